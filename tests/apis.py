@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
-import httpx
+import httpx2
 import pytest
 from openai import OpenAI
+from requests import Response
 
-from vllm_harness.exchange.endpoint import tls
-from vllm_harness.exchange.server import VllmServer
+from vllm_harness.exchange.endpoint import Endpoint, api_at, tls
 from vllm_harness.protocol import ChatAccumulator, MessageAccumulator, ResponseAccumulator, parse_sse
 
 Json = dict[str, Any]
@@ -26,16 +27,23 @@ PATHS: dict[Api, str] = {
     "messages": "/v1/messages",
 }
 AT_ONCE = 32
+KEYLESS = {"authorization": None, "x-api-key": None}
+"""The headers of a request that lacks the key."""
 
 
 @pytest.fixture
-def http(vllm_server: VllmServer, openai_client: OpenAI) -> Iterator[httpx.Client]:
-    """A client of the server, answered from the test's scripts; it sends many requests at once."""
-    headers = {key: value for key, value in openai_client.default_headers.items() if isinstance(value, str)}
-    limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=0)  # the server ends idle ones
-    url, timeout = vllm_server.endpoint.base_url, vllm_server.endpoint.request_s
-    with httpx.Client(base_url=url, headers=headers, timeout=timeout, limits=limits, verify=tls()) as client:
-        yield client
+def http(openai_client: OpenAI) -> Endpoint:
+    """The server without an SDK, answered from the test's scripts."""
+    return Endpoint.of(openai_client)
+
+
+@contextmanager
+def opened(endpoint: Endpoint, method: str, path: str, **options: Any) -> Iterator[httpx2.Response]:
+    """An answer that is read as it comes; httpx2.ReadTimeout where nothing comes for `timeout` seconds."""
+    options = {"timeout": endpoint.request_s, "verify": tls(), **options}
+    headers = endpoint.headers_for(api_at(path))
+    with httpx2.stream(method, endpoint.url_for(path), headers=headers, **options) as answer:
+        yield answer
 
 
 def question(api: Api, words: str = "Hi") -> Json:
@@ -53,7 +61,7 @@ def request_fields(described: Json, api: Api) -> Json:
     return fields
 
 
-def said(api: Api, answer: httpx.Response) -> Said:
+def said(api: Api, answer: Response) -> Said:
     """What an answer says, a body or a whole stream."""
     streamed = answer.headers["content-type"].startswith("text/event-stream")
     return said_by(api, accumulated(api, answer) if streamed else answer.json())
@@ -76,9 +84,9 @@ def thoughts_of(api: Api, body: Json) -> str:
             return "".join(block["thinking"] for block in body["content"] if block["type"] == "thinking")
 
 
-def error_message(answer: httpx.Response) -> str:
+def error_message(answer: Response) -> str:
     """The message of an error, also of one that ends a stream; empty where there is none."""
-    last = answer.text.rsplit("data: ", 1)[-1]
+    last = answer.content.decode().rsplit("data: ", 1)[-1]
     try:
         value = json.loads(last)
     except ValueError:
@@ -87,7 +95,7 @@ def error_message(answer: httpx.Response) -> str:
     return str(error.get("message", "")) if isinstance(error, dict) else ""
 
 
-def accumulated(api: Api, answer: httpx.Response) -> Json:
+def accumulated(api: Api, answer: Response) -> Json:
     """The body that the events of a stream add up to."""
     accumulator = _ACCUMULATORS[api]()
     for event in parse_sse([answer.content]):

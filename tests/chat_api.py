@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-import requests
 from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from requests import Response
 
 from tests.body_and_stream import body_and_stream
 from tests.error_objects import check_param
 from tests.lost_calls import checks_for
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.remote import RemoteServer
@@ -271,17 +272,11 @@ class Chat:
         self.body(max_tokens=20 if self.script.exact else 1)
         return error
 
-    def post(self, path: str, body: Any, **headers: str) -> requests.Response:
+    def post(self, path: str, body: Any, **headers: str) -> Response:
         """A request as it stands, outside the SDK: JSON, or bytes that need not be JSON."""
-        default = {"Content-Type": "application/json", **self.client.auth_headers}
-        sent = {**default, **self.client._custom_headers, **headers}  # type: ignore[dict-item]
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        url = self.server.endpoint.url_for(path)
-        return requests.post(url, data=data, headers=sent, timeout=self.server.endpoint.request_s)
-
-    def get(self, path: str) -> requests.Response:
-        """A plain GET."""
-        return requests.get(self.server.endpoint.url_for(path), timeout=30)
+        sent = {"Content-Type": "application/json", **headers}
+        return Endpoint.of(self.client).post(path, data=data, headers=sent)
 
     def tokens(self, text: str) -> list[int]:
         """A text's token ids, by the server's own tokenizer."""
@@ -300,9 +295,7 @@ class Chat:
     def _behind(self, path: str, request: dict[str, Any]) -> dict[str, Any]:
         """The answer of the server itself, also where a gateway stands before it."""
         books = None if isinstance(self.server, RemoteServer) else self.server.books
-        url = (books or self.server.endpoint).url_for(path)
-        answer: dict[str, Any] = requests.post(url, json=request, headers=self.client.auth_headers).json()
-        return answer
+        return dict((books or self.server.endpoint).post(path, json=request).json())
 
     def _body(self, messages: Sequence[Any], request: dict[str, Any]) -> ChatCompletion:
         answer: ChatCompletion = self.client.chat.completions.create(**self._request(messages, request))

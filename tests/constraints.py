@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Literal
 
-import httpx
 import pytest
 from pydantic import Field
+from requests import Response
 
 from tests.apis import APIS, AT_ONCE, PATHS, Api, Json, Said, error_message, known_row, said
 from tests.body_and_stream import body_and_stream
 from tests.case_files import FOLDER
 from vllm_harness import known_defect
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.book import Raw, When
@@ -247,12 +248,12 @@ class Constraints:
 
     Attributes:
         server: the server.
-        http: a client whose requests are answered from the test's scripts.
+        http: it without an SDK, answered from the test's scripts.
         script: scripts them.
     """
 
     server: RemoteServer
-    http: httpx.Client
+    http: Endpoint
     script: ScriptWriter
 
     def check(self, api: Api, row: Row) -> None:
@@ -287,9 +288,9 @@ class Constraints:
             ids = written.takes[0]
             return len(self._text(ids[:position])), len(self._text(ids[: position + 1]))
 
-        def problem(answer: httpx.Response) -> str | None:
+        def problem(answer: Response) -> str | None:
             if attempt.allowed:
-                came = said(attempt.api, answer) if answer.is_success else answer.text[:300]
+                came = said(attempt.api, answer) if answer.status_code == 200 else answer.text[:300]
                 return None if came == attempt.saying.said else f"came as {came}"
             refused = REFUSED.search(error_message(answer))
             if refused is None:
@@ -298,7 +299,7 @@ class Constraints:
             start, end = token(int(refused["position"]))
             return None if start <= place < end else f"refused after {raw[:start]!r}: {refused[0]}"
 
-        def answer(*, stream: bool) -> httpx.Response:
+        def answer(*, stream: bool) -> Response:
             request = attempt.request(self.server.model, stream=stream)
             return self.http.post(PATHS[attempt.api], json=request)
 
@@ -395,6 +396,6 @@ _REQUESTS: dict[Api, Callable[[Asks, str], Json]] = {
 
 
 @pytest.fixture
-def constraints(vllm_server: RemoteServer, http: httpx.Client, script: ScriptWriter) -> Constraints:
+def constraints(vllm_server: RemoteServer, http: Endpoint, script: ScriptWriter) -> Constraints:
     """Tries sayings under constraints on the server."""
     return Constraints(vllm_server, http, script)

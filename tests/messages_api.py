@@ -10,17 +10,15 @@ from functools import cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
-from openai import OpenAI
+from requests import Response
 
 from tests.behaviours.tools import DESCRIPTION, PARAMETERS
 from tests.body_and_stream import body_and_stream
 from tests.lost_calls import checks_for
-from vllm_harness.exchange.endpoint import tls
+from vllm_harness.exchange.endpoint import Endpoint, tls
 from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol import MessageAccumulator, SSEEvent, parse_sse
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.testing.fixtures import ScriptWriter
 
 if TYPE_CHECKING:  # two seconds of every start are too much for those who ask for other tests
@@ -61,12 +59,14 @@ class Messages:
 
     Attributes:
         client: an SDK client, answered from the test's scripts.
+        http: the server without an SDK, answered from them too.
         model: the model's name on the server.
         check: the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
         exact: whether the server says what the test scripted.
     """
 
     client: Anthropic
+    http: Endpoint
     model: str
     check: Callable[[str], Callable[..., None]]
     exact: bool = True
@@ -118,12 +118,11 @@ class Messages:
             **more,
         }
 
-    def post(self, body: Any, *, path: str = "", raw: bytes | None = None) -> httpx.Response:
+    def post(self, body: Any, *, path: str = "", raw: bytes | None = None) -> Response:
         """An answer as HTTP has it, of a body that the SDK might not send."""
-        content = json.dumps(body).encode() if raw is None else raw
-        headers = {key: value for key, value in self.client.default_headers.items() if isinstance(value, str)}
-        url = f"{str(self.client.base_url).rstrip('/')}/v1/messages{path}"
-        return httpx.post(url, content=content, headers=headers, timeout=30, verify=tls())
+        data = json.dumps(body).encode() if raw is None else raw
+        headers = {"content-type": "application/json"}
+        return self.http.post(f"/v1/messages{path}", data=data, headers=headers, timeout=30)
 
     def refused(self, status: int, **more: Any) -> dict[str, Any]:
         """The error that a request gets, which must have this status and Anthropic's shape and names."""
@@ -165,30 +164,28 @@ def kinds(message: Message) -> list[str]:
 
 @contextmanager
 def messages_on(
-    server: VllmServer, book: str | None, check: Callable[[str], Callable[..., None]], *, exact: bool = True
+    http: Endpoint, model: str, check: Callable[[str], Callable[..., None]], *, exact: bool = True
 ) -> Iterator[Messages]:
-    """A server's Messages API, answered from the book of this name."""
+    """The Messages API of the model at an endpoint, such as that of a book."""
     from anthropic import Anthropic, DefaultHttpxClient
 
     client = Anthropic(
-        base_url=server.endpoint.base_url,
-        api_key=server.endpoint.api_key,
-        timeout=server.endpoint.request_s,
+        base_url=http.base_url,
+        api_key=http.api_key,
+        timeout=http.request_s,
         max_retries=0,
-        default_headers={BOOK_HEADER: book} if book else {},
+        default_headers=dict(http.headers),
         http_client=DefaultHttpxClient(verify=tls()),
     )
     with client:
-        yield Messages(client, server.model, check, exact)
+        yield Messages(client, http, model, check, exact)
 
 
 @pytest.fixture
 def messages(
-    vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
+    vllm_server: VllmServer, http: Endpoint, script: ScriptWriter, request: pytest.FixtureRequest
 ) -> Iterator[Messages]:
     """The server's Messages API."""
-    header = openai_client.default_headers.get(BOOK_HEADER)
-    book = header if isinstance(header, str) else None
     check = checks_for(request, vllm_server)
-    with messages_on(vllm_server, book, check, exact=script.exact) as api:
+    with messages_on(http, vllm_server.model, check, exact=script.exact) as api:
         yield api

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-import httpx
 import pytest
 from pydantic import Field
 
@@ -21,12 +20,11 @@ from tests.behaviours.tools import RESPONSES_TOOL
 from tests.case_files import FOLDER
 from tests.constraints import AS_JSON, PLAIN
 from vllm_harness import known_defect
-from vllm_harness.exchange.endpoint import tls
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.book import Raw, ScriptBook
 from vllm_harness.scripted.dialects import render
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 from vllm_harness.server.remote import RemoteServer
 
@@ -232,18 +230,14 @@ class Prompts:
             outputs = [item for item in request["input"] if item.get("type") == "function_call_output"]
             for call_id, output in zip(calls, outputs, strict=False):
                 output["call_id"] = call_id
-        return self._post(PATHS[api], request, {BOOK_HEADER: book.name})
+        return self._post(PATHS[api], request, book.endpoint)
 
     def _render_route(self, api: Api, step: Step) -> list[int]:
         ids: list[int] = self._post(f"{PATHS[api]}/render", request_of(api, step))["token_ids"]
         return ids
 
-    def _post(self, path: str, request: Json, headers: dict[str, str] | None = None) -> Json:
-        url = self.server.endpoint.url_for(path)
-        body = {"model": self.server.model, **request}
-        answer = httpx.post(
-            url, json=body, headers=headers, timeout=self.server.endpoint.request_s, verify=tls()
-        )
+    def _post(self, path: str, request: Json, at: Endpoint | None = None) -> Json:
+        answer = (at or self.server.endpoint).post(path, json={"model": self.server.model, **request})
         assert answer.status_code == 200, f"{path}: HTTP {answer.status_code}: {answer.text[:300]}"
         return dict(answer.json())
 

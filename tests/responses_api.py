@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import pytest
 from openai import OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
+from requests import Response as Answer
 
 from tests.body_and_stream import body_and_stream
 from tests.lost_calls import checks_for
-from vllm_harness.exchange.endpoint import tls
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.exchange.server import VllmServer
 from vllm_harness.testing.fixtures import ScriptWriter
 
@@ -105,19 +105,22 @@ class Responses:
         """The arguments of `responses.create`."""
         return {"model": self.model, "input": input, "temperature": 0, **more}
 
-    def post(self, body: Any = None, *, raw: bytes | None = None, timeout: float = 20) -> httpx.Response:
+    def post(
+        self,
+        body: Any = None,
+        *,
+        raw: bytes | None = None,
+        timeout: float = 20,
+        kind: str = "application/json",
+    ) -> Answer:
         """An answer as HTTP has it, of a body that the SDK might not send."""
-        content = json.dumps(body).encode() if raw is None else raw
-        return httpx.post(self.url(), content=content, headers=self.headers, timeout=timeout, verify=tls())
-
-    def url(self, path: str = "") -> str:
-        """The URL of /v1/responses, or of what stands below it."""
-        return f"{self.client.base_url}responses{path}"
+        data = json.dumps(body).encode() if raw is None else raw
+        return self.http.post("/v1/responses", data=data, headers={"content-type": kind}, timeout=timeout)
 
     @property
-    def headers(self) -> dict[str, str]:
-        """What the client sends: authorization, and the book of the test's scripts."""
-        return {key: value for key, value in self.client.default_headers.items() if isinstance(value, str)}
+    def http(self) -> Endpoint:
+        """The server without an SDK, answered from the test's scripts."""
+        return Endpoint.of(self.client)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+from requests import Response
 
 from tests.apis import PATHS, Json, accumulated, error_message, said_by, thoughts_of
 from tests.behaviours.stories import Story
@@ -18,11 +18,9 @@ from tests.chat_api import COMPARED
 from tests.constraints import AS_JSON, PLAIN
 from tests.messages_api import NO_STOP_SEQUENCE
 from tests.prompts import Prompts, meaning_of
-from vllm_harness.exchange.endpoint import tls
 from vllm_harness.protocol import SSEEvent, parse_sse
 from vllm_harness.scripted.book import Raw, Say, ScriptBook
 from vllm_harness.scripted.dialects import render
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 
 ANSWER = "answer"
 NO_THOUGHTS = "<think>\n\n</think>"
@@ -75,14 +73,14 @@ class StoryChecks:
         finally:
             book.close()
 
-    def _check_refused(self, story: Story, answers: list[httpx.Response]) -> None:
+    def _check_refused(self, story: Story, answers: list[Response]) -> None:
         for answer in answers:
             assert answer.status_code == 400, f"HTTP {answer.status_code}: {answer.text[:500]}"
             message = error_message(answer)
             assert re.search(story.refused, message), f"{message!r} does not name {story.refused}"
 
     def _check_told(
-        self, story: Story, request: Json, book: ScriptBook, body: httpx.Response, stream: httpx.Response
+        self, story: Story, request: Json, book: ScriptBook, body: Response, stream: Response
     ) -> None:
         streamed = {**request, "stream": True}
         for answer in (body, stream):
@@ -121,15 +119,9 @@ class StoryChecks:
             return Raw(text.removeprefix(NO_THOUGHTS) if story.effort == "none" else text)
         return Raw(text.replace(PLAIN, AS_JSON) if story.is_json else text)
 
-    def _post(self, story: Story, request: Json, book: ScriptBook) -> httpx.Response:
-        server = self.prompts.server
-        return httpx.post(
-            server.endpoint.url_for(PATHS[story.api]),
-            json={"model": server.model, **request},
-            headers={BOOK_HEADER: book.name},
-            timeout=server.endpoint.request_s,
-            verify=tls(),
-        )
+    def _post(self, story: Story, request: Json, book: ScriptBook) -> Response:
+        body = {"model": self.prompts.server.model, **request}
+        return book.endpoint.post(PATHS[story.api], json=body)
 
     def _check_prompts(self, story: Story, book: ScriptBook) -> None:
         harmony = self.prompts.server.entry.harmony

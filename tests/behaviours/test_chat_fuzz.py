@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import requests
+from requests import Response
 
 from tests.case_files import cases
 from tests.chat_api import FREE, HISTORY, Chat
@@ -63,7 +63,7 @@ def test_any_value(case: dict[str, Any], chat: Chat, endless: ScriptBook, script
     request = {**plain, **case.get("beside", {})}
     sent = [with_value(request, case["path"], value) for value in VALUES]
 
-    def post(body: Any) -> requests.Response:
+    def post(body: Any) -> Response:
         return chat.post("/v1/chat/completions", body, **{BOOK_HEADER: endless.name})
 
     with ThreadPoolExecutor(8) as pool:

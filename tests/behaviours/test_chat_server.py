@@ -24,7 +24,7 @@ def test_models(chat: Chat) -> None:
 @pytest.mark.covers("VC-037")
 @pytest.mark.parametrize("path", ["/ping", "/metrics", "/openapi.json"])
 def test_it_answers(path: str, chat: Chat) -> None:
-    assert chat.get(path).status_code == 200
+    assert chat.server.endpoint.get(path).status_code == 200
 
 
 @pytest.mark.vllm_standard
@@ -35,7 +35,7 @@ def test_it_answers(path: str, chat: Chat) -> None:
 def test_defaults_may_be_said(api: Api, chat: Chat, script: ScriptWriter) -> None:
     """What the description of the server has as the default of a field, a request may have, too."""
     script("Rain.")
-    fields = request_fields(chat.get("/openapi.json").json(), api)
+    fields = request_fields(chat.server.endpoint.get("/openapi.json").json(), api)
     defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
     assert defaults["stream"] is False
     answer = chat.post(PATHS[api], {**defaults, "model": chat.server.model, **question(api)})

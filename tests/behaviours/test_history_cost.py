@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import httpx
 import pytest
 
 from tests.apis import APIS, PATHS, Api
 from tests.prompts import Step, Turn, request_of
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.exchange.server import VllmServer
 from vllm_harness.testing.fixtures import ScriptWriter
 
@@ -34,7 +34,7 @@ def called(number: int) -> tuple[Turn, ...]:
 @pytest.mark.vllm_known_defect("harmony-call-of-the-history-takes-two-milliseconds")
 @pytest.mark.parametrize("api", APIS)
 def test_calls_of_the_history_cost_about_what_texts_do(
-    api: Api, vllm_server: VllmServer, http: httpx.Client, script: ScriptWriter
+    api: Api, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
     """The shortest of some times each, so that how busy the machine is does not matter."""
     script("Rain.", times=2 * TRIES)

@@ -38,7 +38,7 @@ def book(server: RemoteServer) -> Iterator[ScriptBook]:
 @pytest.fixture
 def cached(server: RemoteServer, book: ScriptBook, request: pytest.FixtureRequest) -> Iterator[Messages]:
     """Its Messages API."""
-    with messages_on(server, book.name, request.getfixturevalue) as messages:
+    with messages_on(book.endpoint, server.model, request.getfixturevalue) as messages:
         yield messages
 
 

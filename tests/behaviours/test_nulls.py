@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
+from requests import Response
 
 from tests.apis import APIS, PATHS, Api, Json, question, request_fields, said
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from tests.lost_calls import checks_for
 from tests.messages_api import TOOL as MESSAGES_TOOL
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol import parse_sse
 from vllm_harness.scripted.meaning import ToolCall
@@ -29,7 +30,7 @@ WRONG: dict[Api, set[str]] = {"responses": {"background", "truncation"}, "chat":
 """Fields with tests of their own, by known defects: null-where-request-allows-it has those of Responses."""
 
 
-CheckAnswer = Callable[[Api, httpx.Response], None]
+CheckAnswer = Callable[[Api, Response], None]
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_null_says_nothing(
     calls: int,
     stream: bool,
     vllm_server: VllmServer,
-    http: httpx.Client,
+    http: Endpoint,
     script: ScriptWriter,
     check_streamed: CheckAnswer,
 ) -> None:
@@ -83,11 +84,7 @@ def test_null_says_nothing(
     ids=["body", "stream"],
 )
 def test_null_tool_choice_of_a_chat(
-    stream: bool,
-    vllm_server: VllmServer,
-    http: httpx.Client,
-    script: ScriptWriter,
-    check_streamed: CheckAnswer,
+    stream: bool, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter, check_streamed: CheckAnswer
 ) -> None:
     request = {**question("chat"), "tools": [CHAT_TOOL], "tool_choice": None, "stream": stream}
     script(calls=[ToolCall("get_weather", {"city": "Paris"})])

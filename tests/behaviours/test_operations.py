@@ -17,18 +17,20 @@ from http.client import HTTPConnection
 from itertools import islice, takewhile
 from typing import Any
 
-import httpx
+import httpx2
 import openai
 import psutil
 import pytest
 from openai import AsyncOpenAI, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
+from requests import Response
 
+from tests.apis import opened
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from tests.own_server import OwnServer
 from vllm_harness.defects.registry import known_deviations
 from vllm_harness.exchange.answer import answer_of
-from vllm_harness.exchange.endpoint import tls
+from vllm_harness.exchange.endpoint import Endpoint, tls
 from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol import (
     ChatAccumulator,
@@ -39,7 +41,6 @@ from vllm_harness.protocol import (
     validate_stream,
 )
 from vllm_harness.scripted.book import ScriptBook, When
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.remote import RemoteServer
@@ -82,27 +83,19 @@ def request_of(api: str, model: str, prompt: str, **more: Any) -> dict[str, Any]
 class Http:
     """A server over plain HTTP, answered from one book."""
 
-    server: VllmServer
-    book: str
+    endpoint: Endpoint
+    model: str
 
-    @contextlib.contextmanager
     def open(
         self, api: str, prompt: str, *, silent_s: float = DRAIN_S, **more: Any
-    ) -> Iterator[httpx.Response]:
-        """An open stream; httpx.ReadTimeout where nothing comes for so many seconds."""
-        with httpx.stream(
-            "POST",
-            self.server.endpoint.url_for(PATHS[api]),
-            json=request_of(api, self.server.model, prompt, **more),
-            headers={BOOK_HEADER: self.book},
-            timeout=silent_s,
-            verify=tls(),
-        ) as response:
-            yield response
+    ) -> contextlib.AbstractContextManager[httpx2.Response]:
+        """An open stream; httpx2.ReadTimeout where nothing comes for so many seconds."""
+        request = request_of(api, self.model, prompt, **more)
+        return opened(self.endpoint, "POST", PATHS[api], json=request, timeout=silent_s)
 
-    def get(self, path: str, **more: Any) -> httpx.Response:
+    def get(self, path: str) -> Response:
         """A plain GET."""
-        return httpx.get(self.server.endpoint.url_for(path), timeout=DRAIN_S, verify=tls(), **more)
+        return self.endpoint.get(path, timeout=DRAIN_S)
 
     def counted(self, name: str, **labels: str) -> float:
         """A metric, summed over the samples with these labels."""
@@ -135,7 +128,7 @@ def own(own_server: OwnServer) -> Callable[..., Own]:
     def start(*args: str) -> Own:
         server = own_server(list(args) or LOAD)
         book = ScriptBook(server.endpoint, server.entry)
-        return Own(server, book, Http(server, book.name))
+        return Own(server, book, Http(book.endpoint, server.model))
 
     return start
 
@@ -166,9 +159,8 @@ def test_load_counts_open_requests(own: Callable[..., Own]) -> None:
         data_lines(lines, 3)
         assert server.http.get("/load").json() == {"server_load": 1}
     assert wait_until(lambda: server.http.get("/load").json() == {"server_load": 0})
-    url = server.http.server.endpoint.url_for(PATHS["chat"])
     too_long = {"messages": [{"role": "user", "content": "word " * 50_000}]}
-    assert httpx.post(url, json=too_long, timeout=30).status_code == 400
+    assert server.server.endpoint.post(PATHS["chat"], json=too_long, timeout=30).status_code == 400
     assert server.http.get("/load").json() == {"server_load": 0}
 
 
@@ -222,7 +214,7 @@ def test_request_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own
         return server.http.counted("vllm:generation_tokens_total") - before
 
     request = request_of(api, server.server.model, "Go on and on", stream=False)
-    headers = {BOOK_HEADER: server.book.name, "Content-Type": "application/json"}
+    headers = {**server.http.endpoint.headers_for(api), "Content-Type": "application/json"}
     with contextlib.closing(HTTPConnection(server.server.launch.host, server.server.port)) as client:
         client.request("POST", PATHS[api], json.dumps(request), headers)
         assert wait_until(lambda: generated() > 0)
@@ -239,15 +231,13 @@ def test_many_clients_leave(own: Callable[..., Own]) -> None:
 
     def give_up(number: int) -> None:
         api, streamed = list(PATHS)[number % len(PATHS)], number % 2 == 0
-        request = request_of(api, server.server.model, "Go on and on", stream=streamed)
-        url = server.server.url_for(PATHS[api])
         with (
-            contextlib.suppress(httpx.HTTPError),
-            client.stream("POST", url, json=request, headers={BOOK_HEADER: server.book.name}) as response,
+            contextlib.suppress(httpx2.HTTPError),
+            server.http.open(api, "Go on and on", silent_s=0.5, stream=streamed) as response,
         ):
             next(response.iter_lines(), None)
 
-    with httpx.Client(timeout=0.5, verify=tls()) as client, ThreadPoolExecutor(32) as pool:
+    with ThreadPoolExecutor(32) as pool:
         list(pool.map(give_up, range(200)))
     server.book.script("Here I am.", when=When(user="Are you there"))
     answer = server.client.responses.create(model=server.server.model, input="Are you there?")
@@ -329,9 +319,11 @@ async def test_streams_at_once_do_not_mix(
 
     async def watch_health() -> int:
         times = 0
-        async with httpx.AsyncClient(timeout=DRAIN_S, verify=tls()) as client:
+        endpoint = vllm_server.endpoint
+        headers = endpoint.headers_for(None)
+        async with httpx2.AsyncClient(headers=headers, timeout=DRAIN_S, verify=tls()) as client:
             while not done.is_set():
-                assert (await client.get(vllm_server.endpoint.url_for("/health"))).status_code == 200
+                assert (await client.get(endpoint.url_for("/health"))).status_code == 200
                 times += 1
                 await asyncio.sleep(0.05)
         return times
@@ -357,13 +349,14 @@ def counting(server: VllmServer, events: list[Any]) -> list[Finding]:
 @pytest.mark.covers("VC-037")
 def test_basics(vllm_server: VllmServer) -> None:
     """Version, health, and a content type that is no JSON."""
-    assert httpx.get(vllm_server.endpoint.url_for("/health"), timeout=DRAIN_S).status_code == 200
-    version = httpx.get(vllm_server.endpoint.url_for("/version"), timeout=DRAIN_S).json()["version"]
+    endpoint = vllm_server.endpoint
+    assert endpoint.get("/health", timeout=DRAIN_S).status_code == 200
+    version = endpoint.get("/version", timeout=DRAIN_S).json()["version"]
     assert version.startswith(vllm_server.vllm_version.split("+")[0])
     for path in PATHS.values():
-        answer = httpx.post(
-            vllm_server.endpoint.url_for(path),
-            content=json.dumps({"model": vllm_server.model}),
+        answer = endpoint.post(
+            path,
+            data=json.dumps({"model": vllm_server.model}),
             headers={"Content-Type": "application/x-www-form-urlencoded"},
             timeout=DRAIN_S,
         )
@@ -457,7 +450,7 @@ def mortal(
             server = RemoteServer(target.entry, lane="scripted", vllm=target.environment, args=args)
             stack.enter_context(server)
             book = ScriptBook(server.endpoint, server.entry)
-            return Own(server, book, Http(server, book.name))
+            return Own(server, book, Http(book.endpoint, server.model))
 
         yield start
 
@@ -511,15 +504,16 @@ def test_shutdown_refuses_new_requests(mortal: Callable[..., Own]) -> None:
     server = mortal("--shutdown-timeout", str(DRAIN_S))
     server.book.script(LONG, when=When(user="on and on"))
     server.book.script("Here I am.", when=When(user="Are you there"))
-    request = request_of("chat", server.server.model, "Are you there?", stream=False)
-    url = server.server.url_for(PATHS["chat"])
     with server.http.open("chat", "Go on and on") as response:
         chunks = response.iter_bytes()
         next(chunks)
         os.kill(server.server.pid, signal.SIGTERM)
         time.sleep(0.5)
-        with contextlib.suppress(httpx.NetworkError, httpx.RemoteProtocolError):
-            answer = httpx.post(url, json=request, headers={BOOK_HEADER: server.book.name}, timeout=DRAIN_S)
+        with (
+            contextlib.suppress(httpx2.NetworkError, httpx2.RemoteProtocolError),
+            server.http.open("chat", "Are you there?", stream=False) as answer,
+        ):
+            answer.read()
             assert answer.status_code >= 500, answer.text
         assert not gone({server.server.pid})
 
@@ -591,6 +585,6 @@ def test_restart_forgets(mortal: Callable[..., Own]) -> None:
     ):
         with pytest.raises(openai.NotFoundError):
             again()
-    assert Http(server.server, book.name).counted("vllm:generation_tokens_total") == 0
+    assert Http(book.endpoint, server.server.model).counted("vllm:generation_tokens_total") == 0
     book.script("Rome.")
     assert "Rome." in client.responses.create(model=server.server.model, input="Italy?").output_text

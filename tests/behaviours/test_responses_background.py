@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import openai
 import pytest
 from openai import OpenAI
@@ -15,7 +14,6 @@ from openai.types.responses import Response
 
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.responses_api import TERMINAL, Responses
-from vllm_harness.exchange.endpoint import tls
 from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [
@@ -49,16 +47,12 @@ def finished(response: Response) -> bool:
 def replay(
     responses: Responses, response_id: str, after: int | None, read_s: float = 10
 ) -> list[dict[str, Any]]:
-    """The events of a stored stream from a place on, as JSON; httpx.ReadTimeout where none comes."""
+    """The events of a stored stream from a place on, as JSON; an error where none comes for so long."""
     params = {"stream": "true"} | ({} if after is None else {"starting_after": str(after)})
-    url = responses.url(f"/{response_id}")
-    with httpx.stream(
-        "GET", url, params=params, headers=responses.headers, timeout=read_s, verify=tls()
-    ) as answer:
-        assert answer.status_code == 200
-        assert answer.headers["content-type"].partition(";")[0] == "text/event-stream"
-        text = "".join(answer.iter_text())
-    lines = [line for line in text.splitlines() if line.startswith("data: ")]
+    answer = responses.http.get(f"/v1/responses/{response_id}", params=params, timeout=read_s)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].partition(";")[0] == "text/event-stream"
+    lines = [line for line in answer.content.decode().splitlines() if line.startswith("data: ")]
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 
@@ -242,7 +236,6 @@ def test_cancel_ends_the_stream(responses: Responses, openai_client: OpenAI, scr
 
 @pytest.mark.covers("VR-038", "LS-032")
 def test_replay_of_an_unknown_response_is_not_found(responses: Responses) -> None:
-    url = responses.url("/resp_of_nobody")
-    answer = httpx.get(url, params={"stream": "true"}, headers=responses.headers, timeout=60)
+    answer = responses.http.get("/v1/responses/resp_of_nobody", params={"stream": "true"}, timeout=60)
     assert answer.status_code == 404
     assert "resp_of_nobody" in answer.json()["error"]["message"]

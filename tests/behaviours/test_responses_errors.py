@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import httpx
 import openai
 import pytest
 from openai import OpenAI
+from requests import Response
 
 from tests.case_files import cases
 from tests.error_objects import check_param
@@ -21,7 +21,7 @@ OMIT = "~omit"
 
 
 def check_refused(
-    responses: Responses, answer: httpx.Response, status: int, words: list[str], param: str | None = None
+    responses: Responses, answer: Response, status: int, words: list[str], param: str | None = None
 ) -> None:
     """The status, the error object, a message about the fault, and its param; not the script's absence."""
     assert answer.status_code == status, answer.text
@@ -80,8 +80,7 @@ def test_malformed_is_400_not_422(responses: Responses) -> None:
 
 @pytest.mark.covers("VC-037")
 def test_wrong_content_type(responses: Responses) -> None:
-    headers = {**responses.headers, "Content-Type": "text/plain"}
-    answer = httpx.post(responses.url(), content=b'{"input": "hi"}', headers=headers, timeout=60)
+    answer = responses.post(raw=b'{"input": "hi"}', kind="text/plain", timeout=60)
     assert 400 <= answer.status_code < 500
     responses.check("check_body")(answer.json())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
@@ -13,6 +12,7 @@ from openai.types.responses import Response
 
 from tests.behaviours.tools import RESPONSES_TOOL
 from tests.responses_api import SHOW, Responses, prompt_of
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import When
 from vllm_harness.testing.fixtures import ScriptWriter
@@ -39,7 +39,7 @@ def test_stored_body_is_the_body(
 @pytest.mark.vllm_needs("structured_output", "tools")
 @pytest.mark.covers("VR-016", "LS-001")
 def test_stored_is_what_was_sent_by_each_field(
-    vllm_server: VllmServer, http: httpx.Client, script: ScriptWriter
+    vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
     """As JSON, with a schema and a tool, whose fields have other names in types of Python."""
     script('{"word": "heliotrope"}', constrained=True)

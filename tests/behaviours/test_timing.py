@@ -11,17 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-import httpx
 import pytest
 
-from tests.apis import PATHS, Api, Json
+from tests.apis import PATHS, Api, Json, opened
 from tests.behaviours.tools import RESPONSES_TOOL
 from tests.tries import asked_until
-from vllm_harness.exchange.endpoint import tls
 from vllm_harness.protocol import SSEEvent, parse_sse, timing_facts
 from vllm_harness.protocol.core.timing import TimingFacts, carries_text
 from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
 from vllm_harness.server.remote import RemoteServer
 
@@ -79,11 +76,7 @@ REQUESTS: dict[Api, Json] = {
 def stream(server: RemoteServer, book: ScriptBook, api: Api) -> Iterator[Iterator[SSEEvent]]:
     """The events of a streamed answer as they come."""
     body = {"model": server.model, "stream": True, "temperature": 0, **REQUESTS[api]}
-    url, limit = server.endpoint.url_for(PATHS[api]), server.endpoint.request_s
-    with (
-        httpx.Client(timeout=limit, verify=tls(), headers={BOOK_HEADER: book.name}) as http,
-        http.stream("POST", url, json=body) as answer,
-    ):
+    with opened(book.endpoint, "POST", PATHS[api], json=body) as answer:
         yield iter(parse_sse(answer.iter_bytes()))
 
 

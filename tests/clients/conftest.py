@@ -122,11 +122,11 @@ def _environ(server: RemoteServer, book: ScriptBook) -> dict[str, str]:
     return {
         "MODEL": server.model,
         "OPENAI_BASE_URL": server.url_for("/v1"),
-        "OPENAI_API_KEY": "none",
+        "OPENAI_API_KEY": server.endpoint.api_key,
         "OPENAI_CUSTOM_HEADERS": header,
         "VLLM_BASE_URL": server.url_for("/v1"),
         "ANTHROPIC_BASE_URL": server.url_for("/"),
-        "ANTHROPIC_API_KEY": "none",
+        "ANTHROPIC_API_KEY": server.endpoint.api_key,
         "ANTHROPIC_CUSTOM_HEADERS": header,
         "PYTHONPATH": "",
     }

@@ -81,7 +81,7 @@ def test_background_job_that_fails_says_so(wire: Wire, script: ScriptWriter) -> 
     end = time.monotonic() + 5
     while response["status"] in {"queued", "in_progress"} and time.monotonic() < end:
         time.sleep(0.1)
-        response = accepted(wire.http.get(f"responses/{response['id']}"))
+        response = accepted(wire.http.get(f"/v1/responses/{response['id']}"))
     assert response["status"] in {"completed", "incomplete", "failed"}
 
 

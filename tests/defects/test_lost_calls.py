@@ -43,7 +43,7 @@ def ask_responses(server: RemoteServer, book: ScriptBook, client: OpenAI, check:
 
 
 def ask_messages(server: RemoteServer, book: ScriptBook, client: OpenAI, check: Check) -> None:
-    with messages_on(server, book.name, lambda name: check) as messages:
+    with messages_on(book.endpoint, server.model, lambda name: check) as messages:
         messages.stream("Weather?", tools=[{"name": "weather", "input_schema": SCHEMA}])
 
 

@@ -22,7 +22,6 @@ from tests.defects.wire import (
 from tests.own_server import OwnServer
 from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import Raw, ScriptBook
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.testing.fixtures import ScriptWriter
 
@@ -128,10 +127,10 @@ def test_header_of_the_data_parallel_rank_counts(vllm_server: VllmServer, wire: 
     """vLLM's own header: a rank that the server does not have is refused, as Chat Completions does."""
     book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
     book.script("Hello.", times=None)
-    headers = {"X-data-parallel-rank": "7", BOOK_HEADER: book.name}
+    rank = {"X-data-parallel-rank": "7"}
     chat = {"messages": [{"role": "user", "content": "Hi"}]}
-    for path, body in {"chat/completions": chat, "responses": {"input": "Hi"}}.items():
-        answer = wire.http.post(path, json={"model": wire.model, **body}, headers=headers)
+    for path, body in {"/v1/chat/completions": chat, "/v1/responses": {"input": "Hi"}}.items():
+        answer = book.endpoint.post(path, json={"model": wire.model, **body}, headers=rank)
         assert "data_parallel_rank" in refused(answer)["message"], path
 
 
@@ -169,6 +168,6 @@ MESSAGES = {"max_tokens": 64, "messages": [{"role": "user", "content": "Hi"}]}
 @pytest.mark.vllm_known_defect("vllm-57997")
 def test_messages_name_errors_as_anthropic_does(vllm_server: VllmServer, wire: Wire) -> None:
     """Source: Anthropic API, Errors: 404 is not_found_error."""
-    answer = wire.http.post("messages", json={"model": "nobody", **MESSAGES})
+    answer = wire.http.post("/v1/messages", json={"model": "nobody", **MESSAGES})
     assert answer.status_code == 404
     assert answer.json()["error"]["type"] == "not_found_error"

@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import httpx2
+from requests import Response
 
+from tests.apis import opened
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.protocol import parse_sse
 
 SHOW_PROMPT = {"enable_response_messages": True}  # vLLM's own: the response carries the rendered prompt
@@ -34,16 +37,16 @@ class Wire:
     """A server's API; requests name its model and are answered from the test's scripts.
 
     Attributes:
-        http: a client whose base is `/v1`; it gives up on a server that is silent for QUIET_S.
+        http: where it answers; a request is given up when nothing comes for QUIET_S.
         model: the model's name.
     """
 
-    http: httpx.Client
+    http: Endpoint
     model: str
 
-    def post(self, path: str, **body: Any) -> httpx.Response:
-        """Whatever comes back."""
-        return self.http.post(path, json={"model": self.model, **body})
+    def post(self, path: str, **body: Any) -> Response:
+        """Whatever comes back, of a path below `/v1`."""
+        return self.http.post(f"/v1/{path}", json={"model": self.model, **body})
 
     def respond(self, input: Any, **more: Any) -> Json:
         """The body of an answer of the Responses API."""
@@ -61,40 +64,39 @@ class Wire:
     def chat_stream(self, prompt: str, **more: Any) -> list[Json]:
         """The chunks of a whole stream of Chat Completions."""
         messages = [{"role": "user", "content": prompt}]
-        with self._events(
-            "POST", "chat/completions", QUIET_S, messages=messages, stream=True, **more
-        ) as chunks:
+        body = {"model": self.model, "messages": messages, "stream": True, **more}
+        with self._events("POST", "/v1/chat/completions", json=body) as chunks:
             return list(chunks)
 
     def replay(self, response_id: str, **query: Any) -> list[Json]:
         """The events of a stored response."""
-        path = httpx.URL(f"responses/{response_id}", params={"stream": "true", **query})
-        with self._events("GET", str(path), HANG_S) as events:
+        path, params = f"/v1/responses/{response_id}", {"stream": "true", **query}
+        with self._events("GET", path, params=params, timeout=HANG_S) as events:
             return list(events)
 
     @contextlib.contextmanager
     def open(self, input: Any, quiet_s: float = QUIET_S, **more: Any) -> Iterator[Iterator[Json]]:
         """A stream of the Responses API, event by event; it fails when nothing comes for `quiet_s`."""
-        with self._events("POST", "responses", quiet_s, input=input, stream=True, **more) as events:
+        body = {"model": self.model, "input": input, "stream": True, **more}
+        with self._events("POST", "/v1/responses", json=body, timeout=quiet_s) as events:
             yield events
 
     @contextlib.contextmanager
-    def _events(self, method: str, path: str, quiet_s: float, **body: Any) -> Iterator[Iterator[Json]]:
-        content = {"model": self.model, **body} if body else None
-        with self.http.stream(method, path, json=content, timeout=quiet_s) as answer:
+    def _events(self, method: str, path: str, **options: Any) -> Iterator[Iterator[Json]]:
+        with opened(self.http, method, path, **options) as answer:
             if answer.is_error:
                 answer.read()
             accepted(answer, is_json=False)
             yield (json.loads(e.data) for e in parse_sse(answer.iter_bytes()) if e.data != "[DONE]")
 
 
-def accepted(answer: httpx.Response, *, is_json: bool = True) -> Json:
+def accepted(answer: Response | httpx2.Response, *, is_json: bool = True) -> Json:
     """The body of an answer that must be 200."""
     assert answer.status_code == 200, f"HTTP {answer.status_code}: {answer.text[:300]}"
     return dict(answer.json()) if is_json else {}
 
 
-def refused(answer: httpx.Response) -> Json:
+def refused(answer: Response) -> Json:
     """The error of an answer that must be 4xx with OpenAI's error object, and vLLM's own.
 
     A request that vLLM takes and no script answers is a 400 of the scripted lane's: that does not count.

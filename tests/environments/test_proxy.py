@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import requests
+from requests import ConnectionError
 
 from vllm_harness.environments import resolve
 from vllm_harness.environments.store import MissingEnvironmentError
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.scripted.in_server.vllm_harness_names import SCRIPT_DIR
 from vllm_harness.server.launch import IN_SERVER
 from vllm_harness.server.leases.ports import lease_port
@@ -51,13 +52,13 @@ class Proxied:
     """A running proxy.
 
     Attributes:
-        url: its address.
+        endpoint: its address.
         note: the file that the fake server writes when an endless answer is let go.
         process: the proxy's process.
     """
 
-    def __init__(self, url: str, note: Path, process: subprocess.Popen[bytes]) -> None:
-        self.url = url
+    def __init__(self, endpoint: Endpoint, note: Path, process: subprocess.Popen[bytes]) -> None:
+        self.endpoint = endpoint
         self.note = note
         self.process = process
 
@@ -75,58 +76,58 @@ def proxied(tmp_path: Path) -> Iterator[Proxied]:
         env={**os.environ, "PYTHONPATH": str(IN_SERVER), SCRIPT_DIR: str(tmp_path)},
         start_new_session=True,
     )
-    url = f"http://127.0.0.1:{lease.port}"
+    endpoint = Endpoint(f"http://127.0.0.1:{lease.port}", request_s=5)
     try:
-        wait_until_ready(url)
-        yield Proxied(url, note, process)
+        wait_until_ready(endpoint)
+        yield Proxied(endpoint, note, process)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         lease.release()
 
 
-def wait_until_ready(url: str) -> None:
+def wait_until_ready(endpoint: Endpoint) -> None:
     """Until then the proxy is not there, or answers 503."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
-            answer = requests.get(f"{url}/health", timeout=5)
-        except requests.ConnectionError:
+            answer = endpoint.get("/health")
+        except ConnectionError:
             time.sleep(0.05)
             continue
         if answer.ok:
             return
         assert answer.status_code == 503
         time.sleep(0.05)
-    raise TimeoutError(url)
+    raise TimeoutError(endpoint.base_url)
 
 
 def test_a_request_is_passed_on_as_it_is(proxied: Proxied) -> None:
-    answer = requests.put(f"{proxied.url}/a%20b?c=d%26e", data="body", headers={"x-mine": "1"}, timeout=5)
+    answer = proxied.endpoint.request("PUT", "/a%20b?c=d%26e", data="body", headers={"x-mine": "1"})
     seen = answer.json()
     assert (seen["method"], seen["path"], seen["query"]) == ("PUT", "/a%20b", "c=d%26e")
     assert (seen["body"], seen["headers"]["x-mine"]) == ("body", "1")
     assert answer.headers["x-from"] == "vllm"
-    assert requests.get(f"{proxied.url}/teapot", timeout=5).status_code == 418
+    assert proxied.endpoint.get("/teapot").status_code == 418
 
 
 def test_an_answer_streams(proxied: Proxied) -> None:
-    with requests.get(f"{proxied.url}/endless", stream=True, timeout=5) as answer:
+    with proxied.endpoint.get("/endless", stream=True) as answer:
         assert next(answer.iter_lines(chunk_size=1)) == b"tick"
 
 
 def test_a_script_reaches_the_server_in_the_body(proxied: Proxied) -> None:
     rule = {"name": "one", "takes": [[1, 2, 3]], "by_choice": True, "when": {}, "left": 1}
-    requests.post(f"{proxied.url}/vllm-harness/books/default", json={"rules": [rule]}, timeout=5)
+    proxied.endpoint.post("/vllm-harness/books/default", json={"rules": [rule]})
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-    seen = requests.post(f"{proxied.url}/v1/chat/completions", json=body, timeout=5).json()
+    seen = proxied.endpoint.post("/v1/chat/completions", json=body).json()
     sent = json.loads(seen["body"])
     assert sent["vllm_xargs"]["harness_ids"] == [1, 2, 3]
     assert {name: sent[name] for name in body} == body
 
 
 def test_a_client_that_leaves_ends_it_upstream(proxied: Proxied) -> None:
-    with requests.get(f"{proxied.url}/endless", stream=True, timeout=5) as answer:
+    with proxied.endpoint.get("/endless", stream=True) as answer:
         assert next(answer.iter_lines()) == b"tick"
     deadline = time.monotonic() + 5
     while not proxied.note.exists() and time.monotonic() < deadline:
@@ -135,15 +136,14 @@ def test_a_client_that_leaves_ends_it_upstream(proxied: Proxied) -> None:
 
 
 def test_many_at_once(proxied: Proxied) -> None:
-    with requests.Session() as session:
-        answers = [session.get(f"{proxied.url}/endless", stream=True, timeout=5) for _ in range(120)]
-        assert all(next(answer.iter_lines()) == b"tick" for answer in answers)
-        for answer in answers:
-            answer.close()
+    answers = [proxied.endpoint.get("/endless", stream=True) for _ in range(120)]
+    assert all(next(answer.iter_lines()) == b"tick" for answer in answers)
+    for answer in answers:
+        answer.close()
 
 
 def test_it_ends_on_term_and_takes_the_server_with_it(proxied: Proxied) -> None:
     proxied.process.terminate()
     proxied.process.wait(10)
-    with pytest.raises(requests.ConnectionError):
-        requests.get(f"{proxied.url}/health", timeout=1)
+    with pytest.raises(ConnectionError):
+        proxied.endpoint.get("/health", timeout=1)

@@ -16,12 +16,12 @@ from pathlib import Path
 import openai
 import psutil
 import pytest
-import requests
 
 from tests.choice import few, seed_of_today
 from tests.faults.owners import GONE_WITHIN_S, Owner, Owners, wait_for
 from tests.faults.owning import WITH_WORKER
 from vllm_harness.environments.spec import Environment
+from vllm_harness.exchange.endpoint import ask
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOKS_PATH
 from vllm_harness.server import blocks
 from vllm_harness.server.launch import Launch
@@ -165,7 +165,7 @@ def kill(victim: Victim, owners: Owners, moments: random.Random, *, patient: boo
             left += owner.left(excused={owner.pid})
         if victim in OUTLIVED and (serving or patient):
             owner.wait_until_serving()
-            assert requests.get(owner.health_url(), timeout=60).ok
+            assert ask("GET", owner.health_url(), timeout=60).ok
         owner.rest(moments.uniform(0, 1))
         left += owner.kill()
     return left
@@ -225,7 +225,7 @@ def test_an_engine_that_ends_in_use_tells_why(launch: Callable[..., Launch]) -> 
 
     with RemoteServer(launch()) as server:
         rules = {"rules": [{"name": "beyond", "takes": [[10**6]], "left": None}]}
-        requests.post(server.url_for(f"{BOOKS_PATH}default"), json=rules, timeout=10).raise_for_status()
+        server.endpoint.post(f"{BOOKS_PATH}default", json=rules, timeout=10).raise_for_status()
         with contextlib.suppress(openai.APIError):
             server.client().responses.create(model=server.model, input="hi")
         wait_for(lambda: not server.alive(), within_s=GONE_WITHIN_S)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import pytest
+from requests import Response
 
 from tests.case_files import cases
 from tests.responses_api import TERMINAL, Responses
@@ -21,9 +21,9 @@ pytestmark = [
 ]
 
 
-def events_of(answer: httpx.Response) -> list[dict[str, Any]]:
+def events_of(answer: Response) -> list[dict[str, Any]]:
     """The events of a stream that came whole."""
-    lines = [line for line in answer.text.splitlines() if line.startswith("data: ")]
+    lines = [line for line in answer.content.decode().splitlines() if line.startswith("data: ")]
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import httpx
+from requests import Response
 
 from vllm_harness import ToolCall
 from vllm_harness.defects.registry import known_deviations
-from vllm_harness.exchange.endpoint import API_PATHS, tls
+from vllm_harness.exchange.endpoint import API_PATHS, Endpoint
 from vllm_harness.protocol import (
     Exchange,
     Finding,
@@ -26,7 +26,6 @@ from vllm_harness.protocol.bodies import placed_as_in_stream
 from vllm_harness.protocol.conversation.compare import matters
 from vllm_harness.protocol.core.events import Api
 from vllm_harness.scripted.book import Raw
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.remote import RemoteServer
 
 Json = dict[str, Any]
@@ -103,13 +102,7 @@ class Ask:
         name = f"{self.api}-{self.answer}-{self.way}"
         book = server.book(name)
         book.script(**SCRIPTS[self.answer], times=None)
-        with httpx.Client(
-            base_url=server.url_for("/"),
-            headers={**server.endpoint.headers_for(self.api), BOOK_HEADER: name},
-            timeout=server.endpoint.request_s,
-            verify=tls(),
-        ) as http:
-            findings = self._findings(http, self._request(server.model))
+        findings = self._findings(book.endpoint, self._request(server.model))
         version = server.environment.vllm_version
         known = apply_known(findings, known_deviations(server.entry.name, version), version)
         told = [each for each in known if each.counts or (each.code in wanted and not each.known)]
@@ -130,7 +123,7 @@ class Ask:
                 request["stream_options"] = {"include_usage": True}
         return request
 
-    def _findings(self, http: httpx.Client, request: Json) -> Iterable[Finding]:
+    def _findings(self, http: Endpoint, request: Json) -> Iterable[Finding]:
         path = API_PATHS[self.api]
         match self.way:
             case "stream":
@@ -146,7 +139,7 @@ class Ask:
                 return validate_conversation(_chain(http, path, request))
 
 
-def _chain(http: httpx.Client, path: str, request: Json) -> list[Exchange]:
+def _chain(http: Endpoint, path: str, request: Json) -> list[Exchange]:
     """A response, one that follows it, and that one as it is stored."""
     first = _body(http, path, request)
     following = {**request, "previous_response_id": first["id"]}
@@ -160,14 +153,14 @@ def _chain(http: httpx.Client, path: str, request: Json) -> list[Exchange]:
     ]
 
 
-def _stream(http: httpx.Client, path: str, request: Json) -> list[SSEEvent]:
+def _stream(http: Endpoint, path: str, request: Json) -> list[SSEEvent]:
     return list(parse_sse([_accepted(http.post(path, json=request)).content]))
 
 
-def _body(http: httpx.Client, path: str, request: Json) -> Json:
+def _body(http: Endpoint, path: str, request: Json) -> Json:
     return dict(_accepted(http.post(path, json=request)).json())
 
 
-def _accepted(answer: httpx.Response) -> httpx.Response:
+def _accepted(answer: Response) -> Response:
     assert answer.status_code == 200, f"HTTP {answer.status_code}: {answer.text[:300]}"
     return answer

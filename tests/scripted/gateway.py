@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import httpx
+import httpx2
 import uvicorn
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
@@ -26,7 +26,7 @@ def gateway(url: str, *, dropped: frozenset[str] = frozenset()) -> Iterator[str]
     Args:
         dropped: names of headers that do not pass, in lower case.
     """
-    upstream = httpx.AsyncClient(base_url=url, timeout=60)
+    upstream = httpx2.AsyncClient(base_url=url, timeout=60)
 
     async def passed_on(request: Request) -> StreamingResponse:
         headers = {k: v for k, v in request.headers.items() if k not in OF_A_CONNECTION | dropped}

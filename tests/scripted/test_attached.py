@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.docs.blocks import ROOT
 from tests.scripted.gateway import gateway
-from vllm_harness.exchange.endpoint import API_PATHS, EndpointError, attach
+from vllm_harness.exchange.endpoint import API_PATHS, EndpointError
 from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.attached import AttachedServer, check_header
@@ -46,10 +48,12 @@ def test_a_suite_runs_through_a_gateway(vllm_server: VllmServer, tmp_path: Path)
             "books-url": vllm_server.endpoint.base_url,
             "model": "qwen3",
             "server-version": "0.1.2",
+            "api-key-env": "THE_KEY",
         }
         given = [f"--vllm-{name}={value}" for name, value in options.items()]
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *given, str(tmp_path)]
-        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        environ = {**os.environ, "THE_KEY": vllm_server.endpoint.api_key}
+        run = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert "1 failed, 2 passed, 1 error in" in run.stdout, run.stdout  # and nothing was tried again
     assert "script 'script 1' was never used" in run.stdout
     assert "it says yes" in run.stdout
@@ -58,13 +62,13 @@ def test_a_suite_runs_through_a_gateway(vllm_server: VllmServer, tmp_path: Path)
 def test_a_gateway_that_drops_the_header_is_told_at_the_start(vllm_server: VllmServer) -> None:
     direct = vllm_server.endpoint
     with gateway(direct.base_url, dropped=frozenset({BOOK_HEADER})) as address:
-        server = AttachedServer(attach(address), vllm_server.entry, books=direct)
+        server = AttachedServer(replace(direct, base_url=address), vllm_server.entry, books=direct)
         with pytest.raises(EndpointError) as caught:
             check_header(server, API_PATHS)
     assert "responses (HTTP 400), chat (HTTP 400), messages (HTTP 400)" in caught.value.message
     assert "forward_client_headers_to_llm_api" in caught.value.hint
     with gateway(direct.base_url) as address:
-        server = AttachedServer(attach(address), vllm_server.entry, books=direct)
+        server = AttachedServer(replace(direct, base_url=address), vllm_server.entry, books=direct)
         check_header(server, API_PATHS)
         assert server.vllm_version == direct.vllm_version()
 

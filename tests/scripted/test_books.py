@@ -10,7 +10,6 @@ from typing import Any
 
 import openai
 import pytest
-import requests
 from openai import OpenAI
 from typer.testing import CliRunner
 
@@ -212,7 +211,7 @@ def test_ids_that_would_end_the_engine_are_refused(vllm_server: VllmServer) -> N
     book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
     with pytest.raises(UsageError, match="999999999 is no token id of"):
         book.script([1, 999999999])
-    assert requests.get(vllm_server.url_for("/health"), timeout=10).ok
+    assert vllm_server.endpoint.get("/health", timeout=10).ok
 
 
 def test_a_book_may_tell_requests_by_their_headers(vllm_server: VllmServer) -> None:

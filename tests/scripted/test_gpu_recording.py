@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
 from tests.own_server import OwnServer
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.scripted.recording import RECORD_ARGS, TokenRecord, begin, taken
 from vllm_harness.testing.tokens import differences, read, script_recording
 
@@ -27,11 +25,7 @@ def test_what_a_gpu_said_is_said_again(own_server: OwnServer) -> None:
     script_recording(recorded, book)
     begin(server.endpoint)
     for record in recorded:
-        answer = requests.post(
-            server.endpoint.url_for(record.path),
-            json=_asked_again(record, answered),
-            headers={names.BOOK_HEADER: book.name},
-        )
+        answer = book.endpoint.post(record.path, json=_asked_again(record, answered))
         if not record.request.get("stream"):
             answered[record.answer["id"]] = answer.json()["id"]
     again = taken(server.endpoint)

@@ -6,14 +6,12 @@ import json
 from functools import cache
 from typing import Any
 
-import httpx
 from jinja2 import Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tests.prompts import Conversation, chat_messages
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.environments import assets
-from vllm_harness.exchange.endpoint import tls
 from vllm_harness.server.remote import RemoteServer
 
 
@@ -25,7 +23,7 @@ def prompt_ids(server: RemoteServer, conversation: Conversation) -> tuple[list[i
 def token_ids(server: RemoteServer, text: str) -> list[int]:
     """A text, as the server's tokenizer writes it."""
     body = {"model": server.model, "prompt": text, "add_special_tokens": False}
-    answer = httpx.post(server.endpoint.url_for("/tokenize"), json=body, timeout=60, verify=tls())
+    answer = server.endpoint.post("/tokenize", json=body, timeout=60)
     return [int(token) for token in answer.json()["tokens"]]
 
 

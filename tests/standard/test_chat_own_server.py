@@ -9,9 +9,9 @@ from typing import Any
 
 import openai
 import pytest
-import requests
 from openai import OpenAI
 
+from tests.apis import KEYLESS
 from tests.chat_api import ASK, FREE, HISTORY, named, output_of, streamed
 from tests.own_server import OwnServer
 from vllm_harness.protocol import validate_body, validate_stream
@@ -77,8 +77,7 @@ def _forced(request: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("header", [None, "Bearer wrong", f"Basic {KEY}", "Bearer", f"Bearer {KEY} x"])
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/chat/completions", "/v1/responses", "/v2/rerank"])
 def test_no_entry_without_the_key(path: str, header: str | None, server: RemoteServer) -> None:
-    headers = {"Authorization": header} if header else {}
-    answer = requests.post(server.url_for(path), json={}, headers=headers, timeout=30)
+    answer = server.endpoint.post(path, json={}, headers={"Authorization": header}, timeout=30)
     assert answer.status_code == 401
 
 
@@ -86,13 +85,13 @@ def test_no_entry_without_the_key(path: str, header: str | None, server: RemoteS
 def test_no_entry_by_the_paths_of_others(server: RemoteServer) -> None:
     """Anthropic's, Cohere's, and vLLM's own."""
     for path in ("/v1/messages", "/cohere/v2/chat", "/inference/v1/generate"):
-        assert requests.post(server.url_for(path), json={}, timeout=30).status_code == 401, path
+        assert server.endpoint.post(path, json={}, headers=KEYLESS, timeout=30).status_code == 401, path
 
 
 @pytest.mark.covers("VC-030")
 def test_question_for_options_needs_no_key(server: RemoteServer) -> None:
     """A browser's preflight request has none (Fetch standard, CORS-preflight fetch)."""
-    answer = requests.options(server.url_for("/v1/chat/completions"), timeout=30)
+    answer = server.endpoint.request("OPTIONS", "/v1/chat/completions", headers=KEYLESS, timeout=30)
     assert answer.status_code == 405
     assert answer.headers["allow"] == "POST"
 
@@ -101,14 +100,14 @@ def test_question_for_options_needs_no_key(server: RemoteServer) -> None:
 @pytest.mark.parametrize("header", [f"bearer {KEY}", f"BEARER {KEY}", f"Bearer {OTHER_KEY}"])
 def test_entry_with_each_key_and_spelling(header: str, server: RemoteServer) -> None:
     """Case does not matter in the name of a scheme (RFC 9110, 11.1); of several keys, each opens."""
-    answer = requests.get(server.url_for("/v1/models"), headers={"Authorization": header}, timeout=30)
+    answer = server.endpoint.get("/v1/models", headers={"Authorization": header}, timeout=30)
     assert answer.status_code == 200
 
 
 @pytest.mark.covers("VC-030")
 @pytest.mark.vllm_known_defect("401-without-error-object")
 def test_refused_entry_says_so_as_openai_does(server: RemoteServer) -> None:
-    answer = requests.get(server.url_for("/v1/models"), timeout=30)
+    answer = server.endpoint.get("/v1/models", headers=KEYLESS, timeout=30)
     assert answer.status_code == 401
     assert not [finding for finding in validate_body(answer.json()) if finding.counts]
 
@@ -116,7 +115,7 @@ def test_refused_entry_says_so_as_openai_does(server: RemoteServer) -> None:
 @pytest.mark.covers("VC-030")
 @pytest.mark.parametrize("path", ["/health", "/version", "/metrics", "/ping"])
 def test_operation_needs_no_key(path: str, server: RemoteServer) -> None:
-    assert requests.get(server.url_for(path), timeout=30).status_code == 200
+    assert server.endpoint.get(path, headers=KEYLESS, timeout=30).status_code == 200
 
 
 @pytest.mark.covers("VC-030")
@@ -148,8 +147,7 @@ def test_model_under_each_of_its_names(client: OpenAI, server: RemoteServer, boo
 
 @pytest.mark.covers("VC-042")
 def test_tokenizer_is_described(server: RemoteServer) -> None:
-    headers = {"Authorization": f"Bearer {KEY}"}
-    answer = requests.get(server.url_for("/tokenizer_info"), headers=headers, timeout=30)
+    answer = server.endpoint.get("/tokenizer_info", timeout=30)
     assert answer.status_code == 200, answer.text
     described = answer.json()
     assert "Qwen2Tokenizer" in described["tokenizer_class"]
@@ -159,8 +157,9 @@ def test_tokenizer_is_described(server: RemoteServer) -> None:
 @pytest.mark.covers("VC-030")
 def test_no_page_of_another_origin_is_let_in(server: RemoteServer) -> None:
     headers = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
-    preflight = requests.options(server.url_for("/v1/chat/completions"), headers=headers, timeout=30)
-    got = requests.get(server.url_for("/health"), headers={"Origin": "https://example.org"}, timeout=30)
+    path, send = "/v1/chat/completions", server.endpoint.request
+    preflight = send("OPTIONS", path, headers={**KEYLESS, **headers}, timeout=30)
+    got = send("GET", "/health", headers={**KEYLESS, "Origin": "https://example.org"}, timeout=30)
     for answer in (preflight, got):
         assert "access-control-allow-origin" not in answer.headers
 

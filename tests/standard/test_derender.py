@@ -7,16 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import pytest
+from requests import Response
 
 from tests.apis import Json
 from tests.behaviours.tools import CALL, CHAT_TOOL
 from tests.own_server import OwnServer
-from vllm_harness.exchange.endpoint import tls
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.protocol import ChatAccumulator, SSEEvent, parse_sse
 from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning
 
 pytestmark = [
@@ -47,10 +46,10 @@ def each_saying(known: Mapping[str, pytest.MarkDecorator]) -> pytest.MarkDecorat
 class Routes:
     """The routes of a server whose model says something."""
 
-    http: httpx.Client
+    http: Endpoint
     model: str
 
-    def chat(self, **more: Any) -> httpx.Response:
+    def chat(self, **more: Any) -> Response:
         """What Chat Completions say, with its tokens."""
         return self._post(CHAT, {**REQUEST, "return_token_ids": True, **more})
 
@@ -64,9 +63,9 @@ class Routes:
         """What the route makes of tokens."""
         return dict(self._post(f"{CHAT}/derender", body).json())
 
-    def _post(self, path: str, body: Json) -> httpx.Response:
-        answer = self.http.post(path, json={"model": self.model, **body})
-        assert answer.is_success, f"{path}: HTTP {answer.status_code}: {answer.text[:500]}"
+    def _post(self, path: str, body: Json) -> Response:
+        answer = self.http.post(path, json={"model": self.model, **body}, timeout=60)
+        assert answer.status_code == 200, f"{path}: HTTP {answer.status_code}: {answer.text[:500]}"
         return answer
 
 
@@ -76,9 +75,7 @@ def routes(own_server: OwnServer, request: pytest.FixtureRequest) -> Iterator[Ro
     server = own_server(["--enable-scale-out"])
     book = ScriptBook(server.endpoint, server.entry)
     book.script(request.param, constrained=True)
-    url, headers = server.endpoint.url_for(""), {BOOK_HEADER: book.name}
-    with httpx.Client(base_url=url, headers=headers, timeout=60, verify=tls()) as http:
-        yield Routes(http, server.model)
+    yield Routes(book.endpoint, server.model)
     book.verify()
     book.close()
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import httpx
 import pytest
 
 from tests.apis import PATHS, Api, Json
 from tests.own_server import OwnServer
 from tests.standard.conversation import template_of, token_ids
 from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.exchange.endpoint import tls
 from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [
@@ -95,13 +92,7 @@ def prompt(server: RemoteServer, api: Api, parts: Sequence[str]) -> tuple[list[i
     """What the engine got of a question, and how many tokens the answer says that it has."""
     book = ScriptBook(server.endpoint, server.entry)
     written = book.script("A banner.", keep_prompt=True)
-    answer = httpx.post(
-        server.endpoint.url_for(PATHS[api]),
-        json={"model": server.model, **request(api, parts)},
-        headers={BOOK_HEADER: book.name},
-        timeout=server.endpoint.request_s,
-        verify=tls(),
-    )
+    answer = book.endpoint.post(PATHS[api], json={"model": server.model, **request(api, parts)})
     assert answer.status_code == 200, answer.text
     (ids,) = book.prompts(written.name)
     book.verify()

@@ -80,7 +80,7 @@ def test_over_responses(server: RemoteServer, book: ScriptBook, check_stream: Ca
 @known_defect("interleaved-calls-lose-arguments")
 def test_over_messages(server: RemoteServer, book: ScriptBook, request: pytest.FixtureRequest) -> None:
     def pieces() -> int:
-        with messages_on(server, book.name, checks_for(request, server)) as messages:
+        with messages_on(book.endpoint, server.model, checks_for(request, server)) as messages:
             stream = messages.stream("Hi", tools=[TOOL])
         blocks = [block for block in stream.message["content"] if block["type"] == "tool_use"]
         assert [block["input"] for block in blocks] == CITIES

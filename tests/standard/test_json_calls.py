@@ -292,7 +292,7 @@ def test_call_that_ends_before_its_name(client: OpenAI, server: RemoteServer, bo
 @pytest.fixture
 def messages(server: RemoteServer, book: ScriptBook, request: pytest.FixtureRequest) -> Iterator[Messages]:
     """Its Messages API."""
-    with messages_on(server, book.name, request.getfixturevalue) as messages:
+    with messages_on(book.endpoint, server.model, request.getfixturevalue) as messages:
         yield messages
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-import requests
 
 from tests.apis import PATHS, Api, Json, question
 from tests.own_server import OwnServer
@@ -67,8 +66,7 @@ def test_render_routes_tell_what_goes_with_the_prompt(api: Api, limits: Json, ow
         "temperature": 0.5,
         "chat_template_kwargs": {"enable_thinking": False},
     }
-    url = server.url_for(f"{PATHS[api]}/render")
-    answer = requests.post(url, json={"model": server.model, **asked}, timeout=60)
+    answer = server.endpoint.post(f"{PATHS[api]}/render", json={"model": server.model, **asked}, timeout=60)
     assert answer.status_code == 200, answer.text
     told = answer.json()
     assert told["model"] == server.model
@@ -81,7 +79,7 @@ def test_render_routes_tell_what_goes_with_the_prompt(api: Api, limits: Json, ow
 def test_render_route_knows_no_response(own_server: OwnServer) -> None:
     server = own_server(["--enable-scale-out"])
     request = {"model": server.model, "input": "Hi", "previous_response_id": "resp_1"}
-    answer = requests.post(server.url_for("/v1/responses/render"), json=request, timeout=60)
+    answer = server.endpoint.post("/v1/responses/render", json=request, timeout=60)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "previous_response_id"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import httpx
+from requests import RequestException
 
-from vllm_harness.exchange.endpoint import tls
+from vllm_harness.exchange.endpoint import ask
 from vllm_harness.server.leases.ports import is_free, lease_port
 
 READY_S = 120.0
@@ -88,6 +88,6 @@ class ToolServer:
         if is_free(self._lease.port):
             return False
         try:
-            return httpx.get(f"http://{self.address}/none", timeout=2, verify=tls()).status_code == 404
-        except httpx.HTTPError:
+            return ask("GET", f"http://{self.address}/none", timeout=2).status_code == 404
+        except RequestException:
             return False

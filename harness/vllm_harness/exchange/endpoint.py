@@ -6,7 +6,7 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 SPARE_S = 2.0
 """How long a connection is kept for a further question; vLLM closes one after 5 s."""
 _NOT_SERVED = {404, 405, 501}
+_SERVER_ERROR = 500
 
 
 class EndpointError(HarnessError):
@@ -54,6 +55,13 @@ class Endpoint:
     request_s: float = 120.0
     headers: tuple[tuple[str, str], ...] = ()
 
+    @classmethod
+    def of(cls, client: OpenAI) -> Endpoint:
+        """Where an SDK client sends: its address, its key, its limit, and headers such as a script book's."""
+        url = str(client.base_url).rstrip("/").removesuffix("/v1")
+        limit = client.timeout if isinstance(client.timeout, (int, float)) else cls.request_s
+        return cls(url, client.api_key, limit, tuple(client._custom_headers.items()))
+
     def url_for(self, path: str) -> str:
         """Absolute URL of a path."""
         return f"{self.base_url.rstrip('/')}/{path.lstrip('/')}"
@@ -64,6 +72,37 @@ class Endpoint:
         if api == "messages":
             key |= {"x-api-key": self.api_key, "anthropic-version": ANTHROPIC_VERSION}
         return {**key, **{name.lower(): value for name, value in self.headers}}
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> requests.Response:
+        """Sends a plain request with the key and the headers of its API.
+
+        Args:
+            method: of HTTP.
+            path: on the server.
+            headers: these win; a header whose value is None is not sent, so that a request may lack the key.
+            timeout: seconds, by default `request_s`.
+            options: further options of `requests.request`.
+        """
+        given = {name.lower(): value for name, value in (headers or {}).items()}
+        sent = {**self.headers_for(api_at(path)), **given}
+        limit = self.request_s if timeout is None else timeout
+        return ask(method, self.url_for(path), headers=sent, timeout=limit, **options)
+
+    def get(self, path: str, **options: Any) -> requests.Response:
+        """Sends a GET by `request`."""
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, **options: Any) -> requests.Response:
+        """Sends a POST by `request`."""
+        return self.request("POST", path, **options)
 
     def client(self, **options: Any) -> OpenAI:
         """A sync openai client that never retries by itself."""
@@ -79,7 +118,7 @@ class Endpoint:
 
     def metrics(self) -> dict[str, float]:
         """Prometheus samples of `/metrics`, summed over labels."""
-        answer = ask("GET", self.url_for("/metrics"), timeout=self.request_s)
+        answer = self.get("/metrics")
         answer.raise_for_status()
         samples: dict[str, float] = {}
         for metric in text_string_to_metric_families(answer.text):
@@ -90,7 +129,7 @@ class Endpoint:
     def models(self) -> list[str]:
         """Names that `/v1/models` lists. Raises EndpointError when it does not answer."""
         try:
-            answer = ask("GET", self.url_for("/v1/models"), headers=self.headers_for(None), timeout=10)
+            answer = self.get("/v1/models", timeout=10)
             answer.raise_for_status()
             return [str(model["id"]) for model in answer.json()["data"]]
         except (requests.RequestException, KeyError, TypeError, ValueError) as error:
@@ -101,9 +140,9 @@ class Endpoint:
 
     def lacking(self) -> frozenset[str]:
         """Names of `API_PATHS` that the server does not serve, found by requests whose body is not JSON."""
-        headers = {**self.headers_for(None), "content-type": "application/json"}
+        headers = {"content-type": "application/json"}
         statuses = {
-            name: ask("POST", self.url_for(path), data="{", headers=headers, timeout=10).status_code
+            name: self.post(path, data="{", headers=headers, timeout=10).status_code
             for name, path in API_PATHS.items()
         }
         return frozenset(name for name, status in statuses.items() if status in _NOT_SERVED)
@@ -111,7 +150,7 @@ class Endpoint:
     def vllm_version(self) -> str | None:
         """vLLM's version by `/version`; None where the server is not vLLM."""
         try:
-            answer = ask("GET", self.url_for("/version"), timeout=10)
+            answer = self.get("/version", timeout=10)
             return str(answer.json()["version"]).split("+")[0] if answer.ok else None
         except (requests.RequestException, KeyError, TypeError, ValueError):
             return None
@@ -122,11 +161,16 @@ class Endpoint:
             "api_key": self.api_key,
             "max_retries": 0,
             "timeout": self.request_s,
-            "default_headers": dict(self.headers),
+            "default_headers": {**dict(self.headers), **options.pop("default_headers", {})},
         }
         if "http_client" not in options:
             defaults["http_client"] = transport(verify=tls())
         return {**defaults, **options}
+
+
+def api_at(path: str) -> str | None:
+    """The API of `API_PATHS` that a path belongs to."""
+    return next((api for api, begin in API_PATHS.items() if f"/{path.lstrip('/')}".startswith(begin)), None)
 
 
 @cache
@@ -143,7 +187,10 @@ def ask(method: str, url: str, **options: Any) -> requests.Response:
     """
     if urlsplit(url).hostname not in LOCAL_HOSTS:
         return requests.request(method, url, **options)
-    return _sessions.current().request(method, url, **options)
+    answer = _sessions.current().request(method, url, **options)
+    if answer.status_code >= _SERVER_ERROR:  # uvicorn closes the connection behind it without a word
+        _sessions.end()
+    return answer
 
 
 class _Sessions(threading.local):
@@ -159,6 +206,10 @@ class _Sessions(threading.local):
             self._session.trust_env = False
         self._used, self._pid = now, pid
         return self._session
+
+    def end(self) -> None:
+        """Has the next question go over a new connection."""
+        self._pid = 0
 
 
 _sessions = _Sessions()

@@ -13,7 +13,7 @@ import requests
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.exchange.answer import Answer, answer_to
 from vllm_harness.exchange.building import Ask, Result, Said, Sent
-from vllm_harness.exchange.endpoint import Endpoint, ask
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.exchange.sending import Outgoing, http_client, send
 from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol import validate_conversation
@@ -231,7 +231,7 @@ def take_of(spec: SaySpec, entry: ModelEntry) -> Plain:
 def context_of(endpoint: Endpoint) -> int | None:
     """The length of the model's context, as vLLM tells it in its list of models."""
     try:
-        answer = ask("GET", endpoint.url_for("/v1/models"), headers=endpoint.headers_for(None), timeout=10)
+        answer = endpoint.get("/v1/models", timeout=10)
         length = answer.json()["data"][0]["max_model_len"]
     except (requests.RequestException, LookupError, TypeError, ValueError):
         return None

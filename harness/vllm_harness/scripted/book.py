@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
@@ -12,7 +12,7 @@ import requests
 
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.errors import HarnessError, UsageError
-from vllm_harness.exchange.endpoint import Endpoint, ask
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.scripted.dialects import markers, render
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.scripted.meaning import Meaning, Raw, ToolCall
@@ -231,13 +231,18 @@ class ScriptBook:
         """The model entry of its server."""
         return self._entry
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where requests are sent that this book answers."""
+        return replace(self._clients, headers=(*self._clients.headers, (names.BOOK_HEADER, self.name)))
+
     def client(self, **options: Any) -> OpenAI:
         """A sync client whose requests are answered from this book."""
-        return self._clients.client(**self._with_header(options))
+        return self.endpoint.client(**options)
 
     def async_client(self, **options: Any) -> AsyncOpenAI:
         """An async client whose requests are answered from this book."""
-        return self._clients.async_client(**self._with_header(options))
+        return self.endpoint.async_client(**options)
 
     def report(self) -> dict[str, Any]:
         """The scripts that are left, and what became of each use: `{"left": [...], "uses": [...]}`."""
@@ -372,10 +377,6 @@ class ScriptBook:
     def _decode_one(self, token: int | None) -> str:
         return "no take for this turn: nothing" if token is None else repr(self.decode([token]))
 
-    def _with_header(self, options: dict[str, Any]) -> dict[str, Any]:
-        headers = {**options.get("default_headers", {}), names.BOOK_HEADER: self.name}
-        return {**options, "default_headers": headers}
-
     def _call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         return _called(self._endpoint, method, path, body)
 
@@ -390,14 +391,13 @@ def _tokenized(endpoint: Endpoint, model: str, text: str) -> tuple[int, ...]:
 
 
 def _called(endpoint: Endpoint, method: str, path: str, body: Any) -> dict[str, Any]:
-    url = endpoint.url_for(path)
     try:
-        answer = ask(method, url, json=body, headers=_OWN, timeout=endpoint.request_s)
+        answer = endpoint.request(method, path, json=body, headers=_OWN)
         answer.raise_for_status()
         result: dict[str, Any] = answer.json()
     except (requests.RequestException, ValueError) as error:
         raise BookError(
-            f"{method} {url}: {error}",
+            f"{method} {endpoint.url_for(path)}: {error}",
             hint="is this a server of the scripted lane, and does it still run?",
         ) from error
     return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm_harness.exchange.endpoint import Endpoint, ask
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 
@@ -36,11 +36,11 @@ class TokenRecord(StrictModel):
 
 def begin(endpoint: Endpoint) -> None:
     """Begins a recording on a server that was started with RECORD_ARGS."""
-    ask("POST", endpoint.url_for(names.RECORDING_PATH), timeout=endpoint.request_s).raise_for_status()
+    endpoint.post(names.RECORDING_PATH).raise_for_status()
 
 
 def taken(endpoint: Endpoint) -> list[TokenRecord]:
     """The requests since `begin`, in order."""
-    answer = ask("GET", endpoint.url_for(names.RECORDING_PATH), timeout=endpoint.request_s)
+    answer = endpoint.get(names.RECORDING_PATH)
     answer.raise_for_status()
     return [TokenRecord.model_validate(record) for record in answer.json()["records"]]

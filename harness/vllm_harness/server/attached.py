@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-import requests
-
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.errors import UsageError
 from vllm_harness.exchange.endpoint import API_PATHS, Endpoint, EndpointError
@@ -94,9 +92,8 @@ def check_header(server: AttachedServer, apis: Iterable[str]) -> None:
         book = ScriptBook(server.books, server.entry, clients=server.endpoint)
         try:
             book.script("The header arrives.", times=None)
-            headers = {**server.endpoint.headers_for(api), BOOK_HEADER: book.name}
-            url, body = server.url_for(API_PATHS[api]), {"model": server.model, **_PROBES[api]}
-            answer = requests.post(url, json=body, headers=headers, timeout=server.endpoint.request_s)
+            body = {"model": server.model, **_PROBES[api]}
+            answer = book.endpoint.post(API_PATHS[api], json=body)
             if not book.report()["uses"]:
                 lost[api] = answer.status_code
         finally:

@@ -481,8 +481,7 @@ class RemoteServer(VllmServer):
         return answer.status_code == 200
 
     def _check_name(self) -> None:
-        headers = {"Authorization": f"Bearer {self.launch.api_key}"}
-        answer = ask("GET", self.url_for("/v1/models"), headers=headers, timeout=HEALTH_TIMEOUT_S * 4)
+        answer = self.endpoint.get("/v1/models", timeout=HEALTH_TIMEOUT_S * 4)
         served = [model.get("id") for model in answer.json().get("data", [])] if answer.ok else []
         if self.model not in served:
             raise errors.NameNotServed(

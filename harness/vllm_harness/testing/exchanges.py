@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import requests
 
-from vllm_harness.exchange.endpoint import Endpoint, ask
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.exchange.server import VllmServer
 from vllm_harness.runs.exchanges import json_value, record_of
 from vllm_harness.runs.folder import REDACTED, RunWriter
@@ -159,24 +159,19 @@ def _shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _generations(seen: Sequence[SeenExchange], books: Endpoint | None) -> dict[str, list[Generation]]:
     """The tokens of the exchanges that scripted servers answered."""
-    wanted: dict[str, list[str]] = {}
+    wanted: dict[Endpoint, list[str]] = {}
     for each in seen:
         if each.asked.method == "POST" and each.status:
-            asked = books.base_url if books else f"{each.url.scheme}://{each.url.netloc}"
+            asked = books or Endpoint(f"{each.url.scheme}://{each.url.netloc}")
             wanted.setdefault(asked, []).append(each.id)
-    return dict(chain.from_iterable(_told(url, ids).items() for url, ids in wanted.items()))
+    return dict(chain.from_iterable(_told(each, ids).items() for each, ids in wanted.items()))
 
 
-def _told(url: str, ids: Sequence[str]) -> dict[str, list[Generation]]:
+def _told(endpoint: Endpoint, ids: Sequence[str]) -> dict[str, list[Generation]]:
     """What a server tells of exchanges; nothing where it has ended, or is none that is scripted."""
     try:
-        answer = ask(
-            "POST",
-            url + names.EXCHANGES_PATH,
-            json={"names": ids},
-            headers={names.OWN_HEADER: "1"},
-            timeout=ASKED_S,
-        )
+        own = {names.OWN_HEADER: "1"}
+        answer = endpoint.post(names.EXCHANGES_PATH, json={"names": ids}, headers=own, timeout=ASKED_S)
         answer.raise_for_status()
         told = answer.json()["exchanges"]
         return {name: [Generation.model_validate(each) for each in given] for name, given in told.items()}

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import httpx
+import httpx2
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -56,7 +56,7 @@ class Fault:
 @contextmanager
 def gateway(url: str, fault: Fault) -> Iterator[str]:
     """The address of a gateway in front of an address, with a fault."""
-    upstream = httpx.AsyncClient(base_url=url, timeout=60)
+    upstream = httpx2.AsyncClient(base_url=url, timeout=60)
     behind: set[asyncio.Task[None]] = set()
 
     async def passed_on(request: Request) -> Response:
@@ -109,7 +109,7 @@ async def _unless_left(request: Request, asked: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def _stream(answer: httpx.Response, fault: Fault) -> AsyncIterator[bytes]:
+async def _stream(answer: httpx2.Response, fault: Fault) -> AsyncIterator[bytes]:
     memory: Json = {}
     held: list[bytes] = []
     try:
@@ -126,7 +126,7 @@ async def _stream(answer: httpx.Response, fault: Fault) -> AsyncIterator[bytes]:
 
 
 async def _detached(
-    answer: httpx.Response, fault: Fault, behind: set[asyncio.Task[None]]
+    answer: httpx2.Response, fault: Fault, behind: set[asyncio.Task[None]]
 ) -> AsyncIterator[bytes]:
     """Passes a stream on that a task of its own reads, whoever listens."""
     queue: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -143,7 +143,7 @@ async def _detached(
         yield each
 
 
-async def _frames(answer: httpx.Response) -> AsyncIterator[str]:
+async def _frames(answer: httpx2.Response) -> AsyncIterator[str]:
     pending = ""
     async for text in answer.aiter_text():
         *frames, pending = (pending + text).split("\n\n")

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import requests
 import yaml
 from pydantic import BaseModel, ConfigDict
+from requests import RequestException
 
 from tests.clients.environments import Client
+from vllm_harness.exchange.endpoint import ask
 from vllm_harness.machine.processes import killed_with_parent
 
 READY_S = 180
@@ -126,8 +127,8 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     until = time.monotonic() + READY_S
     while process.poll() is None and time.monotonic() < until:
         try:
-            if requests.get(url, timeout=5).status_code < 500:
+            if ask("GET", url, timeout=5).status_code < 500:
                 return
-        except requests.RequestException:
+        except RequestException:
             time.sleep(0.5)
     raise AssertionError(f"{url} does not answer:\n{log.read_text(errors='replace')[-4000:]}")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from typer.testing import CliRunner
 
 from tests.extras.gateways.broken import FAULTS, Fault, gateway
 from vllm_harness.cli.main import app
-from vllm_harness.exchange.endpoint import attach
 from vllm_harness.exchange.server import VllmServer
 from vllm_harness.extras.gateways.cases import APIS, asked
 from vllm_harness.extras.gateways.check import Both, Side, check, scripts_of
@@ -54,7 +54,7 @@ def both_ways(server: VllmServer, address: str, only: Sequence[str], at_once: in
     cases = list(asked(APIS, server.entry.capabilities, only))
     assert cases
     direct = Side("direct", server.endpoint, server.model)
-    through = Side("gateway", attach(address), server.model)
+    through = Side("gateway", replace(server.endpoint, base_url=address), server.model)
     try:
         return asyncio.run(check(direct, through, cases, scripts, quiet, at_once=at_once))
     finally:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from vllm_harness.exchange import endpoint
-from vllm_harness.exchange.endpoint import SPARE_S
+from vllm_harness.exchange.endpoint import SPARE_S, Endpoint
 
 
 @pytest.fixture
@@ -41,3 +44,35 @@ def test_a_fork_and_a_thread_have_their_own(
         assert pool.submit(sessions.current).result() is not kept
     monkeypatch.setattr(endpoint.os, "getpid", lambda: 1)
     assert sessions.current() is not kept
+
+
+class _Port(BaseHTTPRequestHandler):
+    """Answers with the status of the path, and the port of the connection."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        port = str(self.client_address[1]).encode()
+        self.send_response(int(self.path.strip("/")))
+        self.send_header("content-length", str(len(port)))
+        self.end_headers()
+        self.wfile.write(port)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def answering() -> Iterator[Endpoint]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Port) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield Endpoint(f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+
+
+def test_a_connection_is_kept_unless_the_server_fails(answering: Endpoint) -> None:
+    """vLLM closes a connection behind an answer that it owes to an exception."""
+    first, refused, failed, next_one = (answering.get(path).text for path in ("/200", "/401", "/500", "/200"))
+    assert first == refused == failed
+    assert next_one != first

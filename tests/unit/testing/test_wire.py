@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
-import httpx2 as httpx
+import httpx2
 import pytest
 
 from vllm_harness.testing.wire import WireTap
@@ -50,7 +50,7 @@ class Seen:
 
 def test_requests_are_changed_and_answers_seen(url: str) -> None:
     seen = Seen()
-    with httpx.Client(event_hooks=seen.tap.hooks()) as client:
+    with httpx2.Client(event_hooks=seen.tap.hooks()) as client:
         answer = client.post(url, json={"input": "hi"})
     assert answer.json() == {"input": "hi", "seed": 3}
     assert seen.all == [({"input": "hi", "seed": 3}, 200, json.dumps(answer.json()).encode())]
@@ -58,7 +58,7 @@ def test_requests_are_changed_and_answers_seen(url: str) -> None:
 
 async def test_the_same_asynchronously(url: str) -> None:
     seen = Seen()
-    async with httpx.AsyncClient(event_hooks=seen.tap.async_hooks()) as client:
+    async with httpx2.AsyncClient(event_hooks=seen.tap.async_hooks()) as client:
         answer = await client.post(url, json={"input": "hi"})
     assert answer.json()["seed"] == 3
     assert [body for body, _, _ in seen.all] == [{"input": "hi", "seed": 3}]
@@ -67,7 +67,7 @@ async def test_the_same_asynchronously(url: str) -> None:
 def test_a_stream_left_early_is_seen_once(url: str) -> None:
     seen = Seen()
     with (
-        httpx.Client(event_hooks=seen.tap.hooks()) as client,
+        httpx2.Client(event_hooks=seen.tap.hooks()) as client,
         client.stream("POST", url, json={"input": "x" * 1_000_000}) as response,
     ):
         next(response.iter_raw())
@@ -78,7 +78,7 @@ def test_a_stream_left_early_is_seen_once(url: str) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]"])
 def test_other_bodies_pass(content: bytes, url: str) -> None:
     seen = Seen()
-    with httpx.Client(event_hooks=seen.tap.hooks()) as client:
+    with httpx2.Client(event_hooks=seen.tap.hooks()) as client:
         assert client.post(url, content=content).content == content
         client.get(url)
     assert seen.all == []

@@ -17,7 +17,6 @@ import requests
 
 from vllm_harness.configuration.model_entries import Frontend
 from vllm_harness.environments.spec import Environment
-from vllm_harness.exchange.endpoint import ask
 from vllm_harness.extras.costs.growing import BLOCKED_S
 from vllm_harness.extras.costs.growing import LONGEST as LONGEST_TEXT
 from vllm_harness.machine.side_by_side import go_on
@@ -264,7 +263,7 @@ class _Measurer:
         if answer.error is not None:
             return answer.error
         try:
-            taken = ask("GET", self._server.url_for(STEPS_PATH + name), timeout=REQUEST_S).json()
+            taken = self._server.endpoint.get(STEPS_PATH + name, timeout=REQUEST_S).json()
         except requests.RequestException as error:
             return AnswerError(code=type(error).__name__, message=str(error))
         joined = length.tokens / taken["count"] if growing.delivery.of_single_tokens else 1.0

@@ -19,7 +19,6 @@ from typing import Any
 
 from vllm_harness.configuration.model_entries import Frontend, ModelEntry
 from vllm_harness.environments.spec import Environment
-from vllm_harness.exchange.endpoint import ask
 from vllm_harness.exchange.sending import Outgoing, http_client, send
 from vllm_harness.machine.side_by_side import ended_by
 from vllm_harness.regression.cases.case import CaseInput
@@ -257,7 +256,7 @@ def _encoded(server: RemoteServer, text: str) -> list[int] | None:
     if not text:
         return []
     body = {"model": server.model, "prompt": text, "add_special_tokens": False}
-    response = ask("POST", server.url_for("/tokenize"), json=body, timeout=REQUEST_S)
+    response = server.endpoint.post("/tokenize", json=body, timeout=REQUEST_S)
     return [int(number) for number in response.json()["tokens"]] if response.ok else None
 
 
