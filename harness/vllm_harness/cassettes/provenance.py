@@ -22,13 +22,12 @@ _COMMIT = re.compile(r"^__commit_id__ = commit_id = ['\"]g?([0-9a-f]{7,40})", re
 
 
 def of(server: VllmServer) -> Recorded:
-    """What is known of a server that runs."""
-    return of_server(server) if isinstance(server, RemoteServer) else of_attached(server)
-
-
-def of_server(server: RemoteServer) -> Recorded:
-    """What is known of a server of the harness that runs."""
-    launch, environment, entry = server.launch, server.environment, server.entry
+    """What is known of a server that runs: little, where somebody else started it."""
+    entry = server.entry
+    if not isinstance(server, RemoteServer):
+        known = {"model": entry.name, "served": server.model, "vllm": server.vllm_version}
+        return of_endpoint(server.endpoint).model_copy(update=known)
+    launch, environment = server.launch, server.environment
     weights = {} if server.lane == "scripted" else {"hub": entry.hub.id, "revision": entry.hub.revision}
     return Recorded(
         **_now(),
@@ -43,13 +42,6 @@ def of_server(server: RemoteServer) -> Recorded:
         command=tuple(_without_folders(launch.argv(server.port))),
         variables=dict(zip(launch.env, _without_folders(launch.env.values()), strict=True)),
         **weights,
-    )
-
-
-def of_attached(server: VllmServer) -> Recorded:
-    """What is known of a server that somebody else started."""
-    return of_endpoint(server.endpoint).model_copy(
-        update={"model": server.entry.name, "served": server.model, "vllm": server.vllm_version}
     )
 
 

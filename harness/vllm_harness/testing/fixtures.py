@@ -77,11 +77,11 @@ def vllm_server(
     from vllm_harness.server.remote import RemoteServer
     from vllm_harness.testing.exchanges import KEEPER
     from vllm_harness.testing.session import TARGET, needed_by, the_run
-    from vllm_harness.testing.tokens import recorded
+    from vllm_harness.testing.tokens import kept_tokens
 
     item = request.node
     server = the_run(request.config).servers.ready(item.stash[TARGET], needed_by(item))
-    with recorded(server, item):
+    with kept_tokens(server, item):
         if keeper := request.config.stash.get(KEEPER, None):
             keeper.begin(item, server)
         yield server

@@ -20,20 +20,19 @@ from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol import ChatAccumulator, ResponseAccumulator
 from vllm_harness.protocol.conversation.exchange import accumulate
 from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.recording import TokenRecord, begin, taken
+from vllm_harness.scripted.recording import TokenRecord, recorded
 from vllm_harness.testing.session import TARGET
 
 
 @contextmanager
-def recorded(server: VllmServer, item: pytest.Item) -> Iterator[None]:
+def kept_tokens(server: VllmServer, item: pytest.Item) -> Iterator[None]:
     """Records what a server generates for a test, where the run keeps it or holds it against a recording."""
     kept, replayed, target = item.config.option.vllm_record_tokens, recording(item), item.stash[TARGET]
     if target.lane == "attached" or not (kept or replayed):
         yield
         return
-    begin(server.endpoint)
-    yield
-    records = taken(server.endpoint)
+    with recorded(server.endpoint) as records:
+        yield
     if kept:
         write(records, file_in(kept / target.id, item.nodeid, target.id))
     if replayed and (differ := differences(read(replayed), records)):
