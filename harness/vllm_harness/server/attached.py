@@ -1,4 +1,4 @@
-"""AttachedServer: a server that the harness did not start, and offers what `VllmServer` names."""
+"""AttachedServer: a `VllmServer` that the harness did not start."""
 
 from __future__ import annotations
 

@@ -104,8 +104,12 @@ def _vllm_book(vllm_server: VllmServer, request: pytest.FixtureRequest) -> Itera
     if replayed := recording(request.node):
         script_recording(read(replayed), book)
     yield book
-    if not isinstance(vllm_server, RemoteServer) or vllm_server.alive():
-        (book.close if replayed or not uses_scripts(request.node) else book.finish)()
+    if isinstance(vllm_server, RemoteServer) and not vllm_server.alive():
+        return
+    if not replayed and uses_scripts(request.node):
+        book.finish()
+    else:
+        book.close()
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ class ServerManager:
     config: pytest.Config
     planned: PlannedEnvironment | None
     result: Callable[[str], TargetResult]
-    _made: dict[str, Any] = field(default_factory=dict)  # or the error, of which each test hears
+    _made: dict[str, Any] = field(default_factory=dict)  # or the error that each test is to raise
     _started: list[RemoteServer] = field(default_factory=list)  # the least recently used first
     _used: set[RemoteServer] = field(default_factory=set)
     _lent: RemoteServer | None = None
