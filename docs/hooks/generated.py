@@ -1,6 +1,7 @@
 """A hook of mkdocs: pages that are generated from the code, and a check that no page loads from elsewhere.
 
-`reference/commands.md` comes from the command line, `reference/pytest.md` from the plugin,
+`reference/commands.md` comes from the command line, `reference/python.md` from the docstrings of what
+`vllm_harness` offers, `reference/pytest.md` from the plugin,
 `reference/models.md` from the model of models.yaml, `reference/defects.md` from the registry of defects and
 what was measured of it, and `reference/upstream-tests.md` from what runs of vLLM's own tests measured;
 documents of the root become pages as they are.
@@ -14,7 +15,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
@@ -23,6 +25,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+import vllm_harness
 from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.defects.entry import Defect, DefectClass
@@ -48,6 +51,7 @@ def pages() -> dict[str, str]:
     included = {page: _relinked((ROOT / name).read_text()) for name, page in INCLUDED.items()}
     reference = {
         "commands": commands_page(),
+        "python": python_page(),
         "pytest": pytest_page(),
         "models": models_page(),
         "defects": defects_page(),
@@ -110,6 +114,171 @@ def _row(parameter: Any, context: typer.Context) -> tuple[str, str]:
     if record is None:
         return f"`{parameter.make_metavar(context)}`", getattr(parameter, "help", None) or ""
     return f"`{record[0]}`", record[1]
+
+
+def python_page() -> str:
+    """The names of `vllm_harness.__all__`, below the headings and examples of the package's docstring."""
+    parts = _parts_of(inspect.cleandoc(vllm_harness.__doc__ or ""))
+    lines = ["# Python interface", "", parts.pop("").strip(), ""]
+    missing = list(vllm_harness.__all__)
+    for heading, example in [*parts.items(), ("Further names:", "")]:
+        imported = _imported(example) if example else set(missing)
+        names = [name for name in missing if name in imported]
+        missing = [name for name in missing if name not in imported]
+        if not names:
+            continue
+        title, more = re.fullmatch(r"([^,;]*)[,;]? ?(.*):", " ".join(heading.split())).groups()  # type: ignore[union-attr]
+        lines += [f"## {title}", ""]
+        lines += [f"{more[0].upper()}{more[1:]}.", ""] if more else []
+        lines += _example(example) if example else []
+        for name in names:
+            lines += _documented(name, getattr(vllm_harness, name))
+    return "\n".join(lines)
+
+
+def _parts_of(docstring: str) -> dict[str, str]:
+    """The examples of a docstring by the heading before each, which ends with a colon; "": its beginning."""
+    parts, heading = {"": ""}, ""
+    for paragraph in docstring.split("\n\n"):
+        if paragraph.endswith(":") and not paragraph.startswith((" ", ">>>")):
+            heading = paragraph
+            parts[heading] = ""
+        else:
+            parts[heading] += paragraph + "\n\n"
+    return parts
+
+
+def _imported(example: str) -> set[str]:
+    """The names that an example imports from the package."""
+    found = re.findall(r"^ *(?:>>> )?from vllm_harness import (.*)$", example, re.M)
+    return {name for names in found for name in names.split(", ")}
+
+
+def _example(text: str) -> Iterator[str]:
+    language = "pycon" if text.lstrip().startswith(">>>") else "python"
+    yield from (f"```{language}", inspect.cleandoc("\n" + text).strip(), "```", "")
+
+
+_SECTION = re.compile(r"\n?^(Args|Attributes|Example|Raises|Returns|Yields):\n", re.M)
+_TABLES = {"Args": "argument", "Attributes": "attribute", "Raises": "error"}
+
+
+def _documented(name: str, what: Any) -> Iterator[str]:
+    """A class or a function: its signature, its docstring, and what a class offers."""
+    yield from (f"### `{name}`", "")
+    if not (isinstance(what, type) and issubclass(what, Enum)):
+        yield from _example(_signature(name, what))
+    yield from _docstring(what)
+    if isinstance(what, type):
+        members = list(_members(what))
+        rows = [(f"`{key}`", _first(member)) for key, member in members if isinstance(member, property)]
+        yield from _table(("property", "what it is"), rows)
+        for key, member in members:
+            if not isinstance(member, property):
+                yield from (f"#### `{name}.{key}`", "")
+                function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+                shown = name if key == "__call__" else f"{name}.{key}"
+                yield from _example(_signature(shown, function, bound=not isinstance(member, staticmethod)))
+                yield from _docstring(function)
+
+
+def _members(of: type) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties that a class and its bases of this package define."""
+    seen = set()
+    for each in of.__mro__:
+        if not each.__module__.startswith("vllm_harness."):
+            continue
+        for key, member in vars(each).items():
+            is_offered = isinstance(member, property | classmethod | staticmethod) or inspect.isfunction(
+                member
+            )
+            if is_offered and (key == "__call__" or not key.startswith("_")) and key not in seen:
+                seen.add(key)
+                yield key, member
+
+
+def _signature(name: str, what: Callable[..., Any], *, bound: bool = False) -> str:
+    """A call of it with the types as the source has them, a line for each parameter where it is long."""
+    signature = inspect.signature(what)
+    written = _annotations(what)
+    parameters = [_parameter(each, written) for each in signature.parameters.values()][1 if bound else 0 :]
+    kinds = [each.kind for each in signature.parameters.values()][1 if bound else 0 :]
+    if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        parameters.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    returned = (
+        ""
+        if isinstance(what, type) or signature.return_annotation in (None, "None")
+        else signature.return_annotation
+    )
+    end = f" -> {returned}" if isinstance(returned, str) and returned else ""
+    line = f"{name}({', '.join(parameters)}){end}"
+    if len(line) <= 100:
+        return line
+    return "\n".join([f"{name}(", *(f"    {parameter}," for parameter in parameters), f"){end}"])
+
+
+def _annotations(what: Any) -> dict[str, str]:
+    """The annotations of a class's fields, as the source has them."""
+    classes = reversed(what.__mro__) if isinstance(what, type) else ()
+    return {
+        key: value
+        for each in classes
+        if each.__module__.startswith("vllm_harness.")
+        for key, value in inspect.get_annotations(each).items()
+        if isinstance(value, str)
+    }
+
+
+def _parameter(parameter: inspect.Parameter, written: dict[str, str]) -> str:
+    stars = (
+        "**"
+        if parameter.kind is parameter.VAR_KEYWORD
+        else "*"
+        if parameter.kind is parameter.VAR_POSITIONAL
+        else ""
+    )
+    annotation = (
+        parameter.annotation if isinstance(parameter.annotation, str) else written.get(parameter.name)
+    )
+    text = f"{stars}{parameter.name}" + (f": {annotation}" if annotation else "")
+    if parameter.default is inspect.Parameter.empty:
+        return text
+    value = parameter.default
+    default = f'"{value}"' if type(value) is str else repr(value)
+    if "<" in default or len(default) > 40:
+        default = "..."
+    return f"{text} = {default}" if annotation else f"{text}={default}"
+
+
+def _docstring(what: Any) -> Iterator[str]:
+    """The first part of a docstring, and tables of its sections."""
+    first, *sections = _SECTION.split(inspect.getdoc(what) or "")
+    if first.strip():
+        yield from (first.strip(), "")
+    for title, text in zip(sections[::2], sections[1::2], strict=True):
+        if title == "Example":
+            yield from _example(text)
+        elif title in _TABLES:
+            rows = [(_names(names), described) for names, described in _entries(text)]
+            yield from _table((_TABLES[title], "what it is" if title != "Raises" else "when"), rows)
+        else:
+            yield from (f"{title}: {' '.join(text.split())}", "")
+
+
+def _entries(section: str) -> Iterator[tuple[str, str]]:
+    for entry in re.split(r"\n(?=    \S)", "\n" + section.rstrip()):
+        names, _, text = entry.strip().partition(": ")
+        if names:
+            yield names, " ".join(text.split()).replace("<", "&lt;")
+
+
+def _names(names: str) -> str:
+    return ", ".join(f"`{name}`" for name in names.split(", "))
+
+
+def _first(member: Any) -> str:
+    """The first paragraph of a docstring, in a cell."""
+    return " ".join((inspect.getdoc(member) or "").partition("\n\n")[0].split()).replace("<", "&lt;")
 
 
 def pytest_page() -> str:

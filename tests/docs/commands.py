@@ -86,7 +86,7 @@ def check_requirements(arguments: list[str]) -> None:
     """Looks for the extras of a requirement on this package among its own."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for argument in arguments:
-        if match := re.fullmatch(r"vllm-harness\[(.*)\]", argument):
+        if match := re.fullmatch(r"(?:vllm-harness|\.|\S+\.whl)\[(.*)\]", argument):
             assert set(match[1].split(",")) <= set(extras), argument
 
 

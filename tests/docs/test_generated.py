@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import typer
 from typer.core import TyperGroup
 
+import vllm_harness
 from tests.docs.blocks import ROOT
+from tests.docs.hook import generated_pages, load_hook
 from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.defects.registry import load_defects
@@ -25,21 +26,9 @@ CODE = ("harness", "scripts", "tests")
 
 
 @pytest.fixture(scope="module")
-def hook() -> ModuleType:
-    """The hook of mkdocs that makes the pages."""
-    spec = importlib.util.spec_from_file_location("generated", ROOT / "docs" / "hooks" / "generated.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def pages(hook: ModuleType) -> dict[str, str]:
+def pages() -> dict[str, str]:
     """The generated pages."""
-    made: dict[str, str] = hook.pages()
-    return made
+    return generated_pages()
 
 
 def test_every_command_and_option_is_on_its_page(pages: dict[str, str]) -> None:
@@ -82,13 +71,29 @@ def test_every_run_of_upstreams_tests_is_on_its_page(pages: dict[str, str]) -> N
         assert all(f"| {file} |" in page for file in run.files)
 
 
+@pytest.mark.parametrize("name", vllm_harness.__all__)
+def test_every_name_of_the_python_interface_is_on_its_page(name: str, pages: dict[str, str]) -> None:
+    _, _, section = pages["reference/python.md"].partition(f"\n### `{name}`\n")
+    first = inspect.cleandoc(getattr(vllm_harness, name).__doc__).splitlines()[0]
+    assert first in section.partition("\n### ")[0]
+
+
+def test_arguments_and_errors_of_the_python_interface_are_on_its_page(pages: dict[str, str]) -> None:
+    page = pages["reference/python.md"]
+    assert "| `lane` | `live` (real weights) or `scripted` (stand-in checkpoint, scripted tokens). |" in page
+    assert "| `StopFailed` | on leaving, when a process survives" in page
+    assert "`server.script(`" in page or "#### `RemoteServer.script`" in page
+    assert "<function" not in page
+    assert "<factory>" not in page
+
+
 def test_every_defect_is_on_its_page(pages: dict[str, str]) -> None:
     page = pages["reference/defects.md"]
     assert all(f"| `{defect}` |" in page for defect in load_defects())
 
 
-def test_what_a_page_would_load_from_elsewhere_is_found(hook: ModuleType) -> None:
-    found = hook.loaded_from_elsewhere
+def test_what_a_page_would_load_from_elsewhere_is_found() -> None:
+    found = load_hook().loaded_from_elsewhere
     assert found('<script src="https://cdn.example/x.js"></script>')
     assert found("<link rel=stylesheet href=//fonts.example/css>")
     assert not found('<script src="assets/x.js"></script><a href="https://example.org">a link to follow</a>')

@@ -64,6 +64,7 @@ def test_it_is_what_it_says(environment: Environment) -> None:
 @pytest.mark.parametrize("model", ["qwen3", "gpt-oss"])
 def test_a_scripted_call_comes_out(environment: Environment, model: str) -> None:
     with RemoteServer(model, lane="scripted", vllm=environment) as server:
+        assert server.forked
         assert called(server) == "Paris"
 
 

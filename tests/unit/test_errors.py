@@ -18,7 +18,7 @@ PACKAGE = Path(vllm_harness.__file__).parent
 ALONE = (
     "scripted/in_server/",
     "regression/workers/",
-    "server/vllm_harness_template.py",
+    "server/forking/",
     "extras/costs/workers/",
     "extras/mutants/workers/",
     "extras/bundles/install.py",

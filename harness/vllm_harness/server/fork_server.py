@@ -7,7 +7,6 @@ three serial imports of torch and vLLM.
 
 from __future__ import annotations
 
-import array
 import hashlib
 import json
 import os
@@ -33,7 +32,8 @@ from vllm_harness.server.launch import Launch
 from vllm_harness.server.private_socket import OtherUserAnswers, connect
 from vllm_harness.server.supervised import Handle
 
-TEMPLATE = Path(__file__).with_name("vllm_harness_template.py")
+FORKING = Path(__file__).with_name("forking")
+TEMPLATE = FORKING / "vllm_harness_template.py"
 LINGER = "VLLM_HARNESS_LINGER_S"
 LINGER_S = 300.0
 HOLD, LEAVE = b'{"op": "hold"}\n', b'{"op": "leave"}\n'
@@ -115,7 +115,7 @@ def templates() -> list[TemplateInfo]:
     """The base templates that run now."""
     found = []
     for note in sorted(_folder().glob("*.json")):
-        try:
+        with suppress(OSError, ValueError, KeyError):
             info = json.loads(note.read_text())
             path = Path(info["socket"])
             if _connects(path):
@@ -123,8 +123,6 @@ def templates() -> list[TemplateInfo]:
                 continue
             if psutil.pid_exists(info["pid"]):  # it imports, and will listen
                 continue
-        except (OSError, ValueError, KeyError):
-            pass
         note.unlink(missing_ok=True)
     return found
 
@@ -227,11 +225,10 @@ def _key(launch: Launch, environ: Mapping[str, str]) -> str:
         for name, value in _of_template(environ).items()
         if name.startswith(READ_EARLY) and name not in READ_LATE
     }
-    code = [path.read_text() for path in (TEMPLATE, *map(TEMPLATE.with_name, ("supervisor.py", "blocks.py")))]
-    parts = json.dumps(
-        [str(launch.environment.python), launch.environment.fingerprint(), early, code], sort_keys=True
-    )
-    return hashlib.sha256(parts.encode()).hexdigest()[:12]
+    beside = map(FORKING.with_name, ("supervisor.py", "blocks.py"))
+    code = [path.read_text() for path in (*sorted(FORKING.glob("*.py")), *beside)]
+    parts = [str(launch.environment.python), launch.environment.fingerprint(), early, code]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _of_template(environ: Mapping[str, str]) -> dict[str, str]:
@@ -297,8 +294,7 @@ def _open(client: socket.socket) -> bool:
 
 
 def _connects(path: Path) -> bool:
-    client = _connected(path)
-    if client is not None:
+    if client := _connected(path):
         client.close()
     return client is not None
 
@@ -314,10 +310,7 @@ def _request(path: Path, request: dict[str, Any], descriptors: list[int]) -> dic
     with connect(path) as client:
         client.settimeout(60)
         data = json.dumps(request).encode() + b"\n"
-        rights = (
-            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-        )
-        sent = client.sendmsg([data], rights)
+        sent = socket.send_fds(client, [data], descriptors)
         client.sendall(data[sent:])
         answer: dict[str, Any] = json.loads(client.makefile("rb").readline() or b"{}")
         if "pid" not in answer:

@@ -14,7 +14,7 @@ import psutil
 
 from vllm_harness.exchange.endpoint import Endpoint, EndpointError
 from vllm_harness.files.locking import locked
-from vllm_harness.server.fork_server import READ_EARLY, TEMPLATE
+from vllm_harness.server.fork_server import FORKING, READ_EARLY
 from vllm_harness.server.launch import IN_SERVER, LOCAL, Launch
 from vllm_harness.server.leases.ports import listeners
 from vllm_harness.server.process_tree import tree_pids
@@ -30,7 +30,7 @@ def identity(launch: Launch) -> str:
         launch.argv(0),
         sorted((name, value) for name, value in launch.environ().items() if _counts(name, launch)),
         launch.environment.fingerprint(),
-        [path.read_text() for path in (TEMPLATE, *sorted(IN_SERVER.glob("*.py")))],
+        [path.read_text() for folder in (FORKING, IN_SERVER) for path in sorted(folder.glob("*.py"))],
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 

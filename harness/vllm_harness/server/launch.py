@@ -19,10 +19,7 @@ from vllm_harness.server.demo_tools import demo_variables
 
 IN_SERVER = Path(__file__).parent.parent / "scripted" / "in_server"
 SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
-    "python": (
-        *("--logits-processors", names.LOGITS_PROCESSOR),
-        *("--middleware", names.SCRIPT_MIDDLEWARE),
-    ),
+    "python": ("--logits-processors", names.LOGITS_PROCESSOR, "--middleware", names.SCRIPT_MIDDLEWARE),
     "rust": ("--logits-processors", names.LOGITS_PROCESSOR),
 }
 FRONTEND_ENV: dict[Frontend, dict[str, str]] = {"python": {}, "rust": {"VLLM_USE_RUST_FRONTEND": "1"}}

@@ -8,7 +8,7 @@ supervisor makes everything of the server but its record, and removes all of it 
 JSON objects to standard output, one a line: `{"supervisor": N}`, `{"pid": N}`, `{"exited": CODE}` when the
 server ended by itself, and last `{"ended": {...}}`.
 
-The fork template (vllm_harness_template.py) runs the same code and launches the server by a fork.
+The fork template (forking/vllm_harness_template.py) runs the same code and launches the server by a fork.
 """
 
 from __future__ import annotations
@@ -103,11 +103,9 @@ class Server(Protocol):
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs."""
-        ...
 
     def wait(self) -> int:
         """Its exit code, once it has ended."""
-        ...
 
 
 def main() -> int:
@@ -146,10 +144,10 @@ def supervise(config: Config, launch: Callable[[Config], Server]) -> int:
     log.start()
     _send(pid=server.pid)
     if not _wait(server, owner_end, stop_reader, native):
-        _drain(log)
+        log.join(timeout=2)
         _send(exited=server.returncode)
     ended = _end(server, config.grace_s, native)
-    _drain(log)
+    log.join(timeout=2)
     _clear(config, native)
     _send(ended=ended)
     return 0
@@ -255,11 +253,7 @@ def _end(server: Server, grace_s: float, native: blocks.Native) -> dict[str, Any
             native.look(_pids, again=True)
             killed = sorted({*killed, *_signal_all(signal.SIGKILL)})
         time.sleep(0.02)
-    return {
-        "seconds": round(time.monotonic() - start, 3),
-        "killed": killed,
-        "survivors": _pids(),
-    }
+    return {"seconds": round(time.monotonic() - start, 3), "killed": killed, "survivors": _pids()}
 
 
 def _stop_all() -> None:
@@ -279,16 +273,12 @@ def _alive(server: Server) -> bool:
 
 
 def _pids() -> list[int]:
-    return [process.pid for process in _descendants()]
-
-
-def _descendants() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    return [process.pid for process in psutil.Process().children(recursive=True)]
 
 
 def _signal_all(number: signal.Signals) -> list[int]:
     reached = []
-    for process in _descendants():
+    for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
             process.send_signal(number)
             reached.append(process.pid)
@@ -320,10 +310,6 @@ def _redacted(line: bytes, secrets: list[bytes]) -> bytes:
     for secret in secrets:
         line = line.replace(secret, b"[redacted]")
     return TOKEN_PATTERN.sub(rb"\1[redacted]", line)
-
-
-def _drain(log: threading.Thread) -> None:
-    log.join(timeout=2)
 
 
 def _send(**message: Any) -> None:

@@ -15,41 +15,21 @@ def _at(place: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _tool_parsers() -> list[str]:
-    return sorted(_at("vllm.tool_parsers:ToolParserManager").list_registered())
-
-
-def _reasoning_parsers() -> list[str]:
-    return sorted(_at("vllm.reasoning:ReasoningParserManager").list_registered())
-
-
-def _flags() -> list[str]:
-    parser = _at("vllm.utils.argparse_utils:FlexibleArgumentParser")()
-    serve = _at("vllm.entrypoints.cli.serve:ServeSubcommand")().subparser_init(parser.add_subparsers())
-    return sorted(flag for action in serve._actions for flag in action.option_strings)
-
-
-def _variables() -> list[str]:
-    return sorted(_at("vllm.envs:environment_variables"))
-
-
-def _architectures() -> list[str]:
-    return sorted(_at("vllm.model_executor.models:ModelRegistry").get_supported_archs())
-
-
 def main() -> None:
     """Writes the JSON to standard output; whatever vLLM prints goes to standard error."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    parser = _at("vllm.utils.argparse_utils:FlexibleArgumentParser")()
+    serve = _at("vllm.entrypoints.cli.serve:ServeSubcommand")().subparser_init(parser.add_subparsers())
     names = {
-        "tool_parsers": _tool_parsers(),
-        "reasoning_parsers": _reasoning_parsers(),
-        "flags": _flags(),
-        "variables": _variables(),
-        "architectures": _architectures(),
+        "tool_parsers": _at("vllm.tool_parsers:ToolParserManager").list_registered(),
+        "reasoning_parsers": _at("vllm.reasoning:ReasoningParserManager").list_registered(),
+        "flags": [flag for action in serve._actions for flag in action.option_strings],
+        "variables": _at("vllm.envs:environment_variables"),
+        "architectures": _at("vllm.model_executor.models:ModelRegistry").get_supported_archs(),
     }
     with answer:
-        json.dump(names, answer)
+        json.dump({name: sorted(values) for name, values in names.items()}, answer)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,14 @@ from pathlib import Path
 from vllm_harness.server.fork_server import TEMPLATE
 
 SERVE = """
-import importlib.util, os, sys
-spec = importlib.util.spec_from_file_location("template", sys.argv[1])
-template = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(template)
-template.Template(sys.argv[2], float(sys.argv[3]), None, os.getppid()).serve()
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from vllm_harness_template import Template
+Template(sys.argv[2], float(sys.argv[3]), os.getppid()).serve()
 """
 
 
 def serving(path: Path, linger_s: float = 0.0) -> subprocess.Popen[str]:
     """A template that listens at a path."""
-    command = [sys.executable, "-c", SERVE, str(TEMPLATE), str(path), str(linger_s)]
+    command = [sys.executable, "-c", SERVE, str(TEMPLATE.parent), str(path), str(linger_s)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

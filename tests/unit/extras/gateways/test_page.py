@@ -9,7 +9,7 @@ import pytest
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import load_defects
 
-PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "gateway.md"
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "measurements.md"
 HEAD = "| {} | what it does | judged | rules | upstream |\n|---|---|---|---|---|\n"
 ENGINES = ("llama.cpp",)
 CLASSES = ("defect", "deviation", "feature gap", "arguable")

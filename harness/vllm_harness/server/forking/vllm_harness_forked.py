@@ -1,0 +1,168 @@
+"""What forks of the fork server become: a supervisor and its server, and helpers that end with it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+import re
+import runpy
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+# the variables in which vLLM names the cores of a worker, by OpenMP library, and the pattern of their values
+BINDINGS = {"OMP_PLACES": r"(.+)", "GOMP_CPU_AFFINITY": r"(.+)", "KMP_AFFINITY": r"proclist=\[(.+?)\]"}
+PROXY = "vllm_harness_proxy"
+"""In front of a server that takes no middleware; see there."""
+ANSWER_LIMIT_S = 120.0
+
+
+def _load_supervisor() -> Any:
+    path = Path(__file__).parents[1] / "supervisor.py"
+    spec = importlib.util.spec_from_file_location("vllm_harness_supervisor", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+supervisor = _load_supervisor()
+
+
+def supervise(config: Any) -> int:
+    """Supervises a server that it forks; in both processes it returns the exit code."""
+    try:
+        return int(supervisor.supervise(config, ForkedServer))
+    except _IsServer:
+        return _serve(config)
+
+
+class _IsServer(BaseException):
+    """Raised in the forked server to unwind its supervisor's stack."""
+
+
+class ForkedServer:
+    """A forked server, with the interface that supervisor.py uses; in the server it raises _IsServer."""
+
+    def __init__(self, _: Any) -> None:
+        reader, writer = os.pipe()
+        self.returncode: int | None = None
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            supervisor.die_with_parent(parent)
+            os.setsid()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(writer, 1)
+            os.dup2(writer, 2)
+            _close_inherited()
+            raise _IsServer
+        os.close(writer)
+        self.stdout = os.fdopen(reader, "rb")
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                pid, status = self.pid, 0
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended."""
+        while (code := self.poll()) is None:
+            time.sleep(0.01)
+        return code
+
+
+def _close_inherited() -> None:
+    """Closes what the template has open, but not the driver's devices: NVML, once used, fails without."""
+    for descriptor in range(3, 256):
+        with suppress(OSError):
+            if not str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith("/dev/nvidia"):
+                os.close(descriptor)
+
+
+def _serve(config: Any) -> int:
+    """Becomes `vllm serve`."""
+    os.environ.clear()
+    os.environ.update(config.env)
+    _set_log_level()
+    # packages that no other folder has, and that the template does not need
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path += [folder for folder in path if folder and folder not in sys.path]
+    tempfile.tempdir = None
+    importlib.import_module("vllm_harness_shm").name_blocks(config.server_id)
+    if config.first:
+        runpy.run_path(config.first)
+    sys.argv = ["vllm", *config.argv[config.argv.index("vllm.entrypoints.cli.main") + 1 :]]
+    if Path(config.argv[1]).stem == PROXY:
+        sys.argv += ["--uds", _fork_proxy(int(config.argv[2]))]
+    entry = importlib.import_module("vllm.entrypoints.cli.main")
+    return entry.main() or 0
+
+
+def _set_log_level() -> None:
+    """Gives vLLM's logger this server's level: it took its template's, unless a file configures it."""
+    logger = logging.getLogger("vllm")
+    if logger.handlers and not os.environ.get("VLLM_LOGGING_CONFIG_PATH"):
+        level = os.environ.get("VLLM_LOGGING_LEVEL", "INFO").upper()
+        logger.setLevel(level)
+        for handler in logger.handlers:
+            handler.setLevel(level)
+
+
+def _fork_proxy(port: int) -> str:
+    """Starts the proxy in front of this server, which ends with it; gives the socket to listen on."""
+    proxy = importlib.import_module(PROXY)
+    server = os.getpid()
+    if os.fork() == 0:
+        supervisor.die_with_parent(server)
+        proxy.proxy(port).run()
+        os._exit(0)
+    return str(proxy.socket_path())
+
+
+def answer_of_fork(ask: Callable[[], Any]) -> Any:
+    """What a function gives that a fork calls; None where the fork gives nothing in time."""
+    reader, writer = Pipe(duplex=False)
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        supervisor.die_with_parent(parent)
+        with suppress(BaseException):
+            writer.send(ask())
+        os._exit(0)
+    writer.close()
+    try:
+        with reader:
+            return reader.recv() if reader.poll(ANSWER_LIMIT_S) else None
+    except EOFError:
+        return None
+    finally:
+        os.kill(child, signal.SIGKILL)  # it has ended, or is late
+        os.waitpid(child, 0)
+
+
+def bind_openmp() -> None:
+    """In a forked worker: applies the threads and cores that vLLM sets by variables at a spawn."""
+    if threads := os.environ.get("OMP_NUM_THREADS"):
+        importlib.import_module("torch").set_num_threads(int(threads))
+    for name, pattern in BINDINGS.items():
+        if cores := re.search(pattern, os.environ.get(name, "")):
+            os.sched_setaffinity(0, {int(core) for core in re.findall(r"\d+", cores[1])})

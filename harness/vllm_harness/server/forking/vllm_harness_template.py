@@ -1,0 +1,234 @@
+"""The fork template: imports vLLM once, then forks a supervised server for each request.
+
+Run by the server's interpreter as `python vllm_harness_template.py SOCKET LINGER_S`; imports nothing of the
+harness but this folder and supervisor.py. Starts no torch computation and touches no CUDA: thread pools and
+CUDA contexts do not survive a fork. A client connects to the socket (one JSON line each way) and requests:
+
+    {"op": "fork", "config": {...}} with two descriptors, control and status
+        forks a supervisor, which forks the server; supervisor.py describes the messages on the two pipes
+    {"op": "template", "socket": PATH, "model": FOLDER, "harmony": BOOL, "env": {...}}
+        forks a template that has the model's tokenizer loaded as well
+    {"op": "hold"}
+        lives as long as this client is connected
+    {"op": "leave"}
+        from now on ends as soon as no client is connected
+    {"op": "dismiss"}
+        ends now, unless another client holds it; answers whether it ends
+
+A template ends when no client has held it for LINGER_S seconds, or none is connected and its socket is gone
+from its path, as with the whole folder; servers live on with their owners. Who only connects, to see whether
+it is there, does not prolong its life.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from vllm_harness_forked import bind_openmp, supervise, supervisor
+from vllm_harness_patches import apply_patches
+from vllm_harness_preload import import_all, preload
+
+Become = Callable[[], int] | dict[str, Any]
+"""What a fork runs, to its exit code; the request, where it is to be a template itself."""
+FIRST_CLIENT_S = 60.0
+CREDENTIALS = struct.Struct("3i")  # of the other end of a Unix socket: pid, uid, gid
+
+
+def main() -> None:
+    """Imports, then serves; a fork unwinds to here and becomes a supervisor, a server, or a template."""
+    path, linger_s, starter = sys.argv[1], float(sys.argv[2]), os.getppid()
+    import_all()
+    apply_patches()
+    os.register_at_fork(after_in_child=bind_openmp)
+    while True:
+        gc.collect()
+        gc.freeze()
+        become = Template(path, linger_s, starter).serve()
+        if not isinstance(become, dict):
+            _leave(become)
+        path, starter = become["socket"], os.getppid()
+        preload(become)
+
+
+def _leave(become: Callable[[], int] | None) -> NoReturn:
+    """Ends as an interpreter does, without freeing the heap, which would take half a second."""
+    try:
+        code: object = become() if become else 0
+    except SystemExit as end:
+        code = end.code
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code or 0)
+
+
+class Template:
+    """Listens for requests and forks.
+
+    Args:
+        path: the Unix socket.
+        linger_s: seconds without a client after which it ends.
+        starter: process id of its parent; when that has ended before a client connected, the template ends.
+    """
+
+    def __init__(self, path: str, linger_s: float, starter: int) -> None:
+        self._starter = starter
+        self._linger_s = linger_s
+        self._clients: list[socket.socket] = []
+        self._holders: set[socket.socket] = set()
+        self._patience_s = FIRST_CLIENT_S
+        self._dismissed = False
+        self._path = Path(path)
+        self._listener = _listener(self._path)
+        self._file = self._path.lstat()
+
+    def serve(self) -> Become | None:
+        """Returns in each fork what it is to become; in the template itself None, at its end."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        idle_since = time.monotonic()
+        wanted = False
+        while not self._dismissed and (
+            self._clients or (self._can_be_found() and time.monotonic() - idle_since < self._patience_s)
+        ):
+            if self._holders:
+                idle_since, self._patience_s, wanted = time.monotonic(), self._linger_s, True
+            elif not wanted and os.getppid() != self._starter:
+                break
+            ready, _, _ = select.select([self._listener, *self._clients], [], [], 0.2)
+            _reap()
+            for each in ready:
+                if each is self._listener:
+                    self._clients += _accepted(self._listener)
+                elif (become := self._handle(each)) is not None:
+                    return become
+        if self._can_be_found():
+            self._path.unlink(missing_ok=True)
+            self._path.with_suffix(".json").unlink(missing_ok=True)  # its starter's note
+        return None
+
+    def _can_be_found(self) -> bool:
+        """Whether its socket is still at its path."""
+        with suppress(OSError):
+            return os.path.samestat(self._path.lstat(), self._file)
+        return False
+
+    def _handle(self, client: socket.socket) -> Become | None:
+        try:
+            data, descriptors = _receive(client)
+        except OSError:
+            data, descriptors = b"", []
+        if not data:
+            _close(descriptors)
+            self._clients.remove(client)
+            self._holders.discard(client)
+            client.close()
+            return None
+        for line in data.splitlines():  # what is said of its life may come together
+            request = json.loads(line)
+            if request["op"] in ("fork", "template"):
+                return self._fork(client, request, descriptors)
+            self._be_held(client, request["op"])
+        return None
+
+    def _fork(self, client: socket.socket, request: dict[str, Any], descriptors: list[int]) -> Become | None:
+        template = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            return self._become(template, request, descriptors)
+        _close(descriptors)
+        with suppress(OSError):  # the client may have been killed meanwhile
+            client.sendall(json.dumps({"pid": pid}).encode() + b"\n")
+        return None
+
+    def _be_held(self, client: socket.socket, op: str) -> None:
+        if op == "hold":
+            self._holders.add(client)
+        elif op == "leave":
+            self._linger_s = self._patience_s = 0.0
+        else:
+            self._dismissed = not self._holders - {client}
+            with suppress(OSError):
+                client.sendall(json.dumps({"ends": self._dismissed}).encode() + b"\n")
+
+    def _become(self, template: int, request: dict[str, Any], descriptors: list[int]) -> Become:
+        self._listener.close()
+        for client in self._clients:
+            client.close()
+        os.setsid()
+        if request["op"] == "template":
+            supervisor.die_with_parent(template)
+            return request
+        for target, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, target)
+            os.close(descriptor)
+        config = supervisor.Config(**request["config"])
+        return lambda: supervise(config)
+
+
+def _listener(path: Path) -> socket.socket:
+    """Listens at a path, named through its folder: a socket's name has at most 107 bytes."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    half = f"{path.name}.{os.getpid()}"
+    listener.bind(f"/proc/self/fd/{folder}/{half}")
+    listener.listen(64)
+    os.rename(half, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.close(folder)
+    return listener
+
+
+def _accepted(listener: socket.socket) -> list[socket.socket]:
+    """The next client; none where it belongs to another user, from whom nothing is read."""
+    client = listener.accept()[0]
+    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    pid, uid, _ = CREDENTIALS.unpack(credentials)
+    if uid == os.geteuid():
+        return [client]
+    print(f"refused: a client of another user (pid {pid}, uid {uid})", flush=True)
+    client.close()
+    return []
+
+
+def _receive(client: socket.socket) -> tuple[bytes, list[int]]:
+    """One line and the descriptors sent with it."""
+    data, descriptors, _, _ = socket.recv_fds(client, 1 << 20, 2)
+    while data and not data.endswith(b"\n"):
+        more = client.recv(1 << 20)
+        if not more:
+            return b"", descriptors
+        data += more
+    return data, descriptors
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _reap() -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+if __name__ == "__main__":
+    main()

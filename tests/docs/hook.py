@@ -1,0 +1,26 @@
+"""The hook of mkdocs that makes pages from the code."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from types import ModuleType
+
+from tests.docs.blocks import ROOT
+
+
+@cache
+def load_hook() -> ModuleType:
+    """The hook's module, which no package holds."""
+    spec = importlib.util.spec_from_file_location("generated", ROOT / "docs" / "hooks" / "generated.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def generated_pages(folder: str = "") -> dict[str, str]:
+    """The pages that it makes below a folder."""
+    return {path: text for path, text in load_hook().pages().items() if path.startswith(folder)}

@@ -1,0 +1,53 @@
+"""What the fork server replaces and calls in vLLM is in each release as the fork server expects it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from vllm_harness.environments import locks, resolve
+from vllm_harness.environments.store import MissingEnvironmentError
+from vllm_harness.server.fork_server import FORKING
+
+GRAFT = "0.33.0@0.32.0"
+RELEASES = [lock.version for lock in locks.locks() if lock.device == "cpu"]
+MISFITS = Path(__file__).with_name("misfits.py")
+LOST = """
+import vllm_harness_patches as patches
+
+patches.PATCHES = (
+    patches.Patch(place="vllm.utils.system_utils:was_renamed", make=patches._sleep),
+    patches.Patch(place="vllm.utils.system_utils:was_removed", make=patches._fork, needed=True),
+)
+patches.apply_patches()
+"""
+
+
+def run(spec: str | None, code: str) -> subprocess.CompletedProcess[str]:
+    """Runs code with the fork server's modules, in an environment that is made already."""
+    try:
+        environment = resolve(spec, "cpu" if spec else None)
+    except MissingEnvironmentError as error:
+        pytest.skip(str(error))
+    return environment.run("-c", code, pythonpath=[FORKING], limit_s=300)
+
+
+@pytest.mark.parametrize(
+    "spec", [None, *(pytest.param(spec, marks=pytest.mark.vllm_slow) for spec in [GRAFT, *RELEASES])]
+)
+def test_patches_fit(spec: str | None) -> None:
+    """A replacement has as many parameters as the original, and what it reads of its object is there."""
+    answer = run(spec, MISFITS.read_text())
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout.splitlines()[-1]) == {}
+
+
+def test_a_patch_that_does_not_fit_is_named() -> None:
+    """Without one that is needed the fork server ends."""
+    answer = run(None, LOST)
+    assert answer.returncode == 1
+    assert "vllm.utils.system_utils:was_renamed" in answer.stdout
+    assert "vllm.utils.system_utils:was_removed" in answer.stderr.splitlines()[-1]
