@@ -18,11 +18,11 @@ from tests.body_and_stream import body_and_stream
 from tests.error_objects import check_param
 from tests.lost_calls import checks_for
 from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import Server
 
 ASK: list[Any] = [{"role": "user", "content": "What is the weather in Paris?"}]
 CITY: dict[str, Any] = {"type": "string", "enum": ["Paris", "Rome"]}
@@ -188,7 +188,7 @@ class Chat:
         script: scripts the test's answers.
     """
 
-    server: Server
+    server: VllmServer
     client: OpenAI
     check: Callable[[str], Callable[..., None]]
     script: ScriptWriter
@@ -343,7 +343,7 @@ _OPENAI = frozenset(
 
 @pytest.fixture
 def chat(
-    vllm_server: Server, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
+    vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
 ) -> Chat:
     """The server's Chat Completions."""
     check = checks_for(request, vllm_server)

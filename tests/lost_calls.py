@@ -16,9 +16,9 @@ import pytest
 from vllm_harness.cassettes.answers import exchange_of
 from vllm_harness.cassettes.replaying import Played
 from vllm_harness.defects.registry import load_defects
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol.core.events import AnyEvent, as_json
 from vllm_harness.testing.defects import MARK, DefectShown
-from vllm_harness.testing.session import Server
 
 Check = Callable[..., None]
 _LOST_BY_A_STREAM = re.compile(r"^([\w-]+-stream), turn [\w-]+: calls: .*, actual no call$", re.M)
@@ -29,14 +29,14 @@ INFORMATIVE = {
 }
 
 
-def checks_for(request: pytest.FixtureRequest, server: Server) -> Callable[[str], Check]:
+def checks_for(request: pytest.FixtureRequest, server: VllmServer) -> Callable[[str], Check]:
     """The plugin's checks by name; lost calls are excused where the test is not to show another defect."""
     if request.node.get_closest_marker(MARK):
         return request.getfixturevalue
     return lost_calls_excused(request.getfixturevalue, server)
 
 
-def lost_calls_excused(check: Callable[[str], Check], server: Server) -> Callable[[str], Check]:
+def lost_calls_excused(check: Callable[[str], Check], server: VllmServer) -> Callable[[str], Check]:
     """The plugin's checks by name, of which that of a stream tells the defect from another empty stream.
 
     Raises, where a stream is checked:
@@ -59,7 +59,7 @@ def lost_calls_excused(check: Callable[[str], Check], server: Server) -> Callabl
 
 
 @contextmanager
-def lost_calls_of_scenarios_excused(server: Server) -> Iterator[None]:
+def lost_calls_of_scenarios_excused(server: VllmServer) -> Iterator[None]:
     """Raises DefectShown where nothing of a scenario is wrong but streams that have lost a call."""
     try:
         yield
@@ -72,7 +72,7 @@ def lost_calls_of_scenarios_excused(server: Server) -> Iterator[None]:
         raise
 
 
-def check_replay(played: Sequence[Played], server: Server) -> None:
+def check_replay(played: Sequence[Played], server: VllmServer) -> None:
     """A replay is as it was recorded.
 
     Raises:
@@ -86,7 +86,7 @@ def check_replay(played: Sequence[Played], server: Server) -> None:
     assert told == []
 
 
-def _may_lose_calls(server: Server) -> bool:
+def _may_lose_calls(server: VllmServer) -> bool:
     return load_defects()[LOST].holds_for(server.vllm_version, server.entry.name)
 
 

@@ -17,9 +17,9 @@ from tests.behaviours.tools import DESCRIPTION, PARAMETERS
 from tests.body_and_stream import body_and_stream
 from tests.lost_calls import checks_for
 from vllm_harness.exchange.endpoint import Endpoint, tls
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol import MessageAccumulator, SSEEvent, parse_sse
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import Server
 
 if TYPE_CHECKING:  # two seconds of every start are too much for those who ask for other tests
     from anthropic import Anthropic
@@ -183,7 +183,7 @@ def messages_on(
 
 @pytest.fixture
 def messages(
-    vllm_server: Server, http: Endpoint, script: ScriptWriter, request: pytest.FixtureRequest
+    vllm_server: VllmServer, http: Endpoint, script: ScriptWriter, request: pytest.FixtureRequest
 ) -> Iterator[Messages]:
     """The server's Messages API."""
     check = checks_for(request, vllm_server)

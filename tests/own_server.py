@@ -9,8 +9,9 @@ import pytest
 
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.exchange.endpoint import API_PATHS
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.session import Server, needed_by, the_run
+from vllm_harness.testing.session import needed_by, the_run
 from vllm_harness.testing.skips import NOT_SERVED, skip
 
 Running = dict[tuple[str, ...], RemoteServer]  # by their flags, variables and entries
@@ -30,12 +31,12 @@ def _running(request: pytest.FixtureRequest) -> Iterator[Running]:
     yield running
     if running:
         with ThreadPoolExecutor(len(running)) as stopping:
-            list(stopping.map(the_run(request.config).pool.stop, running.values()))
+            list(stopping.map(the_run(request.config).servers.stop, running.values()))
 
 
 @pytest.fixture
 def own_server(
-    _vllm_target_server: Server,
+    _vllm_target_server: VllmServer,
     _vllm_seed: int,
     _vllm_reservation: None,
     _running: Running,
@@ -43,7 +44,7 @@ def own_server(
 ) -> OwnServer:
     """Starts a server like the target's with other flags; tests of a module that want the same share it."""
     assert isinstance(_vllm_target_server, RemoteServer)
-    target, pool = _vllm_target_server, the_run(request.config).pool
+    target, servers = _vllm_target_server, the_run(request.config).servers
     needed = needed_by(request.node) & set(API_PATHS)
 
     def start(
@@ -54,7 +55,7 @@ def own_server(
         server = _running.setdefault(
             key, RemoteServer(entry, lane="scripted", vllm=target.environment, args=args, env=env)
         )
-        pool.use(server)
+        servers.use(server)
         if needed and (lacking := needed & server.endpoint.lacking()):
             skip(NOT_SERVED, f"this server does not serve {', '.join(sorted(lacking))}")
         return server

@@ -15,8 +15,8 @@ from requests import Response as Answer
 from tests.body_and_stream import body_and_stream
 from tests.lost_calls import checks_for
 from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import Server
 
 SHOW = {"enable_response_messages": True}  # vLLM's own: the response carries prompt and output as they were
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
@@ -125,7 +125,7 @@ class Responses:
 
 @pytest.fixture
 def responses(
-    vllm_server: Server, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
+    vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
 ) -> Responses:
     """The server's Responses API."""
     check = checks_for(request, vllm_server)

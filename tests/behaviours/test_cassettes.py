@@ -13,18 +13,18 @@ from vllm_harness.cassettes.reading import read
 from vllm_harness.cassettes.recording import of_conversation
 from vllm_harness.cassettes.replaying import replay
 from vllm_harness.cassettes.writing import write
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.files.redaction import Redactor
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.testing.scenarios import ScenarioRunner
-from vllm_harness.testing.session import Server
 
 STORY, SHORT_STORY = "etl-branches", "etl-outputs-only"
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools", "store")]
 
 
 @pytest.fixture
-def served(vllm_server: Server) -> Served:
+def served(vllm_server: VllmServer) -> Served:
     """The target's server."""
     server = vllm_server
     return Served.by(server)
@@ -39,7 +39,7 @@ def test_a_conversation_is_recorded_checked_and_the_same_again(
     streamed: bool,
     scenario: ScenarioRunner,
     served: Served,
-    vllm_server: Server,
+    vllm_server: VllmServer,
     tmp_path: Path,
 ) -> None:
     with lost_calls_of_scenarios_excused(vllm_server):

@@ -12,12 +12,12 @@ from requests import Response
 
 from tests.case_files import cases
 from tests.chat_api import FREE, HISTORY, Chat
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol import Finding, Severity, validate_body
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import Server
 
 pytestmark = pytest.mark.vllm_scripted
 
@@ -46,7 +46,7 @@ def broken(body: Any) -> list[Finding]:
 
 
 @pytest.fixture
-def endless(vllm_server: Server) -> Iterator[ScriptBook]:
+def endless(vllm_server: VllmServer) -> Iterator[ScriptBook]:
     """A book that answers every request, whatever becomes of it."""
     assert isinstance(vllm_server, RemoteServer)
     book = ScriptBook(vllm_server.endpoint, vllm_server.entry)

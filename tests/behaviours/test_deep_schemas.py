@@ -12,7 +12,7 @@ import pytest
 
 from tests.apis import PATHS, Api, Json, error_message
 from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.testing.session import Server
+from vllm_harness.exchange.server import VllmServer
 
 pytestmark = pytest.mark.vllm_needs("structured_output", "responses", "chat", "messages")
 
@@ -59,7 +59,7 @@ def by_tool(api: Api, schema: Json) -> Json:
 @pytest.mark.covers("VC-007", "VC-008", "VR-059", "VA-005")
 @pytest.mark.parametrize("ask", [by_format, by_tool])
 def test_deep_schema_is_refused(
-    ask: Callable[[Api, Json], Json], vllm_server: Server, http: Endpoint
+    ask: Callable[[Api, Json], Json], vllm_server: VllmServer, http: Endpoint
 ) -> None:
     for api, path in PATHS.items():
         answer = http.post(path, json={"model": vllm_server.model, **ask(api, nested(LEVELS))})

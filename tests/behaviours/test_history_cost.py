@@ -10,8 +10,8 @@ import pytest
 from tests.apis import APIS, PATHS, Api
 from tests.prompts import Step, Turn, request_of
 from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import Server
 
 CALLS = 100
 MOST = 3
@@ -34,7 +34,7 @@ def called(number: int) -> tuple[Turn, ...]:
 @pytest.mark.vllm_known_defect("harmony-call-of-the-history-takes-two-milliseconds")
 @pytest.mark.parametrize("api", APIS)
 def test_calls_of_the_history_cost_about_what_texts_do(
-    api: Api, vllm_server: Server, http: Endpoint, script: ScriptWriter
+    api: Api, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
     """The shortest of some times each, so that how busy the machine is does not matter."""
     script("Rain.", times=2 * TRIES)

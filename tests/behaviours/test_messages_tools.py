@@ -13,10 +13,10 @@ from openai import OpenAI
 from tests.behaviours.stop_strings import AND_ON
 from tests.behaviours.tools import CALL, CHAT_TOOL, WEATHER
 from tests.messages_api import TOOL, Messages, kinds, text_of
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import When
 from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import Server
 
 pytestmark = pytest.mark.vllm_needs("messages", "tools")
 
@@ -258,7 +258,7 @@ def test_results_are_taken(blocks: list[Any], messages: Messages, script: Script
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("LS-041")
-def test_round_trip(vllm_server: Server, messages: Messages, script: ScriptWriter) -> None:
+def test_round_trip(vllm_server: VllmServer, messages: Messages, script: ScriptWriter) -> None:
     """The server's own answer is taken back as it came, thoughts included where the model has any."""
     thinks = "reasoning" in vllm_server.entry.capabilities
     script(calls=[CALL], **({"reasoning": "I need the weather."} if thinks else {}))

@@ -13,10 +13,10 @@ from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from tests.lost_calls import checks_for
 from tests.messages_api import TOOL as MESSAGES_TOOL
 from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol import parse_sse
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import Server
 
 pytestmark = pytest.mark.vllm_scripted
 
@@ -34,7 +34,7 @@ CheckAnswer = Callable[[Api, Response], None]
 
 
 @pytest.fixture
-def check_streamed(request: pytest.FixtureRequest, vllm_server: Server) -> CheckAnswer:
+def check_streamed(request: pytest.FixtureRequest, vllm_server: VllmServer) -> CheckAnswer:
     """Checks an answer that is a stream."""
     check = checks_for(request, vllm_server)  # a check that is asked for and checks nothing is an error
     return lambda api, answer: check("check_stream")(list(parse_sse([answer.content])), api=api)
@@ -47,7 +47,7 @@ def test_null_says_nothing(
     api: Api,
     calls: int,
     stream: bool,
-    vllm_server: Server,
+    vllm_server: VllmServer,
     http: Endpoint,
     script: ScriptWriter,
     check_streamed: CheckAnswer,
@@ -84,7 +84,7 @@ def test_null_says_nothing(
     ids=["body", "stream"],
 )
 def test_null_tool_choice_of_a_chat(
-    stream: bool, vllm_server: Server, http: Endpoint, script: ScriptWriter, check_streamed: CheckAnswer
+    stream: bool, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter, check_streamed: CheckAnswer
 ) -> None:
     request = {**question("chat"), "tools": [CHAT_TOOL], "tool_choice": None, "stream": stream}
     script(calls=[ToolCall("get_weather", {"city": "Paris"})])

@@ -31,6 +31,7 @@ from tests.own_server import OwnServer
 from vllm_harness.defects.registry import known_deviations
 from vllm_harness.exchange.answer import answer_of
 from vllm_harness.exchange.endpoint import Endpoint, tls
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol import (
     ChatAccumulator,
     Finding,
@@ -44,7 +45,6 @@ from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import Server
 
 pytestmark = [
     pytest.mark.vllm_scripted,
@@ -309,7 +309,7 @@ async def events_of(client: AsyncOpenAI, case: StreamCase, model: str) -> list[A
 @pytest.mark.vllm_alone
 @pytest.mark.covers("VC-037", "VC-014")
 async def test_streams_at_once_do_not_mix(
-    vllm_server: Server, async_openai_client: AsyncOpenAI, script: ScriptWriter
+    vllm_server: VllmServer, async_openai_client: AsyncOpenAI, script: ScriptWriter
 ) -> None:
     """64 at once, Chat and Responses, text and calls: each valid, each its own; /health answers meanwhile."""
     every = [StreamCase(number) for number in range(AT_ONCE)]
@@ -339,7 +339,7 @@ async def test_streams_at_once_do_not_mix(
         case.check(events)
 
 
-def counting(server: Server, events: list[Any]) -> list[Finding]:
+def counting(server: VllmServer, events: list[Any]) -> list[Finding]:
     """The findings about a stream that are no known deviation."""
     known = known_deviations(server.entry.name, server.vllm_version)
     findings = apply_known(validate_stream(events), known, server.vllm_version)
@@ -347,7 +347,7 @@ def counting(server: Server, events: list[Any]) -> list[Finding]:
 
 
 @pytest.mark.covers("VC-037")
-def test_basics(vllm_server: Server) -> None:
+def test_basics(vllm_server: VllmServer) -> None:
     """Version, health, and a content type that is no JSON."""
     endpoint = vllm_server.endpoint
     assert endpoint.get("/health", timeout=DRAIN_S).status_code == 200
@@ -439,7 +439,7 @@ def comments_of(lines: list[str]) -> list[str]:
 
 @pytest.fixture
 def mortal(
-    _vllm_target_server: Server, _vllm_seed: int, _vllm_reservation: None, request: pytest.FixtureRequest
+    _vllm_target_server: VllmServer, _vllm_seed: int, _vllm_reservation: None, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., Own]]:
     """A server for one test, which the test may end."""
     assert isinstance(_vllm_target_server, RemoteServer)

@@ -11,9 +11,9 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 
 from tests.responses_api import SHOW, Responses, prompt_of
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import Check, ScriptWriter
-from vllm_harness.testing.session import Server
 
 pytestmark = pytest.mark.vllm_needs("responses")
 
@@ -40,7 +40,7 @@ def test_plain_answer(responses: Responses, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("OR-001")
 async def test_plain_answer_async(
-    vllm_server: Server, async_openai_client: AsyncOpenAI, script: ScriptWriter, check_body: Check
+    vllm_server: VllmServer, async_openai_client: AsyncOpenAI, script: ScriptWriter, check_body: Check
 ) -> None:
     script(PARIS)
     response = await async_openai_client.responses.create(

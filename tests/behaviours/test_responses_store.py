@@ -13,9 +13,9 @@ from openai.types.responses import Response
 from tests.behaviours.tools import RESPONSES_TOOL
 from tests.responses_api import SHOW, Responses, prompt_of
 from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import When
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import Server
 
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_needs("store")]
 
@@ -39,7 +39,7 @@ def test_stored_body_is_the_body(
 @pytest.mark.vllm_needs("structured_output", "tools")
 @pytest.mark.covers("VR-016", "LS-001")
 def test_stored_is_what_was_sent_by_each_field(
-    vllm_server: Server, http: Endpoint, script: ScriptWriter
+    vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
     """As JSON, with a schema and a tool, whose fields have other names in types of Python."""
     script('{"word": "heliotrope"}', constrained=True)
@@ -138,7 +138,7 @@ def test_incomplete_response_is_followed(stream: bool, responses: Responses, scr
 
 @pytest.mark.covers("VR-022", "AG-004")
 async def test_two_children_of_one_parent_know_nothing_of_each_other(
-    vllm_server: Server, async_openai_client: AsyncOpenAI, script: ScriptWriter
+    vllm_server: VllmServer, async_openai_client: AsyncOpenAI, script: ScriptWriter
 ) -> None:
     """Both at once, and a grandchild of one of them: a branch holds its own line only."""
     script("Noted.", when=When(user="parent"))

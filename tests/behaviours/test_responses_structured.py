@@ -13,10 +13,10 @@ from pydantic import BaseModel
 
 from tests.case_files import cases
 from tests.responses_api import Responses
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import Raw
 from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import Server
 
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_needs("structured_output")]
 
@@ -37,7 +37,7 @@ def schema_format(schema: dict[str, Any], name: str = "answer") -> dict[str, Any
 
 
 @pytest.fixture
-def script_json(vllm_server: Server, script: ScriptWriter) -> Any:
+def script_json(vllm_server: VllmServer, script: ScriptWriter) -> Any:
     """Scripts JSON under a grammar, which wants Harmony's final message to be marked as JSON."""
 
     def write(value: Any, **options: Any) -> None:
@@ -107,7 +107,7 @@ def test_format_is_echoed(responses: Responses, script_json: Any) -> None:
 
 
 @pytest.mark.covers("VR-059", "LS-031")
-def test_json_object(responses: Responses, script: ScriptWriter, vllm_server: Server) -> None:
+def test_json_object(responses: Responses, script: ScriptWriter, vllm_server: VllmServer) -> None:
     """The begin of a JSON object; a whole one unless the budget cuts it: the grammar leaves its end open."""
     answer = '{"river": "Nile"}'
     if vllm_server.entry.harmony:
@@ -152,7 +152,7 @@ def test_other_grammars(kind: str, responses: Responses, script: ScriptWriter) -
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VR-023", "LS-031")
 def test_thoughts_are_free_and_the_answer_is_held(
-    vllm_server: Server, responses: Responses, script: ScriptWriter
+    vllm_server: VllmServer, responses: Responses, script: ScriptWriter
 ) -> None:
     thoughts, answer = "Anything, even {not JSON.", '{"sunny": true}'
     if vllm_server.entry.harmony:

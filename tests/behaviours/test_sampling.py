@@ -13,9 +13,9 @@ import pytest
 from tests.apis import APIS, PATHS, Api, question
 from tests.case_files import cases
 from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import Raw
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import Server
 
 pytestmark = pytest.mark.vllm_scripted
 
@@ -30,7 +30,7 @@ LIMITS: list[tuple[Api, str]] = [
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 @pytest.mark.parametrize("case", cases("sampling"))
 def test_engine_is_told(
-    case: dict[str, Any], stream: bool, vllm_server: Server, http: Endpoint, script: ScriptWriter
+    case: dict[str, Any], stream: bool, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
     api, renamed = case["api"], case.get("renamed", {})
     script("Rain.", name="rain", keep_prompt=True, expect=case.get("expect", "done"))
@@ -50,7 +50,7 @@ def test_engine_is_told(
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_model_may_be_left_out(
-    api: Api, stream: bool, vllm_server: Server, http: Endpoint, script: ScriptWriter
+    api: Api, stream: bool, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
     """A server has one, and says it."""
     script("Rain.")
@@ -62,7 +62,7 @@ def test_model_may_be_left_out(
 @pytest.mark.covers("VC-025", "LS-010", "VA-017")
 @pytest.mark.parametrize(("api", "limit"), [("chat", None), ("responses", None), *LIMITS])
 def test_answer_may_fill_the_context(
-    api: Api, limit: str | None, vllm_server: Server, http: Endpoint, script: ScriptWriter
+    api: Api, limit: str | None, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
     """Where the request has no limit; one of the whole context is cut to what the prompt leaves."""
     script("Rain.", name="rain", keep_prompt=True)
@@ -78,7 +78,7 @@ def test_answer_may_fill_the_context(
 @pytest.mark.covers("VC-025", "VA-017")
 @pytest.mark.parametrize(("api", "limit"), [(api, limit) for api, limit in LIMITS if api != "responses"])
 def test_limit_beyond_the_context_is_refused(
-    api: Api, limit: str, vllm_server: Server, http: Endpoint
+    api: Api, limit: str, vllm_server: VllmServer, http: Endpoint
 ) -> None:
     """No answer of the model could reach it. The server cuts it for gpt-oss, which is not tested."""
     context = http.get("/v1/models").json()["data"][0]["max_model_len"]
@@ -94,7 +94,7 @@ def test_limit_beyond_the_context_is_refused(
 @pytest.mark.parametrize("ignored", [True, False], ids=["ignored", "heeded"])
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_end_is_ignored_where_asked(
-    api: Api, ignored: bool, vllm_server: Server, http: Endpoint, script: ScriptWriter
+    api: Api, ignored: bool, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
     """vLLM's own `ignore_eos`: the model writes on behind its end token, up to the limit."""
     script(Raw(f"Rain.<|im_end|>{' More rain.' * 8}"), expect="cut")
@@ -108,7 +108,7 @@ def test_end_is_ignored_where_asked(
 
 @pytest.mark.covers("VC-025", "LS-032", "VA-017")
 @pytest.mark.parametrize("api", APIS)
-def test_longest_cache_salt(api: Api, vllm_server: Server, http: Endpoint, script: ScriptWriter) -> None:
+def test_longest_cache_salt(api: Api, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter) -> None:
     """vLLM's own `cache_salt` has 128 characters at most, and some not at all."""
     script("Rain.")
     request = {"model": vllm_server.model, **question(api)}

@@ -10,6 +10,7 @@ import pytest
 from tests.lost_calls import lost_calls_of_scenarios_excused
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.exchange.building import Ask
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
@@ -17,7 +18,6 @@ from vllm_harness.scenarios.reading import read_scenario, stories_of_package
 from vllm_harness.scenarios.running import needed_capabilities, run, transports_of
 from vllm_harness.scenarios.transports import Transport
 from vllm_harness.testing.scenarios import ScenarioRunner
-from vllm_harness.testing.session import Server
 
 STORIES = [
     pytest.param(
@@ -38,7 +38,7 @@ def of(*turns: dict[str, Any], **more: Any) -> Scenario:
 
 
 @pytest.fixture
-def served(vllm_server: Server) -> Served:
+def served(vllm_server: VllmServer) -> Served:
     """The target's server."""
     return Served.by(vllm_server)
 
@@ -47,7 +47,7 @@ def served(vllm_server: Server) -> Served:
 @pytest.mark.vllm_needs("store")
 @pytest.mark.covers("AG-004", "VR-021", "VR-022", "VR-042", "VR-044", "VR-045", "LS-004")
 @pytest.mark.parametrize("story", STORIES)
-def test_story(story: str, scenario: ScenarioRunner, vllm_server: Server) -> None:
+def test_story(story: str, scenario: ScenarioRunner, vllm_server: VllmServer) -> None:
     """Every transport, streamed and not."""
     with lost_calls_of_scenarios_excused(vllm_server):
         scenario(story)

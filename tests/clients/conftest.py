@@ -13,12 +13,12 @@ import pytest
 
 from tests.clients.environments import Client, ClientFailedError, NotToBeHadError, clients
 from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import BookRule, Script, ScriptBook
 from vllm_harness.scripted.book_file import load_book
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, Reasoning
 from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.session import Server
 from vllm_harness.testing.skips import skip
 
 CLIENTS = clients()
@@ -92,7 +92,7 @@ def _visits() -> dict[tuple[str, str, str], Visit]:
 
 
 @pytest.fixture
-def see(vllm_server: Server, _visits: dict[tuple[str, str, str], Visit]) -> See:
+def see(vllm_server: VllmServer, _visits: dict[tuple[str, str, str], Visit]) -> See:
     """`see(client, api, case)`: what the client saw; its program runs once for all its cases."""
     assert isinstance(vllm_server, RemoteServer)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.choice import seed_of_today
 from tests.clients.conftest import CLIENTS, See, Seen
 from tests.clients.drawn import drawn
-from vllm_harness.testing.session import Server
+from vllm_harness.exchange.server import VllmServer
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools")]
 
@@ -86,14 +86,14 @@ def check_loop(seen: Seen, wanted: dict[str, Any], *, shows_reasoning: bool) -> 
         assert loop["output_tokens"] == seen.tokens
 
 
-def reasons(server: Server, client: str) -> bool:
+def reasons(server: VllmServer, client: str) -> bool:
     """Whether there are thoughts that this client shows."""
     return "reasoning" in server.entry.capabilities and client not in SHOWS_NO_REASONING
 
 
 @pytest.mark.covers("AG-001", "AG-003", "AG-006", "LS-035", "vllm-22403")
 @clients_with("loop", BLANKS_SHOWN)
-def test_tool_loop(client: str, api: str, vllm_server: Server, see: See) -> None:
+def test_tool_loop(client: str, api: str, vllm_server: VllmServer, see: See) -> None:
     """Two calls in turn, each with the output of the one before, to a final answer."""
     check_loop(see(client, api, "loop"), LOOP, shows_reasoning=reasons(vllm_server, client))
 
@@ -116,7 +116,7 @@ def test_no_message_beside_calls(api: str, mode: str, see: See) -> None:
 @pytest.mark.covers("AG-004")
 @pytest.mark.vllm_needs("parallel_tools")
 @clients_with("parallel", BLANKS_SHOWN)
-def test_parallel_calls(client: str, api: str, vllm_server: Server, see: See) -> None:
+def test_parallel_calls(client: str, api: str, vllm_server: VllmServer, see: See) -> None:
     """Two calls in one turn; both outputs go back at once."""
     check_loop(see(client, api, "parallel"), PARALLEL, shows_reasoning=reasons(vllm_server, client))
 

@@ -10,15 +10,15 @@ import pytest
 
 from tests.defects.wire import QUIET_S, Wire
 from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.session import Server
 
 Talk = Callable[[RemoteServer], AbstractContextManager[tuple[ScriptBook, Wire]]]
 
 
 @pytest.fixture
-def wire(vllm_server: Server, http: Endpoint) -> Wire:
+def wire(vllm_server: VllmServer, http: Endpoint) -> Wire:
     """The API of the target's server."""
     return Wire(replace(http, request_s=QUIET_S), vllm_server.model)
 

@@ -20,10 +20,10 @@ from tests.defects.wire import (
     text_of,
 )
 from tests.own_server import OwnServer
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import Raw, ScriptBook
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import Server
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("responses", "tools")]
 
@@ -123,7 +123,7 @@ def test_chat_streams_no_call_where_none_is_wanted(wire: Wire, script: ScriptWri
 
 
 @pytest.mark.vllm_known_defect("data-parallel-rank-on-responses")
-def test_header_of_the_data_parallel_rank_counts(vllm_server: Server, wire: Wire) -> None:
+def test_header_of_the_data_parallel_rank_counts(vllm_server: VllmServer, wire: Wire) -> None:
     """vLLM's own header: a rank that the server does not have is refused, as Chat Completions does."""
     book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
     book.script("Hello.", times=None)
@@ -166,7 +166,7 @@ MESSAGES = {"max_tokens": 64, "messages": [{"role": "user", "content": "Hi"}]}
 @pytest.mark.covers("vllm-57997")
 @pytest.mark.vllm_needs("messages")
 @pytest.mark.vllm_known_defect("vllm-57997")
-def test_messages_name_errors_as_anthropic_does(vllm_server: Server, wire: Wire) -> None:
+def test_messages_name_errors_as_anthropic_does(vllm_server: VllmServer, wire: Wire) -> None:
     """Source: Anthropic API, Errors: 404 is not_found_error."""
     answer = wire.http.post("/v1/messages", json={"model": "nobody", **MESSAGES})
     assert answer.status_code == 404

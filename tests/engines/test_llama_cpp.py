@@ -14,10 +14,10 @@ from tests.clients.environments import NotToBeHadError
 from tests.extras.gateways.products import Product, Running, pytest_on, running
 from vllm_harness.cli.main import app
 from vllm_harness.defects.registry import gateway_deviations, load_defects
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.extras.gateways import recording
 from vllm_harness.extras.gateways.compare import validated
 from vllm_harness.protocol.known import apply_known
-from vllm_harness.testing.session import Server
 from vllm_harness.testing.skips import skip
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
@@ -91,7 +91,7 @@ def test_a_suite_runs_against_it(engine: Running, tmp_path: Path) -> None:
 
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_model("qwen3")
-def test_two_engines_are_compared(recorded: Path, vllm_server: Server, tmp_path: Path) -> None:
+def test_two_engines_are_compared(recorded: Path, vllm_server: VllmServer, tmp_path: Path) -> None:
     url = vllm_server.endpoint.base_url
     words = ["gateway", "record", url, "--books-url", url, "--model", vllm_server.entry.name]
     result = CliRunner().invoke(app, [*words, "--output", str(tmp_path), *CASES])

@@ -16,10 +16,11 @@ from tests.behaviours.tools import CALL, INTERPRETER, RESPONSES_TOOL
 from tests.own_server import OwnServer
 from tests.responses_api import SHOW, Responses, Stream, messages_of, prompt_of, shape
 from tests.tool_server.running import ToolServer
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import Raw, Say, ScriptBook, When
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import BODY, Server
+from vllm_harness.testing.session import BODY
 
 pytestmark = [
     pytest.mark.vllm_harmony,
@@ -615,7 +616,7 @@ def test_mcp_server_of_the_request(talk: Talk, tools: Tools) -> None:
 @pytest.mark.covers("VM-001")
 @pytest.mark.vllm_known_defect("built-in-tools-without-tool-server-are-ignored")
 def test_built_in_tool_without_a_tool_server(
-    vllm_server: Server, responses: Responses, script: ScriptWriter
+    vllm_server: VllmServer, responses: Responses, script: ScriptWriter
 ) -> None:
     script(ANSWER)
     answer = responses.post({"model": vllm_server.model, "input": "Go", "tools": [INTERPRETER]})

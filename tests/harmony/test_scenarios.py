@@ -11,6 +11,7 @@ import pytest
 from tests.own_server import OwnServer
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.environments.installer import InstallError
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
 from vllm_harness.scenarios.predicates import PredicateSpec
@@ -19,7 +20,7 @@ from vllm_harness.scenarios.results import Conversation
 from vllm_harness.server.demo_tools import SEARCH_KEY, SEARCH_NEEDS, demo_launch
 from vllm_harness.testing.cases import NOTED
 from vllm_harness.testing.scenarios import ScenarioRunner
-from vllm_harness.testing.session import Server, result_of
+from vllm_harness.testing.session import result_of
 from vllm_harness.testing.skips import skip
 
 DESK = "support-desk-server-mcp"
@@ -93,7 +94,7 @@ def test_five_calls_within_one_streamed_request(held: Held) -> None:
 @pytest.mark.covers("VM-006")
 @pytest.mark.parametrize("streamed", [False, True])
 def test_five_calls_sent_back_as_history(
-    held: Held, streamed: bool, vllm_server: Server, request: pytest.FixtureRequest
+    held: Held, streamed: bool, vllm_server: VllmServer, request: pytest.FixtureRequest
 ) -> None:
     """vLLM refuses its own items of the calls, as the story says; that is told of the test, too."""
     assert held(DESK, "responses-history", streamed=streamed) == FIVE

@@ -13,9 +13,9 @@ import pytest
 from tests.docs.blocks import ROOT
 from tests.scripted.gateway import gateway
 from vllm_harness.exchange.endpoint import API_PATHS, EndpointError
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.attached import AttachedServer, check_header
-from vllm_harness.testing.session import Server
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 
@@ -40,7 +40,7 @@ def test_a_wrong_answer_is_not_asked_for_again(vllm_server, openai_client, scrip
 """
 
 
-def test_a_suite_runs_through_a_gateway(vllm_server: Server, tmp_path: Path) -> None:
+def test_a_suite_runs_through_a_gateway(vllm_server: VllmServer, tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     with gateway(vllm_server.endpoint.base_url) as address:
         options = {
@@ -59,7 +59,7 @@ def test_a_suite_runs_through_a_gateway(vllm_server: Server, tmp_path: Path) -> 
     assert "it says yes" in run.stdout
 
 
-def test_a_gateway_that_drops_the_header_is_told_at_the_start(vllm_server: Server) -> None:
+def test_a_gateway_that_drops_the_header_is_told_at_the_start(vllm_server: VllmServer) -> None:
     direct = vllm_server.endpoint
     with gateway(direct.base_url, dropped=frozenset({BOOK_HEADER})) as address:
         server = AttachedServer(replace(direct, base_url=address), vllm_server.entry, books=direct)

@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from vllm_harness.cli.main import app
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import ScriptBook, When
 from vllm_harness.scripted.book_check import check_book
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.scripted.suggestion import ANSWER
 from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.session import Server
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("gpt-oss", "qwen3")]
 
@@ -45,7 +45,7 @@ TRIP = Path(__file__).with_name("trip.yaml")
 
 
 @contextmanager
-def served(server: Server, folder: Path, text: str = BOOK) -> Iterator[ScriptBook]:
+def served(server: VllmServer, folder: Path, text: str = BOOK) -> Iterator[ScriptBook]:
     """The book on a server, under a name of its own."""
     path = folder / "book.yaml"
     path.write_text(text)
@@ -63,7 +63,7 @@ def ask(client: OpenAI, model: str, text: str, **more: Any) -> str:
 
 @pytest.mark.vllm_needs("responses", "tools")
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_conversation_that_the_server_keeps(stream: bool, vllm_server: Server, tmp_path: Path) -> None:
+def test_a_conversation_that_the_server_keeps(stream: bool, vllm_server: VllmServer, tmp_path: Path) -> None:
     """The call and its result are in two requests, and the rule is about both."""
     with served(vllm_server, tmp_path) as book, book.client() as client:
 
@@ -82,7 +82,7 @@ def test_a_conversation_that_the_server_keeps(stream: bool, vllm_server: Server,
 
 
 @pytest.mark.vllm_model("qwen3")
-def test_a_book_that_was_written_from_the_page_alone(vllm_server: Server, tmp_path: Path) -> None:
+def test_a_book_that_was_written_from_the_page_alone(vllm_server: VllmServer, tmp_path: Path) -> None:
     outputs = {"get_weather": "sunny", "find_hotel": "Hotel Azul, 80 EUR"}
     tools: Any = [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in outputs]
     said: list[Any] = [{"role": "user", "content": "Plan me a weekend in Lisbon"}]
@@ -108,7 +108,9 @@ def test_a_book_that_was_written_from_the_page_alone(vllm_server: Server, tmp_pa
 
 
 @pytest.mark.vllm_model("qwen3")
-def test_a_limit_cuts_the_answer_and_each_choice_says_the_same(vllm_server: Server, tmp_path: Path) -> None:
+def test_a_limit_cuts_the_answer_and_each_choice_says_the_same(
+    vllm_server: VllmServer, tmp_path: Path
+) -> None:
     book_text = "rules: [{limit: 4, say: One and two and three and four and five.}]"
     with served(vllm_server, tmp_path, book_text) as book, book.client() as client:
         said: Any = {"model": vllm_server.model, "messages": [{"role": "user", "content": "Count."}]}
@@ -124,7 +126,7 @@ def test_a_limit_cuts_the_answer_and_each_choice_says_the_same(vllm_server: Serv
 
 
 @pytest.mark.vllm_needs("tools")
-def test_a_quote_is_escaped_in_its_place(vllm_server: Server, tmp_path: Path) -> None:
+def test_a_quote_is_escaped_in_its_place(vllm_server: VllmServer, tmp_path: Path) -> None:
     city = 'Val-d\'Or "x" \\ {y} <z> 東京'
     with served(vllm_server, tmp_path) as book, book.client() as client:
         chat = client.chat.completions.create(
@@ -140,7 +142,7 @@ def test_a_quote_is_escaped_in_its_place(vllm_server: Server, tmp_path: Path) ->
 
 
 def test_the_nearest_rule_is_named_and_the_log_has_what_was_answered(
-    vllm_server: Server, tmp_path: Path
+    vllm_server: VllmServer, tmp_path: Path
 ) -> None:
     with served(vllm_server, tmp_path) as book, book.client() as client:
         before = max((entry["number"] for entry in book.answered()), default=0)
@@ -169,7 +171,7 @@ def test_the_nearest_rule_is_named_and_the_log_has_what_was_answered(
 
 
 @pytest.mark.vllm_alone
-def test_the_commands_find_the_server(vllm_server: Server, tmp_path: Path) -> None:
+def test_the_commands_find_the_server(vllm_server: VllmServer, tmp_path: Path) -> None:
     """A request that no rule takes, the rule that it suggests, and the book with that rule."""
 
     assert isinstance(vllm_server, RemoteServer)
@@ -198,21 +200,21 @@ def test_the_commands_find_the_server(vllm_server: Server, tmp_path: Path) -> No
         assert ask(client, vllm_server.model, "once") == "Only once."
 
 
-def test_other_rules_take_the_place_of_those_before(vllm_server: Server, tmp_path: Path) -> None:
+def test_other_rules_take_the_place_of_those_before(vllm_server: VllmServer, tmp_path: Path) -> None:
     with served(vllm_server, tmp_path) as book, book.client() as client:
         (tmp_path / "other.yaml").write_text("rules:\n  - {name: new, say: New.}\n")
         book.replace(check_book(tmp_path / "other.yaml", vllm_server.entry).usable())
         assert ask(client, vllm_server.model, "once") == "New."
 
 
-def test_ids_that_would_end_the_engine_are_refused(vllm_server: Server) -> None:
+def test_ids_that_would_end_the_engine_are_refused(vllm_server: VllmServer) -> None:
     book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
     with pytest.raises(UsageError, match="999999999 is no token id of"):
         book.script([1, 999999999])
     assert vllm_server.endpoint.get("/health", timeout=10).ok
 
 
-def test_a_book_may_tell_requests_by_their_headers(vllm_server: Server) -> None:
+def test_a_book_may_tell_requests_by_their_headers(vllm_server: VllmServer) -> None:
     book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
     book.script("for a", when=When(header={"X-Session": "^a$"}, stream=False), times=None)
     book.script("for others", times=None)
@@ -222,7 +224,7 @@ def test_a_book_may_tell_requests_by_their_headers(vllm_server: Server) -> None:
     book.close()
 
 
-def test_what_the_harness_asks_is_not_in_the_access_log(vllm_server: Server) -> None:
+def test_what_the_harness_asks_is_not_in_the_access_log(vllm_server: VllmServer) -> None:
     assert isinstance(vllm_server, RemoteServer)
     vllm_server.book("asked").answered()
     assert names.LOG_PATH not in vllm_server.log_path.read_text()

@@ -10,7 +10,7 @@ import pytest
 from tests.own_server import OwnServer
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.recording import RECORD_ARGS, TokenRecord, begin, taken
+from vllm_harness.scripted.recording import RECORD_ARGS, TokenRecord, recorded
 from vllm_harness.testing.tokens import differences, read, script_recording
 
 # by the second step of scripts/gpu-check on one H200, with vLLM 0.32.0 and driver 580.159.04
@@ -20,18 +20,17 @@ RECORDED = Path(__file__).parent / "smollm2-on-h200.jsonl"
 @pytest.mark.vllm_scripted
 def test_what_a_gpu_said_is_said_again(own_server: OwnServer) -> None:
     server = own_server(RECORD_ARGS, entry=load_models().get("smollm2-135m"))
-    recorded, answered = read(RECORDED), dict[str, str]()
+    before, answered = read(RECORDED), dict[str, str]()
     book = ScriptBook(server.endpoint, server.entry)
-    script_recording(recorded, book)
-    begin(server.endpoint)
-    for record in recorded:
-        answer = book.endpoint.post(record.path, json=_asked_again(record, answered))
-        if not record.request.get("stream"):
-            answered[record.answer["id"]] = answer.json()["id"]
-    again = taken(server.endpoint)
+    script_recording(before, book)
+    with recorded(server.endpoint) as again:
+        for record in before:
+            answer = book.endpoint.post(record.path, json=_asked_again(record, answered))
+            if not record.request.get("stream"):
+                answered[record.answer["id"]] = answer.json()["id"]
     book.close()
-    assert differences(recorded, again) == []
-    assert [record.tokens for record in again] == [record.tokens for record in recorded]
+    assert differences(before, again) == []
+    assert [record.tokens for record in again] == [record.tokens for record in before]
 
 
 def _asked_again(record: TokenRecord, answered: dict[str, str]) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from packaging.version import Version
 from pydantic import BaseModel
 
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import Raw, ScriptBook, ScriptError, When
 from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import Server
 from vllm_harness.testing.skips import NOT_SERVED, OTHER_DEVICE, skip
 
 pytestmark = pytest.mark.vllm_scripted
@@ -33,7 +33,7 @@ class City(BaseModel):
     population: int
 
 
-def lane(server: Server) -> RemoteServer:
+def lane(server: VllmServer) -> RemoteServer:
     """The server, which on this lane is ours."""
     assert isinstance(server, RemoteServer)
     return server
@@ -50,20 +50,20 @@ def words(number: int, count: int = 12) -> str:
     return " ".join(f"word{number}x{i}" for i in range(count))
 
 
-def test_request_without_script_is_refused(vllm_server: Server, openai_client: OpenAI) -> None:
+def test_request_without_script_is_refused(vllm_server: VllmServer, openai_client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         ask(openai_client, vllm_server.model, "What now?")
     assert "no script matches this request" in caught.value.message
     assert "What now?" in caught.value.message
 
 
-def test_vllms_own_validation_comes_first(vllm_server: Server, openai_client: OpenAI) -> None:
+def test_vllms_own_validation_comes_first(vllm_server: VllmServer, openai_client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         ask(openai_client, "no-such-model", "hi")
     assert "no-such-model" in caught.value.message
 
 
-def test_text_may_be_raw_or_ids(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
+def test_text_may_be_raw_or_ids(vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter) -> None:
     server = lane(vllm_server)
     first = script("given as a meaning")
     assert first is not None
@@ -73,7 +73,7 @@ def test_text_may_be_raw_or_ids(vllm_server: Server, openai_client: OpenAI, scri
 
 
 def test_script_without_stop_is_told_and_ended(
-    vllm_server: Server, openai_client: OpenAI, script: ScriptWriter
+    vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
     ids = script("no stop at its end")
     assert ids is not None
@@ -85,7 +85,7 @@ def test_script_without_stop_is_told_and_ended(
     assert ask(openai_client, vllm_server.model, "hi") == "no stop at its end"
 
 
-def test_script_over_the_token_limit_is_told(vllm_server: Server) -> None:
+def test_script_over_the_token_limit_is_told(vllm_server: VllmServer) -> None:
     server = lane(vllm_server)
     book = server.book("over-the-limit")
     book.script(words(1), name="long one")
@@ -96,7 +96,7 @@ def test_script_over_the_token_limit_is_told(vllm_server: Server) -> None:
     assert "'long one' was cut at token 7 of" in caught.value.message
 
 
-def test_unused_script_is_told(vllm_server: Server) -> None:
+def test_unused_script_is_told(vllm_server: VllmServer) -> None:
     book = lane(vllm_server).book("unused")
     book.script("never requested", name="idle")
     with pytest.raises(ScriptError, match="'idle' was never used"):
@@ -117,7 +117,7 @@ def ask_for_json(book: ScriptBook, model: str, stream: bool) -> None:
 
 @pytest.mark.vllm_model("qwen3", "llama3.1")
 @pytest.mark.parametrize("stream", [False, True])
-def test_script_refused_by_a_grammar_is_told(stream: bool, vllm_server: Server) -> None:
+def test_script_refused_by_a_grammar_is_told(stream: bool, vllm_server: VllmServer) -> None:
     server = lane(vllm_server)
     book = server.book(f"refused-{stream}")
     book.script("this is not JSON", name="prose")
@@ -135,7 +135,7 @@ def test_script_refused_by_a_grammar_is_told(stream: bool, vllm_server: Server) 
 @pytest.mark.vllm_model("qwen3", "llama3.1")
 @pytest.mark.vllm_needs("responses")
 def test_structured_output_that_passes(
-    vllm_server: Server, openai_client: OpenAI, script: ScriptWriter
+    vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
     script('{"name": "Paris", "population": 2100000}', constrained=True)
     parsed = openai_client.responses.parse(model=vllm_server.model, input="A city", text_format=City)
@@ -143,7 +143,9 @@ def test_structured_output_that_passes(
 
 
 @pytest.mark.vllm_model("qwen3")
-def test_required_call_that_passes(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
+def test_required_call_that_passes(
+    vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
+) -> None:
     """The grammar is the family's frame (up to 0.22 a JSON list); the Rust front end wants its blanks too."""
     if Version(vllm_server.vllm_version) < Version("0.23"):
         script(Raw('<think>\n\n</think>[{"name": "get_weather", "parameters": {"city": "Paris"}}]'))
@@ -160,7 +162,9 @@ def test_required_call_that_passes(vllm_server: Server, openai_client: OpenAI, s
     assert [json.loads(call.function.arguments) for call in calls] == [{"city": "Paris"}]
 
 
-def test_each_choice_says_its_own(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
+def test_each_choice_says_its_own(
+    vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
+) -> None:
     if lane(vllm_server).launch.frontend == "rust":
         skip(NOT_SERVED, "the Rust front end says: Only n=1 is supported.")
     script(choices=["first", "second", "third"])
@@ -172,7 +176,9 @@ def test_each_choice_says_its_own(vllm_server: Server, openai_client: OpenAI, sc
 
 
 @pytest.mark.vllm_needs("responses")
-def test_rules_match_what_is_asked(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
+def test_rules_match_what_is_asked(
+    vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
+) -> None:
     script("about tools", when=When(tools=("get_weather",)))
     script("the second turn", when=When(turn=1))
     script("about Rome", when=When(user="Rome"))
@@ -209,14 +215,14 @@ async def many_at_once(server: RemoteServer, number: int, length: int) -> list[s
     return await asyncio.gather(*(scripted_answer(index) for index in range(number)))
 
 
-async def test_concurrent_scripts_never_mix(vllm_server: Server) -> None:
+async def test_concurrent_scripts_never_mix(vllm_server: VllmServer) -> None:
     texts = await many_at_once(lane(vllm_server), AT_ONCE, 12)
     assert [text.strip() for text in texts] == [words(index) for index in range(AT_ONCE)]
 
 
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.vllm_servers(2)
-async def test_scripts_survive_preemption(vllm_server: Server) -> None:
+async def test_scripts_survive_preemption(vllm_server: VllmServer) -> None:
     """With room for a few requests only, vLLM preempts and resumes; prefix caching is on by default."""
     server = lane(vllm_server)
     small = RemoteServer(
@@ -233,7 +239,7 @@ async def test_scripts_survive_preemption(vllm_server: Server) -> None:
 
 @pytest.mark.vllm_harmony
 @pytest.mark.vllm_needs("responses")
-def test_raw_harmony(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
+def test_raw_harmony(vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter) -> None:
     script(
         Raw(
             "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>"
@@ -246,14 +252,16 @@ def test_raw_harmony(vllm_server: Server, openai_client: OpenAI, script: ScriptW
 
 @pytest.mark.vllm_harmony
 @pytest.mark.vllm_needs("responses")
-def test_meaning_with_a_preamble(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
+def test_meaning_with_a_preamble(
+    vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
+) -> None:
     script(Meaning((Text("I shall look."), ToolCall("get_weather", {"city": "Paris"}))))
     answer = openai_client.responses.create(model=vllm_server.model, input="hi", tools=[RESPONSES_TOOL])
     assert [item.type for item in answer.output] == ["message", "function_call"]
 
 
 def test_other_tokens_are_as_likely_again(
-    vllm_server: Server, openai_client: OpenAI, script: ScriptWriter
+    vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
     """What a stand-in finds likely beside its script differs at each position, and is the same again."""
     if lane(vllm_server).environment.device != "cpu":

@@ -9,8 +9,8 @@ from openai import OpenAI
 
 from tests.behaviours.test_responses_background import STORY, finished, wait_for
 from tests.responses_api import Responses
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.session import Server
 
 pytestmark = [
     pytest.mark.vllm_standard,
@@ -40,7 +40,7 @@ def test_background_says_what_the_foreground_says(responses: Responses, openai_c
 
 @pytest.mark.covers("VR-019", "VR-018")
 def test_a_cancelled_response_takes_no_more_of_the_engine(
-    responses: Responses, openai_client: OpenAI, vllm_server: Server
+    responses: Responses, openai_client: OpenAI, vllm_server: VllmServer
 ) -> None:
     """Well before its 2000 tokens are said, the engine runs no request any more."""
     if not isinstance(vllm_server, RemoteServer):

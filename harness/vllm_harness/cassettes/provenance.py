@@ -12,23 +12,22 @@ from urllib.parse import urlsplit
 from vllm_harness.cassettes.format import Recorded
 from vllm_harness.environments.spec import Environment
 from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.files.paths import CACHE, cache_dir, checkout
 from vllm_harness.machine.gpus import describe_device
-from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.launch import IN_SERVER
 from vllm_harness.server.remote import RemoteServer
 
 _COMMIT = re.compile(r"^__commit_id__ = commit_id = ['\"]g?([0-9a-f]{7,40})", re.M)
 
 
-def of(server: RemoteServer | AttachedServer) -> Recorded:
-    """What is known of a server that runs."""
-    return of_server(server) if isinstance(server, RemoteServer) else of_attached(server)
-
-
-def of_server(server: RemoteServer) -> Recorded:
-    """What is known of a server of the harness that runs."""
-    launch, environment, entry = server.launch, server.environment, server.entry
+def of(server: VllmServer) -> Recorded:
+    """What is known of a server that runs: little, where somebody else started it."""
+    entry = server.entry
+    if not isinstance(server, RemoteServer):
+        known = {"model": entry.name, "served": server.model, "vllm": server.vllm_version}
+        return of_endpoint(server.endpoint).model_copy(update=known)
+    launch, environment = server.launch, server.environment
     weights = {} if server.lane == "scripted" else {"hub": entry.hub.id, "revision": entry.hub.revision}
     return Recorded(
         **_now(),
@@ -43,13 +42,6 @@ def of_server(server: RemoteServer) -> Recorded:
         command=tuple(_without_folders(launch.argv(server.port))),
         variables=dict(zip(launch.env, _without_folders(launch.env.values()), strict=True)),
         **weights,
-    )
-
-
-def of_attached(server: AttachedServer) -> Recorded:
-    """What is known of a server that somebody else started."""
-    return of_endpoint(server.endpoint).model_copy(
-        update={"model": server.entry.name, "served": server.model, "vllm": server.vllm_version}
     )
 
 

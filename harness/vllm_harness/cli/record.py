@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -18,16 +18,17 @@ from vllm_harness.cassettes.proxy import RecordingProxy
 from vllm_harness.cassettes.recording import of_conversation
 from vllm_harness.cassettes.writing import Recording, check_writable, write
 from vllm_harness.cli.options import ServerOptions, with_options
-from vllm_harness.cli.served import Mcp, Server, redactor, served_for
+from vllm_harness.cli.served import Mcp, redactor, served_for
 from vllm_harness.errors import UsageError
 from vllm_harness.exchange.endpoint import attach
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.scenarios.results import Conversation
 from vllm_harness.scenarios.running import run, transports_of
 from vllm_harness.scenarios.transports import Transport
-from vllm_harness.scripted import recording
+from vllm_harness.scripted.recording import RECORD_ARGS, TokenRecord, recorded
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import escaped, plain_console
 
@@ -81,19 +82,20 @@ def record(
             "a request of a cassette has one answer, and a response in the background several",
             hint="leave out `background`, or record a client by --proxy",
         )
-    flags = recording.RECORD_ARGS if tokens else ()
+    flags = RECORD_ARGS if tokens else ()
     with served_for(read, on, on.entry(model), flags) as (server, mcp):
-        with _generated(server, tokens) as generated:
+        empty: AbstractContextManager[list[TokenRecord]] = nullcontext([])
+        with recorded(server.endpoint) if tokens else empty as generated:
             held = _held(read, server, over, mcp)
-        _keep(read, scenario, held, server, generated, output)
+        _keep(read, scenario, held, server, [each.tokens for each in generated], output)
 
 
 def _record_client(port: int, upstream: str, output: Path) -> None:
     """Records until Ctrl-C or SIGTERM."""
     check_installed()
     endpoint, console = attach(upstream), plain_console(stderr=True)
-    recorded = provenance.of_endpoint(endpoint).model_copy(update={"by": "proxy"})
-    kept = Recording(output, "", recorded, redactor())
+    about = provenance.of_endpoint(endpoint).model_copy(update={"by": "proxy"})
+    kept = Recording(output, "", about, redactor())
     tell = partial(_tell, console)
     try:
         passing = RecordingProxy(endpoint.base_url, kept, tell)
@@ -109,7 +111,7 @@ def _tell(console: Console, line: str) -> None:
 
 def _held(
     scenario: Scenario,
-    server: Server,
+    server: VllmServer,
     transports: Sequence[Transport],
     mcp: Mcp | None,
 ) -> Conversation:
@@ -120,22 +122,11 @@ def _held(
         return run(scenario, served, transports, attempts=attempts, mcp=mcp, tell=tell)[0]
 
 
-@contextmanager
-def _generated(server: Server, wanted: bool) -> Iterator[Tokens]:
-    """What the server generates meanwhile, filled in at the end."""
-    generated: Tokens = []
-    if wanted:
-        recording.begin(server.endpoint)
-    yield generated
-    if wanted:
-        generated += [each.tokens for each in recording.taken(server.endpoint)]
-
-
 def _keep(
     scenario: Scenario,
     name: str,
     held: Conversation,
-    server: Server,
+    server: VllmServer,
     generated: Tokens,
     output: Path,
 ) -> None:
@@ -144,8 +135,8 @@ def _keep(
     cassette = of_conversation(scenario, held, about, generated[-answered:] if answered else [])
     write(cassette, output, redactor(server))
     console = plain_console()
-    recorded = sum(bool(exchange.tokens) for exchange in cassette.exchanges)
-    of_tokens = f", with the tokens of {recorded}" if generated else ""
+    with_tokens = sum(bool(exchange.tokens) for exchange in cassette.exchanges)
+    of_tokens = f", with the tokens of {with_tokens}" if generated else ""
     console.print(f"{output}: {len(cassette.exchanges)} of {len(scenario.turns)} turns{of_tokens}")
     for turn in held.turns:
         if turn.reason:

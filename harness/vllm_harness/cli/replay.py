@@ -22,8 +22,9 @@ from vllm_harness.cassettes.serving import serve as serve_from
 from vllm_harness.cassettes.writing import check_writable, write
 from vllm_harness.cli.cassette_differences import show_differences
 from vllm_harness.cli.options import ServerOptions, with_options
-from vllm_harness.cli.served import Server, redactor, served_by
+from vllm_harness.cli.served import redactor, served_by
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.terminal.notices import show
 from vllm_harness.terminal.tables import escaped, plain_console, show_table
@@ -101,7 +102,7 @@ def _serve(cassette: Cassette, port: int, timed: bool) -> None:
         raise typer.Exit(1)
 
 
-def _play(cassette: Cassette, server: Server) -> list[Played]:
+def _play(cassette: Cassette, server: VllmServer) -> list[Played]:
     served = Served.by(server)
     for objection in objections(cassette, served):
         show(objection)

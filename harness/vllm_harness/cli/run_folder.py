@@ -12,12 +12,9 @@ import typer
 
 from vllm_harness.errors import HarnessError
 from vllm_harness.files.redaction import secret_values
-from vllm_harness.machine.gpus import describe_device
 from vllm_harness.runs.beginning import new_header
 from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import End, Kind, Target
-from vllm_harness.server.attached import AttachedServer
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness.runs.records import End, Kind
 
 INTERRUPTED = 130
 
@@ -47,31 +44,3 @@ def kept_run(kind: Kind, folder: Path, name: str = "", seed: int | None = None) 
             raise
         finally:
             writer.write(End(at=time.time(), exit_code=code, stopped=stopped))
-
-
-def target_of(server: RemoteServer | AttachedServer, writer: RunWriter, name: str) -> Target:
-    """The record of a server; what is secret in its command is never written.
-
-    Args:
-        server: that runs.
-        writer: of the run.
-        name: id of the record.
-    """
-    entry = server.entry
-    about = {"id": name, "title": entry.name, "family": entry.family}
-    if not isinstance(server, RemoteServer):
-        where = f"attached {server.endpoint.base_url}"
-        return Target(**about, lane=server.lane, vllm=server.vllm_version, environment=where)
-    command = server.launch.argv(server.port)
-    writer.hide(secret_values(server.launch.environ(), command))
-    return Target(
-        **about,
-        lane=server.lane,
-        vllm=server.environment.short_version,
-        environment=server.launch.describe(),
-        frontend=server.launch.frontend,
-        device=describe_device(server.environment.device),
-        command=tuple(command),
-        logs=(str(server.log_path),),
-        startup_s=server.startup_seconds,
-    )

@@ -12,8 +12,9 @@ from typing import Annotated
 import typer
 
 from vllm_harness.cli.options import AS_JSON, MODEL, ServerOptions, with_options
-from vllm_harness.cli.run_folder import kept_run, target_of
-from vllm_harness.cli.served import Mcp, Server, served_for
+from vllm_harness.cli.run_folder import kept_run
+from vllm_harness.cli.served import Mcp, served_for
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import Kind
@@ -25,6 +26,7 @@ from vllm_harness.scenarios.reading import find_scenario, read_scenario, schema,
 from vllm_harness.scenarios.results import Conversation
 from vllm_harness.scenarios.running import BOTH, run, transports_of
 from vllm_harness.scenarios.transports import Transport
+from vllm_harness.server.described import described
 from vllm_harness.server.records import run_folder
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import escaped, plain_console, show_table
@@ -123,13 +125,13 @@ def run_(
 
 def _run(
     scenario: Scenario,
-    server: Server,
+    server: VllmServer,
     transports: Sequence[Transport],
     writer: RunWriter,
     mcp: Mcp | None,
 ) -> list[Conversation]:
     served = Served.by(server)
-    target, at = target_of(server, writer, f"{server.lane}-{server.entry.name}"), time.time()
+    target, at = described(server, f"{server.lane}-{server.entry.name}", writer), time.time()
     writer.write(target)
     attempts = server.entry.limits.live_attempts
     with shown() as tell:

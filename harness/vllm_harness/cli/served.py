@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from vllm_harness.cli.options import ServerOptions
 from vllm_harness.configuration.model_entries import Lane, ModelEntry
 from vllm_harness.exchange.endpoint import attach
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.files.redaction import SHORTEST, Redactor, secret_values
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
@@ -19,7 +20,6 @@ from vllm_harness.server.launch import LOCAL
 from vllm_harness.server.progress import ConsoleProgress
 from vllm_harness.server.remote import RemoteServer
 
-Server = RemoteServer | AttachedServer
 Mcp = Mapping[str, RunningMcp]
 
 
@@ -31,7 +31,7 @@ def served_by(
     args: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     host: str = LOCAL,
-) -> Iterator[Server]:
+) -> Iterator[VllmServer]:
     """The server that the options name; one that is started gets these further flags and variables."""
     if on.server_url is not None:
         endpoint = attach(on.server_url, on.api_key_env, entry.limits.request_s)
@@ -54,7 +54,7 @@ def served_by(
 @contextmanager
 def served_for(
     scenario: Scenario, on: ServerOptions, entry: ModelEntry, args: Sequence[str] = ()
-) -> Iterator[tuple[Server, Mcp | None]]:
+) -> Iterator[tuple[VllmServer, Mcp | None]]:
     """The server for a scenario; where it is started, the scenario's MCP servers run, and it may call them.
 
     Raises:
@@ -75,7 +75,7 @@ def served_for(
             yield server, mcp
 
 
-def redactor(server: Server | None = None) -> Redactor:
+def redactor(server: VllmServer | None = None) -> Redactor:
     """What knows the secrets of this process's environment, and those of a server."""
     theirs: Sequence[str] = ()
     if isinstance(server, RemoteServer):

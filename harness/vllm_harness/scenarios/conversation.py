@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Self
 
 import httpx2
 import requests
@@ -15,6 +15,7 @@ from vllm_harness.exchange.answer import Answer, answer_to
 from vllm_harness.exchange.building import Ask, Result, Said, Sent
 from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.exchange.sending import Outgoing, http_client, send
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol import validate_conversation
 from vllm_harness.protocol.captures import every_finding
 from vllm_harness.protocol.core.differences import common_length
@@ -31,30 +32,6 @@ from vllm_harness.scripted.book_file import SaySpec
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, Reasoning
 from vllm_harness.terminal.status import Progress, quiet
-
-
-class Server(Protocol):
-    """A server of the harness, whoever started it."""
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """Its address."""
-
-    @property
-    def model(self) -> str:
-        """The name that it serves."""
-
-    @property
-    def entry(self) -> ModelEntry:
-        """The model entry."""
-
-    @property
-    def vllm_version(self) -> str:
-        """Of its vLLM."""
-
-    @property
-    def lane(self) -> str:
-        """On the scripted one its model says what it is told."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +53,7 @@ class Served:
     scripted: bool
 
     @classmethod
-    def by(cls, server: Server) -> Self:
+    def by(cls, server: VllmServer) -> Self:
         """What a server serves."""
         scripted = server.lane == "scripted"
         return cls(server.endpoint, server.model, server.entry, server.vllm_version, scripted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from vllm_harness.exchange.endpoint import Endpoint
@@ -34,13 +36,12 @@ class TokenRecord(StrictModel):
         return self.refused or (bool(self.tokens) and not self.request.get("top_logprobs"))
 
 
-def begin(endpoint: Endpoint) -> None:
-    """Begins a recording on a server that was started with RECORD_ARGS."""
+@contextmanager
+def recorded(endpoint: Endpoint) -> Iterator[list[TokenRecord]]:
+    """The requests that a server with RECORD_ARGS answers meanwhile, in order; filled in at the end."""
+    records: list[TokenRecord] = []
     endpoint.post(names.RECORDING_PATH).raise_for_status()
-
-
-def taken(endpoint: Endpoint) -> list[TokenRecord]:
-    """The requests since `begin`, in order."""
+    yield records
     answer = endpoint.get(names.RECORDING_PATH)
     answer.raise_for_status()
-    return [TokenRecord.model_validate(record) for record in answer.json()["records"]]
+    records += [TokenRecord.model_validate(record) for record in answer.json()["records"]]

@@ -1,18 +1,16 @@
-"""AttachedServer: a server that the harness did not start, with the interface of RemoteServer."""
+"""AttachedServer: a `VllmServer` that the harness did not start."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.errors import UsageError
 from vllm_harness.exchange.endpoint import API_PATHS, Endpoint, EndpointError
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI, OpenAI
 
 _ASKED = {"messages": [{"role": "user", "content": "Does the header arrive?"}]}
 _PROBES: dict[str, dict[str, Any]] = {
@@ -23,7 +21,7 @@ _PROBES: dict[str, dict[str, Any]] = {
 """A request of each API."""
 
 
-class AttachedServer:
+class AttachedServer(VllmServer):
     """A server that the harness neither starts nor stops.
 
     Args:
@@ -38,6 +36,7 @@ class AttachedServer:
     """
 
     lane = "attached"
+    log_path = None
 
     def __init__(
         self,
@@ -48,27 +47,26 @@ class AttachedServer:
         books: Endpoint | None = None,
         version: str | None = None,
     ) -> None:
-        self.endpoint = endpoint
+        self._endpoint = endpoint
         self.entry = entry
-        self.books = books
+        self._books = books
         self.model = _served(endpoint.models(), entry, model)
-        self.vllm_version = version or (books or endpoint).vllm_version() or "0"
+        self._version = version or (books or endpoint).vllm_version() or "0"
 
-    def url_for(self, path: str) -> str:
-        """Absolute URL of a path such as `/v1/models`."""
-        return self.endpoint.url_for(path)
+    @property
+    def vllm_version(self) -> str:
+        """The version of the vLLM behind it, as far as it is known."""
+        return self._version
 
-    def client(self, **options: object) -> OpenAI:
-        """A sync openai client; it never retries by itself."""
-        return self.endpoint.client(**options)
+    @property
+    def endpoint(self) -> Endpoint:
+        """Its address, for clients."""
+        return self._endpoint
 
-    def async_client(self, **options: object) -> AsyncOpenAI:
-        """An async openai client; it never retries by itself."""
-        return self.endpoint.async_client(**options)
-
-    def metrics(self) -> dict[str, float]:
-        """Prometheus samples of `/metrics`, summed over labels."""
-        return self.endpoint.metrics()
+    @property
+    def books(self) -> Endpoint | None:
+        """The scripted server behind it; None where there is none."""
+        return self._books
 
     def restart(self) -> NoReturn:
         """Raises UsageError: the harness cannot restart a server that it did not start."""

@@ -11,17 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import psutil
-import requests
 
-from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.exchange.endpoint import Endpoint, EndpointError
 from vllm_harness.files.locking import locked
 from vllm_harness.server.fork_server import FORKING, READ_EARLY
-from vllm_harness.server.launch import IN_SERVER, Launch
+from vllm_harness.server.launch import IN_SERVER, LOCAL, Launch
 from vllm_harness.server.leases.ports import listeners
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.records import ServerRecord, records_folder, running
 
-CHECK_S = 5.0
 END_S = 30.0
 
 
@@ -76,11 +74,9 @@ def end(record: ServerRecord) -> list[int]:
 def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
     if listeners(record.port) - tree_pids(record.supervisor):  # another user's server would receive the key
         return False
-    try:
-        answer = Endpoint(f"http://127.0.0.1:{record.port}", api_key).get("/v1/models", timeout=CHECK_S)
-        return answer.ok and name in [model["id"] for model in answer.json()["data"]]
-    except (requests.RequestException, ValueError, KeyError, TypeError):
-        return False
+    with suppress(EndpointError):
+        return name in Endpoint(f"http://{LOCAL}:{record.port}", api_key).models()
+    return False
 
 
 class Adopted:

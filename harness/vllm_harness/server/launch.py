@@ -118,6 +118,37 @@ def plan_launch(
         AssetError: an asset cannot be fetched.
         InstallError: the flags name vLLM's demo tool server, and its packages cannot be installed.
     """
+    _check(entry, environment, lane, args, frontend, host)
+    flags = entry.flags(lane, environment.device, frontend)
+    if lane == "live":
+        model, lane_args, assets_env = _live_model(entry, progress)
+    else:
+        model, lane_args, assets_env = fetched_stand_in(entry, progress)
+        lane_args += SCRIPTED_ARGS[frontend]
+        if environment.device == "cuda" and (devices := visible_gpus({**os.environ, **(env or {})})):
+            lane_args += cuda_args(min(gpu.total_bytes for gpu in devices) / 2**30)
+    every_flag = (*flags.args, *lane_args, *args)
+    tools_env = demo_variables(every_flag, {**os.environ, **(env or {})}, environment, progress)
+    return Launch(
+        entry=entry,
+        lane=lane,
+        environment=environment,
+        model=model,
+        args=every_flag,
+        env={**assets_env, **flags.env, **FRONTEND_ENV[frontend], **tools_env, **(env or {})},
+        frontend=frontend,
+        host=host,
+    )
+
+
+def _check(
+    entry: ModelEntry,
+    environment: Environment,
+    lane: Lane,
+    args: Sequence[str],
+    frontend: Frontend,
+    host: str,
+) -> None:
     if not entry.serves(lane):
         raise UsageError(
             f"model {entry.name!r} has no lane {lane!r}",
@@ -141,26 +172,6 @@ def plan_launch(
     for flag in args:
         if flag.split("=", 1)[0] in OWN_FLAGS:
             raise UsageError(f"{flag} is set by the harness", hint=OWN_FLAGS[flag.split("=", 1)[0]])
-    flags = entry.flags(lane, environment.device, frontend)
-    if lane == "live":
-        model, lane_args, assets_env = _live_model(entry, progress)
-    else:
-        model, lane_args, assets_env = fetched_stand_in(entry, progress)
-        lane_args += SCRIPTED_ARGS[frontend]
-        if environment.device == "cuda" and (devices := visible_gpus({**os.environ, **(env or {})})):
-            lane_args += cuda_args(min(gpu.total_bytes for gpu in devices) / 2**30)
-    every_flag = (*flags.args, *lane_args, *args)
-    tools_env = demo_variables(every_flag, {**os.environ, **(env or {})}, environment, progress)
-    return Launch(
-        entry=entry,
-        lane=lane,
-        environment=environment,
-        model=model,
-        args=every_flag,
-        env={**assets_env, **flags.env, **FRONTEND_ENV[frontend], **tools_env, **(env or {})},
-        frontend=frontend,
-        host=host,
-    )
 
 
 def _live_model(

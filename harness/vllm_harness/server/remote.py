@@ -1,4 +1,4 @@
-"""RemoteServer: a real vLLM server as a context manager."""
+"""RemoteServer: a real vLLM server as a context manager, planned and started when it is entered."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import requests
 
@@ -21,6 +21,7 @@ from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry,
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.exchange.endpoint import Endpoint, ask
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.files.redaction import secret_values
 from vllm_harness.machine import gpus
 from vllm_harness.machine.oom import oom_kills
@@ -41,9 +42,6 @@ from vllm_harness.server.records import ServerRecord, run_folder, running, sweep
 from vllm_harness.server.supervised import Spawn, Supervised, spawn_cold
 from vllm_harness.server.supervisor import started
 
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI, OpenAI
-
 POLL_S = 0.1
 GRACE_S = 10.0
 LOG_LIMIT = 256 * 2**20
@@ -54,8 +52,10 @@ SOCKET_PATH_BYTES = 107
 SOCKET_NAME_BYTES = 60  # of the socket names that vLLM makes in the temporary folder
 
 
-class RemoteServer:
+class RemoteServer(VllmServer):
     """Starts vLLM's OpenAI server for a model entry, and ends it whatever happens.
+
+    Constructing one installs, fetches and starts nothing; entering it does.
 
         with RemoteServer("gpt-oss", lane="scripted") as server:
             server.script("Hello!")
@@ -77,6 +77,7 @@ class RemoteServer:
         progress: receives the progress of the start.
 
     Raises:
+        UsageError: models.yaml has no such entry; on entering, where there is no such lane or environment.
         StartupError: on entering, a class for each cause; see `vllm_harness.server.errors`.
         StopFailed: on leaving, when a process survives, or the port or GPU memory is not given back.
     """
@@ -98,14 +99,16 @@ class RemoteServer:
         progress: StartProgress | None = None,
         models_file: Path | None = None,
     ) -> None:
-        if isinstance(model, Launch):
-            self.launch = model
-        else:
-            entry = model if isinstance(model, ModelEntry) else load_models(models_file).get(model)
-            environment = vllm if isinstance(vllm, Environment) else resolve(vllm, create=True)
-            self.launch = plan_launch(
-                entry, environment, lane=lane, args=args, env=env, frontend=frontend, host=host
-            )
+        if isinstance(model, str):
+            model = load_models(models_file).get(model)
+        self.entry: ModelEntry = model.entry if isinstance(model, Launch) else model
+        self.model = self.entry.name
+        self.lane: Lane = model.lane if isinstance(model, Launch) else lane
+        self._planned = model if isinstance(model, Launch) else None
+        self._vllm = vllm
+        self._plan = partial(
+            plan_launch, lane=lane, args=tuple(args), env=dict(env or {}), frontend=frontend, host=host
+        )
         self._fixed_port = port
         self._cold_start = cold_start
         self.keep = keep
@@ -118,8 +121,8 @@ class RemoteServer:
         self._record: ServerRecord | None = None
         self._pid: int | None = None
         self._hardware: Claim | None = None
-        self._books: dict[str, ScriptBook] = {}
-        self.log_path = Path()
+        self._named_books: dict[str, ScriptBook] = {}
+        self.log_path: Path = Path()
         self.server_id = ""
         self.startup_seconds = 0.0
         self.phases: dict[str, float] = {}
@@ -133,20 +136,13 @@ class RemoteServer:
     ) -> None:
         self.stop()
 
-    @property
-    def entry(self) -> ModelEntry:
-        """The model entry."""
-        return self.launch.entry
-
-    @property
-    def model(self) -> str:
-        """The served name, for `model=` in requests."""
-        return self.launch.name
-
-    @property
-    def lane(self) -> Lane:
-        """`live` or `scripted`."""
-        return self.launch.lane
+    @cached_property
+    def launch(self) -> Launch:
+        """What is started: planned by the first access, which creates the environment and fetches assets."""
+        if self._planned:
+            return self._planned
+        environment = self._vllm if isinstance(self._vllm, Environment) else resolve(self._vllm, create=True)
+        return self._plan(self.entry, environment)
 
     @property
     def environment(self) -> Environment:
@@ -162,9 +158,7 @@ class RemoteServer:
     def pid(self) -> int:
         """Process id of the API server."""
         if self._pid is None:
-            raise errors.ServerError(
-                f"server {self.model!r} is not running", hint="use it in its `with` block"
-            )
+            raise self._not_running()
         return self._pid
 
     @property
@@ -174,38 +168,31 @@ class RemoteServer:
             return self._lease.port
         if self._record is not None:
             return self._record.port
-        raise errors.ServerError(f"server {self.model!r} is not running", hint="use it in its `with` block")
+        raise self._not_running()
+
+    def _not_running(self) -> errors.ServerError:
+        return errors.ServerError(f"server {self.model!r} is not running", hint="use it in its `with` block")
 
     @property
     def endpoint(self) -> Endpoint:
         """Its address, for clients."""
+        port = self.port  # there is none before the start, and then nothing is planned for this question
         return Endpoint(
-            f"http://{self.launch.host}:{self.port}",
+            f"http://{self.launch.host}:{port}",
             api_key=self.launch.api_key,
             request_s=self.entry.limits.request_s,
         )
 
-    def url_for(self, path: str) -> str:
-        """Absolute URL of a path such as `/v1/models`."""
-        return self.endpoint.url_for(path)
-
-    def client(self, **options: Any) -> OpenAI:
-        """A sync openai client; it never retries by itself. Options go to `OpenAI`."""
-        return self.endpoint.client(**options)
-
-    def async_client(self, **options: Any) -> AsyncOpenAI:
-        """An async openai client; it never retries by itself. Options go to `AsyncOpenAI`."""
-        return self.endpoint.async_client(**options)
-
-    def metrics(self) -> dict[str, float]:
-        """Prometheus samples of `/metrics`, summed over labels: sample name -> value."""
-        return self.endpoint.metrics()
+    @property
+    def books(self) -> Endpoint | None:
+        """Where a script book is written; None on the live lane."""
+        return self.endpoint if self.lane == "scripted" else None
 
     def book(self, name: str = "default") -> ScriptBook:
         """A script book on this server (scripted lane only); books do not see each other."""
-        if self.lane != "scripted":
+        if self.books is None:
             raise errors.ServerError(f"server {self.model!r} is on the live lane", hint="use lane='scripted'")
-        return self._books.setdefault(name, ScriptBook(self.endpoint, self.entry, name))
+        return self._named_books.setdefault(name, ScriptBook(self.books, self.entry, name))
 
     def script(self, *say: Any, **options: Any) -> Script:
         """Adds a script to the default book; see `ScriptBook.script`."""
@@ -228,7 +215,7 @@ class RemoteServer:
     def start(self) -> None:
         """Starts the server and waits until it is ready."""
         sweep()
-        self._books.clear()
+        self._named_books.clear()
         if not self.keep:
             self._start()
             return
@@ -238,11 +225,11 @@ class RemoteServer:
                 self._start()
 
     def _start(self) -> None:
-        folder = run_folder()
-        self.log_path = _unused(folder, f"{self.model}-{self.lane}")
+        launch = self.launch  # planned before there is a log, or a lease
+        self.log_path = _unused(run_folder(), f"{self.model}-{self.lane}")
         self._lease = leased_port(self._fixed_port)
         try:
-            self._hardware = lease_for(self.launch, forked=self.forkable)
+            self._hardware = lease_for(launch, forked=self.forkable)
             self._spawn()
             self._wait_until_ready()
             self._leave_if_kept()
@@ -381,17 +368,13 @@ class RemoteServer:
             names.SERVER_ID: record.server_id,
         }
         argv = self.launch.argv(self.port)
+        of_record = ("owner", "owner_started", "server_id", "earlier_blocks", "log", "tmp")
         config = {
-            "owner": record.owner,
-            "owner_started": record.owner_started,
-            "server_id": record.server_id,
-            "earlier_blocks": record.earlier_blocks,
+            **{name: getattr(record, name) for name in of_record},
             "record": str(record.path()),
             "argv": argv,
             "env": environ,
-            "log": str(self.log_path),
             "log_limit": LOG_LIMIT,
-            "tmp": record.tmp,
             "secrets": secret_values(environ, argv),
             "grace_s": GRACE_S,
             "first": os.environ.get(fork_server.FIRST, ""),

@@ -165,13 +165,13 @@ class AtOnce:
 
     def _run_divided(self, session: pytest.Session, run: PytestRun, divided: ForkPlan) -> None:
         _run_all(session, [divided.first])
-        server = run.pool.last_used
+        server = run.servers.last_used
         if server is None or not server.alive():
             undone = list(chain(divided.alone, *divided.own, *divided.shared))
         else:
-            with run.pool.lent(server, divided.servers):
+            with run.servers.lent(server, divided.servers):
                 with suppress(HarnessError):  # which each test then meets by itself
-                    run.pool.use(server)  # others may have waited for its memory, and got it
+                    run.servers.use(server)  # others may have waited for its memory, and got it
                 undone = self._share(session, server, divided)
         _run_all(session, undone)
 
@@ -198,10 +198,7 @@ class AtOnce:
 
     @staticmethod
     def _run_beside(
-        session: pytest.Session,
-        items: Sequence[pytest.Item],
-        forks: Forks,
-        every: Sequence[ReceivedReports],
+        session: pytest.Session, items: Sequence[pytest.Item], forks: Forks, every: Sequence[ReceivedReports]
     ) -> None:
         """Runs tests here, and after each reports what has come from the forks."""
         for _ in _run_here(session, items):

@@ -173,16 +173,8 @@ class CaseWriter:
 
 def target_record(target: Target, result: TargetResult) -> records.Target:
     """The record of a target, as far as it is known."""
-    return records.Target(
-        id=target.id,
-        title=target.entry.name,
-        family=target.entry.family,
-        lane=target.lane,
-        vllm=result.short_version,
-        environment=result.environment,
-        frontend=result.frontend,
-        device=result.device,
-        command=tuple(result.command),
-        logs=tuple(result.logs),
-        startup_s=result.startup_s,
+    unknown = records.Target(
+        id=target.id, title=target.entry.name, family=target.entry.family, lane=target.lane
     )
+    every_start = {"logs": tuple(result.logs), "startup_s": result.startup_s}
+    return (result.server or unknown).model_copy(update=every_start)

@@ -16,13 +16,13 @@ import pytest
 import requests
 
 from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.runs.exchanges import json_value, record_of
 from vllm_harness.runs.folder import REDACTED, RunWriter
 from vllm_harness.runs.records import ExchangeRecord, Generation, LogLines
 from vllm_harness.scripted.in_server import vllm_harness_names as names
-from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.cases import NOTED, Noted, case_id, facts_of
-from vllm_harness.testing.session import BODY, TARGET, Server
+from vllm_harness.testing.session import BODY, TARGET
 from vllm_harness.testing.watch import SeenExchange, Watch
 
 SHOWN_TWICE = 2
@@ -34,31 +34,7 @@ _NOT_SHOWN = {names.EXCHANGE_HEADER, names.OWN_HEADER}
 
 FAILED = pytest.StashKey[bool]()
 KEEPER = pytest.StashKey["ExchangeKeeper"]()
-SERVED = pytest.StashKey["Served"]()
-
-
-@dataclass(frozen=True)
-class Served:
-    """The server of a test.
-
-    Attributes:
-        log: its log; None of an attached server.
-        offset: where the log ended when the test began.
-        books: where a scripted server behind an attached one is asked.
-    """
-
-    log: Path | None = None
-    offset: int = 0
-    books: Endpoint | None = None
-
-    @classmethod
-    def now(cls, server: Server) -> Served:
-        """As of now."""
-        if not isinstance(server, RemoteServer):
-            return cls(books=server.books)
-        with suppress(OSError):
-            return cls(server.log_path, server.log_path.stat().st_size)
-        return cls(server.log_path)
+SERVED = pytest.StashKey[tuple[VllmServer, int]]()  # and where its log ended when the test began
 
 
 @dataclass
@@ -77,6 +53,12 @@ class ExchangeKeeper:
     _pid: int = field(default_factory=os.getpid)
     _shown: Counter[str] = field(default_factory=Counter)
 
+    def begin(self, item: pytest.Item, server: VllmServer) -> None:
+        """At the beginning of a test, or of an attempt, with its server."""
+        self.watch.taken()  # the harness's own questions
+        offset = server.log_path.stat().st_size if server.log_path and server.log_path.exists() else 0
+        item.stash[SERVED] = server, offset
+
     def settle(self, item: pytest.Item) -> dict[str, Any]:
         """At the end of a test, or of an attempt: writes what is wanted, gives what its case has of it."""
         seen = self.watch.taken()
@@ -85,15 +67,16 @@ class ExchangeKeeper:
             return self._facts(item, lambda _: "")
         target = item.stash[TARGET].id
         case = case_id(item.nodeid, target)
-        served = item.stash.get(SERVED, Served())
-        scripted = item.stash[TARGET].lane == "scripted"
-        generations = _generations(seen, served.books) if scripted or served.books else {}
+        server, offset = item.stash.get(SERVED, (None, 0))
+        behind = server.books if server and server.lane == "attached" else None
+        scripted = behind or item.stash[TARGET].lane == "scripted"
+        generations = _generations(seen, behind) if scripted else {}
         exchanges = [record_of_seen(each, target, case, generations.get(each.id, [])) for each in seen]
         writer = self._own_writer()
         for exchange in with_twins(exchanges):
             writer.write(exchange)
-        if served.log and (lines := _lines(served.log, served.offset)):
-            writer.write(LogLines(target=target, case=case, source=str(served.log), lines=lines))
+        if server and server.log_path and (lines := _lines(server.log_path, offset)):
+            writer.write(LogLines(target=target, case=case, source=str(server.log_path), lines=lines))
         return self._facts(item, lambda each: exchange_of(each, seen))
 
     def _facts(self, item: pytest.Item, place: Callable[[Noted], str]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""The fixtures, as pytest sees them; what they give is made by `resources.py`, imported on first use."""
+"""The fixtures; what they need is imported by the first test that uses them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,10 +11,10 @@ import pytest
 if TYPE_CHECKING:
     from openai import OpenAI
 
+    from vllm_harness.exchange.server import VllmServer
     from vllm_harness.scripted.book import Script, ScriptBook
     from vllm_harness.testing.checks import Checker
     from vllm_harness.testing.scenarios import ScenarioRunner
-    from vllm_harness.testing.session import Server
     from vllm_harness.testing.wire import WireTap
 
 Check = Callable[..., None]
@@ -46,10 +47,13 @@ class ScriptWriter:
 
 
 @pytest.fixture(scope="session")
-def _vllm_target_server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    from vllm_harness.testing.resources import target_server
+def _vllm_target_server(request: pytest.FixtureRequest) -> Iterator[VllmServer]:
+    """The server of a target, which is not started yet; it ends when the target's tests are over."""
+    from vllm_harness.testing.session import the_run
 
-    yield from target_server(request.config, request.param)
+    servers = the_run(request.config).servers
+    yield servers.server_of(request.param)
+    servers.end(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -60,26 +64,52 @@ def _vllm_seed(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def _vllm_reservation(request: pytest.FixtureRequest) -> None:
     """Stands for the memory that was set aside for the test. Raises what was in the way."""
-    from vllm_harness.testing.resources import raise_refused
+    from vllm_harness.testing.session import the_run
 
-    raise_refused(request.node)
+    the_run(request.config).servers.check_reserved()
 
 
 @pytest.fixture
 def vllm_server(
-    _vllm_target_server: Server, _vllm_seed: int, _vllm_reservation: None, request: pytest.FixtureRequest
-) -> Iterator[Server]:
+    _vllm_target_server: VllmServer, _vllm_seed: int, _vllm_reservation: None, request: pytest.FixtureRequest
+) -> Iterator[VllmServer]:
     """A ready server of the target; one that died in an earlier test is started anew, which is counted."""
-    from vllm_harness.testing.resources import ready_server
+    from vllm_harness.server.remote import RemoteServer
+    from vllm_harness.testing.exchanges import KEEPER
+    from vllm_harness.testing.session import TARGET, needed_by, the_run
+    from vllm_harness.testing.tokens import kept_tokens
 
-    yield from ready_server(_vllm_target_server, request.node)
+    item = request.node
+    server = the_run(request.config).servers.ready(item.stash[TARGET], needed_by(item))
+    with kept_tokens(server, item):
+        if keeper := request.config.stash.get(KEEPER, None):
+            keeper.begin(item, server)
+        yield server
+        if isinstance(server, RemoteServer):
+            server.check()
 
 
 @pytest.fixture
-def _vllm_book(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[ScriptBook | None]:
-    from vllm_harness.testing.resources import book
+def _vllm_book(vllm_server: VllmServer, request: pytest.FixtureRequest) -> Iterator[ScriptBook | None]:
+    """The test's script book where the model can be scripted, verified at the test's end."""
+    if vllm_server.books is None:
+        yield None
+        return
+    from vllm_harness.scripted.book import ScriptBook
+    from vllm_harness.server.remote import RemoteServer
+    from vllm_harness.testing.session import uses_scripts
+    from vllm_harness.testing.tokens import read, recording, script_recording
 
-    yield from book(vllm_server, request.node)
+    book = ScriptBook(vllm_server.books, vllm_server.entry, clients=vllm_server.endpoint)
+    if replayed := recording(request.node):
+        script_recording(read(replayed), book)
+    yield book
+    if isinstance(vllm_server, RemoteServer) and not vllm_server.alive():
+        return
+    if not replayed and uses_scripts(request.node):
+        book.finish()
+    else:
+        book.close()
 
 
 @pytest.fixture
@@ -89,23 +119,32 @@ def script(_vllm_book: ScriptBook | None, request: pytest.FixtureRequest) -> Scr
 
 
 @pytest.fixture
-def _vllm_tap(vllm_server: Server, _vllm_seed: int, request: pytest.FixtureRequest) -> Iterator[WireTap]:
-    from vllm_harness.testing.resources import tap
+def _vllm_tap(vllm_server: VllmServer, _vllm_seed: int, request: pytest.FixtureRequest) -> Iterator[WireTap]:
+    """Watches for tool calls where nothing is scripted; with --vllm-repeat sets temperature and seed."""
+    from vllm_harness.testing.quality import ObservedRequest, observe
+    from vllm_harness.testing.repeats import sampled
+    from vllm_harness.testing.session import case_anywhere, is_repeated, result_of
+    from vllm_harness.testing.wire import WireTap
 
-    yield from tap(_vllm_seed, request.node)
+    observed: list[ObservedRequest | None] = []
+    yield WireTap(
+        (lambda body: sampled(body, _vllm_seed)) if is_repeated(request.node) else dict,
+        lambda *seen: observed.append(observe(*seen)),
+    )
+    result_of(request.node).tally.add(case_anywhere(request.node), filter(None, observed))
 
 
 @pytest.fixture
-def openai_client(vllm_server: Server, _vllm_book: ScriptBook | None, _vllm_tap: WireTap) -> Iterator[OpenAI]:
+def openai_client(
+    vllm_server: VllmServer, _vllm_book: ScriptBook | None, _vllm_tap: WireTap
+) -> Iterator[OpenAI]:
     """A sync openai client for the server, answered from this test's scripts; it never retries by itself."""
-    from vllm_harness.testing.resources import client
-
-    with client(vllm_server, _vllm_book, _vllm_tap) as openai:
+    with _vllm_book.client() if _vllm_book else _vllm_tap.client(vllm_server) as openai:
         yield openai
 
 
 @pytest.fixture
-def scenario(vllm_server: Server, request: pytest.FixtureRequest) -> ScenarioRunner:
+def scenario(vllm_server: VllmServer, request: pytest.FixtureRequest) -> ScenarioRunner:
     """Runs a scenario over every transport, and fails with all that is wrong: `scenario("story.yaml")`."""
     from vllm_harness.testing.scenarios import ScenarioRunner
 
@@ -113,10 +152,17 @@ def scenario(vllm_server: Server, request: pytest.FixtureRequest) -> ScenarioRun
 
 
 @pytest.fixture
-def _vllm_checker(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[Checker]:
-    from vllm_harness.testing.resources import checker
+def _vllm_checker(vllm_server: VllmServer, request: pytest.FixtureRequest) -> Iterator[Checker]:
+    """The test's checks; their findings go into the record of its target."""
+    from vllm_harness.testing.cases import note
+    from vllm_harness.testing.checks import Checker
+    from vllm_harness.testing.session import result_of, the_run
 
-    yield from checker(vllm_server, request.node)
+    exact = vllm_server.books is not None and not request.config.option.vllm_replay_tokens
+    known = the_run(request.config).known_of(vllm_server)
+    checker = Checker(known, vllm_server.vllm_version, exact, judged=partial(note, request.node))
+    yield checker
+    result_of(request.node).add(checker.findings)
 
 
 @pytest.fixture

@@ -197,7 +197,7 @@ def _run(
 
 def _take(session: pytest.Session, server: RemoteServer, queue: ChunkQueue, sender: _Sender) -> None:
     more = max(map(servers_of, queue.tests), default=1) - 1
-    with the_run(session.config).pool.forked(server, more) as may_start:
+    with the_run(session.config).servers.forked(server, more) as may_start:
         for first, chunk in queue.taken() if may_start else ():
             followed = [*chunk[1:], session]
             for number, pair in enumerate(zip(chunk, followed, strict=True), first):

@@ -29,10 +29,8 @@ from vllm_harness.testing.fixtures import SEED_FIXTURE, TARGET_FIXTURE
 from vllm_harness.testing.quality import write_reference
 from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, is_expected, plain_traceback, settle
 from vllm_harness.testing.report import REPORT, write_report
-from vllm_harness.testing.resources import replayable
 from vllm_harness.testing.results import MISSED, write
 from vllm_harness.testing.run_folder import WRITER
-from vllm_harness.testing.servers import reserved
 from vllm_harness.testing.session import (
     BODY,
     NO_RUN,
@@ -43,9 +41,11 @@ from vllm_harness.testing.session import (
     case_of,
     is_for,
     is_repeated,
+    servers_of,
     the_run,
 )
 from vllm_harness.testing.summary import show
+from vllm_harness.testing.tokens import replayable
 from vllm_harness.testing.watch import Watch
 
 
@@ -165,7 +165,7 @@ def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
             print(f"\nvllm-harness: {text}", file=sys.stderr, flush=True)
 
     def give_back() -> bool:
-        return RUN in session.config.stash and session.config.stash[RUN].pool.give_back()
+        return RUN in session.config.stash and session.config.stash[RUN].servers.give_back()
 
     with notices.shown_by(show), offered(give_back):
         yield
@@ -176,7 +176,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Has memory set aside for a test's servers while none of the run's is in use, before its time counts."""
     if TARGET not in item.stash:
         return (yield)
-    with reserved(the_run(item.config), item):
+    with the_run(item.config).servers.reserved(item.stash[TARGET], servers_of(item)):
         return (yield)
 
 

@@ -40,25 +40,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--vllm-python": {"metavar": "PATH", "help": "the same as --vllm-spec installed:PATH"},
     "--vllm-device": {"choices": ["cpu", "cuda"], "help": "device of the server environment"},
-    "--vllm-frontend": {
-        "choices": ["python", "rust"],
-        "default": "python",
-        "help": "vLLM's HTTP front end",
-    },
-    "--vllm-models-file": {
-        **_FILE,
-        "help": "another models.yaml (ini option: vllm_models_file)",
-    },
+    "--vllm-frontend": {"choices": ["python", "rust"], "default": "python", "help": "vLLM's HTTP front end"},
+    "--vllm-models-file": {**_FILE, "help": "another models.yaml (ini option: vllm_models_file)"},
     "--vllm-defects": {**_FOLDER, "help": "a folder with an entry ID.yaml for each further known defect"},
     "--vllm-server-arg": {
         **_MANY,
         "metavar": "FLAG",
         "help": "a further flag of `vllm serve`, such as --vllm-server-arg=--dtype=float16; may be repeated",
     },
-    "--vllm-server-url": {
-        "metavar": "URL",
-        "help": "test a server that runs already, attached",
-    },
+    "--vllm-server-url": {"metavar": "URL", "help": "test a server that runs already, attached"},
     "--vllm-server-version": {
         "metavar": "VERSION",
         "help": "the vLLM behind that server, where it does not tell it: known defects of that version apply",

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from vllm_harness.protocol import Finding
+from vllm_harness.runs.records import Target
 from vllm_harness.terminal.tables import one_line
 from vllm_harness.testing import quality, repeats
 
@@ -23,20 +24,8 @@ COUNTED = {
     "retries": ("rerun",),
 }
 MISSED = "missed"  # of a repeated test, where the content was unexpected: a figure, not a failure
-_PLAIN = (
-    "environment",
-    "vllm",
-    "startup_s",
-    "restarts",
-    "logs",
-    "outcomes",
-    "tests",
-    "failures",
-    "skips",
-    "skipped",
-    "defects",
-    "gone",
-)
+_OF_SERVER = ("environment", "vllm", "startup_s", "restarts", "logs")
+_OF_TESTS = ("outcomes", "tests", "failures", "skips", "skipped", "defects", "gone")
 
 
 @dataclass
@@ -45,8 +34,7 @@ class TargetResult:
 
     Attributes:
         environment, vllm: the server's environment, in full and short.
-        short_version, frontend, device, command: of the server, for its record in a run folder.
-        version: version of an attached server.
+        server: its record in a run folder, as far as it is known.
         startup_s: seconds until it was ready.
         restarts: how often it was started anew after it had died.
         logs: its log files.
@@ -67,11 +55,7 @@ class TargetResult:
 
     environment: str = ""
     vllm: str = ""
-    short_version: str = ""
-    frontend: str = ""
-    device: str = ""
-    command: list[str] = field(default_factory=list)
-    version: str = "0"
+    server: Target | None = None
     startup_s: float | None = None
     restarts: int = 0
     logs: list[str] = field(default_factory=list)
@@ -99,7 +83,7 @@ class TargetResult:
     def as_json(self) -> dict[str, Any]:
         """For results.json."""
         return {
-            **{name: getattr(self, name) for name in _PLAIN},
+            **{name: getattr(self, name) for name in (*_OF_SERVER, *_OF_TESTS)},
             "lacking": sorted(self.lacking),
             "known": sorted(self.known),
             "repeats": repeats.summary(self.trials),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import RunningMcp
@@ -16,7 +17,7 @@ from vllm_harness.scenarios.results import Conversation, TurnResult
 from vllm_harness.scenarios.running import BOTH, check_capabilities, run, transports_of
 from vllm_harness.testing.cases import note
 from vllm_harness.testing.content import UnexpectedContent
-from vllm_harness.testing.session import Server, result_of, the_run
+from vllm_harness.testing.session import result_of, the_run
 from vllm_harness.testing.skips import NOT_SERVED, skip
 
 
@@ -24,7 +25,7 @@ from vllm_harness.testing.skips import NOT_SERVED, skip
 class ScenarioRunner:
     """Runs scenarios on the server of a test; what is found goes into the record of its target."""
 
-    server: Server
+    server: VllmServer
     item: pytest.Item
 
     def __call__(

@@ -5,31 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from rich.console import Console
 
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.configuration.targets import Choice, Machine, RunLane, Target, choose
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import Defects, gateway_deviations, known_deviations, load_defects
 from vllm_harness.environments.planned import PlannedEnvironment, plan
-from vllm_harness.environments.resolve import resolve, spec_of
-from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.resolve import spec_of
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.exchange.endpoint import API_PATHS
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.protocol import KnownDeviation
-from vllm_harness.server.attached import AttachedServer
-from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.attempts import refuse_more
-from vllm_harness.testing.capture import uncaptured
+from vllm_harness.testing.cases import case_id
+from vllm_harness.testing.manager import ServerManager
 from vllm_harness.testing.options import models_file
-from vllm_harness.testing.pool import Pool
 from vllm_harness.testing.quality import Decisions, read_reference
 from vllm_harness.testing.recorder import Recorder
 from vllm_harness.testing.results import TargetResult
 from vllm_harness.testing.skips import NOT_SERVED, OTHER_DEVICE, SLOW
-
-Server = RemoteServer | AttachedServer
 
 
 @dataclass
@@ -43,8 +38,7 @@ class PytestRun:
         planned: the environment of the servers that it starts; None for an attached server.
         reference: decisions to call tools that this run's are held against.
         results: what was seen of each target, by its id.
-        servers: the server of each target by its id, or why there is none.
-        pool: the servers that it has started.
+        servers: those of its targets, and all others that it has started.
     """
 
     config: pytest.Config
@@ -53,37 +47,13 @@ class PytestRun:
     planned: PlannedEnvironment | None
     reference: Decisions | None = None
     results: dict[str, TargetResult] = field(default_factory=dict)
-    servers: dict[str, Server | HarnessError] = field(default_factory=dict)
-    pool: Pool = field(default_factory=Pool)
-    _environment: Environment | HarnessError | None = None
+    servers: ServerManager = field(init=False)
     _known: dict[tuple[str, str], tuple[KnownDeviation, ...]] = field(default_factory=dict)
 
-    @property
-    def repeats(self) -> int:
-        """How often each live test runs."""
-        return int(self.config.option.vllm_repeat)
+    def __post_init__(self) -> None:
+        self.servers = ServerManager(self.config, self.planned, self.result)
 
-    def environment(self) -> Environment:
-        """The environment of the servers that it starts, made by the first call unless it is there.
-
-        Raises:
-            HarnessError: it could not be made; every call raises the same.
-        """
-        if self._environment is None:
-            self._environment = self._resolved()
-        if isinstance(self._environment, HarnessError):
-            raise self._environment
-        return self._environment
-
-    def _resolved(self) -> Environment | HarnessError:
-        assert self.planned is not None
-        try:
-            with uncaptured(self.config):
-                return resolve(self.planned.spec, self.planned.device, create=True, progress=_show)
-        except HarnessError as error:
-            return error
-
-    def known_of(self, server: Server) -> tuple[KnownDeviation, ...]:
+    def known_of(self, server: VllmServer) -> tuple[KnownDeviation, ...]:
         """The findings that are known of a server's model entry and version, and of the gateway before it."""
         model, version = server.entry.name, server.vllm_version
         if (model, version) not in self._known:
@@ -102,11 +72,11 @@ class PytestRun:
     def seeds(self, target: Target, item: pytest.Item) -> range:
         """The seeds that a test runs with on a target."""
         once = self.is_scripted(target) or item.get_closest_marker("vllm_greedy")
-        return range(1 if once else self.repeats)
+        return range(1 if once else self.config.option.vllm_repeat)
 
     def version(self, target: Target) -> str:
         """Version of the target's server; of an attached server, once it has answered."""
-        return self.planned.vllm_version if self.planned else self.result(target.id).version
+        return self.planned.vllm_version if self.planned else self.result(target.id).vllm or "0"
 
     def expected_skips(self, target: Target) -> set[str]:
         """Reason codes that a target's tests may skip for."""
@@ -116,7 +86,6 @@ class PytestRun:
 
 RUN = pytest.StashKey[PytestRun]()
 NO_RUN = pytest.StashKey[HarnessError]()  # why there is none
-REFUSED = pytest.StashKey[HarnessError]()  # why no memory was set aside for a test
 TARGET = pytest.StashKey[Target]()
 SEED = pytest.StashKey[int]()
 BODY = pytest.StashKey[str]()  # what became of a test's own code
@@ -135,11 +104,6 @@ def the_run(config: pytest.Config) -> PytestRun:
     return config.stash[RUN]
 
 
-def target_of(item: pytest.Item) -> Target:
-    """The target of a test that uses a server."""
-    return item.stash[TARGET]
-
-
 def result_of(item: pytest.Item) -> TargetResult:
     """The record of a test's target."""
     return the_run(item.config).result(item.stash[TARGET].id)
@@ -153,8 +117,7 @@ def case_of(item: pytest.Item) -> str:
 
 def case_anywhere(item: pytest.Item) -> str:
     """A test's id without target and seed, so that runs of several targets can be compared."""
-    target = item.stash[TARGET].id
-    return case_of(item).replace(f"[{target}]", "").replace(f"[{target}-", "[").replace(f"-{target}]", "]")
+    return case_id(case_of(item), item.stash[TARGET].id)
 
 
 def needed_by(item: pytest.Item | pytest.Function) -> set[str]:
@@ -182,6 +145,12 @@ def is_for(item: pytest.Item | pytest.Function, target: Target, lane: RunLane) -
     named = marker.args if marker else ()
     needed = needed_by(item) - set(API_PATHS)
     return (not named or bool({entry.name, entry.hub.id} & set(named))) and needed <= entry.capabilities
+
+
+def uses_scripts(item: pytest.Item) -> bool:
+    """Whether a test that has run was to use all its scripts: one that shows a defect may end before."""
+    body = item.stash.get(BODY, None)
+    return item.stash[SHOWN].scripts == "used" if body == "defect" else body in {"passed", "failed"}
 
 
 def is_repeated(item: pytest.Item) -> bool:
@@ -228,7 +197,3 @@ def _one_model(models: list[str]) -> list[str]:
             "--vllm-server-url needs one --vllm-model", hint="the entry decides which tests apply"
         )
     return models
-
-
-def _show(text: str) -> None:
-    Console(stderr=True, highlight=False).print(text)

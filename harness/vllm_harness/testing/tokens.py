@@ -7,17 +7,49 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pydantic import ValidationError
 
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol import ChatAccumulator, ResponseAccumulator
 from vllm_harness.protocol.conversation.exchange import accumulate
 from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.recording import TokenRecord
+from vllm_harness.scripted.recording import TokenRecord, recorded
+from vllm_harness.testing.session import TARGET
+
+
+@contextmanager
+def kept_tokens(server: VllmServer, item: pytest.Item) -> Iterator[None]:
+    """Records what a server generates for a test, where the run keeps it or holds it against a recording."""
+    kept, replayed, target = item.config.option.vllm_record_tokens, recording(item), item.stash[TARGET]
+    if target.lane == "attached" or not (kept or replayed):
+        yield
+        return
+    with recorded(server.endpoint) as records:
+        yield
+    if kept:
+        write(records, file_in(kept / target.id, item.nodeid, target.id))
+    if replayed and (differ := differences(read(replayed), records)):
+        pytest.fail("the replay differs from the live run:\n" + "\n".join(differ), pytrace=False)
+
+
+def recording(item: pytest.Item) -> Path | None:
+    """The recording that a test replays."""
+    folder, target = item.config.option.vllm_replay_tokens, item.stash[TARGET]
+    return folder and file_in(folder / f"live-{target.entry.name}", item.nodeid, target.id)
+
+
+def replayable(item: pytest.Item) -> bool:
+    """Whether a test has a recording that can be scripted."""
+    path = recording(item) if TARGET in item.stash else None
+    records = read(path) if path is not None and path.exists() else []
+    return bool(records) and all(record.scriptable for record in records)
 
 
 def file_in(folder: Path, test: str, target: str) -> Path:

@@ -6,12 +6,17 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 
+from vllm_harness.exchange.endpoint import tls
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol.conversation.exchange import json_object
 from vllm_harness.protocol.core.events import Json
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, OpenAI
 
 LIBRARIES = [httpx2]
 """The library of the openai client, and httpx where it is installed: a test may have clients of both."""
@@ -33,6 +38,19 @@ class WireTap:
 
     change: Callable[[Json], Json]
     seen: Callable[[Json, int, bytes], None]
+
+    def client(self, server: VllmServer) -> OpenAI:
+        """A sync openai client of a server."""
+        from openai import DefaultHttpxClient
+
+        return server.client(http_client=DefaultHttpxClient(event_hooks=self.hooks(), verify=tls()))
+
+    def async_client(self, server: VllmServer) -> AsyncOpenAI:
+        """An async openai client of a server."""
+        from openai import DefaultAsyncHttpxClient
+
+        http_client = DefaultAsyncHttpxClient(event_hooks=self.async_hooks(), verify=tls())
+        return server.async_client(http_client=http_client)
 
     def hooks(self) -> dict[str, list[Callable[..., Any]]]:
         """For httpx2.Client(event_hooks=...)."""

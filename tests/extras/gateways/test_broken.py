@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from tests.extras.gateways.broken import FAULTS, Fault, gateway
 from vllm_harness.cli.main import app
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.extras.gateways.cases import APIS, asked
 from vllm_harness.extras.gateways.check import Both, Side, check, scripts_of
 from vllm_harness.extras.gateways.findings import together
 from vllm_harness.terminal.status import quiet
-from vllm_harness.testing.session import Server
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 
@@ -47,7 +47,7 @@ QUICK = ("drops a delta", "merges two calls", "drops [DONE]", "answers 200 to an
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.vllm_slow) for name in FAULTS]
 
 
-def both_ways(server: Server, address: str, only: Sequence[str], at_once: int = 0) -> Both:
+def both_ways(server: VllmServer, address: str, only: Sequence[str], at_once: int = 0) -> Both:
     """The cases of these names, to a scripted server and through the gateway at an address."""
     scripts = scripts_of(server.endpoint, server.entry)
     assert scripts is not None
@@ -67,21 +67,21 @@ def codes(both: Both) -> set[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_fault_is_told_by_its_rule(name: str, vllm_server: Server) -> None:
+def test_a_fault_is_told_by_its_rule(name: str, vllm_server: VllmServer) -> None:
     only, expected = TOLD[name]
     with gateway(vllm_server.endpoint.base_url, FAULTS[name]) as address:
         both = both_ways(vllm_server, address, only)
     assert codes(both) == expected, [str(finding) for _, finding in both.findings]
 
 
-def test_a_gateway_that_is_right_is_told_nothing(vllm_server: Server) -> None:
+def test_a_gateway_that_is_right_is_told_nothing(vllm_server: VllmServer) -> None:
     with gateway(vllm_server.endpoint.base_url, Fault()) as address:
         both = both_ways(vllm_server, address, ["chat/loop*", "*/stored", "chat/choices"], at_once=6)
     assert not both.findings, [str(finding) for _, finding in both.findings]
 
 
 @pytest.mark.vllm_slow
-def test_every_case_is_clean_through_a_gateway_that_is_right(vllm_server: Server) -> None:
+def test_every_case_is_clean_through_a_gateway_that_is_right(vllm_server: VllmServer) -> None:
     with gateway(vllm_server.endpoint.base_url, Fault()) as address:
         both = both_ways(vllm_server, address, [], at_once=32)
     assert not both.findings, [str(finding) for _, finding in both.findings]
@@ -89,7 +89,7 @@ def test_every_case_is_clean_through_a_gateway_that_is_right(vllm_server: Server
     assert kept == {exchange.name for exchange in both.gateway}
 
 
-def test_the_command_says_what_differs_and_keeps_both(vllm_server: Server, tmp_path: Path) -> None:
+def test_the_command_says_what_differs_and_keeps_both(vllm_server: VllmServer, tmp_path: Path) -> None:
     """By its exit code and its JSON; the recordings compare as the run did."""
     direct = vllm_server.endpoint.base_url
     with gateway(direct, FAULTS["drops [DONE]"]) as address:
@@ -111,7 +111,7 @@ def test_the_command_says_what_differs_and_keeps_both(vllm_server: Server, tmp_p
 
 
 @pytest.mark.vllm_slow
-def test_a_check_that_is_ended_keeps_what_came(vllm_server: Server, tmp_path: Path) -> None:
+def test_a_check_that_is_ended_keeps_what_came(vllm_server: VllmServer, tmp_path: Path) -> None:
     """SIGTERM in the fourth case; the three before it compare as in a whole run."""
     direct, run = vllm_server.endpoint.base_url, tmp_path / "run"
     command = [sys.executable, "-m", "vllm_harness.cli.main", "gateway", "check"]
@@ -131,7 +131,7 @@ def test_a_check_that_is_ended_keeps_what_came(vllm_server: Server, tmp_path: Pa
 
 
 @pytest.mark.vllm_slow
-def test_findings_of_one_kind_are_one(vllm_server: Server) -> None:
+def test_findings_of_one_kind_are_one(vllm_server: VllmServer) -> None:
     with gateway(vllm_server.endpoint.base_url, FAULTS["drops [DONE]"]) as address:
         both = both_ways(vllm_server, address, ["chat/text/*", "chat/call/*"])
     (difference,) = together(both.findings)

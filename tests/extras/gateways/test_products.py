@@ -12,7 +12,7 @@ from tests.clients.environments import NotToBeHadError
 from tests.extras.gateways.products import products, pytest_on, running
 from vllm_harness.cli.main import app
 from vllm_harness.defects.registry import load_defects
-from vllm_harness.testing.session import Server
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.testing.skips import skip
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3"), pytest.mark.vllm_slow]
@@ -22,7 +22,7 @@ PRODUCTS = products()
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_what_is_known_is_found_and_nothing_else(
-    name: str, vllm_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, vllm_server: VllmServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     product, direct = PRODUCTS[name], vllm_server.endpoint.base_url
     try:
@@ -66,7 +66,7 @@ def test_responses(vllm_server, openai_client, script, check_stream, check_body,
 
 
 @pytest.mark.timeout(900)
-def test_findings_behind_a_gateway_are_known_by_its_name(vllm_server: Server, tmp_path: Path) -> None:
+def test_findings_behind_a_gateway_are_known_by_its_name(vllm_server: VllmServer, tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     direct = vllm_server.endpoint.base_url
     books = (f"--vllm-books-url={direct}", f"--vllm-model={vllm_server.entry.name}")

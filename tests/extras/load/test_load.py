@@ -16,6 +16,7 @@ import pytest
 
 from tests.own_server import OwnServer
 from vllm_harness.defects.entry import Defect
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.extras.load.driving import Load
 from vllm_harness.extras.load.health import drift
 from vllm_harness.extras.load.keeping import Keeper
@@ -27,7 +28,6 @@ from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.scenarios.running import transports_of
-from vllm_harness.testing.session import Server
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools")]
 TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "21 degrees"}]}
@@ -77,7 +77,7 @@ ACME = {
 }
 
 
-def run(server: Server, scenario: Scenario, folder: Path, **more: Any) -> Load:
+def run(server: VllmServer, scenario: Scenario, folder: Path, **more: Any) -> Load:
     """A load that has ended."""
     served, defects = Served.by(server), more.pop("defects", None)
     transports = transports_of(more.pop("transports", ()), (True,))
@@ -90,7 +90,7 @@ def run(server: Server, scenario: Scenario, folder: Path, **more: Any) -> Load:
 
 
 @pytest.mark.vllm_needs("store")
-def test_conversations_at_once_keep_their_words(vllm_server: Server, tmp_path: Path) -> None:
+def test_conversations_at_once_keep_their_words(vllm_server: VllmServer, tmp_path: Path) -> None:
     load = run(vllm_server, Scenario.model_validate(SHORT), tmp_path / "run", concurrency=8, requests=32)
     total = load.total
     assert (total.requests, load.begun, total.mixed, load.running) == (32, 16, 0, 0)
@@ -103,7 +103,7 @@ def test_conversations_at_once_keep_their_words(vllm_server: Server, tmp_path: P
     assert len({case.id for case in cases if "between" not in case.id}) == 32
 
 
-def test_streams_that_the_client_leaves_end_on_the_server(vllm_server: Server, tmp_path: Path) -> None:
+def test_streams_that_the_client_leaves_end_on_the_server(vllm_server: VllmServer, tmp_path: Path) -> None:
     load = run(
         vllm_server,
         Scenario.model_validate(SHORT),
@@ -119,7 +119,7 @@ def test_streams_that_the_client_leaves_end_on_the_server(vllm_server: Server, t
     assert not load.total.findings
 
 
-def test_a_missing_call_is_counted_and_ends_what_it_should(vllm_server: Server, tmp_path: Path) -> None:
+def test_a_missing_call_is_counted_and_ends_what_it_should(vllm_server: VllmServer, tmp_path: Path) -> None:
     found = {}
     for behaviour in ("error_stop", "ignore_stop", "ignore_continue"):
         scenario = Scenario.model_validate(WITHOUT_CALL)
@@ -143,7 +143,7 @@ def test_a_missing_call_is_counted_and_ends_what_it_should(vllm_server: Server, 
 
 
 @pytest.mark.vllm_standard  # gpt-oss leaves out what it cannot read (harmony-drops-parts-without-text)
-def test_a_defect_that_a_turn_names_is_counted_apart(vllm_server: Server, tmp_path: Path) -> None:
+def test_a_defect_that_a_turn_names_is_counted_apart(vllm_server: VllmServer, tmp_path: Path) -> None:
     """An answer of other words, and a refusal, as the entries say; over the other transport they count."""
     load = run(
         vllm_server,
@@ -166,7 +166,7 @@ def test_a_defect_that_a_turn_names_is_counted_apart(vllm_server: Server, tmp_pa
     assert {id for each in cases if each.group == "chat" for id in each.defects} >= {"acme-1", "acme-2"}
 
 
-def test_a_defect_that_no_longer_shows_fails_the_load(vllm_server: Server, tmp_path: Path) -> None:
+def test_a_defect_that_no_longer_shows_fails_the_load(vllm_server: VllmServer, tmp_path: Path) -> None:
     right = {**NAMED["turns"][0], "expect": {"text": {"contains": "Hello."}}}
     load = run(
         vllm_server,
@@ -181,7 +181,7 @@ def test_a_defect_that_no_longer_shows_fails_the_load(vllm_server: Server, tmp_p
 
 
 @pytest.mark.vllm_slow
-def test_an_interrupt_keeps_what_came(vllm_server: Server, tmp_path: Path) -> None:
+def test_an_interrupt_keeps_what_came(vllm_server: VllmServer, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [
         *(sys.executable, "-m", "vllm_harness.cli.main", "load", "etl-three-turns"),

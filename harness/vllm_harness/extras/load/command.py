@@ -19,10 +19,10 @@ import typer
 
 from vllm_harness.cli.executor import BUNDLE, RAY
 from vllm_harness.cli.options import AS_JSON, MODEL, SEED, ServerOptions, with_options
-from vllm_harness.cli.run_folder import target_of
-from vllm_harness.cli.served import Server, served_by
+from vllm_harness.cli.served import served_by
 from vllm_harness.errors import UsageError
 from vllm_harness.exchange.endpoint import NO_KEY
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.extras.cluster.options import checked_bundles, cluster_of
 from vllm_harness.extras.cluster.places import Places
 from vllm_harness.files.redaction import secret_values
@@ -34,6 +34,7 @@ from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import MissingToolCall, Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.scenarios.running import transports_of
+from vllm_harness.server.described import described
 from vllm_harness.server.records import run_folder
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.terminal.pace import minutes
@@ -166,7 +167,7 @@ def _plan(
     )
 
 
-def _run(scenario: Scenario, plan: Plan, server: Server, folder: Path, clients: Clients) -> Load:
+def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clients: Clients) -> Load:
     from vllm_harness.extras.load.driving import Load
     from vllm_harness.extras.load.keeping import Keeper
 
@@ -176,7 +177,7 @@ def _run(scenario: Scenario, plan: Plan, server: Server, folder: Path, clients: 
     if server.endpoint.api_key != NO_KEY:
         hidden.append(server.endpoint.api_key)
     with RunWriter.begin(folder, header, hidden) as writer:
-        writer.write(target_of(server, writer, server.model))
+        writer.write(described(server, server.model, writer))
         keeper = Keeper(writer, server.model, header.started)
         pid = server.pid if isinstance(server, RemoteServer) else None
         running = Load(scenario, served, plan, keeper, pid, clients=clients)

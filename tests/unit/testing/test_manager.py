@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from vllm_harness.server.errors import ServerDied
-from vllm_harness.testing.pool import MOST_DEATHS, Pool
+from vllm_harness.testing.manager import MOST_DEATHS, ServerManager
+from vllm_harness.testing.results import TargetResult
 
 
 class _Mortal:
-    """What a pool asks of a server, without one."""
+    """What a manager asks of a server, without one."""
 
     def __init__(self, log_path: Path) -> None:
         self.log_path = log_path
@@ -37,23 +38,26 @@ def server(tmp_path: Path) -> Any:
     return _Mortal(log)
 
 
-def test_server_that_dies_in_each_test_is_given_up(server: Any) -> None:
-    pool = Pool()
-    pool.use(server)
+@pytest.fixture
+def servers(request: pytest.FixtureRequest) -> ServerManager:
+    return ServerManager(request.config, None, lambda _: TargetResult())
+
+
+def test_server_that_dies_in_each_test_is_given_up(servers: ServerManager, server: Any) -> None:
+    servers.use(server)
     for _ in range(MOST_DEATHS - 1):
         server.lives = False
-        assert pool.use(server)
+        assert servers.use(server)
     server.lives = False
     for _ in range(3):
         with pytest.raises(ServerDied, match=r"no such kernel"):
-            pool.use(server)
+            servers.use(server)
     assert server.starts == MOST_DEATHS
 
 
-def test_server_that_dies_now_and_then_is_started_again(server: Any) -> None:
-    pool = Pool()
-    pool.use(server)
+def test_server_that_dies_now_and_then_is_started_again(servers: ServerManager, server: Any) -> None:
+    servers.use(server)
     for _ in range(2 * MOST_DEATHS):
         server.lives = False
-        assert pool.use(server)
-        assert not pool.use(server)
+        assert servers.use(server)
+        assert not servers.use(server)
