@@ -34,7 +34,6 @@
             ProtocolInputError            protocol.errors
             BookFileError                 scripted.book_file
             CassetteError                 cassettes.reading
-            DataFileError                 scripted.data_files
             DialectError                  scripted.dialects.dialect
             ScenarioError                 scenarios.reading
             StandInError                  scripted.standin

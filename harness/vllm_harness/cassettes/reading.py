@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from vllm_harness.cassettes.answers import exchange_of
 from vllm_harness.cassettes.format import VERSION, Cassette, RecordedExchange
@@ -77,10 +76,7 @@ def _own(document: Document) -> Cassette:
             "still being recorded",
             hint=f"record it anew; or, where these exchanges are all, add the line `count: {count}`",
         )
-    try:
-        cassette = Cassette.model_validate(content)
-    except ValidationError as error:
-        raise CassetteError(document.problems(error, _keys_at)) from error
+    cassette = document.validated(Cassette, CassetteError, _keys_at)
     if problems := list(_problems(cassette)):
         lines = (
             f"{document.path}:{document.line(place)}: {'.'.join(map(str, place))}: {message}"

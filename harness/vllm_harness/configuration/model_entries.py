@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import Location, YamlFileError, read_yaml
@@ -266,10 +266,8 @@ def load_models(path: Path | None = None) -> ModelsFile:
                 f"{path}:{line}: models.{name}.name: the name of an entry is its key",
                 hint="leave `name` out",
             )
-    try:
-        return ModelsFile.model_validate({**data, "path": path, "models": _named(data["models"])})
-    except ValidationError as error:
-        raise ModelsFileError(document.problems(error, _keys_at)) from error
+    named = {**data, "path": path, "models": _named(data["models"])}
+    return document.validated(ModelsFile, ModelsFileError, _keys_at, named)
 
 
 def _named(models: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
-from pydantic import ValidationError
 
 from vllm_harness.defects.entry import Defect
 from vllm_harness.errors import UsageError
@@ -120,10 +119,7 @@ def _is_version(text: str) -> bool:
 
 def _read(path: Path) -> Defect:
     document = read_yaml(path)
-    try:
-        defect = Defect.model_validate(_with_common_text(document.data, path))
-    except ValidationError as error:
-        raise DefectsError(document.problems(error, _keys_at)) from error
+    defect = document.validated(Defect, DefectsError, _keys_at, _with_common_text(document.data, path))
     if defect.id != path.stem:
         raise DefectsError(f"{path}:{document.line(('id',))}: id: {defect.id} is not the name of the file")
     return defect

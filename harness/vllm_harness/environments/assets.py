@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vllm_harness.environments.conversion import gguf_checkpoint, tiktoken_ranks
-from vllm_harness.environments.data import load
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.sources import (
     AssetError,
@@ -29,6 +28,7 @@ from vllm_harness.environments.sources import (
 )
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.locking import half_made, locked_for_making
 from vllm_harness.files.paths import cache_dir, data_path
 from vllm_harness.files.strict import StrictModel
@@ -59,7 +59,7 @@ class Fetched:
 
 def definitions(path: Path | None = None) -> dict[str, Asset]:
     """The known assets, by name. Raises UsageError if `env/assets.yaml` is malformed."""
-    known: dict[str, Asset] = load(dict[str, Asset], path or data_path("env") / "assets.yaml")
+    known: dict[str, Asset] = read_yaml(path or data_path("env") / "assets.yaml").validated(dict[str, Asset])
     return known
 
 

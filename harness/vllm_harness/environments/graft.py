@@ -20,7 +20,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from vllm_harness.environments import operators
-from vllm_harness.environments.data import load
 from vllm_harness.environments.installer import run_uv
 from vllm_harness.environments.locks import Lock, lock_for
 from vllm_harness.environments.release import install, interpreter, minors
@@ -38,6 +37,7 @@ from vllm_harness.environments.store import (
 )
 from vllm_harness.environments.tree import Tree
 from vllm_harness.environments.verify import verify
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.locking import locked_for_making
 from vllm_harness.files.paths import data_path
 from vllm_harness.files.strict import StrictModel
@@ -179,7 +179,7 @@ def _linked(folder: Path, marker: Marker, tree: Tree, progress: Progress) -> Mar
 
 def _require(folder: Path, requirements: Iterable[str], progress: Progress) -> None:
     """Installs missing requirements of vLLM's Python code, without the packages of CUDA and torch."""
-    adjust: Adjustments = load(Adjustments, data_path("env") / "grafts.yaml")
+    adjust: Adjustments = read_yaml(data_path("env") / "grafts.yaml").validated(Adjustments)
     excluded: set[str] = {canonicalize_name(name) for name in adjust.exclude}
     wanted = [text for text in requirements if _is_wanted(Requirement(text), excluded)]
     with tempfile.TemporaryDirectory(dir=folder) as temporary:

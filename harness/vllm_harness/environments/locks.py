@@ -14,9 +14,9 @@ from pathlib import Path
 from packaging.version import Version
 
 from vllm_harness.configuration.model_entries import Device
-from vllm_harness.environments.data import load
 from vllm_harness.environments.installer import run_uv, uv_environ
 from vllm_harness.errors import UsageError
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.paths import data_path
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.terminal.status import Progress
@@ -129,7 +129,7 @@ def lock_for(version: str | None, device: Device) -> Lock:
 
 def recipes() -> dict[str, Recipe]:
     """The recipes of locks, by name. Raises UsageError if `env/releases.yaml` is malformed."""
-    known: dict[str, Recipe] = load(dict[str, Recipe], data_path("env") / "releases.yaml")
+    known: dict[str, Recipe] = read_yaml(data_path("env") / "releases.yaml").validated(dict[str, Recipe])
     return known
 
 

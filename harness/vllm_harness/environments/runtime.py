@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from vllm_harness.environments.data import load
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.paths import data_path
 from vllm_harness.files.strict import StrictModel
 
@@ -23,5 +23,5 @@ class RuntimeVariables(StrictModel):
 
 def runtime_variables(device: str) -> dict[str, str]:
     """Variables of a server on `device` (cpu or cuda). Raises UsageError if the file is malformed."""
-    variables: RuntimeVariables = load(RuntimeVariables, data_path("env") / "runtime.yaml")
+    variables: RuntimeVariables = read_yaml(data_path("env") / "runtime.yaml").validated(RuntimeVariables)
     return variables.every | (variables.cpu if device == "cpu" else variables.cuda)

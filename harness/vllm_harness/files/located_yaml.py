@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from vllm_harness.errors import UsageError
 
@@ -25,6 +25,7 @@ MAX_PARTS = 2_000_000
 PART = 2**20
 """Bytes that are read at once."""
 
+T = TypeVar("T")
 Location = tuple[int | str, ...]
 _TEXT_WANTED = {"string_type", "model_type"}
 _OF_ANOTHER_TYPE = {*_TEXT_WANTED, "int_type", "bool_type"}
@@ -80,6 +81,30 @@ class Document:
                 message += _as_read(node.value, problem["input"], problem["type"] in _TEXT_WANTED)
             found.append((location, message))
         return found
+
+    def validated(
+        self,
+        kind: type[T] | TypeAdapter[T],
+        error: type[UsageError] = UsageError,
+        keys_at: Callable[[Location], Collection[str]] = lambda location: (),
+        data: Any = None,
+    ) -> T:
+        """The data as a model, or as another type that pydantic knows.
+
+        Args:
+            kind: the type, or its adapter.
+            error: the class of the error to raise.
+            keys_at: as for `problems`.
+            data: what to validate in place of the document's data, with the same locations.
+
+        Raises:
+            UsageError: of the class `error`, naming file, line and key of each problem.
+        """
+        adapter = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
+        try:
+            return adapter.validate_python(self.data if data is None else data)
+        except ValidationError as found:
+            raise error(self.problems(found, keys_at)) from found
 
     def problems(self, error: ValidationError, keys_at: Callable[[Location], Collection[str]]) -> str:
         """The problems that pydantic found, one a line: `file:line: key: message`.

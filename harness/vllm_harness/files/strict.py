@@ -61,3 +61,12 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)
+
+
+def with_names(rows: Any) -> Any:
+    """The rows of a mapping, each with its key as its `name`; for a pydantic BeforeValidator."""
+    if not isinstance(rows, dict):
+        return rows
+    if named := [key for key, row in rows.items() if isinstance(row, dict) and "name" in row]:
+        raise ValueError(f"the key of {named[0]} is its name, so leave out 'name'")
+    return {key: {**row, "name": key} if isinstance(row, dict) else row for key, row in rows.items()}

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from vllm_harness.errors import UsageError
 from vllm_harness.exchange.building import TOOL_CHOICES, Part
@@ -61,10 +61,7 @@ def read_scenario(path: Path) -> data.Scenario:
     """
     document = read_yaml(path)
     _check_version(document)
-    try:
-        scenario = data.Scenario.model_validate(document.data)
-    except ValidationError as error:
-        raise ScenarioError(document.problems(error, _keys_at)) from error
+    scenario = document.validated(data.Scenario, ScenarioError, _keys_at)
     whole = _with_shared_tools(scenario, document)
     if problems := list(_problems(whole)):
         raise ScenarioError("\n".join(_placed(document, *problem) for problem in problems))
@@ -151,11 +148,7 @@ def _all_tools(
     if holder.tools_file is None:
         return own
     shared = read_yaml(document.path.parent / holder.tools_file)
-    try:
-        tools = _TOOLS.validate_python(shared.data)
-    except ValidationError as error:
-        problems = shared.problems(error, lambda location: _keys_at(("tools", *location)))
-        raise ScenarioError(problems) from error
+    tools = shared.validated(_TOOLS, ScenarioError, lambda location: _keys_at(("tools", *location)))
     if twice := sorted(tools.keys() & own.keys()):
         message = f"{shared.path} has a tool of this name as well"
         raise ScenarioError(

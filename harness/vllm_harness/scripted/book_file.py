@@ -14,7 +14,6 @@ from pydantic import (
     StrictBool,
     StrictInt,
     Tag,
-    ValidationError,
     model_validator,
 )
 
@@ -202,10 +201,7 @@ def load_book(path: Path) -> list[BookRule]:
         UsageError: naming file, line and key.
     """
     document = read_yaml(path)
-    try:
-        spec = BookFile.model_validate(document.data)
-    except ValidationError as error:
-        raise BookFileError(document.problems(error, keys_at)) from error
+    spec = document.validated(BookFile, BookFileError, keys_at)
     return [rule_at(index, rule, document) for index, rule in enumerate(spec.rules)]
 
 

@@ -10,14 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, ConfigDict
 from pydantic.dataclasses import dataclass
 
 from vllm_harness.configuration.model_entries import Capability, Hub, ModelEntry, StandIn, load_models
 from vllm_harness.environments import assets
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.paths import cache_dir
-from vllm_harness.files.strict import StrictModel
-from vllm_harness.scripted.data_files import load_data, with_names
+from vllm_harness.files.strict import StrictModel, with_names
 from vllm_harness.scripted.dialects import DialectError, find_dialect, load_forms
 from vllm_harness.scripted.dialects.form import Form
 from vllm_harness.scripted.synthetic import (
@@ -127,7 +127,7 @@ def load_families_file(path: Path = FILE) -> FamiliesFile:
     Raises:
         UsageError: naming file, line and key.
     """
-    return load_data(path, TypeAdapter(FamiliesFile))
+    return read_yaml(path).validated(FamiliesFile)
 
 
 def load_families() -> dict[str, Family]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.scripted.data_files import DataFileError
+from vllm_harness.errors import UsageError
 from vllm_harness.scripted.dialects.forms import FORMS, load_forms
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
@@ -55,7 +55,7 @@ def test_a_file_is_all_that_a_dialect_needs(folder: Path) -> None:
 def test_a_mistake_is_named_by_file_line_and_key(folder: Path, text: str, instead: str, problem: str) -> None:
     path = folder / "tagged.yaml"
     path.write_text(DIALECT.replace(text, instead))
-    with pytest.raises(DataFileError, match=problem) as raised:
+    with pytest.raises(UsageError, match=problem) as raised:
         load_forms.__wrapped__(folder)
     assert str(path) in str(raised.value)
 
@@ -64,13 +64,13 @@ def test_a_turn_ends_with_a_token(folder: Path) -> None:
     roles = "{system: a, user: a, assistant: a, tool: a}"
     frame = f'frame: {{roles: {roles}, close: {{"": a}}, end: b, tokens: [a]}}'
     (folder / "tagged.yaml").write_text(DIALECT.replace("frame: chatml", frame))
-    with pytest.raises(DataFileError, match=r"3: tagged\.frame: a turn ends with one of the tokens"):
+    with pytest.raises(UsageError, match=r"3: tagged\.frame: a turn ends with one of the tokens"):
         load_forms.__wrapped__(folder)
 
 
 def test_two_files_cannot_have_one_dialect(folder: Path) -> None:
     (folder / "untagged.yaml").write_text(DIALECT)
-    with pytest.raises(DataFileError, match=r"untagged\.yaml: another file .* has a dialect 'other' too"):
+    with pytest.raises(UsageError, match=r"untagged\.yaml: another file .* has a dialect 'other' too"):
         load_forms.__wrapped__(folder)
 
 

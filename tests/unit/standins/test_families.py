@@ -9,7 +9,7 @@ import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.scripted.data_files import DataFileError
+from vllm_harness.errors import UsageError
 from vllm_harness.scripted.dialects import load_dialects
 from vllm_harness.scripted.families import FILE, Family, family_entry, load_families, load_families_file
 from vllm_harness.scripted.standin import build_stand_in
@@ -34,7 +34,7 @@ def test_a_mistake_is_named_by_file_line_and_key(
     changed = FILE.read_text().replace(text, instead, 1)
     path.write_text(changed)
     line = 1 + changed[: changed.index(instead)].count("\n")
-    with pytest.raises(DataFileError, match=rf"families\.yaml:{line}: families\..*{problem}"):
+    with pytest.raises(UsageError, match=rf"families\.yaml:{line}: families\..*{problem}"):
         load_families_file(path)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from vllm_harness.environments.data import load
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.paths import data_path
 from vllm_harness.files.strict import StrictModel
 
@@ -39,7 +39,7 @@ class LeanRules(StrictModel):
 
 def lean_rules() -> LeanRules:
     """Raises UsageError if `env/lean.yaml` is malformed."""
-    rules: LeanRules = load(LeanRules, data_path("env") / "lean.yaml")
+    rules: LeanRules = read_yaml(data_path("env") / "lean.yaml").validated(LeanRules)
     return rules
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import Document
@@ -27,10 +27,7 @@ class Loose(BaseModel):
 
 def validated(model: type[_Model], document: Document) -> _Model:
     """The data of a document as a model. Raises ForeignError."""
-    try:
-        return model.model_validate(document.data)
-    except ValidationError as error:
-        raise ForeignError(document.problems(error, lambda _: ())) from error
+    return document.validated(model, ForeignError)
 
 
 def of_the_apis(url: str) -> bool:

@@ -9,10 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from vllm_harness.configuration.model_entries import Capability
-from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.strict import StrictModel, keys_of
 from vllm_harness.protocol.core.events import Api, Json
@@ -95,11 +94,7 @@ def load_cases(path: Path = CASES) -> tuple[Case, ...]:
     Raises:
         UsageError: naming file, line and key.
     """
-    document = read_yaml(path)
-    try:
-        return _CasesFile.model_validate(document.data).cases
-    except ValidationError as error:
-        raise UsageError(document.problems(error, lambda where: keys_of(_CasesFile, where))) from error
+    return read_yaml(path).validated(_CasesFile, keys_at=lambda where: keys_of(_CasesFile, where)).cases
 
 
 def asked(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from vllm_harness.errors import UsageError
 from vllm_harness.extras.mutants.parsers.mutants import Mutant
@@ -113,13 +113,9 @@ def load_by_hand(folder: Path = BY_HAND) -> list[HandMutant]:
     """
     found: dict[str, HandMutant] = {}
     for path in sorted(folder.glob("*.yaml")):
-        document = read_yaml(path)
-        try:
-            mutants = HandMutants.model_validate(document.data).mutants
-        except ValidationError as error:
-            problems = document.problems(error, lambda _: HandMutant.model_fields)
-            raise UsageError(f"{path} is no file of mutants:\n{problems}") from error
-        for mutant in mutants:
+        for mutant in (
+            read_yaml(path).validated(HandMutants, keys_at=lambda _: HandMutant.model_fields).mutants
+        ):
             if mutant.id in found:
                 raise UsageError(f"{path}: the id {mutant.id} is taken", hint="give it another one")
             found[mutant.id] = mutant

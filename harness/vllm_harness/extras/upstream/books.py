@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from pydantic import Field, TypeAdapter
 
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.book_file import RuleSpec
-from vllm_harness.scripted.data_files import load_data
 
 _T = TypeVar("_T")
 FOLDER = Path(__file__).with_name("books")
@@ -133,7 +133,7 @@ def _fitting(table: Mapping[str, _T], test: str) -> _T | None:
 def load_books(folder: Path = FOLDER) -> dict[str, UpstreamBook]:
     """The books by their test files. Raises UsageError naming file, line and key."""
     adapter = TypeAdapter(UpstreamBook)
-    books = [load_data(path, adapter) for path in sorted(folder.glob("*.yaml"))]
+    books = [read_yaml(path).validated(adapter) for path in sorted(folder.glob("*.yaml"))]
     return {book.file: book for book in books}
 
 

@@ -14,8 +14,8 @@ from pydantic import Field, TypeAdapter
 
 from vllm_harness.errors import UsageError
 from vllm_harness.extras.upstream.results import RESULTS, TestResult, counts
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.scripted.data_files import load_data
 
 FILE = Path(__file__).with_name("measured.yaml")
 _PLACE = re.compile(r" \(/[^)]*\)")
@@ -196,7 +196,7 @@ def _wrong(tests: Sequence[tuple[str, TestResult]], seconds: float) -> WrongAnsw
 
 def read(path: Path = FILE) -> list[MeasuredRun]:
     """The runs of the package's file. Raises UsageError naming file, line and key."""
-    return load_data(path, TypeAdapter(list[MeasuredRun]))
+    return read_yaml(path).validated(list[MeasuredRun])
 
 
 def write(runs: Sequence[MeasuredRun], path: Path = FILE) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from vllm_harness.environments import upstream
-from vllm_harness.environments.data import load
 from vllm_harness.environments.sources import ChecksumError, sha256_of
 from vllm_harness.errors import UsageError
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.locking import half_made, locked_for_making
 from vllm_harness.files.paths import cache_dir, data_path
 from vllm_harness.terminal.status import Progress, quiet
@@ -27,7 +27,7 @@ _PINS = "upstream.yaml"
 
 def releases() -> dict[str, str]:
     """The releases whose tests can be fetched: version -> sha256 of the source distribution."""
-    pins: dict[str, str] = load(dict[str, str], data_path("env") / _PINS)
+    pins: dict[str, str] = read_yaml(data_path("env") / _PINS).validated(dict[str, str])
     return pins
 
 

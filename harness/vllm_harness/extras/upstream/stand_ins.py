@@ -8,13 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import Field, model_validator
 
 from vllm_harness.configuration.model_entries import Hub, ModelEntry, load_models
 from vllm_harness.environments import assets
 from vllm_harness.errors import HarnessError
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.scripted.data_files import load_data
 from vllm_harness.scripted.families import family_entry, load_families
 
 FILE = Path(__file__).with_name("stand_ins.yaml")
@@ -59,7 +59,7 @@ class StandInsFile(StrictModel):
 @cache
 def load_stand_ins() -> StandInsFile:
     """The package's stand_ins.yaml."""
-    return load_data(FILE, TypeAdapter(StandInsFile))
+    return read_yaml(FILE).validated(StandInsFile)
 
 
 @cache

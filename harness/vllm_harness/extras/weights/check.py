@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field
 
-from vllm_harness.environments.data import load
 from vllm_harness.errors import HarnessError
 from vllm_harness.extras.weights.verdict import Answers, DtypeComparison, Reference, compare, noise_reference
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.progress import StartProgress
@@ -51,7 +51,7 @@ class Checked:
 
 def check_prompts(count: int | None = None) -> CheckPrompts:
     """The text, and the first `count` prompts (None: all). Raises UsageError where the file is malformed."""
-    found: CheckPrompts = load(CheckPrompts, _HERE / "prompts.yaml")
+    found: CheckPrompts = read_yaml(_HERE / "prompts.yaml").validated(CheckPrompts)
     return found.model_copy(update={"prompts": found.prompts[:count]})
 
 

@@ -13,7 +13,9 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, TypeAdapter
 
-from vllm_harness.scripted.data_files import DataFileError, load_data, with_names
+from vllm_harness.errors import UsageError
+from vllm_harness.files.located_yaml import read_yaml
+from vllm_harness.files.strict import with_names
 from vllm_harness.scripted.dialects.form import Form
 
 FOLDER = Path(__file__).with_name("formats")
@@ -30,8 +32,8 @@ def load_forms(folder: Path = FOLDER) -> dict[str, Form]:
     """
     forms: dict[str, Form] = {}
     for path in sorted(folder.glob("*.yaml")):
-        found = load_data(path, FORMS)
+        found = read_yaml(path).validated(FORMS)
         if twice := forms.keys() & found.keys():
-            raise DataFileError(f"{path}: another file of the folder has a dialect {min(twice)!r} too")
+            raise UsageError(f"{path}: another file of the folder has a dialect {min(twice)!r} too")
         forms |= found
     return forms

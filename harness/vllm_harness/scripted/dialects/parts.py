@@ -11,10 +11,10 @@ from pathlib import Path
 from string import Template
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, ConfigDict
 from pydantic.dataclasses import dataclass
 
-from vllm_harness.scripted.data_files import load_data
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.scripted.dialects.values import Arguments, Json
 
 FILE = Path(__file__).with_name("parts.yaml")
@@ -139,7 +139,7 @@ def load_parts(path: Path = FILE) -> Parts:
     Raises:
         UsageError: naming file, line and key.
     """
-    return load_data(path, TypeAdapter(Parts))
+    return read_yaml(path).validated(Parts)
 
 
 def _by_name(kind: Literal["frames", "thoughts"]) -> Callable[[Any], Any]:
