@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.regression.conftest import VLLM
+from tests.extras.mutants.conftest import VLLM
 from vllm_harness.extras.mutants.importers import all_importers, direct_importers, importers_of
 from vllm_harness.extras.mutants.judge import Judge, MutantFate, Trial
 from vllm_harness.extras.mutants.measure import measure, texts_of
