@@ -127,7 +127,7 @@ def test_the_harness_travels_as_a_wheel_with_the_versions_of_here(
     *packages, own = made["uv"]["packages"]
     assert own.endswith(wheel.name)
     assert packages == pins()
-    assert {"httpx", "pydantic", "uv"} <= {pin.partition("==")[0] for pin in packages}
+    assert {"httpx2", "pydantic", "uv"} <= {pin.partition("==")[0] for pin in packages}
     assert not any(pin.startswith(("ray", "mypy")) for pin in packages)
 
 
