@@ -14,7 +14,7 @@ import pytest
 
 import vllm_harness
 
-HEAVY = {"openai", "pydantic", "pytest", "httpx", "rich", "typer", "requests", "yaml"}
+HEAVY = {"openai", "pydantic", "pytest", "httpx2", "rich", "typer", "requests", "yaml"}
 
 
 def examples() -> list[str]:
