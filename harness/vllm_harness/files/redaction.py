@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 from urllib.parse import quote
@@ -73,6 +73,13 @@ def _after_flags(argv: Sequence[str]) -> set[str]:
     return values
 
 
+def pattern_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
+    """Finds each secret as the group `secret`, however a text may write it; None for no secrets."""
+    written = {form for value in secrets if value for form in _forms(value)}
+    longest_first = sorted(written, key=lambda form: (-len(form), form))
+    return re.compile(f"(?P<secret>{'|'.join(map(re.escape, longest_first))})") if written else None
+
+
 class Redactor:
     """Puts `[redacted]` in the place of secrets.
 
@@ -82,9 +89,8 @@ class Redactor:
     """
 
     def __init__(self, values: Sequence[str] = ()) -> None:
-        written = sorted({form for value in values for form in _forms(value)}, key=lambda form: -len(form))
-        known = [re.compile(f"(?P<secret>{'|'.join(map(re.escape, written))})")] if written else []
-        self._patterns = (*known, *_PATTERNS)
+        known = pattern_of(values)
+        self._patterns = (*([known] if known else []), *_PATTERNS)
 
     def spans(self, text: str) -> list[Span]:
         """Where the secrets of a text are, in order, none within another."""

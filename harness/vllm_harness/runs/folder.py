@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,10 +13,10 @@ from typing import Self
 from pydantic_core import PydanticSerializationError
 
 from vllm_harness.errors import UsageError
+from vllm_harness.files.redaction import REDACTED, pattern_of
 from vllm_harness.runs.records import AnyRecord, Header
 
 PATTERN = "records*.jsonl"
-REDACTED = "[redacted]"
 
 
 class RunWriter:
@@ -36,7 +35,7 @@ class RunWriter:
         self.folder = folder
         self.path = folder / f"records{'-' + part if part else ''}.jsonl"
         self._hidden = set(secrets)
-        self._secrets = _pattern(self._hidden)
+        self._secrets = pattern_of(self._hidden)
         self._lock = threading.Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -70,7 +69,7 @@ class RunWriter:
         """Adds values that are never written from now on."""
         if more := set(secrets) - self._hidden:
             self._hidden |= more
-            self._secrets = _pattern(self._hidden)
+            self._secrets = pattern_of(self._hidden)
 
     def write(self, record: AnyRecord) -> None:
         """Keeps a record; a line is whole or, after a kill, cut at its end."""
@@ -110,14 +109,3 @@ def _as_json(record: AnyRecord) -> str:
             record.model_dump(exclude_defaults=short), ensure_ascii=False, separators=(",", ":")
         )
         return text.encode("utf-8", "replace").decode()
-
-
-def _pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    """Finds each value as JSON has it, also where JSON stands within JSON, as in a piece of a stream."""
-    once = {_within_json(value) for value in secrets if value}
-    values = sorted(once | {_within_json(value) for value in once}, key=lambda value: (-len(value), value))
-    return re.compile("|".join(map(re.escape, values))) if values else None
-
-
-def _within_json(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)[1:-1]

@@ -17,8 +17,9 @@ import requests
 
 from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.exchange.server import VllmServer
+from vllm_harness.files.redaction import REDACTED
 from vllm_harness.runs.exchanges import json_value, record_of
-from vllm_harness.runs.folder import REDACTED, RunWriter
+from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import ExchangeRecord, Generation, LogLines
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.testing.cases import NOTED, Noted, case_id, facts_of
