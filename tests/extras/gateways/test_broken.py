@@ -89,12 +89,16 @@ def test_every_case_is_clean_through_a_gateway_that_is_right(vllm_server: VllmSe
     assert kept == {exchange.name for exchange in both.gateway}
 
 
-def test_the_command_says_what_differs_and_keeps_both(vllm_server: VllmServer, tmp_path: Path) -> None:
+def test_the_command_says_what_differs_and_keeps_both(
+    vllm_server: VllmServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By its exit code and its JSON; the recordings compare as the run did."""
     direct = vllm_server.endpoint.base_url
     with gateway(direct, FAULTS["drops [DONE]"]) as address:
         words = ["check", address, "--server-url", direct, "--model", vllm_server.entry.name]
         words += ["--only", "chat/text*", "--at-once", "0", "--output", str(tmp_path / "run")]
+        monkeypatch.setenv("KEY_OF_BOTH", vllm_server.endpoint.api_key)
+        words += ["--api-key-env", "KEY_OF_BOTH", "--server-api-key-env", "KEY_OF_BOTH"]
         broken = CliRunner().invoke(app, ["gateway", *words])
     assert broken.exit_code == 1
     assert "GW118" in broken.stdout

@@ -47,6 +47,9 @@ HEADER = Annotated[
     list[str] | None,
     typer.Option(help="A header that the gateway wants, as 'name: value'; may be given several times."),
 ]
+SERVER_KEY = Annotated[
+    str | None, typer.Option(help="The variable with the API key of the server behind it, if it has one.")
+]
 OUTPUT = Annotated[Path, typer.Option("--output", "-o", help="The folder for requests and responses.")]
 ONLY = Annotated[
     list[str] | None,
@@ -72,6 +75,7 @@ def check_(
     gateway_model: SERVED = "",
     header: HEADER = None,
     api_key_env: API_KEY_ENV = None,
+    server_api_key_env: SERVER_KEY = None,
     only: ONLY = None,
     at_once: Annotated[int, typer.Option(min=0, help="How many streams are held at once.")] = AT_ONCE,
     product: PRODUCT = "",
@@ -90,13 +94,13 @@ def check_(
     is an error or a warning that the registry does not know of --product.
     """
     entry = load_models(models_file).get(model)
-    server = attach(server_url)
+    server = attach(server_url, server_api_key_env)
     direct = Side("direct", server, _served(server, entry))
     gateway = Side(
         "gateway", _with_headers(attach(url, api_key_env), header or []), gateway_model or direct.model
     )
     known = gateway_deviations(product)
-    scripts = scripts_of(attach(books_url) if books_url else server, entry)
+    scripts = scripts_of(attach(books_url, server_api_key_env) if books_url else server, entry)
     cases = _cases(server, entry, only, scripted=scripts is not None)
     folder = output or run_folder("gateways", time.strftime("%Y%m%d-%H%M%S"))
     both = Both()
@@ -121,6 +125,7 @@ def record_(
     gateway_model: SERVED = "",
     header: HEADER = None,
     api_key_env: API_KEY_ENV = None,
+    server_api_key_env: SERVER_KEY = None,
     only: ONLY = None,
     models_file: MODELS_FILE = None,
 ) -> None:
@@ -128,7 +133,7 @@ def record_(
     entry = load_models(models_file).get(model)
     endpoint = _with_headers(attach(url, api_key_env), header or [])
     side = Side("direct", endpoint, gateway_model or _served(endpoint, entry))
-    scripts = scripts_of(attach(books_url), entry) if books_url else None
+    scripts = scripts_of(attach(books_url, server_api_key_env), entry) if books_url else None
     if books_url and scripts is None:
         raise UsageError(f"{books_url} is not a scripted server", hint="start one: vllm-harness serve MODEL")
     cases = _cases(endpoint, entry, only, scripted=scripts is not None)
