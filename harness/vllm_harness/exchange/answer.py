@@ -37,6 +37,7 @@ class Call:
         arguments: as the model wrote them; JSON where all is well.
         served: whether the server has made the call by itself, or asks whether it may.
         asks: whether it asks.
+        is_named: whether the answer gives a name, be it empty.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Call:
     arguments: str
     served: bool = False
     asks: bool = False
+    is_named: bool = True
 
     @property
     def value(self) -> Any:
@@ -145,7 +147,12 @@ def _choice(body: Mapping[str, Any], choice: Json) -> Answer:
         _text(message.get("content")),
         next((_text(message[key]) for key in REASONING_KEYS if message.get(key)), ""),
         tuple(
-            Call(_text(call.get("id")), _text(function.get("name")), _text(function.get("arguments")))
+            Call(
+                _text(call.get("id")),
+                _text(function.get("name")),
+                _text(function.get("arguments")),
+                is_named=function.get("name") is not None,
+            )
             for call, function in calls
         ),
         (message,) if message else (),
@@ -198,6 +205,7 @@ def _call(item: Json) -> Call:
         _text(item.get("arguments")),
         served=kind in _OF_SERVER,
         asks=kind == APPROVAL,
+        is_named=item.get("name") is not None,
     )
 
 

@@ -66,7 +66,7 @@ def fields_of(exchange: Exchange) -> dict[str, Any]:
     answer = answer_of(api, body)
     counted = _call_chunks(exchange.json_events) if api == "chat" and exchange.streamed else []
     calls = [
-        CaseCall(name=call.name or None, arguments=call.arguments, id=call.id or None)
+        CaseCall(name=call.name if call.is_named else None, arguments=call.arguments, id=call.id or None)
         for call in answer.open_calls
     ]
     for number, (index, chunks) in enumerate(counted[: len(calls)]):
