@@ -49,6 +49,10 @@ def _imported(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
+def test_the_page_stays_short() -> None:
+    assert len(PAGE.splitlines()) <= 60
+
+
 def test_the_tables_name_what_is_built() -> None:
     built = {_package(path.relative_to(PACKAGE).with_suffix("").parts) for path in _core()} - {"__init__"}
     assert built == LAYERS.keys()
