@@ -170,7 +170,15 @@ def _message(body: Mapping[str, Any]) -> Answer:
         _status("messages", end := str(body.get("stop_reason"))),
         "".join(_text(block.get("text")) for block in blocks if block.get("type") == "text"),
         "".join(_text(block.get("thinking")) for block in blocks if block.get("type") == "thinking"),
-        tuple(Call(_text(use.get("id")), _text(use.get("name")), _written(use.get("input"))) for use in uses),
+        tuple(
+            Call(
+                _text(use.get("id")),
+                _text(use.get("name")),
+                _written(use.get("input")),
+                is_named=use.get("name") is not None,
+            )
+            for use in uses
+        ),
         tuple(blocks),
         _text(body.get("id")),
         end,

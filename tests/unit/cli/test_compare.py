@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.unit.cassettes.samples import CALL, exchange, message, of, response
+from tests.unit.regression.test_results import case_result, cell
 from tests.unit.report.runs import case, run_in
 from vllm_harness import extensions
 from vllm_harness.cassettes.writing import write
@@ -18,7 +19,7 @@ from vllm_harness.cli.main import app
 from vllm_harness.errors import UsageError
 from vllm_harness.extensions import MissingExtra
 from vllm_harness.files.redaction import Redactor
-from vllm_harness.regression.results.cells import CaseResult, Cell, RegressionRun
+from vllm_harness.regression.results.cells import RegressionRun
 from vllm_harness.runs.records import Outcome
 
 GATEWAYS = pytest.mark.extra("gateways")
@@ -50,7 +51,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     run_in(tmp_path / "run-2", [case("t", Outcome.FINDING)])
     for name, mismatches in (("regression-1", {}), ("regression-2", {"tokens_1": ("call_lost",)})):
         for environment in ("0.31.0", "0.32.0")[: 2 if mismatches else 1]:
-            RegressionRun.named(name).write(cell(environment, mismatches))
+            RegressionRun.named(name).write(cell(environment, call=case_result(mismatches=mismatches)))
         run_in(RegressionRun.named(name).folder, [case("t")])
     for name, status in (("recording-1", 200), ("recording-2", 500)):
         (tmp_path / name).mkdir()
@@ -64,23 +65,6 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def named(kind: str, number: int) -> str:
     """What the fixture calls one of a kind."""
     return f"{kind}-{number}" + ".yaml" * (kind == "cassette")
-
-
-def cell(environment: str, mismatches: dict[str, tuple[str, ...]]) -> Cell:
-    """A cell of a run with one case."""
-    result = {"topic": "calls", "text": "x", "deliveries": 9, "mismatches": mismatches}
-    return Cell(
-        environment=environment,
-        described=environment,
-        family="hermes",
-        tool_parser="hermes",
-        reasoning_parser=None,
-        group="canonical",
-        tokenizer="synthetic",
-        engine="in-process",
-        cases_digest="abc",
-        cases={"call": CaseResult.model_validate(result)},
-    )
 
 
 def recorded(status: int) -> dict[str, Any]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
 from vllm_harness.errors import UsageError
-from vllm_harness.files.located_yaml import Document
 
-_Model = TypeVar("_Model", bound=BaseModel)
 _PATHS = ("/responses", "/chat/completions", "/messages")
 
 
@@ -23,11 +21,6 @@ class Loose(BaseModel):
     """A model that leaves aside what it does not know."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-def validated(model: type[_Model], document: Document) -> _Model:
-    """The data of a document as a model. Raises ForeignError."""
-    return document.validated(model, ForeignError)
 
 
 def of_the_apis(url: str) -> bool:

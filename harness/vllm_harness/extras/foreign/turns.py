@@ -21,7 +21,7 @@ from vllm_harness.cassettes.format import (
     RecordedResponse,
 )
 from vllm_harness.cassettes.writing import without_secrets
-from vllm_harness.extras.foreign.foreign import Loose, validated
+from vllm_harness.extras.foreign.foreign import ForeignError, Loose
 from vllm_harness.files.located_yaml import Document
 from vllm_harness.files.redaction import Redactor
 
@@ -54,7 +54,7 @@ class _File(Loose):
 
 def read(document: Document) -> Cassette:
     """The cassette that a file of this form is. Raises ForeignError, naming file, line and key."""
-    file = validated(_File, document)
+    file = document.validated(_File, ForeignError)
     names = [turn.filename for turn in file.turns]
     named = all(names) and len(set(names)) == len(names)
     exchanges = tuple(

@@ -18,7 +18,7 @@ from vllm_harness.cassettes.format import (
     RecordedRequest,
     RecordedResponse,
 )
-from vllm_harness.extras.foreign.foreign import Loose, first_of_each, of_the_apis, path_of, validated
+from vllm_harness.extras.foreign.foreign import ForeignError, Loose, first_of_each, of_the_apis, path_of
 from vllm_harness.files.located_yaml import Document
 from vllm_harness.protocol import Exchange
 
@@ -53,7 +53,7 @@ class _File(Loose):
 
 def read(document: Document) -> Cassette:
     """The exchanges of the APIs in a file of this form. Raises ForeignError, naming file, line and key."""
-    file = validated(_File, document)
+    file = document.validated(_File, ForeignError)
     found = [each for each in file.interactions if of_the_apis(each.request.uri)]
     exchanges = tuple(_exchange(each, f"t{number}") for number, each in enumerate(found, start=1))
     return Cassette(cassette=1, recorded=Recorded(by="vcr"), exchanges=exchanges, count=len(exchanges))
