@@ -132,13 +132,11 @@ def cost_case(defect: Defect) -> CostCase | None:
 
 
 def curve_table(document: Json) -> Iterator[str]:
-    """The curve of an answer as a table in Markdown, and the power that it grows with; nothing without one.
+    """The curve of an answer as a table in Markdown, and the power that it grows with.
 
     Args:
-        document: the answer, as a reproduction keeps it.
+        document: an answer that has a curve, as a reproduction keeps it.
     """
-    if "curve" not in document:
-        return
     curve = Curve.model_validate(document["curve"])
     yield "| tokens | CPU time | times the last | longest step | memory at most |"
     yield "|---:|---:|---:|---:|---:|"
