@@ -12,8 +12,8 @@ import pytest
 from openai import OpenAI
 from requests import Response
 
-from vllm_harness.exchange.endpoint import Endpoint, api_at, tls
-from vllm_harness.protocol import ChatAccumulator, MessageAccumulator, ResponseAccumulator, parse_sse
+from vllm_harness._exchange.endpoint import Endpoint, api_at, tls
+from vllm_harness._protocol import ChatAccumulator, MessageAccumulator, ResponseAccumulator, parse_sse
 
 Json = dict[str, Any]
 Api = Literal["responses", "chat", "messages"]

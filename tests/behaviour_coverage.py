@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 import yaml
 
-from vllm_harness.defects.registry import Defects, find, load_defects
-from vllm_harness.errors import HarnessError
-from vllm_harness.scripted.families import load_families
-from vllm_harness.testing import options
-from vllm_harness.testing.defects import MARK
+from vllm_harness._defects.registry import Defects, find, load_defects
+from vllm_harness._errors import HarnessError
+from vllm_harness._scripted.families import load_families
+from vllm_harness._testing import options
+from vllm_harness._testing.defects import MARK
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST, TABLE = ROOT / "tests/coverage.yaml", ROOT / "tests/COVERAGE.md"

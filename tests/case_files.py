@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vllm_harness import known_defect
-from vllm_harness.files.located_yaml import read_yaml
+from vllm_harness._files.located_yaml import read_yaml
 
 FOLDER = Path(__file__).parent / "cases"
 

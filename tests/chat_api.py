@@ -17,12 +17,12 @@ from requests import Response
 from tests.body_and_stream import body_and_stream
 from tests.error_objects import check_param
 from tests.lost_calls import checks_for
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.content import expect_content
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._testing.content import expect_content
+from vllm_harness._testing.fixtures import ScriptWriter
 
 ASK: list[Any] = [{"role": "user", "content": "What is the weather in Paris?"}]
 CITY: dict[str, Any] = {"type": "string", "enum": ["Paris", "Rome"]}

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.environments.resolve import resolve, spec_of
-from vllm_harness.environments.spec import Environment
-from vllm_harness.extensions import installed
-from vllm_harness.server.launch import Launch, plan_launch
-from vllm_harness.testing.cuda import explain_missing_gpu
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._environments.resolve import resolve, spec_of
+from vllm_harness._environments.spec import Environment
+from vllm_harness._extensions import installed
+from vllm_harness._server.launch import Launch, plan_launch
+from vllm_harness._testing.cuda import explain_missing_gpu
 
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")

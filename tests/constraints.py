@@ -21,14 +21,14 @@ from tests.apis import APIS, AT_ONCE, PATHS, Api, Json, Said, error_message, kno
 from tests.body_and_stream import body_and_stream
 from tests.case_files import FOLDER
 from vllm_harness import known_defect
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.files.located_yaml import read_yaml
-from vllm_harness.files.strict import StrictModel
-from vllm_harness.scripted.book import Raw, When
-from vllm_harness.scripted.dialects import render
-from vllm_harness.scripted.meaning import Meaning, ToolCall
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._scripted.book import Raw, When
+from vllm_harness._scripted.dialects import render
+from vllm_harness._scripted.meaning import Meaning, ToolCall
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._testing.fixtures import ScriptWriter
 
 THOUGHTS = "Hm, a trip. Let me think."
 END = "<end>"

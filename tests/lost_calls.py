@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.cassettes.answers import exchange_of
-from vllm_harness.cassettes.replaying import Played
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.protocol.core.events import AnyEvent, as_json
-from vllm_harness.testing.defects import MARK, DefectShown
+from vllm_harness._cassettes.answers import exchange_of
+from vllm_harness._cassettes.replaying import Played
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._protocol.core.events import AnyEvent, as_json
+from vllm_harness._testing.defects import MARK, DefectShown
 
 Check = Callable[..., None]
 _LOST_BY_A_STREAM = re.compile(r"^([\w-]+-stream), turn [\w-]+: calls: .*, actual no call$", re.M)

@@ -16,10 +16,10 @@ from requests import Response
 from tests.behaviours.tools import DESCRIPTION, PARAMETERS
 from tests.body_and_stream import body_and_stream
 from tests.lost_calls import checks_for
-from vllm_harness.exchange.endpoint import Endpoint, tls
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.protocol import MessageAccumulator, SSEEvent, parse_sse
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._exchange.endpoint import Endpoint, tls
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._protocol import MessageAccumulator, SSEEvent, parse_sse
+from vllm_harness._testing.fixtures import ScriptWriter
 
 if TYPE_CHECKING:  # two seconds of every start are too much for those who ask for other tests
     from anthropic import Anthropic

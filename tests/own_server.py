@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.exchange.endpoint import API_PATHS
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.session import needed_by, the_run
-from vllm_harness.testing.skips import NOT_SERVED, skip
+from vllm_harness._configuration.model_entries import ModelEntry
+from vllm_harness._exchange.endpoint import API_PATHS
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._testing.session import needed_by, the_run
+from vllm_harness._testing.skips import NOT_SERVED, skip
 
 Running = dict[tuple[str, ...], RemoteServer]  # by their flags, variables and entries
 OwnServer = Callable[..., RemoteServer]

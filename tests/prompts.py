@@ -20,13 +20,13 @@ from tests.behaviours.tools import RESPONSES_TOOL
 from tests.case_files import FOLDER
 from tests.constraints import AS_JSON, PLAIN
 from vllm_harness import known_defect
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.files.located_yaml import read_yaml
-from vllm_harness.files.strict import StrictModel
-from vllm_harness.scripted.book import Raw, ScriptBook
-from vllm_harness.scripted.dialects import render
-from vllm_harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._scripted.book import Raw, ScriptBook
+from vllm_harness._scripted.dialects import render
+from vllm_harness._scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
+from vllm_harness._server.remote import RemoteServer
 
 AT_ONCE = 16
 Turn = tuple[str, ...]

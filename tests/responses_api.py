@@ -14,9 +14,9 @@ from requests import Response as Answer
 
 from tests.body_and_stream import body_and_stream
 from tests.lost_calls import checks_for
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._testing.fixtures import ScriptWriter
 
 SHOW = {"enable_response_messages": True}  # vLLM's own: the response carries prompt and output as they were
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")

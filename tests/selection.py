@@ -10,8 +10,8 @@ import pytest
 
 from tests.choice import Case, choose, few, seed_of_today, uncovered
 from tests.left_out import LeftOut
-from vllm_harness.server.records import run_folder
-from vllm_harness.testing.session import TARGET, case_anywhere, is_for
+from vllm_harness._server.records import run_folder
+from vllm_harness._testing.session import TARGET, case_anywhere, is_for
 
 UNSETTLED = Path(__file__).with_name("unsettled.txt")
 LEFT_OUT = pytest.StashKey[LeftOut]()

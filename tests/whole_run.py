@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from vllm_harness._defects.registry import known_deviations
+from vllm_harness._protocol import Finding, KnownDeviation, apply_known
+from vllm_harness._testing.session import RUN, TARGET, PytestRun
 from vllm_harness.cli.run import SUITES
-from vllm_harness.defects.registry import known_deviations
-from vllm_harness.protocol import Finding, KnownDeviation, apply_known
-from vllm_harness.testing.session import RUN, TARGET, PytestRun
 
 NARROWED = pytest.StashKey[bool]()
 _NARROWING = ("ignore_glob", "lf", "vllm_replay_tokens", "vllm_server_arg")

@@ -26,13 +26,13 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import vllm_harness
+from vllm_harness._configuration.model_entries import ModelEntry
+from vllm_harness._defects.entry import Defect, DefectClass
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._defects.repro.table import Table
+from vllm_harness._testing import options
 from vllm_harness.cli.main import app
-from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.defects.entry import Defect, DefectClass
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.defects.repro.table import Table
 from vllm_harness.extras.upstream import measured
-from vllm_harness.testing import options
 
 ROOT = Path(__file__).parents[2]
 INCLUDED = {

@@ -86,10 +86,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vllm_harness.configuration.model_entries import ModelEntry, load_models
-    from vllm_harness.errors import HarnessError, UsageError
-    from vllm_harness.exchange.endpoint import attach
-    from vllm_harness.protocol import (
+    from vllm_harness._configuration.model_entries import ModelEntry, load_models
+    from vllm_harness._errors import HarnessError, UsageError
+    from vllm_harness._exchange.endpoint import attach
+    from vllm_harness._protocol import (
         Finding,
         KnownDeviation,
         ProtocolViolation,
@@ -103,14 +103,14 @@ if TYPE_CHECKING:
         watch,
         watch_async,
     )
-    from vllm_harness.scripted.book import Raw, ScriptBook, When
-    from vllm_harness.scripted.meaning import Meaning, ToolCall
-    from vllm_harness.server.attached import AttachedServer
-    from vllm_harness.server.remote import RemoteServer
-    from vllm_harness.testing.content import expect_content
-    from vllm_harness.testing.fixtures import ScriptWriter
-    from vllm_harness.testing.marks import known_defect
-    from vllm_harness.testing.skips import skip
+    from vllm_harness._scripted.book import Raw, ScriptBook, When
+    from vllm_harness._scripted.meaning import Meaning, ToolCall
+    from vllm_harness._server.attached import AttachedServer
+    from vllm_harness._server.remote import RemoteServer
+    from vllm_harness._testing.content import expect_content
+    from vllm_harness._testing.fixtures import ScriptWriter
+    from vllm_harness._testing.marks import known_defect
+    from vllm_harness._testing.skips import skip
 
 __all__ = [
     "AttachedServer",
@@ -144,10 +144,10 @@ __all__ = [
 ]
 
 _MODULES = {
-    "configuration.model_entries": ("ModelEntry", "load_models"),
-    "exchange.endpoint": ("attach",),
-    "errors": ("HarnessError", "UsageError"),
-    "protocol": (
+    "_configuration.model_entries": ("ModelEntry", "load_models"),
+    "_exchange.endpoint": ("attach",),
+    "_errors": ("HarnessError", "UsageError"),
+    "_protocol": (
         "Finding",
         "KnownDeviation",
         "ProtocolViolation",
@@ -161,14 +161,14 @@ _MODULES = {
         "watch",
         "watch_async",
     ),
-    "scripted.book": ("Raw", "ScriptBook", "When"),
-    "scripted.meaning": ("Meaning", "ToolCall"),
-    "server.attached": ("AttachedServer",),
-    "server.remote": ("RemoteServer",),
-    "testing.content": ("expect_content",),
-    "testing.fixtures": ("ScriptWriter",),
-    "testing.marks": ("known_defect",),
-    "testing.skips": ("skip",),
+    "_scripted.book": ("Raw", "ScriptBook", "When"),
+    "_scripted.meaning": ("Meaning", "ToolCall"),
+    "_server.attached": ("AttachedServer",),
+    "_server.remote": ("RemoteServer",),
+    "_testing.content": ("expect_content",),
+    "_testing.fixtures": ("ScriptWriter",),
+    "_testing.marks": ("known_defect",),
+    "_testing.skips": ("skip",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -10,12 +10,12 @@ from collections.abc import Generator
 
 import pytest
 
-from vllm_harness.testing import options, with_xdist
-from vllm_harness.testing.fixtures import TARGET_FIXTURE
+from vllm_harness._testing import options, with_xdist
+from vllm_harness._testing.fixtures import TARGET_FIXTURE
 
-pytest_plugins = ["vllm_harness.testing.fixtures"]
+pytest_plugins = ["vllm_harness._testing.fixtures"]
 
-_HOOKS = "vllm_harness.testing.hooks"
+_HOOKS = "vllm_harness._testing.hooks"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,13 +28,13 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in options.MARKERS:
         config.addinivalue_line("markers", marker)
     runner = "with" if config.pluginmanager.hasplugin("asyncio") else "without"
-    config.pluginmanager.import_plugin(f"vllm_harness.testing.{runner}_asyncio")
+    config.pluginmanager.import_plugin(f"vllm_harness._testing.{runner}_asyncio")
     if config.option.vllm_report:
-        from vllm_harness.testing.run_folder import ReportedRun
+        from vllm_harness._testing.run_folder import ReportedRun
 
         config.pluginmanager.register(ReportedRun(config))
     if config.pluginmanager.hasplugin("xdist"):
-        config.pluginmanager.import_plugin("vllm_harness.testing.with_xdist")
+        config.pluginmanager.import_plugin("vllm_harness._testing.with_xdist")
         with_xdist.refuse_forks(config)
 
 
@@ -49,7 +49,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if TARGET_FIXTURE not in metafunc.fixturenames:
         return
     metafunc.config.pluginmanager.import_plugin(_HOOKS)
-    from vllm_harness.testing.hooks import parametrize
+    from vllm_harness._testing.hooks import parametrize
 
     parametrize(metafunc)
 
@@ -61,11 +61,11 @@ def pytest_collection_modifyitems(
     """Skips what is slow; ends a run that wants CUDA and has none."""
     yield
     if not config.option.vllm_slow and (slow := [i for i in items if i.get_closest_marker("vllm_slow")]):
-        from vllm_harness.testing.skips import SLOW, coded
+        from vllm_harness._testing.skips import SLOW, coded
 
         for item in slow:
             item.add_marker(pytest.mark.skip(reason=coded(SLOW, "run with --vllm-slow")))
     if "vllm_gpu" in config.option.markexpr:
-        from vllm_harness.testing.cuda import explain_missing_gpu
+        from vllm_harness._testing.cuda import explain_missing_gpu
 
         explain_missing_gpu(config, items, "vllm_gpu")

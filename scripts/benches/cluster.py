@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.unit.extras.cluster.simulation import lower_bound, shards_of, simulate  # noqa: E402
+from vllm_harness._machine.shard import Needs, Shard  # noqa: E402
 from vllm_harness.extras.cluster.dispatch import NodeState  # noqa: E402
 from vllm_harness.extras.cluster.places import Placed, Places  # noqa: E402
 from vllm_harness.extras.cluster.ray_cluster import RayCluster, connected  # noqa: E402
-from vllm_harness.machine.shard import Needs, Shard  # noqa: E402
 
 DURATIONS = ROOT / "tests" / "unit" / "executors" / "durations.json"
 NODE = {"num_cpus": 2, "memory": 4 * 2**30, "object_store_memory": 80 * 2**20}

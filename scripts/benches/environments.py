@@ -10,15 +10,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vllm_harness.configuration.model_entries import Frontend, load_models
-from vllm_harness.configuration.targets import Machine, why_not
-from vllm_harness.environments import locks, resolve
-from vllm_harness.environments.spec import Environment
-from vllm_harness.errors import HarnessError
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.server.process_tree import pss_bytes
-from vllm_harness.server.progress import ConsoleProgress
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._configuration.model_entries import Frontend, load_models
+from vllm_harness._configuration.targets import Machine, why_not
+from vllm_harness._environments import locks, resolve
+from vllm_harness._environments.spec import Environment
+from vllm_harness._errors import HarnessError
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._server.process_tree import pss_bytes
+from vllm_harness._server.progress import ConsoleProgress
+from vllm_harness._server.remote import RemoteServer
 
 console = Console(highlight=False)
 TOOL = {

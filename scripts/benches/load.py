@@ -16,13 +16,13 @@ import typer
 import yaml
 from rich.console import Console
 
+from vllm_harness._environments.installer import run_uv
+from vllm_harness._files.paths import cache_dir
+from vllm_harness._scripted.book_file import load_book
+from vllm_harness._server.progress import ConsoleProgress
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._terminal.tables import plain_console, show_table
 from vllm_harness.cli.options import VLLM, environment
-from vllm_harness.environments.installer import run_uv
-from vllm_harness.files.paths import cache_dir
-from vllm_harness.scripted.book_file import load_book
-from vllm_harness.server.progress import ConsoleProgress
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.terminal.tables import plain_console, show_table
 
 HERE = Path(__file__).parent / "load"
 LOCK = Path(__file__).parents[2] / "env" / "guidellm.lock"

@@ -12,12 +12,12 @@ import httpx
 from openai import OpenAI, Stream
 from openai.types.responses import ResponseStreamEvent
 
-from vllm_harness.protocol.captures import read_capture
-from vllm_harness.protocol.core.events import Json, as_json
-from vllm_harness.protocol.core.sse import parse_sse
-from vllm_harness.protocol.responses.render import message, reasoning, response_events
-from vllm_harness.protocol.streams import StreamValidator, validate_stream
-from vllm_harness.protocol.watching import watch
+from vllm_harness._protocol.captures import read_capture
+from vllm_harness._protocol.core.events import Json, as_json
+from vllm_harness._protocol.core.sse import parse_sse
+from vllm_harness._protocol.responses.render import message, reasoning, response_events
+from vllm_harness._protocol.streams import StreamValidator, validate_stream
+from vllm_harness._protocol.watching import watch
 
 ADDED_GOAL = 0.25
 JSON_GOAL = 2.0

@@ -17,14 +17,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._scripted.in_server.vllm_harness_names import SCRIPT_DIR
+from vllm_harness._server.launch import Launch, plan_launch
+from vllm_harness._server.leases.ports import lease_port
+from vllm_harness._server.process_tree import pss_bytes
+from vllm_harness._server.progress import ConsoleProgress
+from vllm_harness._server.remote import POLL_S, RemoteServer
 from vllm_harness.cli.options import LANE, VLLM, environment
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.scripted.in_server.vllm_harness_names import SCRIPT_DIR
-from vllm_harness.server.launch import Launch, plan_launch
-from vllm_harness.server.leases.ports import lease_port
-from vllm_harness.server.process_tree import pss_bytes
-from vllm_harness.server.progress import ConsoleProgress
-from vllm_harness.server.remote import POLL_S, RemoteServer
 
 console = Console(highlight=False)
 

@@ -12,12 +12,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._server.launch import plan_launch
+from vllm_harness._server.process_tree import tree_pids
+from vllm_harness._server.progress import ConsoleProgress
+from vllm_harness._server.remote import RemoteServer
 from vllm_harness.cli.options import VLLM, environment
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.server.launch import plan_launch
-from vllm_harness.server.process_tree import tree_pids
-from vllm_harness.server.progress import ConsoleProgress
-from vllm_harness.server.remote import RemoteServer
 
 QUIET_S = 2.0
 """Until a cold server has stopped spinning: vLLM's busy loop lasts for a second after the last token."""

@@ -17,8 +17,8 @@ from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from tests.case_files import FOLDER
 from tests.messages_api import TOOL
 from tests.prompts import OF_THE_MODEL, Conversation, Step, Turn, arguments
-from vllm_harness.files.located_yaml import read_yaml
-from vllm_harness.files.strict import StrictModel
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.strict import StrictModel
 
 KEPT = FOLDER / "properties"
 ShapedTurn = tuple[str, ...]

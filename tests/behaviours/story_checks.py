@@ -18,9 +18,9 @@ from tests.chat_api import COMPARED
 from tests.constraints import AS_JSON, PLAIN
 from tests.messages_api import NO_STOP_SEQUENCE
 from tests.prompts import Prompts, meaning_of
-from vllm_harness.protocol import SSEEvent, parse_sse
-from vllm_harness.scripted.book import Raw, Say, ScriptBook
-from vllm_harness.scripted.dialects import render
+from vllm_harness._protocol import SSEEvent, parse_sse
+from vllm_harness._scripted.book import Raw, Say, ScriptBook
+from vllm_harness._scripted.dialects import render
 
 ANSWER = "answer"
 NO_THOUGHTS = "<think>\n\n</think>"

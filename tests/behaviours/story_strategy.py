@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.apis import Api, Json
 from tests.behaviours.stories import ShapedTurn, Story
 from tests.prompts import Turn
-from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness._configuration.model_entries import ModelEntry
 
 Options = st.SearchStrategy[Json]
 SCHEMA: Json = {

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.lost_calls import check_replay, lost_calls_of_scenarios_excused
-from vllm_harness.cassettes.checking import check
-from vllm_harness.cassettes.format import Cassette, Recorded
-from vllm_harness.cassettes.reading import read
-from vllm_harness.cassettes.recording import of_conversation
-from vllm_harness.cassettes.replaying import replay
-from vllm_harness.cassettes.writing import write
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.files.redaction import Redactor
-from vllm_harness.scenarios.conversation import Served
-from vllm_harness.scenarios.reading import find_scenario, read_scenario
-from vllm_harness.testing.scenarios import ScenarioRunner
+from vllm_harness._cassettes.checking import check
+from vllm_harness._cassettes.format import Cassette, Recorded
+from vllm_harness._cassettes.reading import read
+from vllm_harness._cassettes.recording import of_conversation
+from vllm_harness._cassettes.replaying import replay
+from vllm_harness._cassettes.writing import write
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._files.redaction import Redactor
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._scenarios.reading import find_scenario, read_scenario
+from vllm_harness._testing.scenarios import ScenarioRunner
 
 STORY, SHORT_STORY = "etl-branches", "etl-outputs-only"
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools", "store")]

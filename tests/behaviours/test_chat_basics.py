@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.chat_api import Chat, output_of
-from vllm_harness.testing.content import expect_content
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._testing.content import expect_content
+from vllm_harness._testing.fixtures import ScriptWriter
 
 PARIS = "The capital of France is Paris."
 FRANCE = [{"role": "user", "content": "What is the capital of France? Answer in one short sentence."}]

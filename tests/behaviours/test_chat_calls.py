@@ -28,11 +28,11 @@ from tests.chat_api import (
     Chat,
     named,
 )
-from vllm_harness.scripted.book import Raw
-from vllm_harness.scripted.dialects import render
-from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
-from vllm_harness.testing.content import expect_content
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._scripted.dialects import render
+from vllm_harness._scripted.meaning import Meaning, Text, ToolCall
+from vllm_harness._testing.content import expect_content
+from vllm_harness._testing.fixtures import ScriptWriter
 
 
 def call_ids(answers: Answers) -> list[str]:

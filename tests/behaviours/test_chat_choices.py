@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.chat_api import FREE, Answers, Chat, output_of, streamed
-from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
-from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.skips import NOT_SERVED, skip
+from vllm_harness._scripted.meaning import Meaning, Reasoning, Text, ToolCall
+from vllm_harness._testing.fixtures import ScriptWriter
+from vllm_harness._testing.skips import NOT_SERVED, skip
 
 
 @pytest.fixture

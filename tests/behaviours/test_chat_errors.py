@@ -12,7 +12,7 @@ import pytest
 from tests.case_files import cases
 from tests.chat_api import ASK, FREE, Chat, named
 from tests.error_objects import check_param
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._testing.fixtures import ScriptWriter
 
 
 @pytest.mark.parametrize("case", cases("chat_errors"))

@@ -12,12 +12,12 @@ from requests import Response
 
 from tests.case_files import cases
 from tests.chat_api import FREE, HISTORY, Chat
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.protocol import Finding, Severity, validate_body
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._protocol import Finding, Severity, validate_body
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_scripted
 

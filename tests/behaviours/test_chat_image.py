@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.chat_api import Chat
-from vllm_harness.testing.content import expect_content
+from vllm_harness._testing.content import expect_content
 
 
 def red_square(side: int = 32) -> str:

@@ -11,8 +11,8 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionTokenLogprob
 
 from tests.chat_api import FREE, PARIS, Chat
-from vllm_harness.scripted.book import When
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import When
+from vllm_harness._testing.fixtures import ScriptWriter
 
 TEXT = "Rain in Paris, sun in Rome."
 WIDE = "Zürich 🏔️ 日本語 👩‍👧"

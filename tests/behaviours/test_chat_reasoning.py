@@ -8,8 +8,8 @@ import openai
 import pytest
 
 from tests.chat_api import ASK, CUTS, FREE, HISTORY, PARIS, Chat, streamed
-from vllm_harness.scripted.book import Raw
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("reasoning")]
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.apis import APIS, PATHS, Api, question, request_fields
 from tests.chat_api import ASK, Chat
-from vllm_harness.scripted.book import Raw
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._testing.fixtures import ScriptWriter
 
 
 @pytest.mark.covers("VC-037")

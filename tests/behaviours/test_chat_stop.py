@@ -9,7 +9,7 @@ import pytest
 
 from tests.behaviours.stop_strings import AND_ON
 from tests.chat_api import CUTS, FREE, PARIS, Chat
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._testing.fixtures import ScriptWriter
 
 TEXT = "alpha beta gamma delta epsilon"
 LONG = TEXT + AND_ON

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from tests.case_files import cases
 from tests.chat_api import FREE, PARIS, Chat, named
 from tests.error_objects import check_param
-from vllm_harness.scripted.book import Raw
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("structured_output")
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.case_files import cases
 from tests.chat_api import ASK, Chat, streamed
-from vllm_harness.scripted.book import Raw
-from vllm_harness.testing.content import expect_content
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._testing.content import expect_content
+from vllm_harness._testing.fixtures import ScriptWriter
 
 WIDE = "Zürich 🏔️ 日本語 — ‘quoted’ é x\u0301 👩‍👩‍👧 end"
 INT64 = 2**63

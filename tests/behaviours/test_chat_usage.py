@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.chat_api import ASK, FREE, HISTORY, Chat
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._testing.fixtures import ScriptWriter
 
 TEXT = "one two three four five six seven eight nine ten"
 

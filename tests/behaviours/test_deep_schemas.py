@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.apis import PATHS, Api, Json, error_message
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.exchange.server import VllmServer
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._exchange.server import VllmServer
 
 pytestmark = pytest.mark.vllm_needs("structured_output", "responses", "chat", "messages")
 

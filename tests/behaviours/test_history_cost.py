@@ -9,9 +9,9 @@ import pytest
 
 from tests.apis import APIS, PATHS, Api
 from tests.prompts import Step, Turn, request_of
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._testing.fixtures import ScriptWriter
 
 CALLS = 100
 MOST = 3

@@ -8,8 +8,8 @@ import pytest
 
 from tests.messages_api import Messages, messages_on
 from tests.own_server import OwnServer
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._server.remote import RemoteServer
 
 pytestmark = [
     pytest.mark.vllm_scripted,

@@ -10,7 +10,7 @@ import pytest
 from tests.case_files import cases
 from tests.error_objects import check_param
 from tests.messages_api import TOOL, Messages, text_of
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("messages")]
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.behaviours.stop_strings import AND_ON
 from tests.messages_api import Messages, for_sdk, kinds, text_of
-from vllm_harness.scripted.book import When
-from vllm_harness.testing.content import expect_content
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import When
+from vllm_harness._testing.content import expect_content
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("messages")
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.behaviours.tools import CALL, WEATHER
 from tests.messages_api import TOOL, Messages, kinds, text_of
-from vllm_harness.scripted.book import Raw
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("messages")
 

@@ -13,10 +13,10 @@ from openai import OpenAI
 from tests.behaviours.stop_strings import AND_ON
 from tests.behaviours.tools import CALL, CHAT_TOOL, WEATHER
 from tests.messages_api import TOOL, Messages, kinds, text_of
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scripted.book import When
-from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scripted.book import When
+from vllm_harness._scripted.meaning import Meaning, Text, ToolCall
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("messages", "tools")
 

@@ -12,11 +12,11 @@ from tests.apis import APIS, PATHS, Api, Json, question, request_fields, said
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from tests.lost_calls import checks_for
 from tests.messages_api import TOOL as MESSAGES_TOOL
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.protocol import parse_sse
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._protocol import parse_sse
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_scripted
 

@@ -28,11 +28,11 @@ from requests import Response
 from tests.apis import opened
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from tests.own_server import OwnServer
-from vllm_harness.defects.registry import known_deviations
-from vllm_harness.exchange.answer import answer_of
-from vllm_harness.exchange.endpoint import Endpoint, tls
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.protocol import (
+from vllm_harness._defects.registry import known_deviations
+from vllm_harness._exchange.answer import answer_of
+from vllm_harness._exchange.endpoint import Endpoint, tls
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._protocol import (
     ChatAccumulator,
     Finding,
     ResponseAccumulator,
@@ -40,11 +40,11 @@ from vllm_harness.protocol import (
     parse_sse,
     validate_stream,
 )
-from vllm_harness.scripted.book import ScriptBook, When
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.server.process_tree import tree_pids
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import ScriptBook, When
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._server.process_tree import tree_pids
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [
     pytest.mark.vllm_scripted,

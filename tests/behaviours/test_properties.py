@@ -24,9 +24,9 @@ from tests.lost_calls import checks_for
 from tests.prompts import Prompts
 from tests.standard.conversation import prompt_ids
 from vllm_harness import known_defect
-from vllm_harness.files.plain_yaml import plain_yaml
-from vllm_harness.server.records import run_folder
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._files.plain_yaml import plain_yaml
+from vllm_harness._server.records import run_folder
+from vllm_harness._server.remote import RemoteServer
 
 __all__ = ["harmony"]
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3", "gpt-oss")]

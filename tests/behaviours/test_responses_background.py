@@ -14,7 +14,7 @@ from openai.types.responses import Response
 
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.responses_api import TERMINAL, Responses
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [
     pytest.mark.vllm_needs("responses"),

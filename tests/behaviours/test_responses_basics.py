@@ -11,9 +11,9 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 
 from tests.responses_api import SHOW, Responses, prompt_of
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.testing.content import expect_content
-from vllm_harness.testing.fixtures import Check, ScriptWriter
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._testing.content import expect_content
+from vllm_harness._testing.fixtures import Check, ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("responses")
 

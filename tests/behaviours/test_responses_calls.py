@@ -12,9 +12,9 @@ from openai.types.responses import Response
 from tests.behaviours.tools import PARAMETERS, RESPONSES_TOOL
 from tests.case_files import cases
 from tests.responses_api import IDS_MADE_AGAIN, SHOW, Responses, Stream, items, prompt_of
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.testing.content import expect_content
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._testing.content import expect_content
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_needs("tools")]
 

@@ -13,7 +13,7 @@ from requests import Response
 from tests.case_files import cases
 from tests.error_objects import check_param
 from tests.responses_api import Responses
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.timeout(60)]
 

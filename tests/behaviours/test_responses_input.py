@@ -9,7 +9,7 @@ import pytest
 from tests.behaviours.tools import RESPONSES_TOOL
 from tests.case_files import cases
 from tests.responses_api import SHOW, Responses, prompt_of
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("responses")
 

@@ -9,8 +9,8 @@ import pytest
 from tests.behaviours.stop_strings import AND_ON
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.responses_api import SHOW, Responses, items, messages_of
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("responses")
 

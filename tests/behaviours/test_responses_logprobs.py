@@ -8,7 +8,7 @@ import pytest
 from openai.types.responses import Response
 
 from tests.responses_api import Responses, items
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_standard]
 

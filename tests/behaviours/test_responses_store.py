@@ -12,10 +12,10 @@ from openai.types.responses import Response
 
 from tests.behaviours.tools import RESPONSES_TOOL
 from tests.responses_api import SHOW, Responses, prompt_of
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scripted.book import When
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scripted.book import When
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_needs("store")]
 

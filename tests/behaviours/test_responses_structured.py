@@ -13,10 +13,10 @@ from pydantic import BaseModel
 
 from tests.case_files import cases
 from tests.responses_api import Responses
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scripted.book import Raw
-from vllm_harness.testing.content import expect_content
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scripted.book import Raw
+from vllm_harness._testing.content import expect_content
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_needs("structured_output")]
 

@@ -11,9 +11,9 @@ from tests.behaviours.tools import CALL, RESPONSES_TOOL, WEATHER
 from tests.case_files import cases
 from tests.responses_api import IDS_MADE_AGAIN, Responses, Stream, expect_shape, items
 from tests.tries import asked_until
-from vllm_harness.protocol.responses.schema import RESPONSE_FIELDS
-from vllm_harness.testing.content import expect_content
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._protocol.responses.schema import RESPONSE_FIELDS
+from vllm_harness._testing.content import expect_content
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("responses")
 

@@ -16,9 +16,9 @@ from tests.behaviours.tools import RESPONSES_TOOL
 from tests.case_files import cases
 from tests.own_server import OwnServer
 from tests.responses_api import Responses, Stream, shape
-from vllm_harness.scripted.meaning import Meaning, ToolCall
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.fixtures import Check, ScriptWriter
+from vllm_harness._scripted.meaning import Meaning, ToolCall
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._testing.fixtures import Check, ScriptWriter
 
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_scripted]
 

@@ -12,10 +12,10 @@ import pytest
 
 from tests.apis import APIS, PATHS, Api, question
 from tests.case_files import cases
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scripted.book import Raw
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scripted.book import Raw
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_scripted
 

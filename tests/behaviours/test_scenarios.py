@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from tests.lost_calls import lost_calls_of_scenarios_excused
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.exchange.building import Ask
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.protocol.core.events import Json
-from vllm_harness.scenarios.conversation import Served
-from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.reading import read_scenario, stories_of_package
-from vllm_harness.scenarios.running import needed_capabilities, run, transports_of
-from vllm_harness.scenarios.transports import Transport
-from vllm_harness.testing.scenarios import ScenarioRunner
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._exchange.building import Ask
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.reading import read_scenario, stories_of_package
+from vllm_harness._scenarios.running import needed_capabilities, run, transports_of
+from vllm_harness._scenarios.transports import Transport
+from vllm_harness._testing.scenarios import ScenarioRunner
 
 STORIES = [
     pytest.param(

@@ -16,11 +16,11 @@ import pytest
 from tests.apis import PATHS, Api, Json, opened
 from tests.behaviours.tools import RESPONSES_TOOL
 from tests.tries import asked_until
-from vllm_harness.protocol import SSEEvent, parse_sse, timing_facts
-from vllm_harness.protocol.core.timing import TimingFacts, carries_text
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._protocol import SSEEvent, parse_sse, timing_facts
+from vllm_harness._protocol.core.timing import TimingFacts, carries_text
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._scripted.meaning import Meaning, Reasoning, Text, ToolCall
+from vllm_harness._server.remote import RemoteServer
 
 WORDS = " ".join(f"word {number}" for number in range(40))
 LONG = " ".join(["word"] * 5000)  # takes many times as long as hanging up

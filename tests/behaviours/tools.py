@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from vllm_harness.scripted.meaning import ToolCall
+from vllm_harness._scripted.meaning import ToolCall
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from tests.clients.environments import Client, ClientFailedError, NotToBeHadError, clients
-from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scripted.book import BookRule, Script, ScriptBook
-from vllm_harness.scripted.book_file import load_book
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
-from vllm_harness.scripted.meaning import Meaning, Reasoning
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.skips import skip
+from vllm_harness._configuration.model_entries import ModelEntry
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scripted.book import BookRule, Script, ScriptBook
+from vllm_harness._scripted.book_file import load_book
+from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
+from vllm_harness._scripted.meaning import Meaning, Reasoning
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._testing.skips import skip
 
 CLIENTS = clients()
 BOOKS = Path(__file__).with_name("books")

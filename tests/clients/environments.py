@@ -16,11 +16,11 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from vllm_harness.environments.installer import InstallError, run_uv
-from vllm_harness.errors import HarnessError
-from vllm_harness.files.locking import half_made, locked_for_making
-from vllm_harness.files.paths import cache_dir
-from vllm_harness.terminal.status import Progress, quiet
+from vllm_harness._environments.installer import InstallError, run_uv
+from vllm_harness._errors import HarnessError
+from vllm_harness._files.locking import half_made, locked_for_making
+from vllm_harness._files.paths import cache_dir
+from vllm_harness._terminal.status import Progress, quiet
 
 HERE = Path(__file__).parent
 RUN_S = 300

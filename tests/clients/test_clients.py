@@ -10,7 +10,7 @@ import pytest
 from tests.choice import seed_of_today
 from tests.clients.conftest import CLIENTS, See, Seen
 from tests.clients.drawn import drawn
-from vllm_harness.exchange.server import VllmServer
+from vllm_harness._exchange.server import VllmServer
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools")]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.environments import Client, NotToBeHadError, clients
-from vllm_harness.environments.installer import InstallError
+from vllm_harness._environments.installer import InstallError
 
 
 @pytest.fixture

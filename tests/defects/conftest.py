@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from tests.defects.wire import QUIET_S, Wire
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._server.remote import RemoteServer
 
 Talk = Callable[[RemoteServer], AbstractContextManager[tuple[ScriptBook, Wire]]]
 

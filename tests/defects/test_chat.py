@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.defects.wire import CHAT_TOOL, NO_SCRIPT, Json, Wire, message_of, refused
-from vllm_harness.scripted.book import Raw
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.testing.fixtures import Check, ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._testing.fixtures import Check, ScriptWriter
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("chat")]
 

@@ -25,9 +25,9 @@ from tests.defects.wire import (
     text_of,
     user,
 )
-from vllm_harness.scripted.book import Raw
-from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
-from vllm_harness.testing.fixtures import Check, ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._scripted.meaning import Meaning, Reasoning, Text, ToolCall
+from vllm_harness._testing.fixtures import Check, ScriptWriter
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses")]
 

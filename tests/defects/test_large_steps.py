@@ -9,10 +9,10 @@ import pytest
 from tests.defects.conftest import Talk
 from tests.defects.wire import CHAT_TOOL, TOOL, Json, items, message_of, reasoning_of, terminal, text_of
 from tests.own_server import OwnServer
-from vllm_harness.scripted.book import Raw, ScriptBook
-from vllm_harness.scripted.dialects import render
-from vllm_harness.scripted.meaning import Meaning, ToolCall
-from vllm_harness.testing.fixtures import Check
+from vllm_harness._scripted.book import Raw, ScriptBook
+from vllm_harness._scripted.dialects import render
+from vllm_harness._scripted.meaning import Meaning, ToolCall
+from vllm_harness._testing.fixtures import Check
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("responses", "tools")]
 

@@ -14,11 +14,11 @@ from openai import OpenAI
 from tests.lost_calls import lost_calls_excused
 from tests.messages_api import messages_on
 from tests.own_server import OwnServer
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._testing.defects import DefectShown
 from vllm_harness.extras.load.health import engine
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.defects import DefectShown
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools"), pytest.mark.vllm_model("llama3.1")]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.defects.wire import WEATHER, Wire, accepted
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("messages", "tools")]
 

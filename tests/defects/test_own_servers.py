@@ -10,7 +10,7 @@ import pytest
 from tests.defects.conftest import Talk
 from tests.defects.wire import TERMINAL, message_of, user
 from tests.own_server import OwnServer
-from vllm_harness.scripted.book import Raw
+from vllm_harness._scripted.book import Raw
 
 pytestmark = [
     pytest.mark.vllm_scripted,

@@ -19,8 +19,8 @@ from tests.defects.wire import (
     refused,
     user,
 )
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("responses")]
 

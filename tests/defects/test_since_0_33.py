@@ -20,10 +20,10 @@ from tests.defects.wire import (
     text_of,
 )
 from tests.own_server import OwnServer
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scripted.book import Raw, ScriptBook
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scripted.book import Raw, ScriptBook
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("responses", "tools")]
 

@@ -17,9 +17,9 @@ from tests.defects.wire import (
     terminal,
     user,
 )
-from vllm_harness.scripted.book import Raw
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.testing.fixtures import Check, ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._testing.fixtures import Check, ScriptWriter
 
 pytestmark = [
     pytest.mark.vllm_scripted,

@@ -12,8 +12,8 @@ import httpx2
 from requests import Response
 
 from tests.apis import opened
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.protocol import parse_sse
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._protocol import parse_sse
 
 SHOW_PROMPT = {"enable_response_messages": True}  # vLLM's own: the response carries the rendered prompt
 QUIET_S = 30.0  # a request without answer for so long has failed

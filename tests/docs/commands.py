@@ -14,9 +14,9 @@ import typer
 from typer.core import TyperGroup
 
 from tests.docs.blocks import ROOT
+from vllm_harness._testing import options
 from vllm_harness.cli.arguments import todays, with_address
 from vllm_harness.cli.main import app
-from vllm_harness.testing import options
 
 _VARIABLE = re.compile(r"[A-Z_]+=")
 _SHELL = {"cd", "export"}

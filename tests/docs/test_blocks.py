@@ -13,14 +13,14 @@ import yaml
 
 from tests.docs import commands
 from tests.docs.blocks import BLOCKS, PAGES, ROOT, Block, blocks_of, written_in
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._defects.entry import Defect
+from vllm_harness._environments.spec import parse
+from vllm_harness._scenarios.reading import read_scenario
+from vllm_harness._scripted.book_file import load_book
 from vllm_harness.cli.main import app
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.defects.entry import Defect
-from vllm_harness.environments.spec import parse
 from vllm_harness.extras.mutants.mutant import load_by_hand
 from vllm_harness.extras.upstream.books import UpstreamBook
-from vllm_harness.scenarios.reading import read_scenario
-from vllm_harness.scripted.book_file import load_book
 
 LANGUAGES = {"python", "console", "yaml", "text", "http"}
 COMMANDS = [

@@ -15,11 +15,11 @@ from typer.core import TyperGroup
 import vllm_harness
 from tests.docs.blocks import ROOT
 from tests.docs.hook import generated_pages, load_hook
+from vllm_harness._configuration.model_entries import ModelEntry
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._testing import options
 from vllm_harness.cli.main import app
-from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.defects.registry import load_defects
 from vllm_harness.extras.upstream import measured
-from vllm_harness.testing import options
 
 VARIABLE = re.compile(r"\bVLLM_HARNESS_[A-Z][A-Z_]*[A-Z]\b")
 CODE = ("harness", "scripts", "tests")

@@ -17,8 +17,18 @@ import yaml
 
 from tests.docs.blocks import PAGES, ROOT
 from tests.docs.hook import generated_pages
-from vllm_harness.cassettes.reading import MAX_BYTES
-from vllm_harness.configuration.model_entries import Limits, load_models
+from vllm_harness._cassettes.reading import MAX_BYTES
+from vllm_harness._configuration.model_entries import Limits, load_models
+from vllm_harness._regression.cases.groups import LOAD_CASES
+from vllm_harness._regression.cases.malformed import load_malformed
+from vllm_harness._regression.cases.meanings import load_meanings
+from vllm_harness._regression.changed.tests import MOST
+from vllm_harness._regression.engines.plan import DELIVERIES
+from vllm_harness._scripted.families import load_families, load_families_file
+from vllm_harness._server import records
+from vllm_harness._server.fork_server import LINGER_S
+from vllm_harness._server.leases import gpus, lease
+from vllm_harness._testing.repeats import TEMPERATURE
 from vllm_harness.extras.cluster.dispatch import ATTEMPTS
 from vllm_harness.extras.cluster.options import PATIENCE_S
 from vllm_harness.extras.costs import curves, growing, over_http
@@ -26,16 +36,6 @@ from vllm_harness.extras.gateways.check import AT_ONCE
 from vllm_harness.extras.load.health import END_WITHIN_S
 from vllm_harness.extras.mutants.mutant import load_by_hand
 from vllm_harness.extras.upstream.wrong import KINDS
-from vllm_harness.regression.cases.groups import LOAD_CASES
-from vllm_harness.regression.cases.malformed import load_malformed
-from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.changed.tests import MOST
-from vllm_harness.regression.engines.plan import DELIVERIES
-from vllm_harness.scripted.families import load_families, load_families_file
-from vllm_harness.server import records
-from vllm_harness.server.fork_server import LINGER_S
-from vllm_harness.server.leases import gpus, lease
-from vllm_harness.testing.repeats import TEMPERATURE
 
 WORDS = [
     "no",

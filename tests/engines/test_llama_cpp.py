@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from tests.clients.environments import NotToBeHadError
 from tests.extras.gateways.products import Product, Running, pytest_on, running
+from vllm_harness._defects.registry import gateway_deviations, load_defects
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._protocol.known import apply_known
+from vllm_harness._testing.skips import skip
 from vllm_harness.cli.main import app
-from vllm_harness.defects.registry import gateway_deviations, load_defects
-from vllm_harness.exchange.server import VllmServer
 from vllm_harness.extras.gateways import recording
 from vllm_harness.extras.gateways.compare import validated
-from vllm_harness.protocol.known import apply_known
-from vllm_harness.testing.skips import skip
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 LIBRARY = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"

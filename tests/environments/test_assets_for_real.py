@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.files.paths import cache_dir
-from vllm_harness.testing.skips import skip
+from vllm_harness._files.paths import cache_dir
+from vllm_harness._testing.skips import skip
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import assets
+from vllm_harness._environments import assets
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 

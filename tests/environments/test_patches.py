@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import locks, resolve
-from vllm_harness.environments.store import MissingEnvironmentError
-from vllm_harness.server.fork_server import FORKING
+from vllm_harness._environments import locks, resolve
+from vllm_harness._environments.store import MissingEnvironmentError
+from vllm_harness._server.fork_server import FORKING
 
 GRAFT = "0.33.0@0.32.0"
 RELEASES = [lock.version for lock in locks.locks() if lock.device == "cpu"]

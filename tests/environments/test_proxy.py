@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from requests import ConnectionError
 
-from vllm_harness.environments import resolve
-from vllm_harness.environments.store import MissingEnvironmentError
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.scripted.in_server.vllm_harness_names import SCRIPT_DIR
-from vllm_harness.server.launch import IN_SERVER
-from vllm_harness.server.leases.ports import lease_port
+from vllm_harness._environments import resolve
+from vllm_harness._environments.store import MissingEnvironmentError
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._scripted.in_server.vllm_harness_names import SCRIPT_DIR
+from vllm_harness._server.launch import IN_SERVER
+from vllm_harness._server.leases.ports import lease_port
 
 FAKE = """
 import asyncio, json, sys, uvicorn

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.behaviours.tools import RESPONSES_TOOL
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.environments import Environment, locks, operators, resolve, upstream
-from vllm_harness.environments.store import folder_of
-from vllm_harness.environments.verify import verify
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.server import errors
-from vllm_harness.server.model_check import names_of, unknown_names
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.terminal.status import quiet
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._environments import Environment, locks, operators, resolve, upstream
+from vllm_harness._environments.store import folder_of
+from vllm_harness._environments.verify import verify
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._server import errors
+from vllm_harness._server.model_check import names_of, unknown_names
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._terminal.status import quiet
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(1800)]
 

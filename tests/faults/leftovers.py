@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 
-from vllm_harness.server import blocks
-from vllm_harness.server.leases.ports import is_free, listeners
-from vllm_harness.server.process_tree import ids_alive
+from vllm_harness._server import blocks
+from vllm_harness._server.leases.ports import is_free, listeners
+from vllm_harness._server.process_tree import ids_alive
 
 FOLDER_NAME = re.compile("vh-[0-9a-f]{12}")
 Pids = Callable[[], set[int]]

@@ -18,8 +18,8 @@ from typing import TypeVar
 import psutil
 
 from tests.faults.leftovers import Machine, describe
-from vllm_harness.environments.spec import Environment
-from vllm_harness.server.supervisor import started
+from vllm_harness._environments.spec import Environment
+from vllm_harness._server.supervisor import started
 
 OWNING = Path(__file__).with_name("owning.py")
 GONE_WITHIN_S = 60

@@ -14,9 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from vllm_harness.server.records import sweep
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.server.supervisor import die_with_parent
+from vllm_harness._server.records import sweep
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._server.supervisor import die_with_parent
 
 PR_SET_CHILD_SUBREAPER = 36
 WITH_WORKER = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}

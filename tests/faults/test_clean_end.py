@@ -20,15 +20,15 @@ import pytest
 from tests.choice import few, seed_of_today
 from tests.faults.owners import GONE_WITHIN_S, Owner, Owners, wait_for
 from tests.faults.owning import WITH_WORKER
-from vllm_harness.environments.spec import Environment
-from vllm_harness.exchange.endpoint import ask
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOKS_PATH
-from vllm_harness.server import blocks
-from vllm_harness.server.launch import Launch
-from vllm_harness.server.leases.ports import is_free
-from vllm_harness.server.process_tree import processes_in
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.server.supervised import Supervised
+from vllm_harness._environments.spec import Environment
+from vllm_harness._exchange.endpoint import ask
+from vllm_harness._scripted.in_server.vllm_harness_names import BOOKS_PATH
+from vllm_harness._server import blocks
+from vllm_harness._server.launch import Launch
+from vllm_harness._server.leases.ports import is_free
+from vllm_harness._server.process_tree import processes_in
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._server.supervised import Supervised
 
 SHOWN_EVERY = 5
 DRAWN = 3
@@ -199,7 +199,7 @@ def test_killed_supervisor_leaves_nothing(launch: Callable[..., Launch]) -> None
 
 
 def test_server_that_died_is_told_and_restarted(launch: Callable[..., Launch]) -> None:
-    from vllm_harness.server.errors import ServerDied
+    from vllm_harness._server.errors import ServerDied
 
     with RemoteServer(launch()) as server:
         first, port = server.pid, server.port
@@ -221,7 +221,7 @@ def test_server_that_died_is_told_and_restarted(launch: Callable[..., Launch]) -
 
 def test_an_engine_that_ends_in_use_tells_why(launch: Callable[..., Launch]) -> None:
     """A token id beyond the vocabulary ends it; the harness refuses such ids, so they are posted by hand."""
-    from vllm_harness.server.errors import ServerDied
+    from vllm_harness._server.errors import ServerDied
 
     with RemoteServer(launch()) as server:
         rules = {"rules": [{"name": "beyond", "takes": [[10**6]], "left": None}]}
@@ -242,8 +242,8 @@ while True:
 """
 PYTEST_TIMEOUT = """
 import dataclasses, pathlib, pytest
-from vllm_harness.environments.resolve import resolve
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._environments.resolve import resolve
+from vllm_harness._server.remote import RemoteServer
 
 @pytest.mark.timeout({limit_s}, method="thread")
 def test_start(request):

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.environments.spec import Environment
-from vllm_harness.server.launch import Launch
-from vllm_harness.server.leases.allocation import MARGIN, SPARE_GIB, Start
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._environments.spec import Environment
+from vllm_harness._server.launch import Launch
+from vllm_harness._server.leases.allocation import MARGIN, SPARE_GIB, Start
 
 ROOT = Path(__file__).parents[2]
 SUITES = ROOT / "scripts" / "suites"

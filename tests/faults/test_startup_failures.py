@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import assets
-from vllm_harness.environments.spec import Environment
-from vllm_harness.server import blocks, errors, remote
-from vllm_harness.server.launch import Launch
-from vllm_harness.server.leases.lease import NotEnoughHardware
-from vllm_harness.server.phases import PHASES
-from vllm_harness.server.process_tree import ids_alive
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._environments import assets
+from vllm_harness._environments.spec import Environment
+from vllm_harness._server import blocks, errors, remote
+from vllm_harness._server.launch import Launch
+from vllm_harness._server.leases.lease import NotEnoughHardware
+from vllm_harness._server.phases import PHASES
+from vllm_harness._server.process_tree import ids_alive
+from vllm_harness._server.remote import RemoteServer
 
 Plan = Callable[..., Launch]
 

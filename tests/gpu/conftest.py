@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from vllm_harness.environments.resolve import resolve, spec_of
-from vllm_harness.environments.spec import Environment
-from vllm_harness.machine.gpus import driver_version, gpus
+from vllm_harness._environments.resolve import resolve, spec_of
+from vllm_harness._environments.spec import Environment
+from vllm_harness._machine.gpus import driver_version, gpus
 
 FIGURES = pytest.StashKey[list[tuple[str, str, str]]]()
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.configuration.model_entries import ModelEntry, load_models
-from vllm_harness.environments.spec import Environment
-from vllm_harness.machine.gpus import gpus, visible_gpus
-from vllm_harness.server.leases.gpus import lease_gpus
-from vllm_harness.server.leases.lease import WaitCannotEnd
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._configuration.model_entries import ModelEntry, load_models
+from vllm_harness._environments.spec import Environment
+from vllm_harness._machine.gpus import gpus, visible_gpus
+from vllm_harness._server.leases.gpus import lease_gpus
+from vllm_harness._server.leases.lease import WaitCannotEnd
+from vllm_harness._server.remote import RemoteServer
 
 pytestmark = (
     pytest.mark.gpu if visible_gpus() else pytest.mark.skip(reason="there is no CUDA device on this machine")
@@ -27,7 +27,7 @@ Figure = Callable[[str, str, float], None]
 WORDS = " ".join(f"word{number}" for number in range(120))
 OWNER = """
 import sys
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._server.remote import RemoteServer
 with RemoteServer("qwen3", lane="scripted", vllm=sys.argv[1], args=sys.argv[2:]):
     print("serving", flush=True)
     sys.stdin.read()

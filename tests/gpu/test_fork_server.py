@@ -5,11 +5,11 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.environments.spec import Environment
-from vllm_harness.machine.gpus import visible_gpus
-from vllm_harness.server import fork_server
-from vllm_harness.server.launch import plan_launch
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._environments.spec import Environment
+from vllm_harness._machine.gpus import visible_gpus
+from vllm_harness._server import fork_server
+from vllm_harness._server.launch import plan_launch
 
 pytestmark = (
     pytest.mark.gpu if visible_gpus() else pytest.mark.skip(reason="there is no CUDA device on this machine")

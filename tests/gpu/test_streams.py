@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.cassettes.comparing import compare
-from vllm_harness.cassettes.format import Cassette
-from vllm_harness.cassettes.reading import read
-from vllm_harness.environments.spec import Environment
-from vllm_harness.machine.gpus import visible_gpus
+from vllm_harness._cassettes.comparing import compare
+from vllm_harness._cassettes.format import Cassette
+from vllm_harness._cassettes.reading import read
+from vllm_harness._environments.spec import Environment
+from vllm_harness._machine.gpus import visible_gpus
 
 pytestmark = (
     pytest.mark.gpu if visible_gpus() else pytest.mark.skip(reason="there is no CUDA device on this machine")

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.environments.spec import Environment
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._environments.spec import Environment
+from vllm_harness._machine.gpus import visible_gpus
+from vllm_harness._server.launch import plan_launch
+from vllm_harness._terminal.status import quiet
 from vllm_harness.extras.weights.check import check, check_prompts
-from vllm_harness.machine.gpus import visible_gpus
-from vllm_harness.server.launch import plan_launch
-from vllm_harness.terminal.status import quiet
 
 pytestmark = (
     pytest.mark.gpu if visible_gpus() else pytest.mark.skip(reason="there is no CUDA device on this machine")

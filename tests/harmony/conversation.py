@@ -23,7 +23,7 @@ from openai_harmony import (
 )
 
 from tests import prompts
-from vllm_harness.environments import assets
+from vllm_harness._environments import assets
 
 RECIPIENT = (" to=assistant<|channel|>commentary", "<|channel|>commentary to=assistant")
 DATE = "2026-01-01"  # env/runtime.yaml pins it for every server

@@ -16,11 +16,11 @@ from tests.behaviours.tools import CALL, INTERPRETER, RESPONSES_TOOL
 from tests.own_server import OwnServer
 from tests.responses_api import SHOW, Responses, Stream, messages_of, prompt_of, shape
 from tests.tool_server.running import ToolServer
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scripted.book import Raw, Say, ScriptBook, When
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import BODY
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scripted.book import Raw, Say, ScriptBook, When
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._testing.fixtures import ScriptWriter
+from vllm_harness._testing.session import BODY
 
 pytestmark = [
     pytest.mark.vllm_harmony,

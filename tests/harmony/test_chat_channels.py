@@ -10,8 +10,8 @@ import pytest
 
 from tests.case_files import cases
 from tests.chat_api import FREE, NOW, WEATHER, Chat, output_of, streamed
-from vllm_harness.scripted.book import Raw
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_scripted]
 

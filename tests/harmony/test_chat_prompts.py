@@ -9,8 +9,8 @@ import pytest
 
 from tests.chat_api import ASK, FREE, HISTORY, Chat
 from tests.own_server import OwnServer
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("chat")]
 

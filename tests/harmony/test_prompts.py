@@ -10,7 +10,7 @@ from tests.apis import Api
 from tests.harmony.conversation import prompts_of
 from tests.own_server import OwnServer
 from tests.prompts import Conversation, Prompts, covered, known_prompts, of_entry, of_render_routes
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._server.remote import RemoteServer
 
 pytestmark = [
     pytest.mark.vllm_harmony,

@@ -6,8 +6,8 @@ import pytest
 
 from tests.behaviours.tools import CALL, RESPONSES_TOOL, WEATHER, check_call
 from tests.responses_api import SHOW, Responses, messages_of, prompt_of
-from vllm_harness.testing.content import expect_content
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._testing.content import expect_content
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses")]
 

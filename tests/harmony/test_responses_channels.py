@@ -8,9 +8,9 @@ import pytest
 
 from tests.behaviours.tools import CALL, INTERPRETER, RESPONSES_TOOL
 from tests.responses_api import Responses, items, shape
-from vllm_harness.scripted.book import Raw
-from vllm_harness.scripted.meaning import Meaning, Reasoning, Text
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._scripted.meaning import Meaning, Reasoning, Text
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses"), pytest.mark.vllm_scripted]
 

@@ -8,9 +8,9 @@ import openai
 import pytest
 
 from tests.responses_api import Responses, items
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses")]
 

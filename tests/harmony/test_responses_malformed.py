@@ -10,8 +10,8 @@ from requests import Response
 
 from tests.case_files import cases
 from tests.responses_api import TERMINAL, Responses
-from vllm_harness.scripted.book import Raw
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [
     pytest.mark.vllm_harmony,

@@ -26,9 +26,9 @@ from tests.harmony.conversation import (
     user,
 )
 from tests.responses_api import SHOW, Responses, items, messages_of, prompt_of
-from vllm_harness.scripted.meaning import Meaning, Text
-from vllm_harness.testing.content import expect_content
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.meaning import Meaning, Text
+from vllm_harness._testing.content import expect_content
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses")]
 

@@ -9,19 +9,19 @@ from dataclasses import replace
 import pytest
 
 from tests.own_server import OwnServer
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.environments.installer import InstallError
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
-from vllm_harness.scenarios.predicates import PredicateSpec
-from vllm_harness.scenarios.reading import find_scenario, read_scenario
-from vllm_harness.scenarios.results import Conversation
-from vllm_harness.server.demo_tools import SEARCH_KEY, SEARCH_NEEDS, demo_launch
-from vllm_harness.testing.cases import NOTED
-from vllm_harness.testing.scenarios import ScenarioRunner
-from vllm_harness.testing.session import result_of
-from vllm_harness.testing.skips import skip
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._environments.installer import InstallError
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
+from vllm_harness._scenarios.predicates import PredicateSpec
+from vllm_harness._scenarios.reading import find_scenario, read_scenario
+from vllm_harness._scenarios.results import Conversation
+from vllm_harness._server.demo_tools import SEARCH_KEY, SEARCH_NEEDS, demo_launch
+from vllm_harness._testing.cases import NOTED
+from vllm_harness._testing.scenarios import ScenarioRunner
+from vllm_harness._testing.session import result_of
+from vllm_harness._testing.skips import skip
 
 DESK = "support-desk-server-mcp"
 REFUSED_BY = "harmony-takes-few-kinds-of-input"

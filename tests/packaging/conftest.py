@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments.installer import run_uv
+from vllm_harness._environments.installer import run_uv
 
 CHECKOUT = Path(__file__).parents[2]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.files.paths import cache_dir, state_dir
+from vllm_harness._files.paths import cache_dir, state_dir
 
 collect_ignore = ["example"]
 HOME = str(Path.home())

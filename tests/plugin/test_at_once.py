@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.plugin.test_rules import results, run
-from vllm_harness.runs.reading import records
-from vllm_harness.runs.records import ExchangeRecord, Outcome
-from vllm_harness.runs.report.run import read_run
+from vllm_harness._runs.reading import records
+from vllm_harness._runs.records import ExchangeRecord, Outcome
+from vllm_harness._runs.report.run import read_run
 
 
 @pytest.mark.drawn("the plugin on a server", 3)

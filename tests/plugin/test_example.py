@@ -25,7 +25,7 @@ def test_another_project_uses_the_fixtures(pytester: pytest.Pytester, pytestconf
 
 def test_gpu_without_gpu_is_one_line(pytester: pytest.Pytester) -> None:
     pytester.copy_example(str(EXAMPLE / "test_agent.py"))
-    from vllm_harness.machine.gpus import gpus
+    from vllm_harness._machine.gpus import gpus
 
     if gpus():
         pytest.skip("needs a machine without CUDA")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from vllm_harness.files.paths import data_path
-from vllm_harness.runs.reading import records
-from vllm_harness.runs.records import ExchangeRecord, LogLines, Outcome
-from vllm_harness.runs.report.run import read_run
+from vllm_harness._files.paths import data_path
+from vllm_harness._runs.reading import records
+from vllm_harness._runs.records import ExchangeRecord, LogLines, Outcome
+from vllm_harness._runs.report.run import read_run
 
 EXAMPLE = Path(__file__).with_name("example")
 ONE_THREAD = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}

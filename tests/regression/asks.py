@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 from requests import Response
 
 from vllm_harness import ToolCall
-from vllm_harness.defects.registry import known_deviations
-from vllm_harness.exchange.endpoint import API_PATHS, Endpoint
-from vllm_harness.protocol import (
+from vllm_harness._defects.registry import known_deviations
+from vllm_harness._exchange.endpoint import API_PATHS, Endpoint
+from vllm_harness._protocol import (
     Exchange,
     Finding,
     SSEEvent,
@@ -22,11 +22,11 @@ from vllm_harness.protocol import (
     validate_conversation,
     validate_stream,
 )
-from vllm_harness.protocol.bodies import placed_as_in_stream
-from vllm_harness.protocol.conversation.compare import matters
-from vllm_harness.protocol.core.events import Api
-from vllm_harness.scripted.book import Raw
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._protocol.bodies import placed_as_in_stream
+from vllm_harness._protocol.conversation.compare import matters
+from vllm_harness._protocol.core.events import Api
+from vllm_harness._scripted.book import Raw
+from vllm_harness._server.remote import RemoteServer
 
 Json = dict[str, Any]
 Way = Literal["stream", "body", "both", "chain"]

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from vllm_harness._environments import resolve
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._regression.cases.groups import case_set
+from vllm_harness._regression.cases.meanings import load_meanings
+from vllm_harness._regression.engines.plan import planned
+from vllm_harness._regression.results.cells import RegressionRun
+from vllm_harness._regression.results.compare import against, read_baseline
+from vllm_harness._regression.run import run_batches, unfinished
+from vllm_harness._scripted.families import load_families
+from vllm_harness._server.model_check import names_of
 from vllm_harness.cli.main import app
-from vllm_harness.environments import resolve
-from vllm_harness.environments.under_test import VllmUnderTest
-from vllm_harness.regression.cases.groups import case_set
-from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.plan import planned
-from vllm_harness.regression.results.cells import RegressionRun
-from vllm_harness.regression.results.compare import against, read_baseline
-from vllm_harness.regression.run import run_batches, unfinished
-from vllm_harness.scripted.families import load_families
-from vllm_harness.server.model_check import names_of
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
 

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import resolve
-from vllm_harness.environments.under_test import VllmUnderTest
+from vllm_harness._environments import resolve
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._regression.cases.case import CaseSet
+from vllm_harness._regression.cases.delivery import Api
+from vllm_harness._regression.cases.groups import case_set
+from vllm_harness._regression.cases.meanings import load_meanings
+from vllm_harness._regression.engines.answer import CaseAnswer
+from vllm_harness._regression.engines.plan import Engine, planned
+from vllm_harness._regression.results.cells import Cell, RegressionRun
+from vllm_harness._regression.results.compare import changes
+from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode
+from vllm_harness._regression.run import run_batches, unfinished
+from vllm_harness._scripted.families import Family, load_families
 from vllm_harness.extras.costs.curves import curve_mismatches
 from vllm_harness.extras.costs.in_process import measure_all
 from vllm_harness.extras.costs.over_http import measure_served
-from vllm_harness.regression.cases.case import CaseSet
-from vllm_harness.regression.cases.delivery import Api
-from vllm_harness.regression.cases.groups import case_set
-from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.answer import CaseAnswer
-from vllm_harness.regression.engines.plan import Engine, planned
-from vllm_harness.regression.results.cells import Cell, RegressionRun
-from vllm_harness.regression.results.compare import changes
-from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode
-from vllm_harness.regression.run import run_batches, unfinished
-from vllm_harness.scripted.families import Family, load_families
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 

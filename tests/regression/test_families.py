@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness.environments import resolve
-from vllm_harness.scripted.families import load_families, load_families_file
-from vllm_harness.server.model_check import names_of
+from vllm_harness._environments import resolve
+from vllm_harness._scripted.families import load_families, load_families_file
+from vllm_harness._server.model_check import names_of
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import Environment, resolve
-from vllm_harness.environments.under_test import VllmUnderTest
-from vllm_harness.regression.cases.case import CaseInput, CaseSet
-from vllm_harness.regression.cases.delivery import deliveries
-from vllm_harness.regression.cases.groups import Generation, case_set
-from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.in_process import InProcessError, parse_session
-from vllm_harness.regression.engines.plan import planned
-from vllm_harness.regression.results.cells import Cell, RegressionRun
-from vllm_harness.regression.run import run_batches, unfinished
-from vllm_harness.regression.search import SmallestFailure, search
-from vllm_harness.scripted.families import load_families
+from vllm_harness._environments import Environment, resolve
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._regression.cases.case import CaseInput, CaseSet
+from vllm_harness._regression.cases.delivery import deliveries
+from vllm_harness._regression.cases.groups import Generation, case_set
+from vllm_harness._regression.cases.meanings import load_meanings
+from vllm_harness._regression.engines.in_process import InProcessError, parse_session
+from vllm_harness._regression.engines.plan import planned
+from vllm_harness._regression.results.cells import Cell, RegressionRun
+from vllm_harness._regression.run import run_batches, unfinished
+from vllm_harness._regression.search import SmallestFailure, search
+from vllm_harness._scripted.families import load_families
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
 HERMES = load_families()["hermes"]

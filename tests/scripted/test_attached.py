@@ -12,10 +12,10 @@ import pytest
 
 from tests.docs.blocks import ROOT
 from tests.scripted.gateway import gateway
-from vllm_harness.exchange.endpoint import API_PATHS, EndpointError
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
-from vllm_harness.server.attached import AttachedServer, check_header
+from vllm_harness._exchange.endpoint import API_PATHS, EndpointError
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
+from vllm_harness._server.attached import AttachedServer, check_header
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 
@@ -33,7 +33,7 @@ def test_a_script_that_is_not_used_fails(vllm_server, openai_client, script):
 
 
 def test_a_wrong_answer_is_not_asked_for_again(vllm_server, openai_client, script):
-    from vllm_harness.testing.content import expect_content
+    from vllm_harness._testing.content import expect_content
     script("no")
     answer = openai_client.responses.create(model=vllm_server.model, input="Yes?")
     expect_content(answer.output_text.strip() == "yes", "it says yes")

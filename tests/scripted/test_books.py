@@ -14,14 +14,14 @@ from openai import OpenAI
 from typer.testing import CliRunner
 
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scripted.book import ScriptBook, When
+from vllm_harness._scripted.book_check import check_book
+from vllm_harness._scripted.in_server import vllm_harness_names as names
+from vllm_harness._scripted.suggestion import ANSWER
+from vllm_harness._server.remote import RemoteServer
 from vllm_harness.cli.main import app
-from vllm_harness.errors import UsageError
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scripted.book import ScriptBook, When
-from vllm_harness.scripted.book_check import check_book
-from vllm_harness.scripted.in_server import vllm_harness_names as names
-from vllm_harness.scripted.suggestion import ANSWER
-from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("gpt-oss", "qwen3")]
 

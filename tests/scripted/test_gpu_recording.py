@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.own_server import OwnServer
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.recording import RECORD_ARGS, TokenRecord, recorded
-from vllm_harness.testing.tokens import differences, read, script_recording
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._scripted.recording import RECORD_ARGS, TokenRecord, recorded
+from vllm_harness._testing.tokens import differences, read, script_recording
 
 # by the second step of scripts/gpu-check on one H200, with vLLM 0.32.0 and driver 580.159.04
 RECORDED = Path(__file__).parent / "smollm2-on-h200.jsonl"

@@ -14,12 +14,12 @@ from packaging.version import Version
 from pydantic import BaseModel
 
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scripted.book import Raw, ScriptBook, ScriptError, When
-from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.skips import NOT_SERVED, OTHER_DEVICE, skip
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scripted.book import Raw, ScriptBook, ScriptError, When
+from vllm_harness._scripted.meaning import Meaning, Text, ToolCall
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._testing.fixtures import ScriptWriter
+from vllm_harness._testing.skips import NOT_SERVED, OTHER_DEVICE, skip
 
 pytestmark = pytest.mark.vllm_scripted
 

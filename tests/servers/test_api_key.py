@@ -12,11 +12,11 @@ from tests.chat_api import Chat
 from tests.defects.wire import Wire
 from tests.messages_api import messages_on
 from tests.responses_api import Responses
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.server.launch import Launch
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._server.launch import Launch
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._testing.fixtures import ScriptWriter
 
 KEY = "key-of-the-test"
 

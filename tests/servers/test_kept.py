@@ -12,13 +12,13 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from vllm_harness._server import kept
+from vllm_harness._server.launch import Launch
+from vllm_harness._server.leases.allocation import reserved_for
+from vllm_harness._server.process_tree import processes_in
+from vllm_harness._server.records import ServerRecord, running
+from vllm_harness._server.remote import RemoteServer
 from vllm_harness.cli.main import app
-from vllm_harness.server import kept
-from vllm_harness.server.launch import Launch
-from vllm_harness.server.leases.allocation import reserved_for
-from vllm_harness.server.process_tree import processes_in
-from vllm_harness.server.records import ServerRecord, running
-from vllm_harness.server.remote import RemoteServer
 
 
 @pytest.fixture(scope="module")

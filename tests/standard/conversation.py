@@ -10,9 +10,9 @@ from jinja2 import Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tests.prompts import Conversation, chat_messages
-from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.environments import assets
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._configuration.model_entries import ModelEntry
+from vllm_harness._environments import assets
+from vllm_harness._server.remote import RemoteServer
 
 
 def prompt_ids(server: RemoteServer, conversation: Conversation) -> tuple[list[int]]:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.behaviours.test_messages_text import BILLING
 from tests.chat_api import Chat
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted]
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.case_files import cases
 from tests.chat_api import ASK, FREE, NOW, Chat
-from vllm_harness.scripted.book import Raw
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted]
 

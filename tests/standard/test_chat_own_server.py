@@ -14,9 +14,9 @@ from openai import OpenAI
 from tests.apis import KEYLESS
 from tests.chat_api import ASK, FREE, HISTORY, named, output_of, streamed
 from tests.own_server import OwnServer
-from vllm_harness.protocol import validate_body, validate_stream
-from vllm_harness.scripted.book import Raw, ScriptBook
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._protocol import validate_body, validate_stream
+from vllm_harness._scripted.book import Raw, ScriptBook
+from vllm_harness._server.remote import RemoteServer
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 

@@ -10,9 +10,9 @@ import pytest
 from openai import OpenAI
 
 from tests.own_server import OwnServer
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.families import entry_of, load_families
-from vllm_harness.scripted.meaning import ToolCall
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._scripted.families import entry_of, load_families
+from vllm_harness._scripted.meaning import ToolCall
 
 pytestmark = [
     pytest.mark.vllm_standard,

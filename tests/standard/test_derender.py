@@ -13,10 +13,10 @@ from requests import Response
 from tests.apis import Json
 from tests.behaviours.tools import CALL, CHAT_TOOL
 from tests.own_server import OwnServer
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.protocol import ChatAccumulator, SSEEvent, parse_sse
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.meaning import Meaning
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._protocol import ChatAccumulator, SSEEvent, parse_sse
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._scripted.meaning import Meaning
 
 pytestmark = [
     pytest.mark.vllm_standard,

@@ -9,9 +9,9 @@ import pytest
 from tests.apis import PATHS, Api, Json
 from tests.own_server import OwnServer
 from tests.standard.conversation import template_of, token_ids
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._server.remote import RemoteServer
 
 pytestmark = [
     pytest.mark.vllm_standard,

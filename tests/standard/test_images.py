@@ -10,14 +10,14 @@ import openai
 import pytest
 
 from tests.own_server import OwnServer
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.scenarios.conversation import Served
-from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.pictures import picture_host
-from vllm_harness.scenarios.reading import find_scenario, read_scenario
-from vllm_harness.scenarios.results import Conversation
-from vllm_harness.scenarios.running import run, transports_of
-from vllm_harness.scripted.book import ScriptBook
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.pictures import picture_host
+from vllm_harness._scenarios.reading import find_scenario, read_scenario
+from vllm_harness._scenarios.results import Conversation
+from vllm_harness._scenarios.running import run, transports_of
+from vllm_harness._scripted.book import ScriptBook
 
 pytestmark = [
     pytest.mark.vllm_standard,

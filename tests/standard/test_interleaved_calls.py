@@ -18,9 +18,9 @@ from tests.messages_api import TOOL, messages_on
 from tests.own_server import OwnServer
 from tests.tries import asked_until
 from vllm_harness import ToolCall, known_defect
-from vllm_harness.protocol import validate_stream
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._protocol import validate_stream
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._server.remote import RemoteServer
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 

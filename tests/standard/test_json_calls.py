@@ -20,9 +20,9 @@ from tests.chat_api import ASK, FREE, NOW, ChoiceOutput, function, named, output
 from tests.messages_api import Messages, messages_on, text_of
 from tests.own_server import OwnServer
 from vllm_harness import known_defect
-from vllm_harness.protocol import validate_body, validate_stream
-from vllm_harness.scripted.book import Raw, ScriptBook
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._protocol import validate_body, validate_stream
+from vllm_harness._scripted.book import Raw, ScriptBook
+from vllm_harness._server.remote import RemoteServer
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 

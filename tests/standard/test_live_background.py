@@ -9,8 +9,8 @@ from openai import OpenAI
 
 from tests.behaviours.test_responses_background import STORY, finished, wait_for
 from tests.responses_api import Responses
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._server.remote import RemoteServer
 
 pytestmark = [
     pytest.mark.vllm_standard,

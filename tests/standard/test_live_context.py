@@ -9,7 +9,7 @@ from openai.types.responses import Response
 
 from tests.chat_api import Chat, output_of
 from tests.responses_api import SHOW, Responses, prompt_of
-from vllm_harness.testing.content import expect_content
+from vllm_harness._testing.content import expect_content
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_live]
 

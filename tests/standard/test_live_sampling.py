@@ -11,7 +11,7 @@ import pytest
 
 from tests.chat_api import Chat, output_of
 from tests.responses_api import Responses, items
-from vllm_harness.testing.content import expect_content
+from vllm_harness._testing.content import expect_content
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_live]
 

@@ -12,9 +12,9 @@ import pytest
 from tests.behaviours.tools import CHAT_TOOL, PARAMETERS, RESPONSES_TOOL, WEATHER
 from tests.chat_api import Chat, named, output_of
 from tests.responses_api import Responses, items
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.testing.content import expect_content
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._testing.content import expect_content
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_needs("tools")]
 

@@ -9,9 +9,9 @@ import pytest
 from tests.own_server import OwnServer
 from tests.responses_api import Responses
 from tests.tool_server.running import ToolServer
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.meaning import Meaning, ToolCall
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._scripted.meaning import Meaning, ToolCall
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [
     pytest.mark.vllm_standard,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.chat_api import ASK
 from tests.own_server import OwnServer
-from vllm_harness.scripted.book import ScriptBook
+from vllm_harness._scripted.book import ScriptBook
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 

@@ -10,7 +10,7 @@ from tests.apis import PATHS, Api, Json, question
 from tests.own_server import OwnServer
 from tests.prompts import Conversation, Prompts, covered, known_prompts, of_entry, of_render_routes
 from tests.standard.conversation import prompt_ids
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._server.remote import RemoteServer
 
 pytestmark = [
     pytest.mark.vllm_standard,

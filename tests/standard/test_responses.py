@@ -6,7 +6,7 @@ import pytest
 
 from tests.behaviours.tools import CALL, RESPONSES_TOOL, WEATHER, check_call
 from tests.responses_api import SHOW, Responses, prompt_of
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_needs("responses")]
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.responses_api import SHOW, Responses, items, messages_of, prompt_of
-from vllm_harness.scripted.book import Raw
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_needs("responses", "reasoning")]
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.behaviours.tools import PARAMETERS
 from tests.responses_api import SHOW, Responses, Stream, items, prompt_of
-from vllm_harness.scripted.book import Raw
-from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.testing.content import expect_content
-from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness._scripted.book import Raw
+from vllm_harness._scripted.meaning import ToolCall
+from vllm_harness._testing.content import expect_content
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_needs("responses", "tools")]
 

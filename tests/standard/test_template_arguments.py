@@ -14,8 +14,8 @@ from tests.apis import APIS, PATHS, Api, Json, question
 from tests.behaviours.tools import INTERPRETER
 from tests.own_server import OwnServer
 from tests.tool_server.running import ToolServer
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.meaning import Meaning, ToolCall
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._scripted.meaning import Meaning, ToolCall
 
 pytestmark = [
     pytest.mark.vllm_standard,

@@ -21,7 +21,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from starlette.responses import PlainTextResponse
 
 from tests.tool_server import restricted
-from vllm_harness.scripted.in_server import vllm_harness_asgi as asgi
+from vllm_harness._scripted.in_server import vllm_harness_asgi as asgi
 
 PYTHON = "Executes Python code; the output is what it prints. Nothing is kept between calls."
 PAGES = {"vllm": "vLLM is a library for LLM inference.", "paris": "Paris is the capital of France."}

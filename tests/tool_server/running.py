@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from requests import RequestException
 
-from vllm_harness.exchange.endpoint import ask
-from vllm_harness.server.leases.ports import is_free, lease_port
+from vllm_harness._exchange.endpoint import ask
+from vllm_harness._server.leases.ports import is_free, lease_port
 
 READY_S = 120.0
 ROOT = Path(__file__).parents[2]

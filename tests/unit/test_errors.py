@@ -1,4 +1,4 @@
-"""Every error of the package derives from HarnessError, and `vllm_harness.errors` lists it below its base."""
+"""Every error of the package derives from HarnessError, and `_errors` lists it below its base."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import vllm_harness
-from vllm_harness import errors
-from vllm_harness.testing.options import OPTIONS
+from vllm_harness import _errors
+from vllm_harness._testing.options import OPTIONS
 
 PACKAGE = Path(vllm_harness.__file__).parent
 ALONE = (
-    "scripted/in_server/",
-    "regression/workers/",
-    "server/forking/",
+    "_scripted/in_server/",
+    "_regression/workers/",
+    "_server/forking/",
     "extras/costs/workers/",
     "extras/mutants/workers/",
     "extras/bundles/install.py",
 )
 """Code that runs without the harness."""
-FRONT_DOORS = ("cli/", "testing/", "pytest_plugin.py", "regression/selection.py", "extras/")
+FRONT_DOORS = ("cli/", "_testing/", "pytest_plugin.py", "regression/selection.py", "extras/")
 """Code that one front door alone runs, and which may name that one's options."""
 
 
@@ -45,7 +45,7 @@ def _listed() -> dict[str, str]:
     extras = find_spec("vllm_harness.extras") and import_module("vllm_harness.extras").__doc__
     found: dict[str, str] = {}
     above = [("", -1)]
-    for line in f"{errors.__doc__}\n{extras or ''}".splitlines():
+    for line in f"{_errors.__doc__}\n{extras or ''}".splitlines():
         names = [word.rstrip(",") for word in line.split() if word.rstrip(",").isidentifier()]
         names = [name for name in names if name[0].isupper()]
         indent = len(line) - len(line.lstrip())

@@ -10,11 +10,11 @@ import pytest
 from openai.types.chat import ChatCompletionChunk
 
 from tests.lost_calls import check_replay, lost_calls_excused, lost_calls_of_scenarios_excused
-from vllm_harness.cassettes.comparing import TurnDifference
-from vllm_harness.cassettes.format import RecordedChunk, RecordedExchange, RecordedRequest, RecordedResponse
-from vllm_harness.cassettes.replaying import Played
-from vllm_harness.protocol import SSEEvent
-from vllm_harness.testing.defects import DefectShown
+from vllm_harness._cassettes.comparing import TurnDifference
+from vllm_harness._cassettes.format import RecordedChunk, RecordedExchange, RecordedRequest, RecordedResponse
+from vllm_harness._cassettes.replaying import Played
+from vllm_harness._protocol import SSEEvent
+from vllm_harness._testing.defects import DefectShown
 
 LOST = "chat-stream, turn runbook: calls: expected search_runbook, actual no call"
 DIFFERENCE = TurnDifference("runbook", "meaning", "$.calls", "1 call", "nothing")

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
+from vllm_harness._terminal.pace import Pace, minutes
 from vllm_harness.cli.counting import counted
-from vllm_harness.terminal.pace import Pace, minutes
 
 
 class Clock:

@@ -6,7 +6,7 @@ import pytest
 from rich.text import Text
 
 from tests.screens import Screen
-from vllm_harness.terminal.tables import one_line, plain_console, show_table
+from vllm_harness._terminal.tables import one_line, plain_console, show_table
 
 HEADINGS = ("name", "size", "what it is")
 ROWS = [("first", "12", "a text of some length that needs its room"), ("second", "-", "short")]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vllm_harness.extensions import COMMANDS
-from vllm_harness.terminal.notices import show
+from vllm_harness._extensions import COMMANDS
+from vllm_harness._terminal.notices import show
 
 AUTO = "auto"
 """The address that stands for RAY_ADDRESS, or for the cluster that this machine belongs to."""

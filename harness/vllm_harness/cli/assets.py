@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.environments import assets, pins
-from vllm_harness.terminal.status import shown
-from vllm_harness.terminal.tables import plain_console, show_table
+from vllm_harness._environments import assets, pins
+from vllm_harness._terminal.status import shown
+from vllm_harness._terminal.tables import plain_console, show_table
 
 app = typer.Typer(
     no_args_is_help=True,

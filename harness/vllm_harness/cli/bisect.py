@@ -11,11 +11,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vllm_harness.cli.defects import FOLDER
-from vllm_harness.cli.executor import BUNDLE, RAY, executor_of
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.registry import find, load_defects
-from vllm_harness.defects.repro.bisect import (
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.registry import find, load_defects
+from vllm_harness._defects.repro.bisect import (
     Bisection,
     Try,
     bisect,
@@ -25,17 +23,19 @@ from vllm_harness.defects.repro.bisect import (
     releases_between,
     subject,
 )
-from vllm_harness.defects.repro.measured import Measured, shards_of
-from vllm_harness.defects.repro.reproducer import checked, jobs_of, run_job
-from vllm_harness.defects.repro.verdict import Reproduction
-from vllm_harness.environments import store
-from vllm_harness.environments.resolve import resolve
-from vllm_harness.environments.spec import Environment
-from vllm_harness.environments.under_test import VllmUnderTest
-from vllm_harness.errors import HarnessError, UsageError
-from vllm_harness.machine.shard import Executor
-from vllm_harness.server.progress import NoProgress
-from vllm_harness.terminal.tables import plain_console
+from vllm_harness._defects.repro.measured import Measured, shards_of
+from vllm_harness._defects.repro.reproducer import checked, jobs_of, run_job
+from vllm_harness._defects.repro.verdict import Reproduction
+from vllm_harness._environments import store
+from vllm_harness._environments.resolve import resolve
+from vllm_harness._environments.spec import Environment
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._machine.shard import Executor
+from vllm_harness._server.progress import NoProgress
+from vllm_harness._terminal.tables import plain_console
+from vllm_harness.cli.defects import FOLDER
+from vllm_harness.cli.executor import BUNDLE, RAY, executor_of
 
 
 def bisect_(

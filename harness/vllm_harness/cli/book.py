@@ -9,18 +9,18 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._scripted.book_check import CheckedBook, check_book
+from vllm_harness._scripted.book_file import BookFile
+from vllm_harness._scripted.in_server.vllm_harness_names import DEFAULT_BOOK
+from vllm_harness._scripted.suggestion import suggestion
+from vllm_harness._server.records import ServerRecord, running
+from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.options import MODELS_FILE
 from vllm_harness.cli.request_lines import line
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.errors import UsageError
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.book_check import CheckedBook, check_book
-from vllm_harness.scripted.book_file import BookFile
-from vllm_harness.scripted.in_server.vllm_harness_names import DEFAULT_BOOK
-from vllm_harness.scripted.suggestion import suggestion
-from vllm_harness.server.records import ServerRecord, running
-from vllm_harness.terminal.tables import plain_console
 
 app = typer.Typer(help="Check a script book, reload the one that is served, and see what it answered.")
 console = plain_console()

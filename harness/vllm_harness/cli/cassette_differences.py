@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
-from vllm_harness.cassettes.checking import about
-from vllm_harness.cassettes.comparing import TurnDifference, compare
-from vllm_harness.cassettes.reading import read
-from vllm_harness.terminal.tables import escaped, plain_console, show_table
+from vllm_harness._cassettes.checking import about
+from vllm_harness._cassettes.comparing import TurnDifference, compare
+from vllm_harness._cassettes.reading import read
+from vllm_harness._terminal.tables import escaped, plain_console, show_table
 
 
 def compare_cassettes(left: Path, right: Path, as_json: bool) -> bool:

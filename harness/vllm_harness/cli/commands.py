@@ -11,10 +11,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from vllm_harness import extensions
+from vllm_harness import _extensions as extensions
+from vllm_harness._files.paths import checkout
 from vllm_harness.cli.arguments import todays
 from vllm_harness.cli.by_default import by_default
-from vllm_harness.files.paths import checkout
 
 PANELS = {
     "Set up and serve": ("init", "doctor", "serve", "models", "env"),

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness import extensions
-from vllm_harness.errors import UsageError
+from vllm_harness import _extensions as extensions
+from vllm_harness._errors import UsageError
 
 
 class CompareFormat(StrEnum):
@@ -128,15 +128,15 @@ def _kind_of(before: str, after: str) -> ComparedKind:
 
 def _kinds(name: str) -> Iterator[ComparedKind]:
     """What something is; the folder of a run of `regression` is a run folder as well."""
-    from vllm_harness.cassettes.reading import is_cassette
+    from vllm_harness._cassettes.reading import is_cassette
 
     path = Path(name)
     if path.is_file():
         if is_cassette(name):
             yield ComparedKind.CASSETTE
         return
-    from vllm_harness.regression.results.cells import RegressionRun
-    from vllm_harness.runs.places import find_run
+    from vllm_harness._regression.results.cells import RegressionRun
+    from vllm_harness._runs.places import find_run
 
     if (path / extensions.RECORDING).is_file():
         yield ComparedKind.RECORDING

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from vllm_harness import extensions
-from vllm_harness.cassettes.reading import read
-from vllm_harness.cassettes.writing import check_writable, write
+from vllm_harness import _extensions as extensions
+from vllm_harness._cassettes.reading import read
+from vllm_harness._cassettes.writing import check_writable, write
 from vllm_harness.cli.record import OUTPUT
 from vllm_harness.cli.served import redactor
 

@@ -16,8 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from vllm_harness.terminal.pace import Pace, minutes
-from vllm_harness.terminal.tables import on_terminal, plain_console
+from vllm_harness._terminal.pace import Pace, minutes
+from vllm_harness._terminal.tables import on_terminal, plain_console
 
 EVERY_S = 10.0
 _ESTIMATE_WINDOW_S = 600.0

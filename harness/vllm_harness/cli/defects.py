@@ -10,11 +10,11 @@ import typer
 import yaml
 from packaging.version import InvalidVersion, Version
 
+from vllm_harness._defects.entry import Defect, DefectApi, DefectClass
+from vllm_harness._defects.registry import find, load_defects
+from vllm_harness._errors import UsageError
+from vllm_harness._terminal.tables import plain_console, show_table
 from vllm_harness.cli.options import AS_JSON
-from vllm_harness.defects.entry import Defect, DefectApi, DefectClass
-from vllm_harness.defects.registry import find, load_defects
-from vllm_harness.errors import UsageError
-from vllm_harness.terminal.tables import plain_console, show_table
 
 app = typer.Typer(help="List the known defects of vLLM.")
 FOLDER = Annotated[

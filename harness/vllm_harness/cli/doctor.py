@@ -9,9 +9,9 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
+from vllm_harness._errors import UsageError
+from vllm_harness._terminal.tables import on_terminal, plain_console, show_whole
 from vllm_harness.cli.doctor_checks import MachineReport, examine, in_the_way
-from vllm_harness.errors import UsageError
-from vllm_harness.terminal.tables import on_terminal, plain_console, show_whole
 
 
 def doctor(

@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 import psutil
 
-from vllm_harness.environments import Environment, assets, installed, locks, release, store
-from vllm_harness.environments.installer import InstallError, uv_path
-from vllm_harness.environments.sources import hub_reachable
-from vllm_harness.errors import HarnessError
-from vllm_harness.files.paths import cache_dir
-from vllm_harness.machine.gpus import driver_version, gpus
-from vllm_harness.machine.node_memory import node_memory
-from vllm_harness.server.leases.allocation import BOUND_VARIABLE, STAND_IN_GIB, capacity
+from vllm_harness._environments import Environment, assets, installed, locks, release, store
+from vllm_harness._environments.installer import InstallError, uv_path
+from vllm_harness._environments.sources import hub_reachable
+from vllm_harness._errors import HarnessError
+from vllm_harness._files.paths import cache_dir
+from vllm_harness._machine.gpus import driver_version, gpus
+from vllm_harness._machine.node_memory import node_memory
+from vllm_harness._server.leases.allocation import BOUND_VARIABLE, STAND_IN_GIB, capacity
 
 GIB = 2**30
 ENVIRONMENT_DISK = 6 * GIB

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness._environments import locks, operators, resolve, store, upstream
+from vllm_harness._environments.verify import verify as verify_environment
+from vllm_harness._files.paths import checkout
+from vllm_harness._terminal.status import shown
+from vllm_harness._terminal.tables import plain_console, show_table
 from vllm_harness.cli.options import DEVICE
-from vllm_harness.environments import locks, operators, resolve, store, upstream
-from vllm_harness.environments.verify import verify as verify_environment
-from vllm_harness.files.paths import checkout
-from vllm_harness.terminal.status import shown
-from vllm_harness.terminal.tables import plain_console, show_table
 
 app = typer.Typer(no_args_is_help=True, help="Make, check and remove the environments that servers run in.")
 

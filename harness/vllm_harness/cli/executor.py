@@ -11,12 +11,12 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness import extensions
-from vllm_harness.errors import UsageError
-from vllm_harness.files.paths import run_folder
-from vllm_harness.machine.shard import Executor
-from vllm_harness.machine.this_machine import ThisMachine
-from vllm_harness.server.leases.allocation import interpreters
+from vllm_harness import _extensions as extensions
+from vllm_harness._errors import UsageError
+from vllm_harness._files.paths import run_folder
+from vllm_harness._machine.shard import Executor
+from vllm_harness._machine.this_machine import ThisMachine
+from vllm_harness._server.leases.allocation import interpreters
 
 
 def _of_nodes(context: typer.Context, bundles: list[Path] | None) -> list[Path] | None:

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness._defects.entry import DefectClass
+from vllm_harness._defects.registry import find, load_defects
+from vllm_harness._defects.repro.export import INDEX
+from vllm_harness._defects.repro.export import export as write
+from vllm_harness._defects.repro.reproducer import checked, is_reproducible
 from vllm_harness.cli.defects import FOLDER, app
 from vllm_harness.cli.options import JOBS, VLLM
 from vllm_harness.cli.repro import environments_of, measured_in
-from vllm_harness.defects.entry import DefectClass
-from vllm_harness.defects.registry import find, load_defects
-from vllm_harness.defects.repro.export import INDEX
-from vllm_harness.defects.repro.export import export as write
-from vllm_harness.defects.repro.reproducer import checked, is_reproducible
 
 
 @app.command()

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness._errors import UsageError
+from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.project_files import (
     MODELS_PATH,
     TEST_PATH,
@@ -16,8 +18,6 @@ from vllm_harness.cli.project_files import (
     write_entry,
     write_test,
 )
-from vllm_harness.errors import UsageError
-from vllm_harness.terminal.tables import plain_console
 
 
 def init(

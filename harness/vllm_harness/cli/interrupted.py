@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vllm_harness.terminal.tables import plain_console
+from vllm_harness._terminal.tables import plain_console
 
 
 @contextmanager

@@ -10,11 +10,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from vllm_harness._errors import HarnessError
+from vllm_harness._terminal.printable import printable
 from vllm_harness.cli.arguments import with_address
 from vllm_harness.cli.commands import Commands
 from vllm_harness.cli.welcome import version_line, welcome
-from vllm_harness.errors import HarnessError
-from vllm_harness.terminal.printable import printable
 
 app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False)
 

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from vllm_harness._configuration.model_entries import Frontend, ModelEntry, load_models
+from vllm_harness._environments import resolve
+from vllm_harness._scripted.dialects import load_dialects
+from vllm_harness._server.model_check import Unknown, names_of, stand_in_problems, unknown_names
+from vllm_harness._terminal.status import shown
+from vllm_harness._terminal.tables import plain_console, show_table
 from vllm_harness.cli.options import AS_JSON, MODELS_FILE, VLLM
-from vllm_harness.configuration.model_entries import Frontend, ModelEntry, load_models
-from vllm_harness.environments import resolve
-from vllm_harness.scripted.dialects import load_dialects
-from vllm_harness.server.model_check import Unknown, names_of, stand_in_problems, unknown_names
-from vllm_harness.terminal.status import shown
-from vllm_harness.terminal.tables import plain_console, show_table
 
 app = typer.Typer(help="List the model entries and the dialects; check the entries against a vLLM.")
 

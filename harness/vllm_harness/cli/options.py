@@ -11,10 +11,10 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from vllm_harness.configuration.model_entries import Device, Frontend, Lane, ModelEntry, load_models
-from vllm_harness.environments.resolve import resolve, spec_of
-from vllm_harness.environments.spec import Environment
-from vllm_harness.terminal.tables import plain_console
+from vllm_harness._configuration.model_entries import Device, Frontend, Lane, ModelEntry, load_models
+from vllm_harness._environments.resolve import resolve, spec_of
+from vllm_harness._environments.spec import Environment
+from vllm_harness._terminal.tables import plain_console
 
 SPECS = "0.32.0, 0.33.0@0.32.0, tree:PATH@0.32.0 or installed[:PYTHON]"
 VLLM_HELP = f"The server environment: {SPECS}."

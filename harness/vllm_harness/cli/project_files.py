@@ -16,12 +16,12 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from vllm_harness._configuration.model_entries import ModelsFileError, load_models
+from vllm_harness._environments.installer import InstallError, run_uv
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.plain_yaml import plain_yaml
+from vllm_harness._terminal.status import quiet
 from vllm_harness.cli.welcome import DISTRIBUTION
-from vllm_harness.configuration.model_entries import ModelsFileError, load_models
-from vllm_harness.environments.installer import InstallError, run_uv
-from vllm_harness.files.located_yaml import read_yaml
-from vllm_harness.files.plain_yaml import plain_yaml
-from vllm_harness.terminal.status import quiet
 
 MODELS_PATH = "models.yaml"
 TEST_PATH = "tests/test_vllm_server.py"

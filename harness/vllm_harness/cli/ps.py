@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.errors import UsageError
-from vllm_harness.server import fork_server, kept
-from vllm_harness.server.errors import StopFailed
-from vllm_harness.server.records import running, sweep
-from vllm_harness.terminal.tables import plain_console, show_table
+from vllm_harness._errors import UsageError
+from vllm_harness._server import fork_server, kept
+from vllm_harness._server.errors import StopFailed
+from vllm_harness._server.records import running, sweep
+from vllm_harness._terminal.tables import plain_console, show_table
 
 console = plain_console()
 

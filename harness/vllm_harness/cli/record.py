@@ -12,25 +12,25 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vllm_harness.cassettes import provenance
-from vllm_harness.cassettes.listening import check_installed
-from vllm_harness.cassettes.proxy import RecordingProxy
-from vllm_harness.cassettes.recording import of_conversation
-from vllm_harness.cassettes.writing import Recording, check_writable, write
+from vllm_harness._cassettes import provenance
+from vllm_harness._cassettes.listening import check_installed
+from vllm_harness._cassettes.proxy import RecordingProxy
+from vllm_harness._cassettes.recording import of_conversation
+from vllm_harness._cassettes.writing import Recording, check_writable, write
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.endpoint import attach
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.reading import find_scenario, read_scenario
+from vllm_harness._scenarios.results import Conversation
+from vllm_harness._scenarios.running import run, transports_of
+from vllm_harness._scenarios.transports import Transport
+from vllm_harness._scripted.recording import RECORD_ARGS, TokenRecord, recorded
+from vllm_harness._terminal.status import shown
+from vllm_harness._terminal.tables import escaped, plain_console
 from vllm_harness.cli.options import ServerOptions, with_options
 from vllm_harness.cli.served import Mcp, redactor, served_for
-from vllm_harness.errors import UsageError
-from vllm_harness.exchange.endpoint import attach
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scenarios.conversation import Served
-from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.reading import find_scenario, read_scenario
-from vllm_harness.scenarios.results import Conversation
-from vllm_harness.scenarios.running import run, transports_of
-from vllm_harness.scenarios.transports import Transport
-from vllm_harness.scripted.recording import RECORD_ARGS, TokenRecord, recorded
-from vllm_harness.terminal.status import shown
-from vllm_harness.terminal.tables import escaped, plain_console
 
 Tokens = list[list[list[int]] | None]
 OUTPUT = Annotated[Path, typer.Option("--output", "-o", help="The cassette: a file .yaml or .yaml.gz.")]

@@ -9,7 +9,34 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness import extensions
+from vllm_harness import _extensions as extensions
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._machine.shard import Executor
+from vllm_harness._regression.cases.groups import Generation
+from vllm_harness._regression.cases.meanings import FILE as MEANINGS
+from vllm_harness._regression.engines.plan import Engine
+from vllm_harness._regression.listing import case_record, family_record
+from vllm_harness._regression.results import compare
+from vllm_harness._regression.results.cells import CaseVerdict, Cell, RegressionRun
+from vllm_harness._regression.results.explained import by_family, explain, parser_defects
+from vllm_harness._regression.results.kept import cases_of, target_of
+from vllm_harness._regression.run import run_batches, unfinished
+from vllm_harness._regression.search import SmallestFailure, search
+from vllm_harness._regression.selection import (
+    Selection,
+    on_tokenizers,
+    select_apis,
+    select_environments,
+    select_families,
+    select_groups,
+)
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.records import Kind
+from vllm_harness._scripted.families import load_families
+from vllm_harness._server.leases.allocation import interpreters
+from vllm_harness._terminal.tables import show_table
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import FOLDER
 from vllm_harness.cli.executor import BUNDLE, RAY, RESUME, executor_of, keep_command, resume
@@ -33,33 +60,6 @@ from vllm_harness.cli.regression_table import (
     show_smallest_failures,
 )
 from vllm_harness.cli.run_folder import kept_run
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.environments.under_test import VllmUnderTest
-from vllm_harness.errors import HarnessError, UsageError
-from vllm_harness.machine.shard import Executor
-from vllm_harness.regression.cases.groups import Generation
-from vllm_harness.regression.cases.meanings import FILE as MEANINGS
-from vllm_harness.regression.engines.plan import Engine
-from vllm_harness.regression.listing import case_record, family_record
-from vllm_harness.regression.results import compare
-from vllm_harness.regression.results.cells import CaseVerdict, Cell, RegressionRun
-from vllm_harness.regression.results.explained import by_family, explain, parser_defects
-from vllm_harness.regression.results.kept import cases_of, target_of
-from vllm_harness.regression.run import run_batches, unfinished
-from vllm_harness.regression.search import SmallestFailure, search
-from vllm_harness.regression.selection import (
-    Selection,
-    on_tokenizers,
-    select_apis,
-    select_environments,
-    select_families,
-    select_groups,
-)
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import Kind
-from vllm_harness.scripted.families import load_families
-from vllm_harness.server.leases.allocation import interpreters
-from vllm_harness.terminal.tables import show_table
 
 app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU.")
 

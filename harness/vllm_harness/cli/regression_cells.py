@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._regression.cases.case import CaseSet
+from vllm_harness._regression.engines.plan import Engine
+from vllm_harness._regression.results.cells import Cell, RegressionRun
+from vllm_harness._regression.run import run_batches, unfinished
 from vllm_harness.cli.counting import counted
-from vllm_harness.environments.under_test import VllmUnderTest
-from vllm_harness.regression.cases.case import CaseSet
-from vllm_harness.regression.engines.plan import Engine
-from vllm_harness.regression.results.cells import Cell, RegressionRun
-from vllm_harness.regression.run import run_batches, unfinished
 
 
 def whole_cells(

@@ -6,21 +6,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._errors import UsageError
+from vllm_harness._regression.cases.case import Group
+from vllm_harness._regression.changed.change import Change, few
+from vllm_harness._regression.changed.families import touched_families
+from vllm_harness._regression.changed.unchanged import cells_before
+from vllm_harness._regression.results.cells import Cell, RegressionRun
+from vllm_harness._regression.results.compare import changes
+from vllm_harness._regression.results.explained import parser_defects
+from vllm_harness._regression.results.turned import turned
+from vllm_harness._regression.selection import Selection, select_groups
 from vllm_harness.cli.regression_cells import whole_cells
 from vllm_harness.cli.regression_options import console, note
 from vllm_harness.cli.regression_table import show_cells, show_changes, show_turned
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.environments.under_test import VllmUnderTest
-from vllm_harness.errors import UsageError
-from vllm_harness.regression.cases.case import Group
-from vllm_harness.regression.changed.change import Change, few
-from vllm_harness.regression.changed.families import touched_families
-from vllm_harness.regression.changed.unchanged import cells_before
-from vllm_harness.regression.results.cells import Cell, RegressionRun
-from vllm_harness.regression.results.compare import changes
-from vllm_harness.regression.results.explained import parser_defects
-from vllm_harness.regression.results.turned import turned
-from vllm_harness.regression.selection import Selection, select_groups
 
 GROUPS_OF_A_CHANGE: tuple[Group, ...] = ("canonical",)
 """The groups that run where none is named: a verdict in seconds."""

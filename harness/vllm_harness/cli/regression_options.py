@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness._regression.cases.case import DEFAULT_GROUPS, GROUPS
+from vllm_harness._regression.cases.delivery import Api
+from vllm_harness._regression.cases.meanings import FILE
+from vllm_harness._regression.cases.properties import BUDGET
+from vllm_harness._regression.engines import plan
+from vllm_harness._regression.engines.plan import Engine
+from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.options import CHANGED_FROM, JOBS, SEED, VLLMS
-from vllm_harness.regression.cases.case import DEFAULT_GROUPS, GROUPS
-from vllm_harness.regression.cases.delivery import Api
-from vllm_harness.regression.cases.meanings import FILE
-from vllm_harness.regression.cases.properties import BUDGET
-from vllm_harness.regression.engines import plan
-from vllm_harness.regression.engines.plan import Engine
-from vllm_harness.terminal.tables import plain_console
 
 console, notes = plain_console(), plain_console(stderr=True)
 

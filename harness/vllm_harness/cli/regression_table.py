@@ -8,28 +8,28 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from vllm_harness.defects.entry import Defect
-from vllm_harness.regression.cases.case import GROUPS, Group
-from vllm_harness.regression.engines.plan import Engine
-from vllm_harness.regression.results.cells import CaseVerdict, Cell
-from vllm_harness.regression.results.compare import (
+from vllm_harness._defects.entry import Defect
+from vllm_harness._regression.cases.case import GROUPS, Group
+from vllm_harness._regression.engines.plan import Engine
+from vllm_harness._regression.results.cells import CaseVerdict, Cell
+from vllm_harness._regression.results.compare import (
     Baseline,
     CaseChange,
     CaseMismatches,
     EngineDifference,
     against,
 )
-from vllm_harness.regression.results.explained import (
+from vllm_harness._regression.results.explained import (
     ExplainedFailures,
     Failure,
     ParserDefect,
     known_elsewhere,
 )
-from vllm_harness.regression.results.mismatches import Mismatch
-from vllm_harness.regression.results.turned import TurnedDefect
-from vllm_harness.regression.search import SmallestFailure
-from vllm_harness.terminal.tables import Cell as Shown
-from vllm_harness.terminal.tables import fits, on_terminal, one_line, show_table
+from vllm_harness._regression.results.mismatches import Mismatch
+from vllm_harness._regression.results.turned import TurnedDefect
+from vllm_harness._regression.search import SmallestFailure
+from vllm_harness._terminal.tables import Cell as Shown
+from vllm_harness._terminal.tables import fits, on_terminal, one_line, show_table
 
 ENGINES: dict[Engine, str] = {"in-process": "driven in process", "http": "requested over HTTP"}
 LEGEND = "cases: passed / known / failed / left out, because the format cannot express it"

@@ -10,24 +10,24 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.cassettes import provenance
-from vllm_harness.cassettes.checking import Checked, about, check
-from vllm_harness.cassettes.format import Cassette
-from vllm_harness.cassettes.listening import check_installed
-from vllm_harness.cassettes.reading import Read, read
-from vllm_harness.cassettes.replaying import Played, as_cassette, objections
-from vllm_harness.cassettes.replaying import replay as played_on
-from vllm_harness.cassettes.serving import Player
-from vllm_harness.cassettes.serving import serve as serve_from
-from vllm_harness.cassettes.writing import check_writable, write
+from vllm_harness._cassettes import provenance
+from vllm_harness._cassettes.checking import Checked, about, check
+from vllm_harness._cassettes.format import Cassette
+from vllm_harness._cassettes.listening import check_installed
+from vllm_harness._cassettes.reading import Read, read
+from vllm_harness._cassettes.replaying import Played, as_cassette, objections
+from vllm_harness._cassettes.replaying import replay as played_on
+from vllm_harness._cassettes.serving import Player
+from vllm_harness._cassettes.serving import serve as serve_from
+from vllm_harness._cassettes.writing import check_writable, write
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._terminal.notices import show
+from vllm_harness._terminal.tables import escaped, plain_console, show_table
 from vllm_harness.cli.cassette_differences import show_differences
 from vllm_harness.cli.options import ServerOptions, with_options
 from vllm_harness.cli.served import redactor, served_by
-from vllm_harness.errors import UsageError
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.scenarios.conversation import Served
-from vllm_harness.terminal.notices import show
-from vllm_harness.terminal.tables import escaped, plain_console, show_table
 
 FILE = Annotated[Path, typer.Argument(help="A cassette, or a file of agentic-api, VCR or HAR.")]
 

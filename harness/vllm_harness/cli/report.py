@@ -12,19 +12,19 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness import extensions
+from vllm_harness import _extensions as extensions
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._errors import UsageError
+from vllm_harness._runs.places import find_run
+from vllm_harness._runs.records import RECORD
+from vllm_harness._runs.report import comparison
+from vllm_harness._runs.report.compare import Change, Compared, compare
+from vllm_harness._runs.report.github import github
+from vllm_harness._runs.report.junit import junit
+from vllm_harness._runs.report.markdown import markdown
+from vllm_harness._runs.report.run import Run, read_run
 from vllm_harness.cli.by_default import by_default
 from vllm_harness.cli.compare import CompareFormat
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.errors import UsageError
-from vllm_harness.runs.places import find_run
-from vllm_harness.runs.records import RECORD
-from vllm_harness.runs.report import comparison
-from vllm_harness.runs.report.compare import Change, Compared, compare
-from vllm_harness.runs.report.github import github
-from vllm_harness.runs.report.junit import junit
-from vllm_harness.runs.report.markdown import markdown
-from vllm_harness.runs.report.run import Run, read_run
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 """GitHub's variable with the file that a job's page shows."""

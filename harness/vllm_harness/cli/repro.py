@@ -10,15 +10,9 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.cli.by_default import by_default
-from vllm_harness.cli.counting import counted
-from vllm_harness.cli.defects import FOLDER
-from vllm_harness.cli.executor import BUNDLE, RAY, RESUME, executor_of, keep_command, resume
-from vllm_harness.cli.options import AS_JSON, JOBS, VLLMS_HELP
-from vllm_harness.cli.run_folder import kept_run
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.registry import Defects, find, load_defects
-from vllm_harness.defects.repro.measured import (
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.registry import Defects, find, load_defects
+from vllm_harness._defects.repro.measured import (
     Measured,
     MeasuredRun,
     agrees,
@@ -27,22 +21,28 @@ from vllm_harness.defects.repro.measured import (
     shards_of,
     target_of,
 )
-from vllm_harness.defects.repro.report import curve_table
-from vllm_harness.defects.repro.reproducer import checked, is_reproducible, jobs_of, run_job
-from vllm_harness.defects.repro.steps import RequestedSteps
-from vllm_harness.defects.repro.table import LETTERS, Table, contradicted, specifier, write_versions
-from vllm_harness.defects.repro.verdict import Reproduction
-from vllm_harness.environments.resolve import resolve
-from vllm_harness.environments.under_test import VllmUnderTest
-from vllm_harness.errors import HarnessError, UsageError
-from vllm_harness.exchange.endpoint import attach
-from vllm_harness.files.paths import run_folder, state_dir
-from vllm_harness.protocol.core.events import Json
-from vllm_harness.runs.records import Kind
-from vllm_harness.server.attached import AttachedServer
-from vllm_harness.server.progress import ConsoleProgress
-from vllm_harness.terminal.status import shown
-from vllm_harness.terminal.tables import plain_console, show_table
+from vllm_harness._defects.repro.report import curve_table
+from vllm_harness._defects.repro.reproducer import checked, is_reproducible, jobs_of, run_job
+from vllm_harness._defects.repro.steps import RequestedSteps
+from vllm_harness._defects.repro.table import LETTERS, Table, contradicted, specifier, write_versions
+from vllm_harness._defects.repro.verdict import Reproduction
+from vllm_harness._environments.resolve import resolve
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._exchange.endpoint import attach
+from vllm_harness._files.paths import run_folder, state_dir
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._runs.records import Kind
+from vllm_harness._server.attached import AttachedServer
+from vllm_harness._server.progress import ConsoleProgress
+from vllm_harness._terminal.status import shown
+from vllm_harness._terminal.tables import plain_console, show_table
+from vllm_harness.cli.by_default import by_default
+from vllm_harness.cli.counting import counted
+from vllm_harness.cli.defects import FOLDER
+from vllm_harness.cli.executor import BUNDLE, RAY, RESUME, executor_of, keep_command, resume
+from vllm_harness.cli.options import AS_JSON, JOBS, VLLMS_HELP
+from vllm_harness.cli.run_folder import kept_run
 
 HEADINGS = ("id", "vLLM", "verdict", "the entry says", "")
 RUNS = "repro"
@@ -238,7 +238,7 @@ def new(
     model: Annotated[str, typer.Option(help="The model entry that is to serve the traffic.")] = "qwen3",
 ) -> None:
     """Print a new entry, made from a failed test, a cell or traffic; a person fills in the judgement."""
-    from vllm_harness.defects.repro.draft import as_yaml, from_capture, from_cell, from_test
+    from vllm_harness._defects.repro.draft import as_yaml, from_capture, from_cell, from_test
 
     if [bool(test), bool(cell), bool(capture)].count(True) != 1:
         raise UsageError("repro new wants one of --test, --cell and --capture", hint="see --help")

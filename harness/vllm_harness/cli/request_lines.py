@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from vllm_harness.terminal.tables import escaped
+from vllm_harness._terminal.tables import escaped
 
 
 def line(entry: Mapping[str, Any]) -> str:

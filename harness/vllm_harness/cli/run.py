@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness import extensions
+from vllm_harness import _extensions as extensions
+from vllm_harness._errors import UsageError
+from vllm_harness._files.paths import checkout
 from vllm_harness.cli.executor import BUNDLE, RAY, RESUME, resume
 from vllm_harness.cli.options import CHANGED_FROM, MODELS, ServerOptions, with_options
-from vllm_harness.errors import UsageError
-from vllm_harness.files.paths import checkout
 
 SUITES = ("tests/behaviours", "tests/harmony", "tests/standard", "tests/defects")
 """The suites, relative to the checkout."""

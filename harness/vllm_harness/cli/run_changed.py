@@ -7,12 +7,12 @@ from pathlib import Path
 
 import typer
 
-from vllm_harness.errors import UsageError
-from vllm_harness.regression.changed.apis import APIS, touched_apis
-from vllm_harness.regression.changed.change import Change
-from vllm_harness.regression.changed.coverage import TestLines, kept_lines, read_coverage
-from vllm_harness.regression.changed.tests import touched_tests
-from vllm_harness.terminal.tables import plain_console
+from vllm_harness._errors import UsageError
+from vllm_harness._regression.changed.apis import APIS, touched_apis
+from vllm_harness._regression.changed.change import Change
+from vllm_harness._regression.changed.coverage import TestLines, kept_lines, read_coverage
+from vllm_harness._regression.changed.tests import touched_tests
+from vllm_harness._terminal.tables import plain_console
 
 console = plain_console()
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import typer
 
-from vllm_harness.errors import HarnessError
-from vllm_harness.files.redaction import secret_values
-from vllm_harness.runs.beginning import new_header
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import End, Kind
+from vllm_harness._errors import HarnessError
+from vllm_harness._files.redaction import secret_values
+from vllm_harness._runs.beginning import new_header
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.records import End, Kind
 
 INTERRUPTED = 130
 

@@ -11,25 +11,25 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.records import Kind
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.judging import contradictions
+from vllm_harness._scenarios.kept import records_of
+from vllm_harness._scenarios.reading import find_scenario, read_scenario, schema, stories_of_package
+from vllm_harness._scenarios.results import Conversation
+from vllm_harness._scenarios.running import BOTH, run, transports_of
+from vllm_harness._scenarios.transports import Transport
+from vllm_harness._server.described import described
+from vllm_harness._server.records import run_folder
+from vllm_harness._terminal.status import shown
+from vllm_harness._terminal.tables import escaped, plain_console, show_table
 from vllm_harness.cli.options import AS_JSON, MODEL, ServerOptions, with_options
 from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.cli.served import Mcp, served_for
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.files.located_yaml import read_yaml
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import Kind
-from vllm_harness.scenarios.conversation import Served
-from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.judging import contradictions
-from vllm_harness.scenarios.kept import records_of
-from vllm_harness.scenarios.reading import find_scenario, read_scenario, schema, stories_of_package
-from vllm_harness.scenarios.results import Conversation
-from vllm_harness.scenarios.running import BOTH, run, transports_of
-from vllm_harness.scenarios.transports import Transport
-from vllm_harness.server.described import described
-from vllm_harness.server.records import run_folder
-from vllm_harness.terminal.status import shown
-from vllm_harness.terminal.tables import escaped, plain_console, show_table
 
 app = typer.Typer(
     no_args_is_help=True, help="Check and run scenarios: conversations as data, over every transport."

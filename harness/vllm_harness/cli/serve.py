@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness._errors import UsageError
+from vllm_harness._scripted.book import BookError, BookRule, ScriptBook
+from vllm_harness._server.progress import ConsoleProgress
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.book import read_book
 from vllm_harness.cli.options import LANE, VllmOptions, with_options
 from vllm_harness.cli.request_lines import line
-from vllm_harness.errors import UsageError
-from vllm_harness.scripted.book import BookError, BookRule, ScriptBook
-from vllm_harness.server.progress import ConsoleProgress
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.terminal.tables import plain_console
 
 CHECK_S = 0.5
 console = plain_console()

@@ -6,19 +6,19 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from vllm_harness._configuration.model_entries import Lane, ModelEntry
+from vllm_harness._exchange.endpoint import attach
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._files.redaction import SHORTEST, Redactor, secret_values
+from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
+from vllm_harness._scenarios.running import check_capabilities
+from vllm_harness._server.attached import AttachedServer
+from vllm_harness._server.demo_tools import demo_launch
+from vllm_harness._server.launch import LOCAL
+from vllm_harness._server.progress import ConsoleProgress
+from vllm_harness._server.remote import RemoteServer
 from vllm_harness.cli.options import ServerOptions
-from vllm_harness.configuration.model_entries import Lane, ModelEntry
-from vllm_harness.exchange.endpoint import attach
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.files.redaction import SHORTEST, Redactor, secret_values
-from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
-from vllm_harness.scenarios.running import check_capabilities
-from vllm_harness.server.attached import AttachedServer
-from vllm_harness.server.demo_tools import demo_launch
-from vllm_harness.server.launch import LOCAL
-from vllm_harness.server.progress import ConsoleProgress
-from vllm_harness.server.remote import RemoteServer
 
 Mcp = Mapping[str, RunningMcp]
 

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from vllm_harness.errors import UsageError
-from vllm_harness.terminal.printable import printable
+from vllm_harness._errors import UsageError
+from vllm_harness._terminal.printable import printable
 
 _HINT = "`vllm-harness validate explain` lists all codes"
 
@@ -51,9 +51,9 @@ def validate(
     file cannot be read or has nothing to check; the findings in the other
     files are still printed.
     """
-    from vllm_harness.cassettes import reading
-    from vllm_harness.protocol.captures import check_not_empty, read_capture, validate_capture
-    from vllm_harness.protocol.formats import FORMATS, PlacedFinding
+    from vllm_harness._cassettes import reading
+    from vllm_harness._protocol.captures import check_not_empty, read_capture, validate_capture
+    from vllm_harness._protocol.formats import FORMATS, PlacedFinding
 
     wanted, unwanted = _codes(select), _codes(ignore)
     found: list[PlacedFinding] = []
@@ -81,8 +81,8 @@ def explain(
     write: Annotated[Path | None, typer.Option(help="Write the pages of all rules into this folder.")] = None,
 ) -> None:
     """Print the page of a rule: what it finds, why, a bad and a good example."""
-    from vllm_harness.protocol.explain import page, pages
-    from vllm_harness.protocol.rules import RULES
+    from vllm_harness._protocol.explain import page, pages
+    from vllm_harness._protocol.rules import RULES
 
     if write is not None:
         write.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ def _codes(text: str) -> tuple[str, ...]:
     Raises:
         UsageError: a code begins none.
     """
-    from vllm_harness.protocol.rules import RULES
+    from vllm_harness._protocol.rules import RULES
 
     codes = tuple(part.strip().upper() for part in text.split(",") if part.strip())
     for code in codes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.metadata import version
 
-from vllm_harness.extensions import installed
-from vllm_harness.files.paths import checkout
+from vllm_harness._extensions import installed
+from vllm_harness._files.paths import checkout
 
 DISTRIBUTION = "vllm-harness"
 

@@ -1,4 +1,4 @@
-"""What is built on the core and can be left out, a package each; `vllm_harness.extensions` names all.
+"""What is built on the core and can be left out, a package each; `vllm_harness._extensions` names all.
 
 Their errors:
 

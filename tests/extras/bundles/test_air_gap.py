@@ -13,7 +13,7 @@ import pytest
 
 LOOPBACK_ONLY = ["unshare", *(["--map-root-user"] if os.getuid() else []), "--net", "sh", "-ec"]
 ASK = """
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._server.remote import RemoteServer
 with RemoteServer("qwen3", lane="scripted", vllm="0.32.0") as server:
     server.script("There is no network here.")
     print(server.client().responses.create(model=server.model, input="hi").output_text)

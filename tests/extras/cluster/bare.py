@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).parents[3]
-INDEX = f"""eval "$('{sys.executable}' -P '{ROOT}/harness/vllm_harness/environments/pip_settings.py')\""""
+INDEX = f"""eval "$('{sys.executable}' -P '{ROOT}/harness/vllm_harness/_environments/pip_settings.py')\""""
 """Has uv use the package index of this machine."""
 MAKE = """
 set -euo pipefail

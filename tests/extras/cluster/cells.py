@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vllm_harness.regression.results.cells import Cell, RegressionRun
+from vllm_harness._regression.results.cells import Cell, RegressionRun
 
 Key = tuple[str, str, str]
 """Environment, family and group."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import psutil
 
-from vllm_harness.server import blocks
-from vllm_harness.server.process_tree import ids_alive
+from vllm_harness._server import blocks
+from vllm_harness._server.process_tree import ids_alive
 
 
 def servers() -> list[str]:

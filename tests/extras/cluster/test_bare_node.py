@@ -10,9 +10,9 @@ import pytest
 from tests.extras.cluster.bare import INDEX, address_in, make_ray, started
 from tests.extras.cluster.command import completed
 from tests.extras.cluster.leftovers import servers, wait_for
-from vllm_harness.files.paths import cache_dir
-from vllm_harness.runs.records import Outcome
-from vllm_harness.runs.report.run import read_run
+from vllm_harness._files.paths import cache_dir
+from vllm_harness._runs.records import Outcome
+from vllm_harness._runs.report.run import read_run
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ import pytest
 from tests.extras.cluster import works
 from tests.extras.cluster.conftest import NODE
 from tests.extras.cluster.works import Found, shard
+from vllm_harness._machine.shard import Needs, Shard
 from vllm_harness.extras.cluster.places import Placed
 from vllm_harness.extras.cluster.ray_cluster import ClusterError, NotRun, RayCluster
-from vllm_harness.machine.shard import Needs, Shard
 
 Make = Callable[..., RayCluster]
 

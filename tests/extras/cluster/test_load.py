@@ -12,8 +12,8 @@ import psutil
 
 from tests.extras.cluster.conftest import NODE, Begin
 from tests.extras.cluster.leftovers import orphaned_blocks, servers, wait_for
-from vllm_harness.runs.reading import ended, records
-from vllm_harness.runs.records import Case
+from vllm_harness._runs.reading import ended, records
+from vllm_harness._runs.records import Case
 
 COMMAND = ("load", "etl-three-turns", "--model", "qwen3")
 OF_TIME = {"requests_a_second", "tokens_a_second"}

@@ -14,8 +14,8 @@ import pytest
 from tests.extras.cluster import works
 from tests.extras.cluster.conftest import NODE, cluster_of
 from tests.extras.cluster.works import Found, shard
+from vllm_harness._machine.shard import Needs
 from vllm_harness.extras.cluster.ray_cluster import ClusterError, RayCluster
-from vllm_harness.machine.shard import Needs
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import psutil
 from tests.extras.cluster.command import completed
 from tests.extras.cluster.conftest import Begin
 from tests.extras.cluster.leftovers import orphaned_blocks, servers, wait_for
+from vllm_harness._runs.report.run import read_run
 from vllm_harness.extras.cluster.places import placed_in
-from vllm_harness.runs.report.run import read_run
 
 COMMAND = ("run", "--model", "qwen3", "--lane", "scripted")
 SELECTED = ("--", "-k", "test_responses_basics or test_responses_reasoning")

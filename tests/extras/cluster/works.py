@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from vllm_harness.machine.shard import Needs, Preparation, Shard, Work
+from vllm_harness._machine.shard import Needs, Preparation, Shard, Work
 
 Found = tuple[str, int]
 """A cell, and the process that ran it."""

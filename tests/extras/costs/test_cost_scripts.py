@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.defects.repro.reproducer import checked, jobs_of, reproducer_of, run_job
-from vllm_harness.defects.repro.verdict import Reproduction
-from vllm_harness.environments import resolve
-from vllm_harness.environments.spec import Environment
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._defects.repro.reproducer import checked, jobs_of, reproducer_of, run_job
+from vllm_harness._defects.repro.verdict import Reproduction
+from vllm_harness._environments import resolve
+from vllm_harness._environments.spec import Environment
+from vllm_harness._regression.engines.answer import CaseAnswer, CostPoint, Curve
+from vllm_harness._server.leases.ports import lease_port
+from vllm_harness._server.progress import NoProgress
 from vllm_harness.extras.costs.repro import CostCase
-from vllm_harness.regression.engines.answer import CaseAnswer, CostPoint, Curve
-from vllm_harness.server.leases.ports import lease_port
-from vllm_harness.server.progress import NoProgress
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
 

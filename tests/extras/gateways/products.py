@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict
 from requests import RequestException
 
 from tests.clients.environments import Client
-from vllm_harness.exchange.endpoint import ask
-from vllm_harness.machine.processes import killed_with_parent
+from vllm_harness._exchange.endpoint import ask
+from vllm_harness._machine.processes import killed_with_parent
 
 READY_S = 180
 

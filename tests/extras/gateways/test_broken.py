@@ -14,12 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.extras.gateways.broken import FAULTS, Fault, gateway
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._terminal.status import quiet
 from vllm_harness.cli.main import app
-from vllm_harness.exchange.server import VllmServer
 from vllm_harness.extras.gateways.cases import APIS, asked
 from vllm_harness.extras.gateways.check import Both, Side, check, scripts_of
 from vllm_harness.extras.gateways.findings import together
-from vllm_harness.terminal.status import quiet
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 

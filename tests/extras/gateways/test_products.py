@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from tests.clients.environments import NotToBeHadError
 from tests.extras.gateways.products import products, pytest_on, running
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._testing.skips import skip
 from vllm_harness.cli.main import app
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.testing.skips import skip
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3"), pytest.mark.vllm_slow]
 PRODUCTS = products()

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from vllm_harness.protocol.chat import render as chat
-from vllm_harness.protocol.core.events import Json
-from vllm_harness.protocol.core.examples import as_sse, edited
-from vllm_harness.protocol.core.sse import parse_sse
-from vllm_harness.protocol.messages import render as messages
-from vllm_harness.protocol.responses import render as responses
-from vllm_harness.protocol.streams import validate_stream
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import (
+from vllm_harness._protocol.chat import render as chat
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._protocol.core.examples import as_sse, edited
+from vllm_harness._protocol.core.sse import parse_sse
+from vllm_harness._protocol.messages import render as messages
+from vllm_harness._protocol.responses import render as responses
+from vllm_harness._protocol.streams import validate_stream
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.records import (
     AnyRecord,
     Arrival,
     Case,

@@ -13,9 +13,8 @@ import pytest
 
 from tests.extras.html.conftest import Open
 from tests.extras.html.generated import DEFECT, asked, write_run
-from vllm_harness.extras.html.page import write
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import (
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.records import (
     Arrival,
     Case,
     ExchangeRecord,
@@ -27,6 +26,7 @@ from vllm_harness.runs.records import (
     RunFinding,
     Target,
 )
+from vllm_harness.extras.html.page import write
 
 CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
 HOSTILE = '</script><script>window.harmed = 1</script><img src=x onerror="window.harmed = 1">'

@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 
 from tests.own_server import OwnServer
-from vllm_harness.defects.entry import Defect
-from vllm_harness.exchange.server import VllmServer
+from vllm_harness._defects.entry import Defect
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.reading import ended, records
+from vllm_harness._runs.records import Case, ExchangeRecord, Header, Kind, Outcome
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.reading import find_scenario, read_scenario
+from vllm_harness._scenarios.running import transports_of
 from vllm_harness.extras.load.driving import Load
 from vllm_harness.extras.load.health import drift
 from vllm_harness.extras.load.keeping import Keeper
 from vllm_harness.extras.load.plan import Plan
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.reading import ended, records
-from vllm_harness.runs.records import Case, ExchangeRecord, Header, Kind, Outcome
-from vllm_harness.scenarios.conversation import Served
-from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.reading import find_scenario, read_scenario
-from vllm_harness.scenarios.running import transports_of
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools")]
 TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "21 degrees"}]}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import Environment, resolve
-from vllm_harness.environments.store import MissingEnvironmentError
+from vllm_harness._environments import Environment, resolve
+from vllm_harness._environments.store import MissingEnvironmentError
 
 VLLM = "0.32.0"
 

@@ -11,10 +11,10 @@ from pydantic import model_validator
 
 from tests.case_files import FOLDER
 from tests.regression.asks import Ask
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._protocol.rules import RULES
 from vllm_harness.extras.mutants.mutant import HandMutant, changed_text, load_by_hand
-from vllm_harness.files.located_yaml import read_yaml
-from vllm_harness.files.strict import StrictModel
-from vllm_harness.protocol.rules import RULES
 
 
 class Fault(StrictModel):

@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from vllm_harness.environments import Environment
-from vllm_harness.regression.changed.coverage import TestLines, kept_lines
-from vllm_harness.server import blocks
-from vllm_harness.server.records import running
+from vllm_harness._environments import Environment
+from vllm_harness._regression.changed.coverage import TestLines, kept_lines
+from vllm_harness._server import blocks
+from vllm_harness._server.records import running
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness.environments import Environment, resolve
+from vllm_harness._environments import Environment, resolve
+from vllm_harness._regression.cases.groups import case_set
+from vllm_harness._regression.cases.meanings import load_meanings
+from vllm_harness._regression.engines.plan import planned
+from vllm_harness._scripted.families import load_families
+from vllm_harness._terminal.status import quiet
 from vllm_harness.extras.mutants.parsers.mutants import Mutant, MutantResult, judge_mutants, make_mutants
 from vllm_harness.extras.mutants.parsers.mutants_over_http import judge_over_http
-from vllm_harness.regression.cases.groups import case_set
-from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.plan import planned
-from vllm_harness.scripted.families import load_families
-from vllm_harness.terminal.status import quiet
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
 

@@ -12,10 +12,10 @@ import pytest
 from tests.choice import few, seed_of_today
 from tests.extras.mutants.rule_faults import Fault, asked_model, changed_files, fired, load_faults, sound
 from tests.regression.asks import Ask
-from vllm_harness.environments import Environment
+from vllm_harness._environments import Environment
+from vllm_harness._server.fork_server import FIRST
+from vllm_harness._server.remote import RemoteServer
 from vllm_harness.extras.mutants.first_files import write_put
-from vllm_harness.server.fork_server import FIRST
-from vllm_harness.server.remote import RemoteServer
 
 SERVERS = load_faults().servers
 DRAWN = few(SERVERS, 1, seed_of_today())  # of the faulty ones; a short run starts one

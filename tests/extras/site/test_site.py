@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.extras.site.conftest import Open, build_small
-from vllm_harness.errors import UsageError
+from vllm_harness._errors import UsageError
 
 pytestmark = pytest.mark.vllm_slow
 DEFECT = "defects/hermes-loses-a-call.html"

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.extras.upstream.test_upstream import upstream
-from vllm_harness.environments import upstream as distribution
-from vllm_harness.environments.installer import InstallError
+from vllm_harness._environments import upstream as distribution
+from vllm_harness._environments.installer import InstallError
+from vllm_harness._files.locking import half_made, locked_for_making
+from vllm_harness._files.paths import cache_dir
+from vllm_harness._terminal.status import quiet
 from vllm_harness.extras.upstream.release_tests import fetch
-from vllm_harness.files.locking import half_made, locked_for_making
-from vllm_harness.files.paths import cache_dir
-from vllm_harness.terminal.status import quiet
 
 RELEASE, KERNELS = "0.33.0", "0.32.0"
 PATCHES = Path(__file__).with_name("defects")

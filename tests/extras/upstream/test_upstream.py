@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.environments.installer import InstallError
+from vllm_harness._environments.installer import InstallError
 from vllm_harness.extras.upstream.release_tests import fetch
 
 OWN = """

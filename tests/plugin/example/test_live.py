@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vllm_harness.testing.content import expect_content
+from vllm_harness._testing.content import expect_content
 
 TRIES = Path("tries")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_harness.testing.skips import skip
+from vllm_harness._testing.skips import skip
 
 PARIS = "The capital of France is Paris."
 ASK = {"input": "What is the capital of France?", "temperature": 0}

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vllm_harness.scripted.book import BookRule
-from vllm_harness.server.launch import IN_SERVER
+from vllm_harness._scripted.book import BookRule
+from vllm_harness._server.launch import IN_SERVER
 
 sys.path.insert(0, str(IN_SERVER))
 import vllm_harness_conversation as conversations

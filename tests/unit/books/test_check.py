@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pytest
 from typer.testing import CliRunner
 
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._scripted.book_check import CheckedBook, check_book
 from vllm_harness.cli.main import app
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.scripted.book_check import CheckedBook, check_book
 
 MODELS = load_models()
 TRIP = Path(__file__).parents[2] / "scripted" / "trip.yaml"

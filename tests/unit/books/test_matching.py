@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.unit.books.served import conversations, facts, served, taken
-from vllm_harness.scripted.book import BookRule
-from vllm_harness.scripted.when import When
+from vllm_harness._scripted.book import BookRule
+from vllm_harness._scripted.when import When
 
 RESPONSES, CHAT, MESSAGES = "/v1/responses", "/v1/chat/completions", "/v1/messages"
 ARGUMENTS = '{"city": "Paris"}'

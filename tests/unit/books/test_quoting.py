@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.books import served  # noqa: F401  (puts the server's modules on the path)
-from vllm_harness.scripted.dialects import DialectError, markers, render
-from vllm_harness.scripted.meaning import Meaning, Raw, ToolCall
-from vllm_harness.scripted.quoting import Quoting, groups_in, pieces, sample, unquoted
+from vllm_harness._scripted.dialects import DialectError, markers, render
+from vllm_harness._scripted.meaning import Meaning, Raw, ToolCall
+from vllm_harness._scripted.quoting import Quoting, groups_in, pieces, sample, unquoted
 
 from vllm_harness_served import QuoteError, quoted  # isort: skip
 

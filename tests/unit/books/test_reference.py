@@ -14,10 +14,10 @@ from pydantic import BaseModel
 
 from tests.docs.blocks import ROOT, Block, blocks_of
 from tests.unit.books.served import facts, served, taken
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.scripted.book_check import check_book
-from vllm_harness.scripted.book_file import BookFile, CallSpec, RuleSpec, SaySpec, load_book
-from vllm_harness.scripted.when import MessageCondition, ToolResultCondition, When
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._scripted.book_check import check_book
+from vllm_harness._scripted.book_file import BookFile, CallSpec, RuleSpec, SaySpec, load_book
+from vllm_harness._scripted.when import MessageCondition, ToolResultCondition, When
 
 PAGE = ROOT / "docs" / "reference" / "script-book.md"
 BLOCKS = blocks_of(PAGE)

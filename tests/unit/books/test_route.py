@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness.scripted.in_server.vllm_harness_asgi import route
+from vllm_harness._scripted.in_server.vllm_harness_asgi import route
 
 
 @pytest.mark.parametrize(

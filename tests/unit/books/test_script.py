@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.errors import UsageError
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.meaning import ToolCall
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._scripted.meaning import ToolCall
 
 CALL = ToolCall("get_weather", {"city": "Paris"})
 

@@ -9,11 +9,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.unit.books.served import facts, served, taken
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.scripted.book import BookRule
-from vllm_harness.scripted.book_check import check_book
-from vllm_harness.scripted.meaning import Meaning
-from vllm_harness.scripted.suggestion import ANSWER, example, suggestion
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._scripted.book import BookRule
+from vllm_harness._scripted.book_check import check_book
+from vllm_harness._scripted.meaning import Meaning
+from vllm_harness._scripted.suggestion import ANSWER, example, suggestion
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

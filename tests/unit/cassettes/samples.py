@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from vllm_harness.cassettes.format import (
+from vllm_harness._cassettes.format import (
     Cassette,
     Recorded,
     RecordedChunk,
@@ -13,7 +13,7 @@ from vllm_harness.cassettes.format import (
     RecordedRequest,
     RecordedResponse,
 )
-from vllm_harness.protocol.responses.render import response_events
+from vllm_harness._protocol.responses.render import response_events
 
 PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions", "messages": "/v1/messages"}
 CALL = {

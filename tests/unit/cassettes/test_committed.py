@@ -10,14 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.docs.blocks import ROOT
-from vllm_harness.cassettes.answers import ERROR, answer_of
-from vllm_harness.cassettes.checking import check
-from vllm_harness.cassettes.comparing import compare
-from vllm_harness.cassettes.reading import read
-from vllm_harness.cassettes.writing import dumped
+from vllm_harness._cassettes.answers import ERROR, answer_of
+from vllm_harness._cassettes.checking import check
+from vllm_harness._cassettes.comparing import compare
+from vllm_harness._cassettes.reading import read
+from vllm_harness._cassettes.writing import dumped
+from vllm_harness._files.redaction import Redactor
+from vllm_harness._scenarios.reading import find_scenario, read_scenario
 from vllm_harness.cli.main import app
-from vllm_harness.files.redaction import Redactor
-from vllm_harness.scenarios.reading import find_scenario, read_scenario
 
 FOLDER = ROOT / "tests" / "cassettes"
 FILES = sorted(FOLDER.glob("*.yaml.gz"))

@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.cassettes.samples import CALL, conversation, exchange, message, of, response, streamed
-from vllm_harness.cassettes.comparing import compare, facts, order_of, without_words
-from vllm_harness.cassettes.format import Cassette, RecordedExchange
-from vllm_harness.cassettes.writing import write
+from vllm_harness._cassettes.comparing import compare, facts, order_of, without_words
+from vllm_harness._cassettes.format import Cassette, RecordedExchange
+from vllm_harness._cassettes.writing import write
+from vllm_harness._files.redaction import Redactor
+from vllm_harness._protocol.samples import SAMPLES
 from vllm_harness.cli.main import app
-from vllm_harness.files.redaction import Redactor
-from vllm_harness.protocol.samples import SAMPLES
 
 
 def _call(**changes: Any) -> Cassette:

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.cassettes.samples import conversation, of, streamed
-from vllm_harness.cassettes.checking import check
-from vllm_harness.cassettes.format import (
+from vllm_harness._cassettes.checking import check
+from vllm_harness._cassettes.format import (
     Cassette,
     Recorded,
     RecordedChunk,
@@ -20,12 +20,12 @@ from vllm_harness.cassettes.format import (
     RecordedRequest,
     RecordedResponse,
 )
-from vllm_harness.cassettes.reading import MAX_BYTES, read, schema
-from vllm_harness.cassettes.writing import Recording, check_writable, dumped, write
+from vllm_harness._cassettes.reading import MAX_BYTES, read, schema
+from vllm_harness._cassettes.writing import Recording, check_writable, dumped, write
+from vllm_harness._errors import UsageError
+from vllm_harness._files.redaction import Redactor
+from vllm_harness._protocol.samples import SAMPLES
 from vllm_harness.cli.main import app
-from vllm_harness.errors import UsageError
-from vllm_harness.files.redaction import Redactor
-from vllm_harness.protocol.samples import SAMPLES
 
 PLAIN = Redactor()
 STRANGE = "a: 'b'\r\n\ttab \x07 bell, \u2028 line, ☃ 🎉, yes, 1e3, ~\n\n"

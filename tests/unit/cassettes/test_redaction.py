@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from vllm_harness.cassettes.answers import response_of
-from vllm_harness.cassettes.format import (
+from vllm_harness._cassettes.answers import response_of
+from vllm_harness._cassettes.format import (
     Cassette,
     Recorded,
     RecordedChunk,
@@ -17,9 +17,9 @@ from vllm_harness.cassettes.format import (
     RecordedResponse,
     ToolOutput,
 )
-from vllm_harness.cassettes.writing import dumped
-from vllm_harness.files.redaction import REDACTED, Redactor
-from vllm_harness.protocol import Exchange
+from vllm_harness._cassettes.writing import dumped
+from vllm_harness._files.redaction import REDACTED, Redactor
+from vllm_harness._protocol import Exchange
 
 FILLER = "Zq7xW2nB9vK4"
 TAIL = FILLER * 3

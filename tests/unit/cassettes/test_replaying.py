@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from tests.unit.cassettes.samples import CALL, conversation, exchange, message, of, response
-from vllm_harness.cassettes.format import (
+from vllm_harness._cassettes.format import (
     Cassette,
     Recorded,
     RecordedExchange,
     RecordedRequest,
     RecordedResponse,
 )
-from vllm_harness.cassettes.new_ids import NewIds
-from vllm_harness.cassettes.replaying import Played, as_cassette, objections
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.scenarios.conversation import Served
+from vllm_harness._cassettes.new_ids import NewIds
+from vllm_harness._cassettes.replaying import Played, as_cassette, objections
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._scenarios.conversation import Served
 
 ENTRY = load_models().get("qwen3")
 LIVE = Served(Endpoint("http://127.0.0.1:9"), "served", ENTRY, "0.32.0", False)

@@ -17,14 +17,14 @@ import httpx2
 import pytest
 
 from tests.unit.cassettes.samples import PATHS, conversation, of, streamed
-from vllm_harness.cassettes.comparing import compare
-from vllm_harness.cassettes.format import Cassette
-from vllm_harness.cassettes.reading import read
-from vllm_harness.cassettes.serving import Player
-from vllm_harness.cassettes.writing import write
-from vllm_harness.errors import UsageError
-from vllm_harness.files.redaction import Redactor
-from vllm_harness.protocol.samples import SAMPLES
+from vllm_harness._cassettes.comparing import compare
+from vllm_harness._cassettes.format import Cassette
+from vllm_harness._cassettes.reading import read
+from vllm_harness._cassettes.serving import Player
+from vllm_harness._cassettes.writing import write
+from vllm_harness._errors import UsageError
+from vllm_harness._files.redaction import Redactor
+from vllm_harness._protocol.samples import SAMPLES
 
 RESPONSES = PATHS["responses"]
 KEY = "sk-proj-Zq7xW2nB9vK4Zq7xW2nB9vK4"

@@ -12,12 +12,12 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from vllm_harness import extensions
+from vllm_harness import _extensions as extensions
+from vllm_harness._files.paths import checkout
+from vllm_harness._terminal.notices import shown_by
 from vllm_harness.cli import commands
 from vllm_harness.cli.arguments import RENAMED, RENAMED_OPTIONS, todays
 from vllm_harness.cli.main import app
-from vllm_harness.files.paths import checkout
-from vllm_harness.terminal.notices import shown_by
 
 ROOT: Any = typer.main.get_command(app)
 

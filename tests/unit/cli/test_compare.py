@@ -13,14 +13,14 @@ from typer.testing import CliRunner, Result
 from tests.unit.cassettes.samples import CALL, exchange, message, of, response
 from tests.unit.regression.test_results import case_result, cell
 from tests.unit.report.runs import case, run_in
-from vllm_harness import extensions
-from vllm_harness.cassettes.writing import write
+from vllm_harness import _extensions as extensions
+from vllm_harness._cassettes.writing import write
+from vllm_harness._errors import UsageError
+from vllm_harness._extensions import MissingExtra
+from vllm_harness._files.redaction import Redactor
+from vllm_harness._regression.results.cells import RegressionRun
+from vllm_harness._runs.records import Outcome
 from vllm_harness.cli.main import app
-from vllm_harness.errors import UsageError
-from vllm_harness.extensions import MissingExtra
-from vllm_harness.files.redaction import Redactor
-from vllm_harness.regression.results.cells import RegressionRun
-from vllm_harness.runs.records import Outcome
 
 GATEWAYS = pytest.mark.extra("gateways")
 ERROR = '{"error": {"message": "no", "type": "x", "code": 500}}'

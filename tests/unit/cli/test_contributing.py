@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import typer
 
+from vllm_harness._extensions import rule_modules
+from vllm_harness._protocol.core.examples import OPERATIONS
+from vllm_harness._protocol.core.rule import Rule
+from vllm_harness._protocol.rules import RULE_MODULES
 from vllm_harness.cli.main import app
-from vllm_harness.extensions import rule_modules
-from vllm_harness.protocol.core.examples import OPERATIONS
-from vllm_harness.protocol.core.rule import Rule
-from vllm_harness.protocol.rules import RULE_MODULES
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()

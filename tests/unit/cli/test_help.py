@@ -15,9 +15,9 @@ import typer
 from typer.testing import CliRunner
 
 from tests.docs.commands import check_harness
+from vllm_harness._environments.locks import locks
 from vllm_harness.cli import welcome
 from vllm_harness.cli.main import app
-from vllm_harness.environments.locks import locks
 
 ROOT = typer.main.get_command(app)
 LINE = 80

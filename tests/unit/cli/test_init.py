@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._errors import UsageError
+from vllm_harness._testing.options import MODELS_FILE_INI
 from vllm_harness.cli.main import app
 from vllm_harness.cli.project_files import MODELS_PATH, TEST_PATH
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.errors import UsageError
-from vllm_harness.testing.options import MODELS_FILE_INI
 
 PYPROJECT = '# kept\n[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = []\n'
 UNNAMED = '[project]\nversion = "1"\n'

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.report.runs import case, every_outcome, run_in
+from vllm_harness._errors import UsageError
+from vllm_harness._runs.records import Outcome
 from vllm_harness.cli.main import app
-from vllm_harness.errors import UsageError
-from vllm_harness.runs.records import Outcome
 
 
 def told(*arguments: str, code: int = 0) -> str:

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vllm_harness.cli import models
-from vllm_harness.cli.main import app
-from vllm_harness.configuration.model_entries import ModelEntry, load_models
-from vllm_harness.environments.spec import Environment
-from vllm_harness.scripted.dialects import load_dialects
-from vllm_harness.server.model_check import (
+from vllm_harness._configuration.model_entries import ModelEntry, load_models
+from vllm_harness._environments.spec import Environment
+from vllm_harness._scripted.dialects import load_dialects
+from vllm_harness._server.model_check import (
     NamesError,
     Unknown,
     VllmNames,
@@ -22,6 +20,8 @@ from vllm_harness.server.model_check import (
     stand_in_problems,
     unknown_names,
 )
+from vllm_harness.cli import models
+from vllm_harness.cli.main import app
 
 KNOWN = VllmNames(
     tool_parsers=frozenset({"hermes", "openai"}),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.configuration.model_entries import Flags, ModelEntry, ModelsFileError, load_models
+from vllm_harness._configuration.model_entries import Flags, ModelEntry, ModelsFileError, load_models
 
 MINIMAL = """\
 models:

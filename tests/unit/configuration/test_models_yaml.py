@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness.configuration.model_entries import ModelEntry, load_models
-from vllm_harness.environments.assets import definitions
-from vllm_harness.scripted.dialects import load_dialects
+from vllm_harness._configuration.model_entries import ModelEntry, load_models
+from vllm_harness._environments.assets import definitions
+from vllm_harness._scripted.dialects import load_dialects
 
 ENTRIES = list(load_models())
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from tests.case_files import FOLDER as CASES
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.defects.registry import COMMON, ENTRIES, load_defects
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._defects.registry import COMMON, ENTRIES, load_defects
 
 TESTS = Path(__file__).parents[2]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.registry import DefectsError, find, known_deviations, load_defects
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.registry import DefectsError, find, known_deviations, load_defects
 
 MINIMAL = "id: vllm-1\ntitle: It is wrong\nclass: defect\n"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness.scripted.dialects import DialectError, load_dialects, render
-from vllm_harness.scripted.meaning import Meaning
+from vllm_harness._scripted.dialects import DialectError, load_dialects, render
+from vllm_harness._scripted.meaning import Meaning
 
 
 def test_each_dialect_names_where_its_format_is_published() -> None:

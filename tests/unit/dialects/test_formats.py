@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.errors import UsageError
-from vllm_harness.scripted.dialects.forms import FORMS, load_forms
-from vllm_harness.scripted.meaning import Meaning, ToolCall
+from vllm_harness._errors import UsageError
+from vllm_harness._scripted.dialects.forms import FORMS, load_forms
+from vllm_harness._scripted.meaning import Meaning, ToolCall
 
 DIALECT = """\
 tagged: &tagged

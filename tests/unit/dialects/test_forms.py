@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vllm_harness.scripted.dialects import DialectError, load_forms, render
-from vllm_harness.scripted.dialects.form import Form
-from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
+from vllm_harness._scripted.dialects import DialectError, load_forms, render
+from vllm_harness._scripted.dialects.form import Form
+from vllm_harness._scripted.meaning import Meaning, Reasoning, Text, ToolCall
 
 WEATHER = ToolCall("get_weather", {"city": "Paris", "days": 3})
 TIME = ToolCall("get_time", {})

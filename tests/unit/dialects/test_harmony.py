@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_harness.environments.assets import cached
-from vllm_harness.scripted.dialects import DialectError, render
-from vllm_harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
+from vllm_harness._environments.assets import cached
+from vllm_harness._scripted.dialects import DialectError, render
+from vllm_harness._scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 
 CALL = ToolCall("get_weather", {"city": "Paris"})
 PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<"))

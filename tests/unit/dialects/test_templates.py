@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from vllm_harness.configuration.model_entries import TEMPLATES
-from vllm_harness.scripted.dialects import render
-from vllm_harness.scripted.meaning import Meaning, ToolCall
+from vllm_harness._configuration.model_entries import TEMPLATES
+from vllm_harness._scripted.dialects import render
+from vllm_harness._scripted.meaning import Meaning, ToolCall
 
 ARGUMENTS = {"city": "Paris", "note": 'a "quoted" word'}
 TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
+from vllm_harness._environments import assets, pip_settings
+from vllm_harness._testing.skips import skip
 from vllm_harness.cli import main as cli
-from vllm_harness.environments import assets, pip_settings
-from vllm_harness.testing.skips import skip
 
 WEIGHTS = os.urandom(3 * 2**20)
 OTHER = "0" * 64
@@ -27,7 +27,7 @@ COMMAND = """
 import sys
 from pathlib import Path
 from vllm_harness.cli import main as cli
-from vllm_harness.environments import assets
+from vllm_harness._environments import assets
 folder = Path(sys.argv[1])
 assets.data_path = lambda name: folder
 sys.argv = ["vllm-harness", "env", "assets", "fetch", "weights"]

@@ -26,11 +26,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from vllm_harness._environments import assets, pins, sources
+from vllm_harness._environments.conversion import tiktoken_ranks
+from vllm_harness._environments.sources import AssetError, ChecksumError
+from vllm_harness._errors import UsageError
 from vllm_harness.cli.main import app
-from vllm_harness.environments import assets, pins, sources
-from vllm_harness.environments.conversion import tiktoken_ranks
-from vllm_harness.environments.sources import AssetError, ChecksumError
-from vllm_harness.errors import UsageError
 
 CONTENT = b"a tokenizer\n"
 OTHER = "0" * 64
@@ -237,7 +237,7 @@ def test_a_fetch_that_was_killed_leaves_nothing_that_counts(
     slow = f"""
 import time
 from pathlib import Path
-from vllm_harness.environments import assets
+from vllm_harness._environments import assets
 assets.data_path = lambda name: Path({str(registry.folder)!r})
 write = assets._write_manifest
 def slowly(*given):
@@ -319,7 +319,7 @@ def fetch_online(registry: Registry, endpoint: str) -> str:
     """Fetches in a process that takes `endpoint` for the hub (huggingface_hub reads it when imported)."""
     code = f"""
 from pathlib import Path
-from vllm_harness.environments import assets
+from vllm_harness._environments import assets
 assets.data_path = lambda name: Path({str(registry.folder)!r})
 folder = assets.fetch("thing")
 print(assets.cached("thing").source, sorted(path.name for path in folder.iterdir()))

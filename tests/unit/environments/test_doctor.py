@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from vllm_harness._environments import store
+from vllm_harness._environments.installer import InstallError
+from vllm_harness._errors import UsageError
 from vllm_harness.cli import doctor_checks as doctor
 from vllm_harness.cli.main import app
-from vllm_harness.environments import store
-from vllm_harness.environments.installer import InstallError
-from vllm_harness.errors import UsageError
 
 RUNNER = CliRunner()
 

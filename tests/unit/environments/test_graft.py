@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import graft, locks, operators, release, resolve, store
-from vllm_harness.environments.store import folder_of
-from vllm_harness.errors import UsageError
+from vllm_harness._environments import graft, locks, operators, release, resolve, store
+from vllm_harness._environments.store import folder_of
+from vllm_harness._errors import UsageError
 
 METADATA = """\
 Metadata-Version: 2.1

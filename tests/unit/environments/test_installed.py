@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import resolve
-from vllm_harness.environments.installed import NoVllmError, environment
-from vllm_harness.errors import UsageError
+from vllm_harness._environments import resolve
+from vllm_harness._environments.installed import NoVllmError, environment
+from vllm_harness._errors import UsageError
 
 
 def interpreter(folder: Path, *distributions: str, version_file: str | None = None) -> Path:

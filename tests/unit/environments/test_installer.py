@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import installer, pip_settings
-from vllm_harness.environments.installer import InstallError, remedy, run_uv, uv_environ
+from vllm_harness._environments import installer, pip_settings
+from vllm_harness._environments.installer import InstallError, remedy, run_uv, uv_environ
 
 CONFIGURED = {
     "find-links": "/wheels /more",

@@ -11,9 +11,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from vllm_harness.environments.locks import Lock, lock_for, locks, recipes
-from vllm_harness.errors import UsageError
-from vllm_harness.files.paths import checkout, data_path
+from vllm_harness._environments.locks import Lock, lock_for, locks, recipes
+from vllm_harness._errors import UsageError
+from vllm_harness._files.paths import checkout, data_path
 
 ENV = data_path("env")
 
@@ -94,6 +94,6 @@ def test_the_harness_lock_has_what_pyproject_asks_for() -> None:
 
 def test_a_malformed_recipe_is_named_by_line_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "releases.yaml").write_text("vllm-1.0-cpu:\n  requirements: [a]\n  exclude_newer: soon\n")
-    monkeypatch.setattr("vllm_harness.environments.locks.data_path", lambda name: tmp_path)
+    monkeypatch.setattr("vllm_harness._environments.locks.data_path", lambda name: tmp_path)
     with pytest.raises(UsageError, match=r"releases\.yaml:3: vllm-1\.0-cpu\.exclude_newer"):
         recipes()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments.installed import NoVllmError
-from vllm_harness.environments.planned import PlannedEnvironment, plan
-from vllm_harness.environments.spec import Device
-from vllm_harness.errors import UsageError
+from vllm_harness._environments.installed import NoVllmError
+from vllm_harness._environments.planned import PlannedEnvironment, plan
+from vllm_harness._environments.spec import Device
+from vllm_harness._errors import UsageError
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import Environment, release, resolve, store, verify
-from vllm_harness.environments.installer import InstallError, remedy
-from vllm_harness.environments.locks import lock_for
-from vllm_harness.errors import UsageError
-from vllm_harness.files import locking
+from vllm_harness._environments import Environment, release, resolve, store, verify
+from vllm_harness._environments.installer import InstallError, remedy
+from vllm_harness._environments.locks import lock_for
+from vllm_harness._errors import UsageError
+from vllm_harness._files import locking
 
 
 class FakeUv:

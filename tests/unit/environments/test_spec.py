@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import Environment, resolve
-from vllm_harness.environments.runtime import runtime_variables
-from vllm_harness.environments.spec import Spec, parse
-from vllm_harness.environments.store import MissingEnvironmentError
-from vllm_harness.errors import UsageError
+from vllm_harness._environments import Environment, resolve
+from vllm_harness._environments.runtime import runtime_variables
+from vllm_harness._environments.spec import Spec, parse
+from vllm_harness._environments.store import MissingEnvironmentError
+from vllm_harness._errors import UsageError
 
 
 def environment(**changes: object) -> Environment:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import Environment
-from vllm_harness.environments.tree import Tree
-from vllm_harness.errors import UsageError
+from vllm_harness._environments import Environment
+from vllm_harness._environments.tree import Tree
+from vllm_harness._errors import UsageError
 
 WRITTEN = "__version__ = version = '0.33.0'\n__commit_id__ = commit_id = 'g4ba787ec9'\n"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.exchange.answer import Answer, answer_of, answer_to, answers_of
-from vllm_harness.protocol import Exchange
-from vllm_harness.protocol.core.events import Api
+from vllm_harness._exchange.answer import Answer, answer_of, answer_to, answers_of
+from vllm_harness._protocol import Exchange
+from vllm_harness._protocol.core.events import Api
 
 PATHS: dict[Api, str] = {
     "responses": "/v1/responses",

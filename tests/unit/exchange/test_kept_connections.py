@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from vllm_harness.exchange import endpoint
-from vllm_harness.exchange.endpoint import SPARE_S, Endpoint
+from vllm_harness._exchange import endpoint
+from vllm_harness._exchange.endpoint import SPARE_S, Endpoint
 
 
 @pytest.fixture

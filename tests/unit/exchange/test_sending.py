@@ -10,10 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from vllm_harness.exchange import pending, sending
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.exchange.sending import Outgoing, async_http_client, http_client, send, send_async
-from vllm_harness.protocol import Exchange
+from vllm_harness._exchange import pending, sending
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._exchange.sending import Outgoing, async_http_client, http_client, send, send_async
+from vllm_harness._protocol import Exchange
 
 EVENTS = [f'data: {{"n": {number}}}\n\n'.encode() for number in range(4)]
 Send = Callable[[Outgoing], Exchange]

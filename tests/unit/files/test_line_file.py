@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.errors import UsageError
-from vllm_harness.files.line_file import end_whole, read_lines
-from vllm_harness.files.strict import StrictModel
+from vllm_harness._errors import UsageError
+from vllm_harness._files.line_file import end_whole, read_lines
+from vllm_harness._files.strict import StrictModel
 
 
 class Line(StrictModel):

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.machine.gpus import TABLE_VARIABLE
-from vllm_harness.server.leases import lease
-from vllm_harness.terminal import notices
+from vllm_harness._machine.gpus import TABLE_VARIABLE
+from vllm_harness._server.leases import lease
+from vllm_harness._terminal import notices
 
 GIB = 2**30
 
 OWNER = """
 import sys
-from vllm_harness.terminal import notices
-from vllm_harness.server.leases import lease
-from vllm_harness.server.leases.gpus import lease_gpus
-from vllm_harness.server.leases.memory import Room, lease_memory
+from vllm_harness._terminal import notices
+from vllm_harness._server.leases import lease
+from vllm_harness._server.leases.gpus import lease_gpus
+from vllm_harness._server.leases.memory import Room, lease_memory
 lease.POLL_S = 0.02
 room = lambda: Room(16, 16)
 held = []

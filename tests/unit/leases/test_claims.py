@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_harness.server.leases import claims
-from vllm_harness.server.leases.claims import MEMORY, Claim, all_claims, held_by, may_wait
+from vllm_harness._server.leases import claims
+from vllm_harness._server.leases.claims import MEMORY, Claim, all_claims, held_by, may_wait
 
 A, B, C = "abc"
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.leases.conftest import Owner
-from vllm_harness.errors import UsageError
-from vllm_harness.machine.gpus import visible_gpus
-from vllm_harness.scripted.in_server.vllm_harness_names import SERVER_ID
-from vllm_harness.server.leases import claims, lease
-from vllm_harness.server.leases.gpus import SHARES, lease_gpus, used_before
-from vllm_harness.server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd
-from vllm_harness.terminal import notices
+from vllm_harness._errors import UsageError
+from vllm_harness._machine.gpus import visible_gpus
+from vllm_harness._scripted.in_server.vllm_harness_names import SERVER_ID
+from vllm_harness._server.leases import claims, lease
+from vllm_harness._server.leases.gpus import SHARES, lease_gpus, used_before
+from vllm_harness._server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd
+from vllm_harness._terminal import notices
 
 Table = Callable[..., None]
 Start = Callable[[str, float], Owner]

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from tests.unit.leases.conftest import GIB
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.environments.spec import Environment
-from vllm_harness.errors import UsageError
-from vllm_harness.machine.node_memory import NodeMemory
-from vllm_harness.server.fork_server import FIRST, TemplateInfo
-from vllm_harness.server.launch import Launch
-from vllm_harness.server.leases import allocation as leases
-from vllm_harness.server.leases.allocation import (
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._environments.spec import Environment
+from vllm_harness._errors import UsageError
+from vllm_harness._machine.node_memory import NodeMemory
+from vllm_harness._server.fork_server import FIRST, TemplateInfo
+from vllm_harness._server.launch import Launch
+from vllm_harness._server.leases import allocation as leases
+from vllm_harness._server.leases.allocation import (
     FORK_SERVER_GIB,
     MARGIN,
     SPARE_GIB,
@@ -29,7 +29,7 @@ from vllm_harness.server.leases.allocation import (
     lease_for,
     workers_by_ray,
 )
-from vllm_harness.server.leases.memory import Room
+from vllm_harness._server.leases.memory import Room
 
 
 @pytest.mark.parametrize(

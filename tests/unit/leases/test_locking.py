@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from vllm_harness.files import locking
-from vllm_harness.terminal import notices
+from vllm_harness._files import locking
+from vllm_harness._terminal import notices
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.leases.conftest import GIB, Owner
-from vllm_harness.errors import UsageError
-from vllm_harness.server.leases import lease
-from vllm_harness.server.leases.claims import MEMORY, all_claims, held_by, this_process
-from vllm_harness.server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd, offered
-from vllm_harness.server.leases.memory import Room, lease_memory, others_have_waited_s
-from vllm_harness.terminal import notices
+from vllm_harness._errors import UsageError
+from vllm_harness._server.leases import lease
+from vllm_harness._server.leases.claims import MEMORY, all_claims, held_by, this_process
+from vllm_harness._server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd, offered
+from vllm_harness._server.leases.memory import Room, lease_memory, others_have_waited_s
+from vllm_harness._terminal import notices
 
 Start = Callable[[str, float], Owner]
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from vllm_harness.machine.node_memory import NodeMemory, node_memory
+from vllm_harness._machine.node_memory import NodeMemory, node_memory
 
 GIB = 2**30
 Describe = Callable[..., Path]

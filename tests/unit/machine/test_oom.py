@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.machine.oom import oom_kills
+from vllm_harness._machine.oom import oom_kills
 
 
 @pytest.mark.parametrize(

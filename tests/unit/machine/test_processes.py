@@ -12,18 +12,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from vllm_harness.machine.processes import killed_with_parent
+from vllm_harness._machine.processes import killed_with_parent
 
 PARENT = """
 import subprocess, time
-from vllm_harness.machine.processes import killed_with_parent
+from vllm_harness._machine.processes import killed_with_parent
 print(subprocess.Popen([*killed_with_parent(), "sleep", "600"]).pid, flush=True)
 time.sleep(600)
 """
 
 PREFIX = """
 import json
-from vllm_harness.machine.processes import killed_with_parent
+from vllm_harness._machine.processes import killed_with_parent
 print(json.dumps(killed_with_parent()))
 """
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.errors import HarnessError
-from vllm_harness.machine.side_by_side import ended_by, go_on, side_by_side
+from vllm_harness._errors import HarnessError
+from vllm_harness._machine.side_by_side import ended_by, go_on, side_by_side
 
 MAIN = threading.main_thread().ident or 0
 

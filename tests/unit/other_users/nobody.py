@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.testing.skips import coded
+from vllm_harness._testing.skips import coded
 
 NOBODY = 65534
 WAIT_S = 20.0

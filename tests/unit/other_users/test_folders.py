@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.other_users.nobody import NOBODY, Nobody, given_to_nobody, needs_root, reachable_folder
+from vllm_harness._files.folders import Purpose, UntrustedFolder, own_folder, private_folder, shared_folder
+from vllm_harness._files.paths import cache_dir, state_dir
+from vllm_harness._server import fork_server
 from vllm_harness.cli.main import app
-from vllm_harness.files.folders import Purpose, UntrustedFolder, own_folder, private_folder, shared_folder
-from vllm_harness.files.paths import cache_dir, state_dir
-from vllm_harness.server import fork_server
 
 OURS = Purpose("the state folder", "VLLM_HARNESS_STATE")
 KINDS = [own_folder, shared_folder, private_folder]

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.other_users.nobody import Nobody, needs_root, reachable_folder, there
-from vllm_harness.environments import assets
-from vllm_harness.environments.metadata import stub_metadata
-from vllm_harness.environments.sources import PackageSource, PinnedFile, sha256_of
-from vllm_harness.server import kept
-from vllm_harness.server.leases.ports import lease_port, listeners
-from vllm_harness.server.records import ServerRecord
-from vllm_harness.server.remote import _unused
-from vllm_harness.terminal.status import quiet
+from vllm_harness._environments import assets
+from vllm_harness._environments.metadata import stub_metadata
+from vllm_harness._environments.sources import PackageSource, PinnedFile, sha256_of
+from vllm_harness._server import kept
+from vllm_harness._server.leases.ports import lease_port, listeners
+from vllm_harness._server.records import ServerRecord
+from vllm_harness._server.remote import _unused
+from vllm_harness._terminal.status import quiet
 
 
 def test_a_log_is_private_whatever_the_umask(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import uvicorn
 
 from tests.tool_server.running import ToolServer
 from tests.unit.other_users.nobody import Nobody, needs_root
-from vllm_harness.server.launch import IN_SERVER
+from vllm_harness._server.launch import IN_SERVER
 
 sys.path.insert(0, str(IN_SERVER))
 import vllm_harness_asgi as asgi

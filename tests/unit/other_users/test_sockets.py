@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.other_users.nobody import Nobody, given_to_nobody, needs_root, reachable_folder, there
 from tests.unit.server.template import serving
-from vllm_harness.server import fork_server
-from vllm_harness.server.private_socket import OtherUserAnswers, connect
+from vllm_harness._server import fork_server
+from vllm_harness._server.private_socket import OtherUserAnswers, connect
 
 
 def listening(path: Path) -> int:

@@ -6,8 +6,8 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from vllm_harness.protocol.core.examples import put, take
-from vllm_harness.protocol.responses import schema
+from vllm_harness._protocol.core.examples import put, take
+from vllm_harness._protocol.responses import schema
 
 Json = dict[str, Any]
 Events = list[Json]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vllm_harness.protocol import Exchange
+from vllm_harness._protocol import Exchange
 
 HERE = Path(__file__).parent / "data"
 BESIDE_THE_CHECKOUT = Path(__file__).parents[4] / "shared" / "captures" / "openai"

@@ -17,10 +17,9 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from tests.unit.protocol.recorded import STREAMS
-from vllm_harness.cli.main import app
-from vllm_harness.errors import UsageError
-from vllm_harness.files.located_yaml import YamlFileError
-from vllm_harness.protocol import (
+from vllm_harness._errors import UsageError
+from vllm_harness._files.located_yaml import YamlFileError
+from vllm_harness._protocol import (
     KnownDeviation,
     ProtocolInputError,
     ProtocolViolation,
@@ -32,9 +31,10 @@ from vllm_harness.protocol import (
     watch,
     watch_async,
 )
-from vllm_harness.protocol.assertions import assert_valid_stream
-from vllm_harness.protocol.core.examples import Edit, as_sse, edited
-from vllm_harness.protocol.samples import SAMPLES
+from vllm_harness._protocol.assertions import assert_valid_stream
+from vllm_harness._protocol.core.examples import Edit, as_sse, edited
+from vllm_harness._protocol.samples import SAMPLES
+from vllm_harness.cli.main import app
 
 BREAK: list[Edit] = [("set", "response.output_text.delta", "delta", "Bye")]
 
@@ -208,7 +208,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         buffer = io.BytesIO(as_sse(edited(SAMPLES["chat_call"].build(), [("drop", 2)])).encode())
 
     monkeypatch.setattr(sys, "stdin", Stdin)
-    from vllm_harness.protocol.captures import read_capture, validate_capture
+    from vllm_harness._protocol.captures import read_capture, validate_capture
 
     assert [finding.code for _, finding in validate_capture(read_capture("-"))] == ["CC206"]
 

@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 import pytest
 
-from vllm_harness.exchange.answer import answers_of
-from vllm_harness.protocol import (
+from vllm_harness._exchange.answer import answers_of
+from vllm_harness._protocol import (
     ChatAccumulator,
     Exchange,
     MessageAccumulator,
@@ -25,10 +25,10 @@ from vllm_harness.protocol import (
     validate_conversation,
     validate_stream,
 )
-from vllm_harness.protocol.core.events import Api
-from vllm_harness.protocol.core.examples import as_sse
-from vllm_harness.protocol.core.tree import draw
-from vllm_harness.protocol.samples import SAMPLES
+from vllm_harness._protocol.core.events import Api
+from vllm_harness._protocol.core.examples import as_sse
+from vllm_harness._protocol.core.tree import draw
+from vllm_harness._protocol.samples import SAMPLES
 
 COUNT = int(os.environ.get("VLLM_HARNESS_FUZZ", "1500"))
 _VALUES: tuple[Any, ...] = (

@@ -12,17 +12,17 @@ from anthropic import Anthropic, Stream
 from anthropic.types import RawMessageStreamEvent
 from typer.testing import CliRunner
 
-from vllm_harness.cli.main import app
-from vllm_harness.protocol import (
+from vllm_harness._protocol import (
     MessageAccumulator,
     parse_sse,
     validate_body,
     validate_stream,
 )
-from vllm_harness.protocol.core.events import Json
-from vllm_harness.protocol.core.examples import Edit, as_sse, edited
-from vllm_harness.protocol.messages import render as messages_render
-from vllm_harness.protocol.samples import SAMPLES
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._protocol.core.examples import Edit, as_sse, edited
+from vllm_harness._protocol.messages import render as messages_render
+from vllm_harness._protocol.samples import SAMPLES
+from vllm_harness.cli.main import app
 
 CALL = SAMPLES["messages_call"].build()
 CUT: list[Edit] = [

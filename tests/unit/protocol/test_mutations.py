@@ -13,10 +13,10 @@ import pytest
 from tests.unit.protocol import mutations
 from tests.unit.protocol.mutations import Events, Mutation
 from tests.unit.protocol.recorded import STREAMS
-from vllm_harness.protocol import validate_stream
-from vllm_harness.protocol.core.events import Api
-from vllm_harness.protocol.rules import RULES
-from vllm_harness.protocol.samples import SAMPLES, kind_of
+from vllm_harness._protocol import validate_stream
+from vllm_harness._protocol.core.events import Api
+from vllm_harness._protocol.rules import RULES
+from vllm_harness._protocol.samples import SAMPLES, kind_of
 
 # VLLM_HARNESS_MUTATIONS=all tries every place of every stream, else a few places of the shorter streams
 ALL_PLACES = os.environ.get("VLLM_HARNESS_MUTATIONS") == "all"

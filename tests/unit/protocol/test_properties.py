@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vllm_harness.protocol import (
+from vllm_harness._protocol import (
     ChatAccumulator,
     MessageAccumulator,
     ResponseAccumulator,
@@ -18,11 +18,11 @@ from vllm_harness.protocol import (
     validate_body,
     validate_stream,
 )
-from vllm_harness.protocol.chat import render as chat_render
-from vllm_harness.protocol.core.events import Json
-from vllm_harness.protocol.core.examples import as_sse, edited
-from vllm_harness.protocol.messages import render as messages_render
-from vllm_harness.protocol.responses import render
+from vllm_harness._protocol.chat import render as chat_render
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._protocol.core.examples import as_sse, edited
+from vllm_harness._protocol.messages import render as messages_render
+from vllm_harness._protocol.responses import render
 
 TEXT = st.text(max_size=40)
 NAMES = st.text("abcdefgh_", min_size=1, max_size=12)

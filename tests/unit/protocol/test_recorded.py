@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from tests.unit.protocol.recorded import ALL, OPENAI, STREAMS, Recorded
-from vllm_harness.exchange.answer import answer_of
-from vllm_harness.protocol import (
+from vllm_harness._exchange.answer import answer_of
+from vllm_harness._protocol import (
     ResponseAccumulator,
     Severity,
     compare_stream,
@@ -16,8 +16,8 @@ from vllm_harness.protocol import (
     validate_conversation,
     validate_stream,
 )
-from vllm_harness.protocol.captures import validate_exchange
-from vllm_harness.protocol.core.examples import as_sse
+from vllm_harness._protocol.captures import validate_exchange
+from vllm_harness._protocol.core.examples import as_sse
 
 
 def _named(recorded: Recorded) -> str:

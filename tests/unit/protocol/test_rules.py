@@ -9,14 +9,14 @@ from string import Formatter
 
 import pytest
 
-import vllm_harness.protocol
-from vllm_harness.extensions import rule_modules
-from vllm_harness.protocol.core.rule import Rule
-from vllm_harness.protocol.explain import findings_of, pages
-from vllm_harness.protocol.rules import AREAS, RULE_MODULES, RULES, UNCOVERED
+import vllm_harness._protocol
+from vllm_harness._extensions import rule_modules
+from vllm_harness._protocol.core.rule import Rule
+from vllm_harness._protocol.explain import findings_of, pages
+from vllm_harness._protocol.rules import AREAS, RULE_MODULES, RULES, UNCOVERED
 
 PAGES = Path(__file__).parents[3] / "docs" / "rules"
-FOLDER = Path(vllm_harness.protocol.__file__).parent
+FOLDER = Path(vllm_harness._protocol.__file__).parent
 MODULES = (*RULE_MODULES, *rule_modules())
 FOLDERS = (FOLDER, *(Path(module.__file__).parent for module in rule_modules()))
 CODE = re.compile(rf"(?:{'|'.join(AREAS)})\d{{3}}")
@@ -119,12 +119,12 @@ def test_imports_point_one_way() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.ImportFrom) or not str(node.module).startswith("vllm_harness"):
                 continue
-            if node.module in ("vllm_harness.errors", "vllm_harness.extensions"):
+            if node.module in ("vllm_harness._errors", "vllm_harness._extensions"):
                 assert path.name in ("errors.py", "rules.py", "explain.py")
                 continue
-            inner = str(node.module).removeprefix("vllm_harness.protocol").lstrip(".").split(".")[0]
+            inner = str(node.module).removeprefix("vllm_harness._protocol").lstrip(".").split(".")[0]
             names = [inner] if inner else [alias.name for alias in node.names]
-            assert str(node.module).startswith("vllm_harness.protocol"), f"{path}: {node.module}"
+            assert str(node.module).startswith("vllm_harness._protocol"), f"{path}: {node.module}"
             for name in names if room in rooms else ():
                 allowed = name == room or rank.get(name, 3) < rank[room]
                 assert allowed, f"{path.relative_to(FOLDER)} imports {name}"

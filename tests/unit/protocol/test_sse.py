@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness.protocol import SSEEvent, SSEParser, parse_sse, parse_sse_async
+from vllm_harness._protocol import SSEEvent, SSEParser, parse_sse, parse_sse_async
 
 
 @pytest.mark.parametrize(

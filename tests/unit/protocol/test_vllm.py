@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.protocol import parse_sse, validate_body, validate_stream
-from vllm_harness.protocol.core.events import Json, numbered
-from vllm_harness.protocol.core.examples import Edit, edited
-from vllm_harness.protocol.responses import render
-from vllm_harness.protocol.samples import SAMPLES
+from vllm_harness._protocol import parse_sse, validate_body, validate_stream
+from vllm_harness._protocol.core.events import Json, numbered
+from vllm_harness._protocol.core.examples import Edit, edited
+from vllm_harness._protocol.responses import render
+from vllm_harness._protocol.samples import SAMPLES
 
 THINK_AND_CALL = [render.reasoning("Let me think."), render.function_call('{"city":"Paris"}')]
 STREAM = render.response_events(THINK_AND_CALL)

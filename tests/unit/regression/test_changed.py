@@ -10,15 +10,15 @@ from textwrap import dedent
 import pytest
 from typer.testing import CliRunner
 
+from vllm_harness._environments.spec import Environment
+from vllm_harness._errors import UsageError
+from vllm_harness._regression.changed.apis import APIS, touched_apis
+from vllm_harness._regression.changed.families import touched_families
+from vllm_harness._regression.changed.files import changed_files
+from vllm_harness._regression.changed.imports import Import, Package
+from vllm_harness._regression.changed.unchanged import unchanged
+from vllm_harness._scripted.families import load_families
 from vllm_harness.cli.main import app
-from vllm_harness.environments.spec import Environment
-from vllm_harness.errors import UsageError
-from vllm_harness.regression.changed.apis import APIS, touched_apis
-from vllm_harness.regression.changed.families import touched_families
-from vllm_harness.regression.changed.files import changed_files
-from vllm_harness.regression.changed.imports import Import, Package
-from vllm_harness.regression.changed.unchanged import unchanged
-from vllm_harness.scripted.families import load_families
 
 FILES = {
     "tool_parsers/__init__.py": """

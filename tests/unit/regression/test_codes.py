@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape
-from vllm_harness.regression.engines.plan import DELIVERIES, like_in_process
-from vllm_harness.regression.results.mismatches import TITLES, How, Mismatch, MismatchCode
+from vllm_harness._regression.cases.delivery import Api, Delivery, Load, Shape
+from vllm_harness._regression.engines.plan import DELIVERIES, like_in_process
+from vllm_harness._regression.results.mismatches import TITLES, How, Mismatch, MismatchCode
 
 
 def test_a_delivery_comes_back_from_its_code() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.exchange.building import WITHOUT_LIMIT
-from vllm_harness.protocol import Exchange
-from vllm_harness.regression.cases.case import CaseInput
-from vllm_harness.regression.cases.delivery import Delivery, Shape
-from vllm_harness.regression.engines.answer import CaseAnswer
-from vllm_harness.regression.engines.exchanges import body_of, fields_of, path_of
+from vllm_harness._exchange.building import WITHOUT_LIMIT
+from vllm_harness._protocol import Exchange
+from vllm_harness._regression.cases.case import CaseInput
+from vllm_harness._regression.cases.delivery import Delivery, Shape
+from vllm_harness._regression.engines.answer import CaseAnswer
+from vllm_harness._regression.engines.exchanges import body_of, fields_of, path_of
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": PARAMETERS, "strict": True}}

@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 
 from tests.screens import Screen
-from vllm_harness.cli.regression_table import FAILURES, show_explained
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.registry import DefectsError, load_defects
-from vllm_harness.regression.cases.case import Group
-from vllm_harness.regression.cases.groups import case_set
-from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.plan import Engine, planned
-from vllm_harness.regression.results.cells import CaseResult, Cell
-from vllm_harness.regression.results.explained import (
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.registry import DefectsError, load_defects
+from vllm_harness._regression.cases.case import Group
+from vllm_harness._regression.cases.groups import case_set
+from vllm_harness._regression.cases.meanings import load_meanings
+from vllm_harness._regression.engines.plan import Engine, planned
+from vllm_harness._regression.results.cells import CaseResult, Cell
+from vllm_harness._regression.results.explained import (
     ParserDefect,
     explain,
     known_elsewhere,
     parser_defects,
 )
-from vllm_harness.scripted.families import load_families
-from vllm_harness.terminal.tables import plain_console
+from vllm_harness._scripted.families import load_families
+from vllm_harness._terminal.tables import plain_console
+from vllm_harness.cli.regression_table import FAILURES, show_explained
 
 ENTRY = Defect.model_validate(
     {

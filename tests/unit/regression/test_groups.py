@@ -7,15 +7,15 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from vllm_harness._regression.cases.case import GROUPS, CaseInput, CaseSet, Group, Topic
+from vllm_harness._regression.cases.groups import case_set
+from vllm_harness._regression.cases.look_alikes import marker_beginnings
+from vllm_harness._regression.cases.malformed import TextChange, load_malformed, malformed_texts
+from vllm_harness._regression.cases.meanings import load_meanings, marker_tokens
+from vllm_harness._regression.engines.plan import DELIVERIES, Engine, planned
+from vllm_harness._scripted.families import load_families
+from vllm_harness._scripted.meaning import Text
 from vllm_harness.cli.main import app
-from vllm_harness.regression.cases.case import GROUPS, CaseInput, CaseSet, Group, Topic
-from vllm_harness.regression.cases.groups import case_set
-from vllm_harness.regression.cases.look_alikes import marker_beginnings
-from vllm_harness.regression.cases.malformed import TextChange, load_malformed, malformed_texts
-from vllm_harness.regression.cases.meanings import load_meanings, marker_tokens
-from vllm_harness.regression.engines.plan import DELIVERIES, Engine, planned
-from vllm_harness.scripted.families import load_families
-from vllm_harness.scripted.meaning import Text
 
 ENGINES: tuple[Engine, ...] = ("in-process", "http")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness.regression.cases.delivery import Delivery, Shape
-from vllm_harness.regression.engines.answer import AnswerError, CaseAnswer, CaseCall
-from vllm_harness.regression.results.judge import (
+from vllm_harness._regression.cases.delivery import Delivery, Shape
+from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CaseCall
+from vllm_harness._regression.results.judge import (
     call_id_mismatches,
     forbidden_call_mismatches,
     function_mismatches,
@@ -17,8 +17,8 @@ from vllm_harness.regression.results.judge import (
     value_mismatches,
     word_mismatches,
 )
-from vllm_harness.regression.results.mismatches import Mismatch
-from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
+from vllm_harness._regression.results.mismatches import Mismatch
+from vllm_harness._scripted.meaning import Meaning, Text, ToolCall
 
 WEATHER = ToolCall("get_weather", {"city": "Paris", "days": 3})
 CALL = CaseCall(name="get_weather", arguments='{"days": 3, "city": "Paris"}')

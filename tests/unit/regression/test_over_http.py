@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness.regression.cases.case import CaseInput
-from vllm_harness.regression.cases.delivery import Api, Delivery, Shape
-from vllm_harness.regression.engines.answer import CaseAnswer
-from vllm_harness.regression.engines.over_http import TRIES, _asked_again
+from vllm_harness._regression.cases.case import CaseInput
+from vllm_harness._regression.cases.delivery import Api, Delivery, Shape
+from vllm_harness._regression.engines.answer import CaseAnswer
+from vllm_harness._regression.engines.over_http import TRIES, _asked_again
 
 CASE = CaseInput(name="c", text="Hello.")
 SINGLE = Delivery(Shape.TOKENS, tokens=1, api=Api.MESSAGES)

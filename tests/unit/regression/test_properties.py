@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments.spec import Environment
-from vllm_harness.errors import UsageError
-from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.cases.groups import Generation
-from vllm_harness.regression.cases.meanings import load_meanings, renderable
-from vllm_harness.regression.cases.properties import MOST, GeneratedMeaning, failures, generate
-from vllm_harness.regression.results.mismatches import Mismatch
-from vllm_harness.regression.search import OWN_CUTS, FailureKind, read_failures, write_failures
-from vllm_harness.scripted.families import load_families
+from vllm_harness._environments.spec import Environment
+from vllm_harness._errors import UsageError
+from vllm_harness._regression.cases.delivery import Delivery
+from vllm_harness._regression.cases.groups import Generation
+from vllm_harness._regression.cases.meanings import load_meanings, renderable
+from vllm_harness._regression.cases.properties import MOST, GeneratedMeaning, failures, generate
+from vllm_harness._regression.results.mismatches import Mismatch
+from vllm_harness._regression.search import OWN_CUTS, FailureKind, read_failures, write_failures
+from vllm_harness._scripted.families import load_families
 
 HERMES = load_families()["hermes"]
 WHOLE = Delivery.parse("whole")

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vllm_harness.cli.main import app
-from vllm_harness.errors import UsageError
-from vllm_harness.regression.cases.case import Case, CaseInput, Expected, Topic
-from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.cases.meanings import load_meanings, renderable
-from vllm_harness.regression.engines.answer import CaseAnswer
-from vllm_harness.regression.results.cells import CaseResult, Cell, RegressionRun
-from vllm_harness.regression.results.compare import (
+from vllm_harness._errors import UsageError
+from vllm_harness._regression.cases.case import Case, CaseInput, Expected, Topic
+from vllm_harness._regression.cases.delivery import Delivery
+from vllm_harness._regression.cases.meanings import load_meanings, renderable
+from vllm_harness._regression.engines.answer import CaseAnswer
+from vllm_harness._regression.results.cells import CaseResult, Cell, RegressionRun
+from vllm_harness._regression.results.compare import (
     against,
     baseline_of,
     changes,
@@ -22,10 +21,11 @@ from vllm_harness.regression.results.compare import (
     read_baseline,
     write_baseline,
 )
-from vllm_harness.regression.results.judge import judge
-from vllm_harness.regression.results.mismatches import Mismatch
-from vllm_harness.regression.selection import select_families
-from vllm_harness.scripted.families import load_families
+from vllm_harness._regression.results.judge import judge
+from vllm_harness._regression.results.mismatches import Mismatch
+from vllm_harness._regression.selection import select_families
+from vllm_harness._scripted.families import load_families
+from vllm_harness.cli.main import app
 
 
 def case_result(**fields: object) -> CaseResult:

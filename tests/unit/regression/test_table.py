@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.screens import Screen
+from vllm_harness._regression.cases.case import Group, Topic
+from vllm_harness._regression.results.cells import CaseResult, Cell
+from vllm_harness._regression.results.compare import baseline_of
+from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.regression_table import LEGEND, show_cells
-from vllm_harness.regression.cases.case import Group, Topic
-from vllm_harness.regression.results.cells import CaseResult, Cell
-from vllm_harness.regression.results.compare import baseline_of
-from vllm_harness.terminal.tables import plain_console
 
 PASSED = CaseResult(topic=Topic.CALLS, text="x", deliveries=9)
 FAILED = CaseResult.model_validate(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.screens import Screen
+from vllm_harness._defects.entry import Defect
+from vllm_harness._regression.results.cells import CaseResult, Cell
+from vllm_harness._regression.results.explained import parser_defects
+from vllm_harness._regression.results.turned import turned
+from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.regression_table import show_turned
-from vllm_harness.defects.entry import Defect
-from vllm_harness.regression.results.cells import CaseResult, Cell
-from vllm_harness.regression.results.explained import parser_defects
-from vllm_harness.regression.results.turned import turned
-from vllm_harness.terminal.tables import plain_console
 
 Mismatches = dict[str, dict[str, tuple[str, ...]]]
 

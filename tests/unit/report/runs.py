@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import Case, End, Header, Kind, Outcome, RunFinding, Target
-from vllm_harness.runs.report.run import Run, read_run
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.records import Case, End, Header, Kind, Outcome, RunFinding, Target
+from vllm_harness._runs.report.run import Run, read_run
 
 QWEN3 = Target(id="scripted-qwen3", title="qwen3", lane="scripted", vllm="0.32.0", frontend="python")
 ENDED = End(at=11.0, exit_code=0)

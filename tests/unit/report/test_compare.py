@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.report.runs import QWEN3, case, run_in
-from vllm_harness.errors import UsageError
-from vllm_harness.runs.records import Case, Outcome, RunFinding, Target
-from vllm_harness.runs.report import comparison
-from vllm_harness.runs.report.compare import Change, compare
+from vllm_harness._errors import UsageError
+from vllm_harness._runs.records import Case, Outcome, RunFinding, Target
+from vllm_harness._runs.report import comparison
+from vllm_harness._runs.report.compare import Change, compare
 
 PASSED, KNOWN, FINDING = Outcome.PASSED, Outcome.KNOWN, Outcome.FINDING
 

@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.unit.report.runs import QWEN3, case, every_outcome, run_in
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import Case, ExchangeRecord, Outcome
-from vllm_harness.runs.report.github import SHOWN, github
-from vllm_harness.runs.report.junit import junit
-from vllm_harness.runs.report.markdown import LISTED, markdown
-from vllm_harness.runs.report.run import duration_s, read_run
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.records import Case, ExchangeRecord, Outcome
+from vllm_harness._runs.report.github import SHOWN, github
+from vllm_harness._runs.report.junit import junit
+from vllm_harness._runs.report.markdown import LISTED, markdown
+from vllm_harness._runs.report.run import duration_s, read_run
 
 
 def test_a_run_is_read_without_its_exchanges(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.errors import UsageError
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.reading import ended, header_of, last_word, records
-from vllm_harness.runs.records import (
+from vllm_harness._errors import UsageError
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.reading import ended, header_of, last_word, records
+from vllm_harness._runs.records import (
     Arrival,
     Case,
     End,

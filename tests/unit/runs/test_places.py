@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.errors import UsageError
-from vllm_harness.runs.beginning import new_header
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.places import find_run, kept_runs
-from vllm_harness.runs.records import Header, Kind
+from vllm_harness._errors import UsageError
+from vllm_harness._runs.beginning import new_header
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.places import find_run, kept_runs
+from vllm_harness._runs.records import Header, Kind
 
 
 @pytest.fixture

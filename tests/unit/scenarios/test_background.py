@@ -13,10 +13,10 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import pytest
 
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.exchange.sending import Outgoing, http_client
-from vllm_harness.protocol import Exchange
-from vllm_harness.scenarios.background import ended, replayed
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._exchange.sending import Outgoing, http_client
+from vllm_harness._protocol import Exchange
+from vllm_harness._scenarios.background import ended, replayed
 
 Store = tuple[httpx2.Client, Outgoing]
 EVENTS: list[dict[str, Any]] = [
@@ -80,7 +80,10 @@ def test_a_response_is_asked_for_until_it_has_ended(store: tuple[Store, type[_St
 def test_a_response_that_does_not_end_is_given_up(store: tuple[Store, type[_Store]]) -> None:
     (client, creating), handler = store
     handler.states = ["in_progress"]
-    assert ended(client, replace(creating, limit_s=0), created("queued")).broken == "it was still in_progress after 0 s"
+    assert (
+        ended(client, replace(creating, limit_s=0), created("queued")).broken
+        == "it was still in_progress after 0 s"
+    )
 
 
 def test_what_has_ended_or_was_refused_is_not_asked_for(store: tuple[Store, type[_Store]]) -> None:

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.answer import Answer, answer_of
+from vllm_harness._exchange.building import Sent
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._scenarios.course import Course
+from vllm_harness._scenarios.judging import CALLS, Mismatch
+from vllm_harness._scenarios.reading import find_scenario, read_scenario
+from vllm_harness._scenarios.results import TurnResult
+from vllm_harness._scenarios.running import needed_capabilities
+from vllm_harness._scenarios.toolboxes import opened
 from vllm_harness.cli.main import app
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.errors import UsageError
-from vllm_harness.exchange.answer import Answer, answer_of
-from vllm_harness.exchange.building import Sent
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.scenarios.conversation import Served
-from vllm_harness.scenarios.course import Course
-from vllm_harness.scenarios.judging import CALLS, Mismatch
-from vllm_harness.scenarios.reading import find_scenario, read_scenario
-from vllm_harness.scenarios.results import TurnResult
-from vllm_harness.scenarios.running import needed_capabilities
-from vllm_harness.scenarios.toolboxes import opened
 
 STORY = read_scenario(find_scenario("code-interpreter"))
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.judging import contradictions
+from vllm_harness._scenarios.reading import read_scenario, stories_of_package
 from vllm_harness.cli.main import app
-from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.judging import contradictions
-from vllm_harness.scenarios.reading import read_scenario, stories_of_package
 
 TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "sunny"}]}
 CALL = {"name": "get_weather", "arguments": {"city": "Paris"}}

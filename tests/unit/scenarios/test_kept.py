@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vllm_harness.protocol import Exchange, Finding
-from vllm_harness.protocol.conversation.exchange import Chunk
-from vllm_harness.protocol.core.findings import Severity
-from vllm_harness.runs.records import Arrival, Case, ExchangeRecord, Outcome, Piece
-from vllm_harness.scenarios.judging import Mismatch
-from vllm_harness.scenarios.kept import records_of
-from vllm_harness.scenarios.results import Conversation, Prompt, TurnResult
-from vllm_harness.scenarios.transports import find_transport
+from vllm_harness._protocol import Exchange, Finding
+from vllm_harness._protocol.conversation.exchange import Chunk
+from vllm_harness._protocol.core.findings import Severity
+from vllm_harness._runs.records import Arrival, Case, ExchangeRecord, Outcome, Piece
+from vllm_harness._scenarios.judging import Mismatch
+from vllm_harness._scenarios.kept import records_of
+from vllm_harness._scenarios.results import Conversation, Prompt, TurnResult
+from vllm_harness._scenarios.transports import find_transport
 
 STREAMED = replace(find_transport("chat"), streamed=True)
 KNOWN = Finding("CC101", Severity.ERROR, 0, "$", "missing", known="vllm-1")

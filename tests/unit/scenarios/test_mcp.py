@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.errors import UsageError
-from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.mcp_servers import McpError, mcp_servers
-from vllm_harness.scenarios.reading import find_scenario, read_scenario
-from vllm_harness.scenarios.toolboxes import opened
+from vllm_harness._errors import UsageError
+from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.mcp_servers import McpError, mcp_servers
+from vllm_harness._scenarios.reading import find_scenario, read_scenario
+from vllm_harness._scenarios.toolboxes import opened
 
 NUMBERED = {
     f"tool_{number}": {

@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.mcp_servers import mcp_servers
-from vllm_harness.scenarios.pictures import picture_host, with_addresses
-from vllm_harness.scenarios.reading import read_scenario
-from vllm_harness.scenarios.toolboxes import opened
+from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.mcp_servers import mcp_servers
+from vllm_harness._scenarios.pictures import picture_host, with_addresses
+from vllm_harness._scenarios.reading import read_scenario
+from vllm_harness._scenarios.toolboxes import opened
 
 DATA = b"\x89PNG and so on"
 URL = f"data:image/png;base64,{base64.b64encode(DATA).decode()}"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from vllm_harness.scenarios.format import Tool
-from vllm_harness.scenarios.predicates import Predicate, PredicateSpec, objections, same
-from vllm_harness.scenarios.tools import outcome_of, output_for, run_tool
+from vllm_harness._scenarios.format import Tool
+from vllm_harness._scenarios.predicates import Predicate, PredicateSpec, objections, same
+from vllm_harness._scenarios.tools import outcome_of, output_for, run_tool
 
 PREDICATE: TypeAdapter[PredicateSpec] = TypeAdapter(Predicate)
 HOLDS: list[tuple[Any, Any]] = [

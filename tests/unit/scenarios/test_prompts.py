@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from vllm_harness.exchange.answer import Answer, Call
-from vllm_harness.exchange.building import Part, Result, Said, Sent
-from vllm_harness.scenarios.prompts import Element, differing, elements_of, foreign, lost
-from vllm_harness.scenarios.results import Prompt
+from vllm_harness._exchange.answer import Answer, Call
+from vllm_harness._exchange.building import Part, Result, Said, Sent
+from vllm_harness._scenarios.prompts import Element, differing, elements_of, foreign, lost
+from vllm_harness._scenarios.results import Prompt
 
 OUTPUT = '{"status": "failed", "note": "früh"}'
 ASKED = Said(

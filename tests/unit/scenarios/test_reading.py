@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
-from vllm_harness.errors import UsageError
-from vllm_harness.files import located_yaml
-from vllm_harness.scenarios.reading import find_scenario, read_scenario, schema, stories_of_package
+from vllm_harness._errors import UsageError
+from vllm_harness._files import located_yaml
+from vllm_harness._scenarios.reading import find_scenario, read_scenario, schema, stories_of_package
 
 RIGHT = """\
 scenario: 1

@@ -10,12 +10,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.exchange.sending import Outgoing, http_client, send
-from vllm_harness.scenarios.conversation import Served
-from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.running import run, transports_of
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._exchange.sending import Outgoing, http_client, send
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.running import run, transports_of
 
 LIMIT_S = 0.3
 

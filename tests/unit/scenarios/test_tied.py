@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.registry import DefectsError, load_defects
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.protocol import Exchange
-from vllm_harness.scenarios import tied
-from vllm_harness.scenarios.conversation import Served
-from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.judging import Mismatch
-from vllm_harness.scenarios.reading import read_scenario, stories_of_package
-from vllm_harness.scenarios.results import Conversation, TurnResult
-from vllm_harness.scenarios.running import transports_of
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.registry import DefectsError, load_defects
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._protocol import Exchange
+from vllm_harness._scenarios import tied
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.judging import Mismatch
+from vllm_harness._scenarios.reading import read_scenario, stories_of_package
+from vllm_harness._scenarios.results import Conversation, TurnResult
+from vllm_harness._scenarios.running import transports_of
 
 ACME = {
     "acme-1": Defect.model_validate(

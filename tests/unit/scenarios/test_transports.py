@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.errors import UsageError
-from vllm_harness.exchange.answer import answer_of, answer_to
-from vllm_harness.exchange.building import Ask, Part, Result, Said, Sent
-from vllm_harness.protocol import Exchange
-from vllm_harness.scenarios.format import Expectation, Tool
-from vllm_harness.scenarios.judging import mismatches
-from vllm_harness.scenarios.tools import Toolbox, with_tokens
-from vllm_harness.scenarios.transports import TRANSPORTS, find_transport
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.answer import answer_of, answer_to
+from vllm_harness._exchange.building import Ask, Part, Result, Said, Sent
+from vllm_harness._protocol import Exchange
+from vllm_harness._scenarios.format import Expectation, Tool
+from vllm_harness._scenarios.judging import mismatches
+from vllm_harness._scenarios.tools import Toolbox, with_tokens
+from vllm_harness._scenarios.transports import TRANSPORTS, find_transport
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOL = Tool.model_validate({"description": "d", "parameters": SCHEMA, "outputs": [{"output": "x"}]})

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from vllm_harness.server.fork_server import TEMPLATE
+from vllm_harness._server.fork_server import TEMPLATE
 
 SERVE = """
 import os, sys

@@ -15,13 +15,13 @@ from typing import Any
 import psutil
 import pytest
 
-from vllm_harness.scripted.in_server.vllm_harness_names import SERVER_ID
-from vllm_harness.server import blocks, process_tree
-from vllm_harness.server.launch import IN_SERVER
-from vllm_harness.server.process_tree import clear, ids_alive, processes_in
-from vllm_harness.server.records import ServerRecord, records_folder, running, sweep
-from vllm_harness.server.supervised import SUPERVISOR, Supervised
-from vllm_harness.server.supervisor import started
+from vllm_harness._scripted.in_server.vllm_harness_names import SERVER_ID
+from vllm_harness._server import blocks, process_tree
+from vllm_harness._server.launch import IN_SERVER
+from vllm_harness._server.process_tree import clear, ids_alive, processes_in
+from vllm_harness._server.records import ServerRecord, records_folder, running, sweep
+from vllm_harness._server.supervised import SUPERVISOR, Supervised
+from vllm_harness._server.supervisor import started
 
 NAMES = """
 import multiprocessing as m
@@ -56,7 +56,7 @@ while True:
 
 WRITES = """
 import pathlib, time
-from vllm_harness.server.records import ServerRecord
+from vllm_harness._server.records import ServerRecord
 
 pathlib.Path.replace = lambda *_: time.sleep(600)
 ServerRecord("id1", 0, 0, "tmp", "m", "live", "env", "log", 1, 1).write()

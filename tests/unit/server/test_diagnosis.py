@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.server import errors
-from vllm_harness.server.diagnosis import RULES, diagnose, log_lines
+from vllm_harness._server import errors
+from vllm_harness._server.diagnosis import RULES, diagnose, log_lines
 
 # line of a log -> error; each line was written by vLLM or the library that it uses
 LINES = [

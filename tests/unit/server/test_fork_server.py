@@ -16,13 +16,13 @@ from filelock import FileLock
 
 from tests.unit.other_users.nobody import there
 from tests.unit.server.template import serving
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.environments.spec import Environment
-from vllm_harness.files.folders import private_folder
-from vllm_harness.files.paths import cache_dir
-from vllm_harness.server import fork_server
-from vllm_harness.server.launch import Launch
-from vllm_harness.server.private_socket import connect
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._environments.spec import Environment
+from vllm_harness._files.folders import private_folder
+from vllm_harness._files.paths import cache_dir
+from vllm_harness._server import fork_server
+from vllm_harness._server.launch import Launch
+from vllm_harness._server.private_socket import connect
 
 
 @pytest.fixture

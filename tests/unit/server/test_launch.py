@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.environments.spec import Environment
-from vllm_harness.errors import UsageError
-from vllm_harness.machine.gpus import TABLE_VARIABLE
-from vllm_harness.server import launch
-from vllm_harness.server.flags import flag_values
-from vllm_harness.server.launch import plan_launch
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._environments.spec import Environment
+from vllm_harness._errors import UsageError
+from vllm_harness._machine.gpus import TABLE_VARIABLE
+from vllm_harness._server import launch
+from vllm_harness._server.flags import flag_values
+from vllm_harness._server.launch import plan_launch
 
 CUDA = Environment("installed", Path(sys.executable), "3", "0.32.0", "cuda", None)
 CPU = Environment("installed", Path(sys.executable), "3", "0.32.0", "cpu", None)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.server import records
+from vllm_harness._server import records
 
 HOUR = 3600
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.errors import UsageError
-from vllm_harness.exchange.endpoint import Endpoint, attach
-from vllm_harness.exchange.server import VllmServer
-from vllm_harness.server.attached import AttachedServer
-from vllm_harness.server.errors import ServerError
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.endpoint import Endpoint, attach
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._server.attached import AttachedServer
+from vllm_harness._server.errors import ServerError
+from vllm_harness._server.remote import RemoteServer
 
 
 @pytest.fixture(autouse=True)

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.configuration.targets import Machine, choose
-from vllm_harness.errors import UsageError
-from vllm_harness.files.redaction import secret_values
-from vllm_harness.server import remote
-from vllm_harness.server.leases import ports
-from vllm_harness.server.leases.ports import NoFreePort, describe_holder, lease_port, listeners
-from vllm_harness.server.phases import PhaseTracker
-from vllm_harness.server.records import ServerRecord, records_folder, running, sweep
-from vllm_harness.server.supervisor import _redacted, started
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._configuration.targets import Machine, choose
+from vllm_harness._errors import UsageError
+from vllm_harness._files.redaction import secret_values
+from vllm_harness._server import remote
+from vllm_harness._server.leases import ports
+from vllm_harness._server.leases.ports import NoFreePort, describe_holder, lease_port, listeners
+from vllm_harness._server.phases import PhaseTracker
+from vllm_harness._server.records import ServerRecord, records_folder, running, sweep
+from vllm_harness._server.supervisor import _redacted, started
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def test_a_leased_port_is_nobody_elses() -> None:
     first = lease_port(seed=1)
     second = lease_port(seed=1)
     assert first.port != second.port
-    taken = f"from vllm_harness.server.leases.ports import lease_port; lease_port({first.port})"
+    taken = f"from vllm_harness._server.leases.ports import lease_port; lease_port({first.port})"
     other = subprocess.run([sys.executable, "-c", taken], capture_output=True, text=True, check=False)
     assert "NoFreePort" in other.stderr
     first.release()

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from vllm_harness.scripted.in_server.vllm_harness_names import SCRIPT_DIR
-from vllm_harness.server.launch import IN_SERVER
+from vllm_harness._scripted.in_server.vllm_harness_names import SCRIPT_DIR
+from vllm_harness._server.launch import IN_SERVER
 
 WORDS = {256: "<|im_start|>", 257: " word"}
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.errors import UsageError
-from vllm_harness.scripted.dialects import load_dialects
-from vllm_harness.scripted.families import FILE, Family, family_entry, load_families, load_families_file
-from vllm_harness.scripted.standin import build_stand_in
-from vllm_harness.scripted.synthetic import Token, byte_tokenizer, chat_template, ids_of, with_tokens
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._errors import UsageError
+from vllm_harness._scripted.dialects import load_dialects
+from vllm_harness._scripted.families import FILE, Family, family_entry, load_families, load_families_file
+from vllm_harness._scripted.standin import build_stand_in
+from vllm_harness._scripted.synthetic import Token, byte_tokenizer, chat_template, ids_of, with_tokens
 
 SYNTHETIC = [family for family in load_families().values() if family.form]
 by_name = pytest.mark.parametrize("family", SYNTHETIC, ids=lambda family: family.name)

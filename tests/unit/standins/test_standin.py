@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.scripted.standin import StandInError, build_stand_in, stand_in_args
+from vllm_harness._configuration.model_entries import ModelEntry
+from vllm_harness._scripted.standin import StandInError, build_stand_in, stand_in_args
 
 TOKENIZER = {
     "model": {"vocab": {"a": 0, "é": 1}},

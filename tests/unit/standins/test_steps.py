@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from vllm_harness.server.launch import IN_SERVER
+from vllm_harness._server.launch import IN_SERVER
 
 SHORT_S, LONG_S = 0.02, 0.06
 

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from vllm_harness.scripted.in_server.vllm_harness_names import SCRIPT_DIR
-from vllm_harness.server.launch import IN_SERVER
+from vllm_harness._scripted.in_server.vllm_harness_names import SCRIPT_DIR
+from vllm_harness._server.launch import IN_SERVER
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from vllm_harness.testing.at_once import (
+from vllm_harness._testing.at_once import (
     CHUNK,
     OWN_CHUNK,
     WORTH,
@@ -16,7 +16,7 @@ from vllm_harness.testing.at_once import (
     fork_plan,
     queues_of_forks,
 )
-from vllm_harness.testing.fork import ChunkQueue, ForkMessage
+from vllm_harness._testing.fork import ChunkQueue, ForkMessage
 
 FIRST = 10
 """Number of the first test of those received."""

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from vllm_harness.configuration.model_entries import Limits, load_models
-from vllm_harness.configuration.targets import RunLane, Target
-from vllm_harness.errors import UsageError
-from vllm_harness.testing.attempts import attempts_of, refuse_more
+from vllm_harness._configuration.model_entries import Limits, load_models
+from vllm_harness._configuration.targets import RunLane, Target
+from vllm_harness._errors import UsageError
+from vllm_harness._testing.attempts import attempts_of, refuse_more
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.configuration.targets import Target
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.reading import records
-from vllm_harness.runs.records import Case, Outcome, RunFinding
-from vllm_harness.testing.cases import CASE_OF, CaseWriter, case_id, case_of, group_of
-from vllm_harness.testing.defects import DEFECT_OF
-from vllm_harness.testing.recorder import TARGET_OF
-from vllm_harness.testing.results import MISSED, TargetResult
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._configuration.targets import Target
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.reading import records
+from vllm_harness._runs.records import Case, Outcome, RunFinding
+from vllm_harness._testing.cases import CASE_OF, CaseWriter, case_id, case_of, group_of
+from vllm_harness._testing.defects import DEFECT_OF
+from vllm_harness._testing.recorder import TARGET_OF
+from vllm_harness._testing.results import MISSED, TargetResult
 
 QWEN3 = Target(load_models().get("qwen3"), "scripted")
 TEST = f"tests/behaviours/test_a.py::test_t[{QWEN3.id}-3]"

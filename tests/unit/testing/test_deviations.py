@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.whole_run import gone, has_every_suite
+from vllm_harness._protocol import Finding, KnownDeviation, Severity
+from vllm_harness._testing.checks import Checker
+from vllm_harness._testing.content import UnexpectedContent
 from vllm_harness.cli.run import SUITES
-from vllm_harness.protocol import Finding, KnownDeviation, Severity
-from vllm_harness.testing.checks import Checker
-from vllm_harness.testing.content import UnexpectedContent
 
 STORE = KnownDeviation(
     code="RO104", reference="vllm#1", versions=">=0.22,<0.33", note="no store", path="$.response.store"

@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from vllm_harness.protocol import Exchange, Finding
-from vllm_harness.protocol.conversation.exchange import Chunk
-from vllm_harness.protocol.core.findings import Severity
-from vllm_harness.runs.records import Arrival, Generation, Piece
-from vllm_harness.testing.cases import Noted
-from vllm_harness.testing.exchanges import exchange_of, record_of_seen, with_twins
-from vllm_harness.testing.watch import SeenExchange
+from vllm_harness._protocol import Exchange, Finding
+from vllm_harness._protocol.conversation.exchange import Chunk
+from vllm_harness._protocol.core.findings import Severity
+from vllm_harness._runs.records import Arrival, Generation, Piece
+from vllm_harness._testing.cases import Noted
+from vllm_harness._testing.exchanges import exchange_of, record_of_seen, with_twins
+from vllm_harness._testing.watch import SeenExchange
 
 
 def seen(name: str, *chunks: bytes, body: Any = None, **more: Any) -> SeenExchange:
@@ -65,7 +65,7 @@ def test_a_body_is_json_where_it_is(chunks: tuple[bytes, ...], answer: Any) -> N
 
 
 def test_a_body_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vllm_harness.runs.exchanges.LONGEST_BODY", 8)
+    monkeypatch.setattr("vllm_harness._runs.exchanges.LONGEST_BODY", 8)
     assert record_of_seen(seen("1", b'"0123456', b'789"'), "t", "c").answer == '"0123456... 4 bytes more'
     stream = record_of_seen(seen("1", b"01234", b"56789", headers=STREAMED), "t", "c").stream
     assert [piece.text for piece in stream] == ["01234", "... more than 8 bytes"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.server.errors import ServerDied
-from vllm_harness.testing.manager import MOST_DEATHS, ServerManager
-from vllm_harness.testing.results import TargetResult
+from vllm_harness._server.errors import ServerDied
+from vllm_harness._testing.manager import MOST_DEATHS, ServerManager
+from vllm_harness._testing.results import TargetResult
 
 
 class _Mortal:

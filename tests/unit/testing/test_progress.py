@@ -23,7 +23,7 @@ def test_expected():
 """
 WOUND = """
 import itertools
-from vllm_harness.testing.progress import RunProgress
+from vllm_harness._testing.progress import RunProgress
 
 def pytest_collection_finish(session):
     clock = itertools.count(0, 3.0).__next__
@@ -32,7 +32,7 @@ def pytest_collection_finish(session):
     session.config.pluginmanager.register(follower)
 """
 FOLLOWED = """
-from vllm_harness.testing import progress
+from vllm_harness._testing import progress
 
 progress.EVERY_S = 0
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.errors import UsageError
-from vllm_harness.testing.quality import (
+from vllm_harness._errors import UsageError
+from vllm_harness._testing.quality import (
     Agreement,
     ObservedRequest,
     Tally,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.testing.repeats import Estimate, pass_all, pass_at, sampled, summary, wilson
+from vllm_harness._testing.repeats import Estimate, pass_all, pass_at, sampled, summary, wilson
 
 pytestmark = pytest.mark.covers("GO-009")
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.defects.entry import Defect
-from vllm_harness.testing.content import UnexpectedContent, expect_content
-from vllm_harness.testing.defects import DefectShown, KnownDefect
-from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, Recorder, settle
-from vllm_harness.testing.results import MISSED, TargetResult
-from vllm_harness.testing.skips import code_of, coded, objection, skip
+from vllm_harness._defects.entry import Defect
+from vllm_harness._testing.content import UnexpectedContent, expect_content
+from vllm_harness._testing.defects import DefectShown, KnownDefect
+from vllm_harness._testing.recorder import TARGET_OF, TRIAL_OF, Recorder, settle
+from vllm_harness._testing.results import MISSED, TargetResult
+from vllm_harness._testing.skips import code_of, coded, objection, skip
 
 DEFECT = Defect(
     id="vllm-12345",

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.screens import Screen
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.configuration.targets import Target
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.registry import Defects, load_defects
-from vllm_harness.protocol import Finding, Severity
-from vllm_harness.terminal.tables import plain_console
-from vllm_harness.testing.report import REPORT, write_report
-from vllm_harness.testing.results import TargetResult
-from vllm_harness.testing.summary import SHOWN, show
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._configuration.targets import Target
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.registry import Defects, load_defects
+from vllm_harness._protocol import Finding, Severity
+from vllm_harness._terminal.tables import plain_console
+from vllm_harness._testing.report import REPORT, write_report
+from vllm_harness._testing.results import TargetResult
+from vllm_harness._testing.summary import SHOWN, show
 
 MODELS = ("qwen3", "gpt-oss")
 KNOWN = {

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.errors import UsageError
-from vllm_harness.scripted.recording import TokenRecord
-from vllm_harness.server.launch import IN_SERVER
-from vllm_harness.testing.tokens import differences, file_in, meaning, read, write
+from vllm_harness._errors import UsageError
+from vllm_harness._scripted.recording import TokenRecord
+from vllm_harness._server.launch import IN_SERVER
+from vllm_harness._testing.tokens import differences, file_in, meaning, read, write
 
 sys.path.insert(0, str(IN_SERVER))
 from vllm_harness_recorder import RecordMiddleware

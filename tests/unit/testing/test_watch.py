@@ -13,8 +13,8 @@ import httpx2
 import pytest
 import requests
 
-from vllm_harness.scripted.in_server.vllm_harness_names import EXCHANGE_HEADER, OWN_HEADER
-from vllm_harness.testing.watch import Watch
+from vllm_harness._scripted.in_server.vllm_harness_names import EXCHANGE_HEADER, OWN_HEADER
+from vllm_harness._testing.watch import Watch
 
 PIECES = [b"data: one\n\n", b"data: tw", b"o\n\n"]
 

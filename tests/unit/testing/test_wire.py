@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from vllm_harness.testing.wire import WireTap
+from vllm_harness._testing.wire import WireTap
 
 
 class Echo(BaseHTTPRequestHandler):

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from vllm_harness._machine.processes import killed_with_parent
 from vllm_harness.extras.bundles.install import (
     MANIFEST,
     UNFINISHED,
@@ -28,7 +29,6 @@ from vllm_harness.extras.bundles.install import (
     read_manifest,
 )
 from vllm_harness.extras.bundles.packages import see_packages
-from vllm_harness.machine.processes import killed_with_parent
 
 CACHE = "${VLLM_HARNESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vllm-harness}"
 """The harness's cache, as a shell on the node finds it; see `cache_of`."""

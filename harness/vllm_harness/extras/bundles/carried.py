@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypedDict
 
 import vllm_harness
-from vllm_harness.files.paths import checkout
+from vllm_harness._files.paths import checkout
 
 _KINDS = {".py", ".yaml"}
 _NOT_OURS = {"__pycache__", "node_modules", "_data"}

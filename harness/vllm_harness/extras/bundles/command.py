@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._environments import default_device
+from vllm_harness._terminal.status import shown
 from vllm_harness.cli.by_default import by_default
 from vllm_harness.cli.options import DEVICE, MODELS_FILE
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.environments import default_device
-from vllm_harness.terminal.status import shown
 
 app = typer.Typer(
     cls=by_default("create"),

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.environments import assets, release
-from vllm_harness.environments.installer import download_wheels, run_uv
-from vllm_harness.environments.locks import HARNESS, Lock
-from vllm_harness.environments.sources import AssetError
-from vllm_harness.errors import UsageError
+from vllm_harness._configuration.model_entries import ModelEntry
+from vllm_harness._environments import assets, release
+from vllm_harness._environments.installer import download_wheels, run_uv
+from vllm_harness._environments.locks import HARNESS, Lock
+from vllm_harness._environments.sources import AssetError
+from vllm_harness._errors import UsageError
+from vllm_harness._files.paths import checkout, data_path
+from vllm_harness._terminal.status import Progress
 from vllm_harness.extras.bundles.lean import LeanRules, lock_of, repack
-from vllm_harness.files.paths import checkout, data_path
-from vllm_harness.terminal.status import Progress
 
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 TORCH = (

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vllm_harness.configuration.model_entries import Device, ModelEntry
-from vllm_harness.environments.locks import lock_for
-from vllm_harness.errors import UsageError
+from vllm_harness._configuration.model_entries import Device, ModelEntry
+from vllm_harness._environments.locks import lock_for
+from vllm_harness._errors import UsageError
+from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.bundles import contents
 from vllm_harness.extras.bundles.carried import carried
 from vllm_harness.extras.bundles.lean import lean_rules
 from vllm_harness.extras.bundles.parts import pack
-from vllm_harness.terminal.status import Progress, quiet
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 SMALLEST_PART = 10**6

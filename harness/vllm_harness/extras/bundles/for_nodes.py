@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vllm_harness.environments import default_device, default_spec
-from vllm_harness.environments.spec import parse
-from vllm_harness.errors import UsageError
+from vllm_harness._environments import default_device, default_spec
+from vllm_harness._environments.spec import parse
+from vllm_harness._errors import UsageError
+from vllm_harness._machine import processes
 from vllm_harness.extras.bundles import arrival, packages
 from vllm_harness.extras.bundles import install as installer
 from vllm_harness.extras.bundles.carried import Carried, carried
 from vllm_harness.extras.bundles.place import BundleError, check_lock
 from vllm_harness.extras.cluster.arrivals import Outfit
-from vllm_harness.machine import processes
 
 OF_BEFORE: Carried = {"version": "of before", "code": "", "tests": ""}
 """What a bundle carries whose manifest does not say it."""

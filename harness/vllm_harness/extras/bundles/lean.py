@@ -11,9 +11,9 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from vllm_harness.files.located_yaml import read_yaml
-from vllm_harness.files.paths import data_path
-from vllm_harness.files.strict import StrictModel
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.paths import data_path
+from vllm_harness._files.strict import StrictModel
 
 _TIME = (1980, 1, 1, 0, 0, 0)  # of each file in a wheel, so that a bundle has the same bytes every time
 

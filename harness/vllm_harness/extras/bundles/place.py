@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vllm_harness.environments import assets, installed, release
-from vllm_harness.environments.installer import run_uv
-from vllm_harness.environments.locks import lock_for
-from vllm_harness.environments.spec import Environment
-from vllm_harness.environments.store import Marker, described, environments_folder, make
-from vllm_harness.environments.verify import verify
-from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness._environments import assets, installed, release
+from vllm_harness._environments.installer import run_uv
+from vllm_harness._environments.locks import lock_for
+from vllm_harness._environments.spec import Environment
+from vllm_harness._environments.store import Marker, described, environments_folder, make
+from vllm_harness._environments.verify import verify
+from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._files.paths import cache_dir
+from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.bundles import install as installer
 from vllm_harness.extras.bundles.packages import see_packages
-from vllm_harness.files.paths import cache_dir
-from vllm_harness.terminal.status import Progress, quiet
 
 _PACKAGES = "import json, sys; print(json.dumps([p for p in sys.path if p.endswith('-packages')]))"
 

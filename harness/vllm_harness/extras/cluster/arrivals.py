@@ -9,8 +9,8 @@ from time import monotonic
 from types import ModuleType
 from typing import Any
 
+from vllm_harness._machine.shard import Say
 from vllm_harness.extras.cluster.dispatch import ATTEMPTS
-from vllm_harness.machine.shard import Say
 
 SILENT_S = 1800.0
 """How long a node may take for a step of its outfit."""

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-from vllm_harness.machine.shard import Needs, Shard
+from vllm_harness._machine.shard import Needs, Shard
 
 ATTEMPTS = 3
 """How often a shard is begun at most without that a cell of it finishes."""

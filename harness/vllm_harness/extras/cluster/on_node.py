@@ -14,8 +14,8 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
-from vllm_harness.errors import HarnessError
-from vllm_harness.machine.shard import Preparation, Shard
+from vllm_harness._errors import HarnessError
+from vllm_harness._machine.shard import Preparation, Shard
 
 WAKE_S = 0.5
 _OF_THE_NODE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO}

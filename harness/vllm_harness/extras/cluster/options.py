@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from vllm_harness.errors import UsageError
+from vllm_harness._errors import UsageError
+from vllm_harness._machine.shard import Executor
+from vllm_harness._terminal.tables import plain_console, show_table
 from vllm_harness.extras.bundles.for_nodes import NodeBundle, bundles_for, outfit_of, source_of
 from vllm_harness.extras.cluster.places import NodeUse, Places
 from vllm_harness.extras.cluster.ray_cluster import RayCluster, connected
 from vllm_harness.extras.cluster.shipping import SHIP, runtime_env, ships, variables
-from vllm_harness.machine.shard import Executor
-from vllm_harness.terminal.tables import plain_console, show_table
 
 PATIENCE = "VLLM_HARNESS_RAY_PATIENCE_S"
 PATIENCE_S = 1800.0

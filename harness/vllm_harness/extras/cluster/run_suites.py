@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vllm_harness._configuration.model_entries import Frontend, Lane, load_models
+from vllm_harness._configuration.targets import Machine, choose
+from vllm_harness._environments.planned import plan
+from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._regression.selection import select_environments
+from vllm_harness._runs.folder import PATTERN
+from vllm_harness._runs.records import Kind, Outcome
+from vllm_harness._runs.report.run import counts, read_run
+from vllm_harness._server.records import run_folder
+from vllm_harness._terminal.tables import plain_console, show_table
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.executor import COMMAND, executor_of, keep_command
 from vllm_harness.cli.run_folder import kept_run
-from vllm_harness.configuration.model_entries import Frontend, Lane, load_models
-from vllm_harness.configuration.targets import Machine, choose
-from vllm_harness.environments.planned import plan
-from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.extras.cluster.places import placed_in
 from vllm_harness.extras.cluster.suites.gathering import gather
 from vllm_harness.extras.cluster.suites.on_node import SuiteResult
 from vllm_harness.extras.cluster.suites.shards import TargetJob, shard_of, without
-from vllm_harness.regression.selection import select_environments
-from vllm_harness.runs.folder import PATTERN
-from vllm_harness.runs.records import Kind, Outcome
-from vllm_harness.runs.report.run import counts, read_run
-from vllm_harness.server.records import run_folder
-from vllm_harness.terminal.tables import plain_console, show_table
 
 AUTO = "auto"
 GPUS_OF_A_NODE = (math.inf,) * 64

@@ -16,8 +16,8 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from vllm_harness.errors import HarnessError, UsageError
-from vllm_harness.files.paths import checkout
+from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._files.paths import checkout
 
 NAME = "vllm-harness"
 SHIP = "VLLM_HARNESS_RAY_SHIP"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from vllm_harness._machine.shard import Needs
 from vllm_harness.extras.cluster.dispatch import NodeState
-from vllm_harness.machine.shard import Needs
 
 
 @dataclass(frozen=True)

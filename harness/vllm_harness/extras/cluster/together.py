@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from vllm_harness.errors import HarnessError
+from vllm_harness._errors import HarnessError
 from vllm_harness.extras.cluster.dispatch import ATTEMPTS
 from vllm_harness.extras.cluster.ray_cluster import ClusterError, NotRun, RayCluster, what_happened
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
+from vllm_harness._regression.cases.delivery import Delivery
+from vllm_harness._regression.engines.answer import CostPoint, Curve
+from vllm_harness._regression.results.cells import Cell
+from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode
 from vllm_harness.extras.costs.growing import BLOCKED_S
-from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.engines.answer import CostPoint, Curve
-from vllm_harness.regression.results.cells import Cell
-from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode
 
 MOST_EXPONENT = 1.3
 QUADRATIC = 2.5

@@ -13,12 +13,12 @@ from typing import Any
 
 import yaml
 
-from vllm_harness.files.strict import StrictModel
-from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Expected, Grown, Run, Topic
-from vllm_harness.regression.cases.meanings import Meanings
-from vllm_harness.scripted.dialects import Dialect, DialectError, find_dialect, render
-from vllm_harness.scripted.families import Family
-from vllm_harness.scripted.meaning import Meaning, ToolCall
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._regression.cases.case import Case, CaseInput, CaseSet, Expected, Grown, Run, Topic
+from vllm_harness._regression.cases.meanings import Meanings
+from vllm_harness._scripted.dialects import Dialect, DialectError, find_dialect, render
+from vllm_harness._scripted.families import Family
+from vllm_harness._scripted.meaning import Meaning, ToolCall
 
 FILE = Path(__file__).with_name("growing.yaml")
 SHORTEST, LONGEST = 256, 65536

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from vllm_harness.environments.spec import Environment
-from vllm_harness.regression.cases.case import CaseInput
-from vllm_harness.regression.engines.answer import CaseAnswer
-from vllm_harness.regression.engines.in_process import WORKERS, by_case_set, lines_of, worker_family
-from vllm_harness.scripted.families import Family
+from vllm_harness._environments.spec import Environment
+from vllm_harness._regression.cases.case import CaseInput
+from vllm_harness._regression.engines.answer import CaseAnswer
+from vllm_harness._regression.engines.in_process import WORKERS, by_case_set, lines_of, worker_family
+from vllm_harness._scripted.families import Family
 
 DEADLINE_S = 1.0
 """CPU time that one answer may take in one delivery, at all its lengths together."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from vllm_harness.regression.cases.case import CaseInput
-from vllm_harness.regression.engines.answer import CaseAnswer
+from vllm_harness._regression.cases.case import CaseInput
+from vllm_harness._regression.engines.answer import CaseAnswer
 
 
 @dataclass(frozen=True)

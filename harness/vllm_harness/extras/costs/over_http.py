@@ -15,18 +15,18 @@ from threading import Event, Thread
 import psutil
 import requests
 
-from vllm_harness.configuration.model_entries import Frontend
-from vllm_harness.environments.spec import Environment
+from vllm_harness._configuration.model_entries import Frontend
+from vllm_harness._environments.spec import Environment
+from vllm_harness._machine.side_by_side import go_on
+from vllm_harness._regression.cases.case import CaseInput, Grown
+from vllm_harness._regression.cases.delivery import Api, Delivery
+from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
+from vllm_harness._regression.engines.over_http import Client, Mismatches, count_tokens, served_by
+from vllm_harness._scripted.families import LAYERS, Family, entry_of
+from vllm_harness._scripted.in_server.vllm_harness_names import STEPS_HEADER, STEPS_PATH
+from vllm_harness._server.remote import RemoteServer
 from vllm_harness.extras.costs.growing import BLOCKED_S
 from vllm_harness.extras.costs.growing import LONGEST as LONGEST_TEXT
-from vllm_harness.machine.side_by_side import go_on
-from vllm_harness.regression.cases.case import CaseInput, Grown
-from vllm_harness.regression.cases.delivery import Api, Delivery
-from vllm_harness.regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
-from vllm_harness.regression.engines.over_http import Client, Mismatches, count_tokens, served_by
-from vllm_harness.scripted.families import LAYERS, Family, entry_of
-from vllm_harness.scripted.in_server.vllm_harness_names import STEPS_HEADER, STEPS_PATH
-from vllm_harness.server.remote import RemoteServer
 
 ORDINARY, LONGEST = 17_000, 66_000
 """Tokens of the longest answer, about: where no CPU time is given for it, and where some is given.

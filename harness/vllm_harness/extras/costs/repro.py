@@ -8,26 +8,26 @@ from typing import ClassVar
 
 from packaging.version import Version
 
-from vllm_harness.configuration.model_entries import Frontend, ModelEntry
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.parser_cases import cases_of, documents
-from vllm_harness.defects.repro.report import ReportFiles
-from vllm_harness.defects.repro.verdict import Reproduction, Sign, reproduction_of
-from vllm_harness.environments.spec import Environment
+from vllm_harness._configuration.model_entries import Frontend, ModelEntry
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.repro.parser_cases import cases_of, documents
+from vllm_harness._defects.repro.report import ReportFiles
+from vllm_harness._defects.repro.verdict import Reproduction, Sign, reproduction_of
+from vllm_harness._environments.spec import Environment
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._regression.cases.case import Case
+from vllm_harness._regression.cases.delivery import Delivery
+from vllm_harness._regression.engines.answer import CaseAnswer, Curve
+from vllm_harness._regression.engines.in_process import OLDEST
+from vllm_harness._regression.engines.plan import DELIVERIES
+from vllm_harness._regression.results.explained import Failure, FailureSelection, selections_of
+from vllm_harness._regression.results.judge import cost_mismatches, judge
+from vllm_harness._regression.results.mismatches import Mismatch
+from vllm_harness._scripted.families import Family, entry_of, load_families
+from vllm_harness._server.progress import StartProgress
 from vllm_harness.extras.costs.curves import memory_exponent, time_exponent
 from vllm_harness.extras.costs.in_process import measure_all
 from vllm_harness.extras.costs.over_http import measure_served
-from vllm_harness.protocol.core.events import Json
-from vllm_harness.regression.cases.case import Case
-from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.engines.answer import CaseAnswer, Curve
-from vllm_harness.regression.engines.in_process import OLDEST
-from vllm_harness.regression.engines.plan import DELIVERIES
-from vllm_harness.regression.results.explained import Failure, FailureSelection, selections_of
-from vllm_harness.regression.results.judge import cost_mismatches, judge
-from vllm_harness.regression.results.mismatches import Mismatch
-from vllm_harness.scripted.families import Family, entry_of, load_families
-from vllm_harness.server.progress import StartProgress
 
 IN_PROCESS = "parsers in process"
 COST_S = 4.0

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from vllm_harness.configuration.model_entries import Frontend
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.environments.under_test import VllmUnderTest
+from vllm_harness._configuration.model_entries import Frontend
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._regression.cases.case import CaseSet, short_digest
+from vllm_harness._regression.engines.answer import CaseAnswer
+from vllm_harness._regression.results.cells import RegressionRun
+from vllm_harness._regression.results.explained import Failure, ParserDefect, explaining, parser_defects
+from vllm_harness._regression.results.judge import cost_mismatches
 from vllm_harness.extras.costs.kept import KeptCurves, not_measured
 from vllm_harness.extras.costs.over_http import measure_served
-from vllm_harness.regression.cases.case import CaseSet, short_digest
-from vllm_harness.regression.engines.answer import CaseAnswer
-from vllm_harness.regression.results.cells import RegressionRun
-from vllm_harness.regression.results.explained import Failure, ParserDefect, explaining, parser_defects
-from vllm_harness.regression.results.judge import cost_mismatches
 
 
 def measure_cell(run: RegressionRun, vllm: VllmUnderTest, cases: CaseSet) -> Iterator[CaseAnswer]:

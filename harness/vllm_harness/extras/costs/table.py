@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from vllm_harness._regression.results.cells import Cell
+from vllm_harness._terminal.tables import show_table
 from vllm_harness.extras.costs.curves import MOST_EXPONENT, ORDINARY_TOKENS, family_costs
 from vllm_harness.extras.costs.growing import BLOCKED_S
-from vllm_harness.regression.results.cells import Cell
-from vllm_harness.terminal.tables import show_table
 
 
 def show_costs(console: Console, cells: Sequence[Cell]) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
-from vllm_harness.errors import UsageError
+from vllm_harness._errors import UsageError
 
 _PATHS = ("/responses", "/chat/completions", "/messages")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from vllm_harness.cassettes.answers import json_of, response_of
-from vllm_harness.cassettes.format import Cassette, Recorded, RecordedExchange, RecordedRequest
+from vllm_harness._cassettes.answers import json_of, response_of
+from vllm_harness._cassettes.format import Cassette, Recorded, RecordedExchange, RecordedRequest
+from vllm_harness._protocol import Exchange
 from vllm_harness.extras.foreign.foreign import ForeignError, Loose, first_of_each, of_the_apis, path_of
-from vllm_harness.protocol import Exchange
 
 
 class _Header(Loose):

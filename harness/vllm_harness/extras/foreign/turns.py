@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import yaml
 from pydantic import Field
 
-from vllm_harness.cassettes.format import (
+from vllm_harness._cassettes.format import (
     Cassette,
     Data,
     Recorded,
@@ -20,10 +20,10 @@ from vllm_harness.cassettes.format import (
     RecordedRequest,
     RecordedResponse,
 )
-from vllm_harness.cassettes.writing import without_secrets
+from vllm_harness._cassettes.writing import without_secrets
+from vllm_harness._files.located_yaml import Document
+from vllm_harness._files.redaction import Redactor
 from vllm_harness.extras.foreign.foreign import ForeignError, Loose
-from vllm_harness.files.located_yaml import Document
-from vllm_harness.files.redaction import Redactor
 
 
 class _Request(Loose):

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import Field
 
-from vllm_harness.cassettes.answers import json_of, response_of
-from vllm_harness.cassettes.format import (
+from vllm_harness._cassettes.answers import json_of, response_of
+from vllm_harness._cassettes.format import (
     Cassette,
     Data,
     Recorded,
@@ -18,9 +18,9 @@ from vllm_harness.cassettes.format import (
     RecordedRequest,
     RecordedResponse,
 )
+from vllm_harness._files.located_yaml import Document
+from vllm_harness._protocol import Exchange
 from vllm_harness.extras.foreign.foreign import ForeignError, Loose, first_of_each, of_the_apis, path_of
-from vllm_harness.files.located_yaml import Document
-from vllm_harness.protocol import Exchange
 
 
 class _Request(Loose):

@@ -9,12 +9,12 @@ from functools import cached_property
 from itertools import chain, repeat
 from typing import Any
 
-from vllm_harness.exchange.answer import Answer, answers_of
-from vllm_harness.exchange.endpoint import API_PATHS
-from vllm_harness.protocol import Exchange, SSEEvent, SSEParser
-from vllm_harness.protocol.conversation.exchange import accumulate
-from vllm_harness.protocol.core.errors import ProtocolInputError
-from vllm_harness.protocol.core.events import Api, Json
+from vllm_harness._exchange.answer import Answer, answers_of
+from vllm_harness._exchange.endpoint import API_PATHS
+from vllm_harness._protocol import Exchange, SSEEvent, SSEParser
+from vllm_harness._protocol.conversation.exchange import accumulate
+from vllm_harness._protocol.core.errors import ProtocolInputError
+from vllm_harness._protocol.core.events import Api, Json
 
 DONE = "[DONE]"
 _ENDS: Mapping[str, frozenset[str]] = {

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from vllm_harness.configuration.model_entries import Capability
-from vllm_harness.files.located_yaml import read_yaml
-from vllm_harness.files.strict import StrictModel, keys_of
-from vllm_harness.protocol.core.events import Api, Json
-from vllm_harness.scripted.book import Expectation
+from vllm_harness._configuration.model_entries import Capability
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.strict import StrictModel, keys_of
+from vllm_harness._protocol.core.events import Api, Json
+from vllm_harness._scripted.book import Expectation
 
 CASES = Path(__file__).with_name("cases.yaml")
 APIS: tuple[Api, ...] = ("chat", "responses", "messages")

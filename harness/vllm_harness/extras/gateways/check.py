@@ -12,22 +12,22 @@ from dataclasses import dataclass, field, replace
 import httpx2
 import requests
 
-from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.exchange.building import Ask
-from vllm_harness.exchange.endpoint import API_PATHS, Endpoint, EndpointError
-from vllm_harness.exchange.sending import Outgoing, async_http_client
+from vllm_harness._configuration.model_entries import ModelEntry
+from vllm_harness._exchange.building import Ask
+from vllm_harness._exchange.endpoint import API_PATHS, Endpoint, EndpointError
+from vllm_harness._exchange.sending import Outgoing, async_http_client
+from vllm_harness._protocol.core.events import Api, Json
+from vllm_harness._protocol.core.findings import Finding
+from vllm_harness._scripted.book import BookError, BookRule, ScriptBook, When
+from vllm_harness._scripted.book_file import take_of
+from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER, DEFAULT_BOOK
+from vllm_harness._terminal.status import Progress
 from vllm_harness.extras.gateways import rules
 from vllm_harness.extras.gateways.answers import Seen, SideExchange
 from vllm_harness.extras.gateways.cases import APIS, Asked, Case
 from vllm_harness.extras.gateways.compare import compare_answers
 from vllm_harness.extras.gateways.requests import first, following, request_of
 from vllm_harness.extras.gateways.sending import LEAVES_AFTER, send
-from vllm_harness.protocol.core.events import Api, Json
-from vllm_harness.protocol.core.findings import Finding
-from vllm_harness.scripted.book import BookError, BookRule, ScriptBook, When
-from vllm_harness.scripted.book_file import take_of
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER, DEFAULT_BOOK
-from vllm_harness.terminal.status import Progress
 
 AT_ONCE = 32
 _CHANCE = {rules.GW116.code, rules.GW117.code}

@@ -13,11 +13,16 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness._configuration.model_entries import ModelEntry, load_models
+from vllm_harness._defects.registry import gateway_deviations
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.endpoint import Endpoint, attach
+from vllm_harness._files.paths import run_folder
+from vllm_harness._protocol.core.findings import Finding
+from vllm_harness._protocol.known import apply_known
+from vllm_harness._terminal.status import shown
+from vllm_harness._terminal.tables import one_line, plain_console, show_table
 from vllm_harness.cli.options import API_KEY_ENV, AS_JSON, MODEL, MODELS_FILE
-from vllm_harness.configuration.model_entries import ModelEntry, load_models
-from vllm_harness.defects.registry import gateway_deviations
-from vllm_harness.errors import UsageError
-from vllm_harness.exchange.endpoint import Endpoint, attach
 from vllm_harness.extras.gateways import recording
 from vllm_harness.extras.gateways.answers import SideExchange
 from vllm_harness.extras.gateways.cases import Asked, asked
@@ -32,11 +37,6 @@ from vllm_harness.extras.gateways.check import (
     scripts_of,
 )
 from vllm_harness.extras.gateways.findings import Difference, counts, together
-from vllm_harness.files.paths import run_folder
-from vllm_harness.protocol.core.findings import Finding
-from vllm_harness.protocol.known import apply_known
-from vllm_harness.terminal.status import shown
-from vllm_harness.terminal.tables import one_line, plain_console, show_table
 
 app = typer.Typer(help="Find out what a gateway makes of the answers of the server behind it.")
 console = plain_console()

@@ -8,7 +8,14 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
-from vllm_harness.exchange.answer import Answer, Call
+from vllm_harness._exchange.answer import Answer, Call
+from vllm_harness._protocol.captures import validate_exchange
+from vllm_harness._protocol.conversation.compare import OF_ONE_ANSWER
+from vllm_harness._protocol.core.differences import common_length, differences
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._protocol.core.findings import ABSENT, Finding, Severity, brief
+from vllm_harness._protocol.core.rules import SE107
+from vllm_harness._protocol.core.timing import TimingFacts, timing_facts
 from vllm_harness.extras.gateways import rules
 from vllm_harness.extras.gateways.answers import SideExchange, answer_of
 from vllm_harness.extras.gateways.shape import (
@@ -21,13 +28,6 @@ from vllm_harness.extras.gateways.shape import (
     parent_of,
     type_of,
 )
-from vllm_harness.protocol.captures import validate_exchange
-from vllm_harness.protocol.conversation.compare import OF_ONE_ANSWER
-from vllm_harness.protocol.core.differences import common_length, differences
-from vllm_harness.protocol.core.events import Json
-from vllm_harness.protocol.core.findings import ABSENT, Finding, Severity, brief
-from vllm_harness.protocol.core.rules import SE107
-from vllm_harness.protocol.core.timing import TimingFacts, timing_facts
 
 MEDIA_TYPE = "content-type"
 KEPT_HEADERS = ("x-request-id", "retry-after")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vllm_harness.protocol.core.findings import Finding, Severity
+from vllm_harness._protocol.core.findings import Finding, Severity
 
 _NUMBER = re.compile(r"\d+")
 _ORDER = list(Severity)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from vllm_harness.errors import UsageError
-from vllm_harness.exchange.endpoint import API_PATHS
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.endpoint import API_PATHS
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._protocol.core.events import Api, Json
+from vllm_harness._protocol.core.findings import Finding
 from vllm_harness.extras.gateways.answers import Seen, SideExchange
 from vllm_harness.extras.gateways.compare import compare_answers
-from vllm_harness.files.strict import StrictModel
-from vllm_harness.protocol.core.events import Api, Json
-from vllm_harness.protocol.core.findings import Finding
 
 INDEX = "recording.json"
 MAX_BYTES = 256 * 1024 * 1024

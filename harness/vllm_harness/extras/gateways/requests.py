@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from vllm_harness.exchange import building
-from vllm_harness.exchange.answer import Answer
-from vllm_harness.exchange.building import Ask, Part, Result, Said, Sent
+from vllm_harness._exchange import building
+from vllm_harness._exchange.answer import Answer
+from vllm_harness._exchange.building import Ask, Part, Result, Said, Sent
+from vllm_harness._protocol.core.events import Api, Json
 from vllm_harness.extras.gateways.answers import SideExchange
 from vllm_harness.extras.gateways.cases import Asked
-from vllm_harness.protocol.core.events import Api, Json
 
 MAX_TOKENS = 600
 _OF_LEAVERS = 3000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vllm_harness.protocol.chat.render import USAGE, completion, completion_chunks
-from vllm_harness.protocol.core.rule import ERROR, HARNESS, INFO, SSE, WARNING, rule
+from vllm_harness._protocol.chat.render import USAGE, completion, completion_chunks
+from vllm_harness._protocol.core.rule import ERROR, HARNESS, INFO, SSE, WARNING, rule
 
 _TEXT = "through_text"
 _CALL = "through_call"

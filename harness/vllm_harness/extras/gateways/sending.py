@@ -6,7 +6,7 @@ import asyncio
 
 import httpx2
 
-from vllm_harness.exchange.sending import Outgoing, send_async
+from vllm_harness._exchange.sending import Outgoing, send_async
 from vllm_harness.extras.gateways.answers import SideExchange
 
 _SECRET_HEADERS = frozenset({"set-cookie", "authorization", "x-api-key"})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from vllm_harness._protocol.core.events import Json
 from vllm_harness.extras.gateways.answers import DONE, SideExchange
-from vllm_harness.protocol.core.events import Json
 
 Fields = dict[str, list[object]]
 """The values of each field, by its JSON path with `[*]` for any place in a list."""

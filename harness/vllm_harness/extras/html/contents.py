@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vllm_harness.defects.entry import Defect
+from vllm_harness._defects.entry import Defect
+from vllm_harness._runs.reading import Place, header_of, last_word, records
+from vllm_harness._runs.records import Case, End, ExchangeRecord, Header, LogLines, Outcome, Series, Target
 from vllm_harness.extras.html.bounds import Allowance
 from vllm_harness.extras.html.exchanges import shown, with_twins
 from vllm_harness.extras.html.packing import Blocks
-from vllm_harness.runs.reading import Place, header_of, last_word, records
-from vllm_harness.runs.records import Case, End, ExchangeRecord, Header, LogLines, Outcome, Series, Target
 
 Kept = TypeVar("Kept", ExchangeRecord, LogLines)
 

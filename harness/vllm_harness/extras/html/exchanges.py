@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vllm_harness._protocol.conversation.exchange import accumulate
+from vllm_harness._protocol.core.errors import ProtocolInputError
+from vllm_harness._protocol.core.events import Json, as_json
+from vllm_harness._protocol.core.sse import SSEEvent, SSEParser
+from vllm_harness._protocol.responses.accumulate import ResponseAccumulator
+from vllm_harness._runs.records import Arrival, ExchangeRecord, Piece
 from vllm_harness.extras.html.bounds import Allowance
-from vllm_harness.protocol.conversation.exchange import accumulate
-from vllm_harness.protocol.core.errors import ProtocolInputError
-from vllm_harness.protocol.core.events import Json, as_json
-from vllm_harness.protocol.core.sse import SSEEvent, SSEParser
-from vllm_harness.protocol.responses.accumulate import ResponseAccumulator
-from vllm_harness.runs.records import Arrival, ExchangeRecord, Piece
 
 STREAMING = ("stream", "stream_options")
 

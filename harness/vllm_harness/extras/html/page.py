@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vllm_harness.defects.registry import Defects, load_defects
-from vllm_harness.errors import UsageError
+from vllm_harness._defects.registry import Defects, load_defects
+from vllm_harness._errors import UsageError
 from vllm_harness.extras.html.contents import OUTCOMES, defect_of, index_of, read_run
 from vllm_harness.extras.html.packing import Blocks, packed
 from vllm_harness.extras.html.pairing import pairs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from vllm_harness.runs.records import Target
+from vllm_harness._runs.records import Target
 
 _KEYS: tuple[Callable[[Target], Hashable], ...] = (
     lambda target: target.id,

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from vllm_harness.errors import HarnessError
+from vllm_harness._errors import HarnessError
+from vllm_harness._protocol.core.events import Json
 from vllm_harness.extras.load.health import Sample
 from vllm_harness.extras.load.holding import Held, Holding, Listener, State
-from vllm_harness.protocol.core.events import Json
 
 
 class Clients(Protocol):

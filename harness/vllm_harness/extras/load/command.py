@@ -17,29 +17,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.endpoint import NO_KEY
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._files.redaction import secret_values
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._runs.beginning import new_header
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.records import End, Kind
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._scenarios.format import MissingToolCall, Scenario
+from vllm_harness._scenarios.reading import find_scenario, read_scenario
+from vllm_harness._scenarios.running import transports_of
+from vllm_harness._server.described import described
+from vllm_harness._server.records import run_folder
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._terminal.pace import minutes
+from vllm_harness._terminal.status import Progress, shown
+from vllm_harness._terminal.tables import escaped, plain_console, show_table
 from vllm_harness.cli.executor import BUNDLE, RAY
 from vllm_harness.cli.options import AS_JSON, MODEL, SEED, ServerOptions, with_options
 from vllm_harness.cli.served import served_by
-from vllm_harness.errors import UsageError
-from vllm_harness.exchange.endpoint import NO_KEY
-from vllm_harness.exchange.server import VllmServer
 from vllm_harness.extras.cluster.options import checked_bundles, cluster_of
 from vllm_harness.extras.cluster.places import Places
-from vllm_harness.files.redaction import secret_values
-from vllm_harness.protocol.core.events import Json
-from vllm_harness.runs.beginning import new_header
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import End, Kind
-from vllm_harness.scenarios.conversation import Served
-from vllm_harness.scenarios.format import MissingToolCall, Scenario
-from vllm_harness.scenarios.reading import find_scenario, read_scenario
-from vllm_harness.scenarios.running import transports_of
-from vllm_harness.server.described import described
-from vllm_harness.server.records import run_folder
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.terminal.pace import minutes
-from vllm_harness.terminal.status import Progress, shown
-from vllm_harness.terminal.tables import escaped, plain_console, show_table
 
 if TYPE_CHECKING:
     from rich.console import Console

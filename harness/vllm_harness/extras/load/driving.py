@@ -9,9 +9,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from vllm_harness.defects.registry import Defects, known_deviations, load_defects
-from vllm_harness.errors import UsageError
-from vllm_harness.exchange.endpoint import API_PATHS
+from vllm_harness._defects.registry import Defects, known_deviations, load_defects
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.endpoint import API_PATHS
+from vllm_harness._protocol import Finding
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._scenarios import tied
+from vllm_harness._scenarios.conversation import Served, context_of
+from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.judging import Mismatch
+from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.load import health
 from vllm_harness.extras.load.clients import Clients, Here
 from vllm_harness.extras.load.health import Sample
@@ -21,13 +28,6 @@ from vllm_harness.extras.load.marks import put_scripts
 from vllm_harness.extras.load.plan import Part, Plan
 from vllm_harness.extras.load.talking import Taken
 from vllm_harness.extras.load.tally import SAME_ID, Tally
-from vllm_harness.protocol import Finding
-from vllm_harness.protocol.core.events import Json
-from vllm_harness.scenarios import tied
-from vllm_harness.scenarios.conversation import Served, context_of
-from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.judging import Mismatch
-from vllm_harness.scenarios.transports import Transport
 
 IDS_KEPT = 65_536
 

@@ -11,8 +11,8 @@ from statistics import median
 import psutil
 import requests
 
-from vllm_harness.exchange.endpoint import Endpoint
-from vllm_harness.protocol.core.events import Json
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._protocol.core.events import Json
 
 LOOK_EVERY_S = 2.0
 END_WITHIN_S = 20.0

@@ -8,9 +8,9 @@ from typing import Any
 
 import aiohttp
 
-from vllm_harness.exchange.pending import PendingExchange
-from vllm_harness.exchange.sending import Outgoing
-from vllm_harness.protocol import (
+from vllm_harness._exchange.pending import PendingExchange
+from vllm_harness._exchange.sending import Outgoing
+from vllm_harness._protocol import (
     ChatAccumulator,
     Exchange,
     Finding,
@@ -21,9 +21,9 @@ from vllm_harness.protocol import (
     SSEParser,
     StreamValidator,
 )
-from vllm_harness.protocol.core.events import Api, Json
-from vllm_harness.protocol.core.timing import carries_text
-from vllm_harness.protocol.responses import schema
+from vllm_harness._protocol.core.events import Api, Json
+from vllm_harness._protocol.core.timing import carries_text
+from vllm_harness._protocol.responses import schema
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field, replace
 
 import aiohttp
 
-from vllm_harness.defects.registry import Defects
-from vllm_harness.exchange.endpoint import tls
+from vllm_harness._defects.registry import Defects
+from vllm_harness._exchange.endpoint import tls
+from vllm_harness._protocol import Finding, KnownDeviation, apply_known
+from vllm_harness._scenarios import tied
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._scenarios.format import Scenario, Turn
+from vllm_harness._scenarios.results import TurnResult
+from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.load import health
 from vllm_harness.extras.load.health import Sample
 from vllm_harness.extras.load.marks import Scripts
 from vllm_harness.extras.load.plan import Part, Plan
 from vllm_harness.extras.load.talking import Setting, Taken, talk
-from vllm_harness.protocol import Finding, KnownDeviation, apply_known
-from vllm_harness.scenarios import tied
-from vllm_harness.scenarios.conversation import Served
-from vllm_harness.scenarios.format import Scenario, Turn
-from vllm_harness.scenarios.results import TurnResult
-from vllm_harness.scenarios.transports import Transport
 
 KNOWN_KEPT = 10_000
 

@@ -6,15 +6,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from vllm_harness._protocol import Finding
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._runs.exchanges import record_of
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.records import Case, Outcome, RunFinding, Series
+from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.load.health import Sample
 from vllm_harness.extras.load.talking import Taken
 from vllm_harness.extras.load.tally import PERCENTILES, Distribution, Tally, problems_of
-from vllm_harness.protocol import Finding
-from vllm_harness.protocol.core.events import Json
-from vllm_harness.runs.exchanges import record_of
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import Case, Outcome, RunFinding, Series
-from vllm_harness.scenarios.transports import Transport
 
 EXCHANGES = 200
 """Kept whole at most."""

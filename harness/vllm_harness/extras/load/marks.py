@@ -9,16 +9,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vllm_harness.exchange.answer import Answer
-from vllm_harness.exchange.building import Part
-from vllm_harness.scenarios.conversation import Served, take_of
-from vllm_harness.scenarios.format import Scenario, Turn
-from vllm_harness.scenarios.judging import Mismatch
-from vllm_harness.scripted.book import BookRule, Say, ScriptBook
-from vllm_harness.scripted.meaning import Meaning, Reasoning, Text
-from vllm_harness.scripted.meaning import Part as Spoken
-from vllm_harness.scripted.quoting import Quoting, sample
-from vllm_harness.scripted.when import MessageCondition, When
+from vllm_harness._exchange.answer import Answer
+from vllm_harness._exchange.building import Part
+from vllm_harness._scenarios.conversation import Served, take_of
+from vllm_harness._scenarios.format import Scenario, Turn
+from vllm_harness._scenarios.judging import Mismatch
+from vllm_harness._scripted.book import BookRule, Say, ScriptBook
+from vllm_harness._scripted.meaning import Meaning, Reasoning, Text
+from vllm_harness._scripted.meaning import Part as Spoken
+from vllm_harness._scripted.quoting import Quoting, sample
+from vllm_harness._scripted.when import MessageCondition, When
 
 TURN_HEADER = "x-vllm-harness-turn"
 """Names the turn of a request, by which its rule is found."""

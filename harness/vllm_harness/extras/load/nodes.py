@@ -13,8 +13,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from vllm_harness.errors import HarnessError
-from vllm_harness.exchange.endpoint import EndpointError
+from vllm_harness._errors import HarnessError
+from vllm_harness._exchange.endpoint import EndpointError
+from vllm_harness._protocol import Finding
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.cluster.ray_cluster import RayCluster
 from vllm_harness.extras.cluster.together import Together
 from vllm_harness.extras.load.health import Sample
@@ -22,9 +25,6 @@ from vllm_harness.extras.load.holding import Held, Holding, Listener, State
 from vllm_harness.extras.load.plan import Part, parts_of
 from vllm_harness.extras.load.talking import Taken
 from vllm_harness.extras.load.tally import problems_of
-from vllm_harness.protocol import Finding
-from vllm_harness.protocol.core.events import Json
-from vllm_harness.scenarios.transports import Transport
 
 EVERY_S = 0.5
 """How often a client tells what has come."""

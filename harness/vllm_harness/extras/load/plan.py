@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from vllm_harness.errors import UsageError
-from vllm_harness.scenarios.format import MissingToolCall
-from vllm_harness.scenarios.transports import Transport
+from vllm_harness._errors import UsageError
+from vllm_harness._scenarios.format import MissingToolCall
+from vllm_harness._scenarios.transports import Transport
 
 LEFT_BY = 12
 """A client that goes away has seen fewer events than this."""

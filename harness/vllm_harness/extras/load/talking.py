@@ -9,23 +9,23 @@ from dataclasses import dataclass, replace
 
 import aiohttp
 
-from vllm_harness.exchange.answer import Answer, Call, answer_of, answer_to
-from vllm_harness.exchange.building import Ask, Result, Said, Sent
-from vllm_harness.exchange.sending import Outgoing
+from vllm_harness._exchange.answer import Answer, Call, answer_of, answer_to
+from vllm_harness._exchange.building import Ask, Result, Said, Sent
+from vllm_harness._exchange.sending import Outgoing
+from vllm_harness._protocol import Exchange, Finding, validate_conversation
+from vllm_harness._protocol.captures import every_finding
+from vllm_harness._scenarios import judging
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._scenarios.course import Course
+from vllm_harness._scenarios.format import Scenario, Turn
+from vllm_harness._scenarios.judging import Mismatch
+from vllm_harness._scenarios.results import TurnResult
+from vllm_harness._scenarios.tools import Toolbox, outcome_of, output_for
+from vllm_harness._scenarios.transports import Transport
+from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.extras.load.hearing import Heard, hear
 from vllm_harness.extras.load.marks import TURN_HEADER, Scripts, marked, mixed
 from vllm_harness.extras.load.plan import Plan
-from vllm_harness.protocol import Exchange, Finding, validate_conversation
-from vllm_harness.protocol.captures import every_finding
-from vllm_harness.scenarios import judging
-from vllm_harness.scenarios.conversation import Served
-from vllm_harness.scenarios.course import Course
-from vllm_harness.scenarios.format import Scenario, Turn
-from vllm_harness.scenarios.judging import Mismatch
-from vllm_harness.scenarios.results import TurnResult
-from vllm_harness.scenarios.tools import Toolbox, outcome_of, output_for
-from vllm_harness.scenarios.transports import Transport
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 
 LEFT = "the client went away"
 OF_OUTPUTS = "tool outputs"

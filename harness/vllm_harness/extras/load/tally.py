@@ -10,13 +10,13 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
+from vllm_harness._protocol import Finding
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._scenarios.course import lacks_calls
+from vllm_harness._scenarios.judging import STATUS
+from vllm_harness._scenarios.results import TurnResult
 from vllm_harness.extras.load.hearing import Heard
 from vllm_harness.extras.load.talking import LEFT, OF_OUTPUTS, Taken
-from vllm_harness.protocol import Finding
-from vllm_harness.protocol.core.events import Json
-from vllm_harness.scenarios.course import lacks_calls
-from vllm_harness.scenarios.judging import STATUS
-from vllm_harness.scenarios.results import TurnResult
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 _LONGEST_US = 3600 * 10**6

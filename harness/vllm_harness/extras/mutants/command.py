@@ -11,16 +11,24 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._environments.resolve import resolve
+from vllm_harness._environments.spec import Environment
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._errors import UsageError
+from vllm_harness._files.line_file import end_whole
+from vllm_harness._files.paths import state_dir
+from vllm_harness._machine.shard import Needs
+from vllm_harness._regression.changed.coverage import Coverage, kept_lines, read_coverage
+from vllm_harness._regression.changed.serving import serving_files
+from vllm_harness._regression.selection import split_names
+from vllm_harness._server.leases.allocation import expected_needs, interpreters
+from vllm_harness._terminal.tables import one_line, show_table
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.executor import BUNDLE, RAY, executor_of
 from vllm_harness.cli.interrupted import kept_at
 from vllm_harness.cli.options import JOBS, SEED, VLLM_HELP
 from vllm_harness.cli.regression_options import console, note, notes
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.environments.resolve import resolve
-from vllm_harness.environments.spec import Environment
-from vllm_harness.environments.under_test import VllmUnderTest
-from vllm_harness.errors import UsageError
 from vllm_harness.extras.cluster.suites.shards import SERVERS
 from vllm_harness.extras.mutants.importers import Importers, importers_of
 from vllm_harness.extras.mutants.judge import Judge, MutantFate, read_fates
@@ -30,14 +38,6 @@ from vllm_harness.extras.mutants.parsers.mutants import make_mutants
 from vllm_harness.extras.mutants.shards import Judging
 from vllm_harness.extras.mutants.suites import Suites
 from vllm_harness.extras.mutants.table import Tally, survivors, tallies, tally
-from vllm_harness.files.line_file import end_whole
-from vllm_harness.files.paths import state_dir
-from vllm_harness.machine.shard import Needs
-from vllm_harness.regression.changed.coverage import Coverage, kept_lines, read_coverage
-from vllm_harness.regression.changed.serving import serving_files
-from vllm_harness.regression.selection import split_names
-from vllm_harness.server.leases.allocation import expected_needs, interpreters
-from vllm_harness.terminal.tables import one_line, show_table
 
 MODELS = "qwen3,gpt-oss"
 GOES_ON = "the same command goes on with the others"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vllm_harness.errors import UsageError
+from vllm_harness._errors import UsageError
 from vllm_harness.extras.mutants.mutant import ServingMutant
 from vllm_harness.extras.mutants.parsers.mutants import MUTANT_WORKERS, module_of
 

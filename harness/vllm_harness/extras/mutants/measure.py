@@ -8,7 +8,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from vllm_harness.errors import HarnessError
+from vllm_harness._errors import HarnessError
+from vllm_harness._files.line_file import end_whole
+from vllm_harness._machine.side_by_side import side_by_side
+from vllm_harness._regression.changed.coverage import Coverage, read_coverage
+from vllm_harness._regression.changed.serving import serving_files
 from vllm_harness.extras.mutants.first_files import write_watched
 from vllm_harness.extras.mutants.plans import (
     COLLECTED,
@@ -19,10 +23,6 @@ from vllm_harness.extras.mutants.plans import (
     WatchingPlan,
 )
 from vllm_harness.extras.mutants.suites import ENDED, Suites
-from vllm_harness.files.line_file import end_whole
-from vllm_harness.machine.side_by_side import side_by_side
-from vllm_harness.regression.changed.coverage import Coverage, read_coverage
-from vllm_harness.regression.changed.serving import serving_files
 
 
 def measure(

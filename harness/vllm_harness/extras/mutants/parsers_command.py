@@ -9,12 +9,18 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness._environments.resolve import resolve
+from vllm_harness._environments.spec import Environment
+from vllm_harness._files.paths import state_dir
+from vllm_harness._regression.cases.case import CaseSet
+from vllm_harness._regression.engines.plan import Engine
+from vllm_harness._regression.selection import Selection, select_families, select_groups
+from vllm_harness._server.leases.allocation import interpreters
+from vllm_harness._terminal.tables import show_table
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.interrupted import kept_at
 from vllm_harness.cli.options import JOBS, SEED, VLLM_HELP
 from vllm_harness.cli.regression_options import GROUPS_OF_CASES, console, note, notes
-from vllm_harness.environments.resolve import resolve
-from vllm_harness.environments.spec import Environment
 from vllm_harness.extras.mutants.parsers.coverage import measure
 from vllm_harness.extras.mutants.parsers.mutants import (
     Mutant,
@@ -28,12 +34,6 @@ from vllm_harness.extras.mutants.parsers.mutants import (
     with_reasons,
 )
 from vllm_harness.extras.mutants.parsers.mutants_over_http import judge_over_http, sample_survivors
-from vllm_harness.files.paths import state_dir
-from vllm_harness.regression.cases.case import CaseSet
-from vllm_harness.regression.engines.plan import Engine
-from vllm_harness.regression.selection import Selection, select_families, select_groups
-from vllm_harness.server.leases.allocation import interpreters
-from vllm_harness.terminal.tables import show_table
 
 
 @dataclass(frozen=True)

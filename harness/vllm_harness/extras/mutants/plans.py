@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vllm_harness.files.strict import StrictModel
-from vllm_harness.regression.changed.coverage import Outcome
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._regression.changed.coverage import Outcome
 
 JUDGING, WATCHING = "vllm_harness.extras.mutants.judging", "vllm_harness.extras.mutants.watching"
 COLLECTING = "vllm_harness.extras.mutants.collecting"

@@ -9,11 +9,11 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from vllm_harness.environments.under_test import VllmUnderTest
-from vllm_harness.errors import HarnessError
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._errors import HarnessError
+from vllm_harness._machine.shard import Executor, Needs, Shard
 from vllm_harness.extras.mutants.judge import Judge, MutantFate, Trial
 from vllm_harness.extras.mutants.mutant import ServingMutant
-from vllm_harness.machine.shard import Executor, Needs, Shard
 
 
 @dataclass(frozen=True)

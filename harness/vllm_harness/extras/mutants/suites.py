@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vllm_harness.files.paths import root_of_tests
-from vllm_harness.machine.processes import killed_with_parent
-from vllm_harness.machine.side_by_side import ended_by
-from vllm_harness.server.fork_server import FIRST
-from vllm_harness.server.records import await_end_of
+from vllm_harness._files.paths import root_of_tests
+from vllm_harness._machine.processes import killed_with_parent
+from vllm_harness._machine.side_by_side import ended_by
+from vllm_harness._server.fork_server import FIRST
+from vllm_harness._server.records import await_end_of
 
 SUITES = ("tests/behaviours", "tests/harmony", "tests/standard")
 """The suites that judge, relative to the checkout."""

@@ -10,28 +10,28 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.cli.options import AS_JSON, JOBS, VLLM_HELP
-from vllm_harness.cli.regression_cells import whole_cells
-from vllm_harness.cli.regression_options import ONLY, PARSERS, RUN_NAME, console, notes
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.environments.under_test import VllmUnderTest
-from vllm_harness.errors import UsageError
-from vllm_harness.extras.parity.judging import parity
-from vllm_harness.extras.parity.table import show_parity
-from vllm_harness.regression.cases.case import GROUPS, CaseSet
-from vllm_harness.regression.cases.delivery import Api
-from vllm_harness.regression.results.cells import RegressionRun
-from vllm_harness.regression.results.explained import WITH_RUST, parser_defects
-from vllm_harness.regression.selection import (
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._errors import UsageError
+from vllm_harness._regression.cases.case import GROUPS, CaseSet
+from vllm_harness._regression.cases.delivery import Api
+from vllm_harness._regression.results.cells import RegressionRun
+from vllm_harness._regression.results.explained import WITH_RUST, parser_defects
+from vllm_harness._regression.selection import (
     Selection,
     select_environments,
     select_families,
     select_groups,
     split_names,
 )
-from vllm_harness.scripted.families import Family, entry_of
-from vllm_harness.server.leases.allocation import interpreters
-from vllm_harness.server.model_check import names_of, unknown_names
+from vllm_harness._scripted.families import Family, entry_of
+from vllm_harness._server.leases.allocation import interpreters
+from vllm_harness._server.model_check import names_of, unknown_names
+from vllm_harness.cli.options import AS_JSON, JOBS, VLLM_HELP
+from vllm_harness.cli.regression_cells import whole_cells
+from vllm_harness.cli.regression_options import ONLY, PARSERS, RUN_NAME, console, notes
+from vllm_harness.extras.parity.judging import parity
+from vllm_harness.extras.parity.table import show_parity
 
 
 def parity_(

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from vllm_harness.files.strict import StrictModel
-from vllm_harness.regression.cases.case import Group
-from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
-from vllm_harness.regression.results.cells import CaseVerdict, Cell
-from vllm_harness.regression.results.explained import ParserDefect, by_family, explaining, failure_in
-from vllm_harness.regression.results.mismatches import MismatchField
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._regression.cases.case import Group
+from vllm_harness._regression.cases.delivery import Delivery, DeliveryField
+from vllm_harness._regression.results.cells import CaseVerdict, Cell
+from vllm_harness._regression.results.explained import ParserDefect, by_family, explaining, failure_in
+from vllm_harness._regression.results.mismatches import MismatchField
 
 BLANKS = re.compile(r"\s|\\[nt]")
 NO_TEXT = re.compile(r'"(reasoning|content)":"",')

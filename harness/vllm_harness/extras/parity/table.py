@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from vllm_harness._regression.results.mismatches import Mismatch
+from vllm_harness._terminal.tables import Cell as Shown
+from vllm_harness._terminal.tables import escaped, on_terminal, one_line, show_table
 from vllm_harness.extras.parity.judging import Compared, DifferenceClass, FamilyParity, Parity, Side, Verdict
-from vllm_harness.regression.results.mismatches import Mismatch
-from vllm_harness.terminal.tables import Cell as Shown
-from vllm_harness.terminal.tables import escaped, on_terminal, one_line, show_table
 
 PARITY_COLUMNS = {
     "python\nright": (Verdict.PYTHON_RIGHT,),

@@ -17,20 +17,20 @@ from typing import Any
 
 import yaml
 
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.defects.registry import Defects, load_defects
-from vllm_harness.defects.repro.measured import Measured, MeasuredRun
-from vllm_harness.defects.repro.table import Table
-from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._defects.registry import Defects, load_defects
+from vllm_harness._defects.repro.measured import Measured, MeasuredRun
+from vllm_harness._defects.repro.table import Table
+from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._files.paths import checkout, run_folder
+from vllm_harness._regression.results.cells import Cell, RegressionRun
+from vllm_harness._scripted.families import load_families
 from vllm_harness.extras.site import feed
 from vllm_harness.extras.site.pages import files, pages, rule_addition
 from vllm_harness.extras.site.render import address
 from vllm_harness.extras.site.scripts import exported
 from vllm_harness.extras.site.site import BEGINNING, Site, day_of
 from vllm_harness.extras.site.table import compatibility
-from vllm_harness.files.paths import checkout, run_folder
-from vllm_harness.regression.results.cells import Cell, RegressionRun
-from vllm_harness.scripted.families import load_families
 
 HERE = Path(__file__).parent
 MARKER = "compatibility.json"

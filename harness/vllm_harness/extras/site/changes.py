@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from vllm_harness.defects.entry import Defect
+from vllm_harness._defects.entry import Defect
 from vllm_harness.extras.site.features import Feature
 from vllm_harness.extras.site.site import Site, ordered
 from vllm_harness.extras.site.table import Column, Standing

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import cache
 
-from vllm_harness.regression.cases.case import Group, Topic
-from vllm_harness.regression.cases.delivery import Delivery, Shape
-from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.scripted.meaning import Reasoning
+from vllm_harness._regression.cases.case import Group, Topic
+from vllm_harness._regression.cases.delivery import Delivery, Shape
+from vllm_harness._regression.cases.meanings import load_meanings
+from vllm_harness._scripted.meaning import Reasoning
 
 _TOKEN_BY_TOKEN = (Shape.TOKENS, Shape.HELD_BACK)
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.severity import severity_of
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.repro.severity import severity_of
+from vllm_harness._regression.cases.case import short_digest
 from vllm_harness.extras.site.changes import changes_of
 from vllm_harness.extras.site.pages import defect_page, model_feed, release_page
 from vllm_harness.extras.site.render import address, visible
 from vllm_harness.extras.site.site import BEGINNING, Site, day_of, model_name
-from vllm_harness.regression.cases.case import short_digest
 
 MAIN = "feed.xml"
 MOST = 100

@@ -10,10 +10,12 @@ from typing import Any
 
 from packaging.version import Version
 
-from vllm_harness.defects.entry import Defect, Step
-from vllm_harness.defects.repro.reproducer import is_reproducible
-from vllm_harness.defects.repro.severity import severity_of
-from vllm_harness.defects.repro.table import LETTERS, UNMEASURED
+from vllm_harness._defects.entry import Defect, Step
+from vllm_harness._defects.repro.reproducer import is_reproducible
+from vllm_harness._defects.repro.severity import severity_of
+from vllm_harness._defects.repro.table import LETTERS, UNMEASURED
+from vllm_harness._regression.results.explained import Failure, selections_of
+from vllm_harness._scripted.families import Family
 from vllm_harness.extras.site.changes import changes_of
 from vllm_harness.extras.site.features import Feature
 from vllm_harness.extras.site.render import address, rendered
@@ -27,8 +29,6 @@ from vllm_harness.extras.site.site import (
     request_fields,
 )
 from vllm_harness.extras.site.table import Column, FamilyOnVersion, Shown, State, is_minor
-from vllm_harness.regression.results.explained import Failure, selections_of
-from vllm_harness.scripted.families import Family
 
 UPSTREAM = "https://github.com/vllm-project/vllm/issues/"
 MOST_FAILURES = 20

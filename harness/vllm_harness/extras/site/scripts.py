@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from vllm_harness.defects.repro.measured import Measured
-from vllm_harness.defects.repro.parser_cases import ServedCase
-from vllm_harness.defects.repro.report import ReportFiles
-from vllm_harness.defects.repro.reproducer import Reproducer, reproducer_of
-from vllm_harness.defects.repro.verdict import Reproduction
+from vllm_harness._defects.repro.measured import Measured
+from vllm_harness._defects.repro.parser_cases import ServedCase
+from vllm_harness._defects.repro.report import ReportFiles
+from vllm_harness._defects.repro.reproducer import Reproducer, reproducer_of
+from vllm_harness._defects.repro.verdict import Reproduction
+from vllm_harness._regression.engines.plan import like_in_process
 from vllm_harness.extras.site.table import Compatibility
-from vllm_harness.regression.engines.plan import like_in_process
 
 
 @dataclass(frozen=True)

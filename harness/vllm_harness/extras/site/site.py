@@ -12,15 +12,15 @@ from functools import cached_property
 
 from packaging.version import Version
 
-from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.severity import SEVERITIES, severity_of
-from vllm_harness.defects.repro.table import Table
+from vllm_harness._configuration.model_entries import ModelEntry
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.repro.severity import SEVERITIES, severity_of
+from vllm_harness._defects.repro.table import Table
+from vllm_harness._scripted.families import Family
 from vllm_harness.extras.site import workarounds
 from vllm_harness.extras.site.scripts import Exported
 from vllm_harness.extras.site.table import Column, Compatibility
 from vllm_harness.extras.site.workarounds import Verdicts, Workaround
-from vllm_harness.scripted.families import Family
 
 CLASSES = ("defect", "deviation", "arguable", "feature gap")
 BEGINNING = date(2026, 1, 1)

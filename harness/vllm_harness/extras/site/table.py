@@ -9,15 +9,14 @@ from enum import StrEnum
 
 from packaging.version import InvalidVersion, Version
 
-from vllm_harness.configuration.model_entries import Frontend
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.severity import severity_of
-from vllm_harness.errors import UsageError
-from vllm_harness.extras.site.features import Feature, feature_of
-from vllm_harness.regression.cases.case import Group
-from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.results.cells import CaseResult, CaseVerdict, Cell
-from vllm_harness.regression.results.explained import (
+from vllm_harness._configuration.model_entries import Frontend
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.repro.severity import severity_of
+from vllm_harness._errors import UsageError
+from vllm_harness._regression.cases.case import Group
+from vllm_harness._regression.cases.delivery import Delivery
+from vllm_harness._regression.results.cells import CaseResult, CaseVerdict, Cell
+from vllm_harness._regression.results.explained import (
     Failure,
     ParserDefect,
     by_family,
@@ -25,7 +24,8 @@ from vllm_harness.regression.results.explained import (
     failure_in,
     parser_defects,
 )
-from vllm_harness.scripted.families import REAL
+from vllm_harness._scripted.families import REAL
+from vllm_harness.extras.site.features import Feature, feature_of
 
 _RELEASE = re.compile(r"(?P<version>\d+(?:\.\d+)+\w*)(?:@[\w.]+)?(?:\+rust)?")
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from vllm_harness.defects.entry import Defect, FailureSelector
-from vllm_harness.defects.repro.severity import severity_of
-from vllm_harness.defects.repro.verdict import Verdict
+from vllm_harness._defects.entry import Defect, FailureSelector
+from vllm_harness._defects.repro.severity import severity_of
+from vllm_harness._defects.repro.verdict import Verdict
+from vllm_harness._regression.cases.delivery import Delivery, Shape
 from vllm_harness.extras.site.features import Feature, is_token_by_token
 from vllm_harness.extras.site.table import Column, Compatibility, Shown
-from vllm_harness.regression.cases.delivery import Delivery, Shape
 
 MOST_BACK = 3
 """How many minor releases back one is still worth a thought."""

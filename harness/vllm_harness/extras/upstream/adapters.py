@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from vllm_harness.files.locking import half_made, locked_for_making
-from vllm_harness.files.paths import cache_dir
-from vllm_harness.terminal.status import quiet
+from vllm_harness._files.locking import half_made, locked_for_making
+from vllm_harness._files.paths import cache_dir
+from vllm_harness._terminal.status import quiet
 
 _RANK = 8
 _MODULES = ("q_proj", "v_proj")

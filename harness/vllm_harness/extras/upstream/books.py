@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from pydantic import Field, TypeAdapter
 
-from vllm_harness.files.located_yaml import read_yaml
-from vllm_harness.files.strict import StrictModel
-from vllm_harness.scripted.book_file import RuleSpec
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._scripted.book_file import RuleSpec
 
 _T = TypeVar("_T")
 FOLDER = Path(__file__).with_name("books")

@@ -12,10 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from vllm_harness.environments.spec import Environment
-from vllm_harness.errors import HarnessError
+from vllm_harness._environments.spec import Environment
+from vllm_harness._errors import HarnessError
+from vllm_harness._server.launch import plan_launch
 from vllm_harness.extras.upstream.stand_ins import load_stand_ins, stand_in_entry
-from vllm_harness.server.launch import plan_launch
 
 _WORKER = Path(__file__).parent / "in_vllm" / "vllm_harness_calls.py"
 

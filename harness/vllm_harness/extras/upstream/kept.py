@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from vllm_harness._machine.gpus import describe_device
+from vllm_harness._runs.records import Case, Outcome, Target
 from vllm_harness.extras.upstream.results import TestResult
 from vllm_harness.extras.upstream.servers import UpstreamServers
-from vllm_harness.machine.gpus import describe_device
-from vllm_harness.runs.records import Case, Outcome, Target
 
 TARGET = "upstream"
 _OUTCOMES = {

@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 from pydantic import Field, TypeAdapter
 
-from vllm_harness.errors import UsageError
+from vllm_harness._errors import UsageError
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.strict import StrictModel
 from vllm_harness.extras.upstream.results import RESULTS, TestResult, counts
-from vllm_harness.files.located_yaml import read_yaml
-from vllm_harness.files.strict import StrictModel
 
 FILE = Path(__file__).with_name("measured.yaml")
 _PLACE = re.compile(r" \(/[^)]*\)")

@@ -16,9 +16,12 @@ from typing import Any, cast
 import pytest
 from _pytest.runner import runtestprotocol
 
-from vllm_harness.configuration.model_entries import Lane
-from vllm_harness.environments.resolve import resolve, spec_of
-from vllm_harness.errors import HarnessError
+from vllm_harness._configuration.model_entries import Lane
+from vllm_harness._environments.resolve import resolve, spec_of
+from vllm_harness._errors import HarnessError
+from vllm_harness._server.records import run_folder
+from vllm_harness._terminal.tables import one_line, plain_console
+from vllm_harness._testing.results import reason_of
 from vllm_harness.extras.upstream import imports
 from vllm_harness.extras.upstream.books import load_books
 from vllm_harness.extras.upstream.elsewhere import Elsewhere
@@ -29,9 +32,6 @@ from vllm_harness.extras.upstream.run import Trial, UpstreamRun, book_for, name_
 from vllm_harness.extras.upstream.servers import UpstreamServers
 from vllm_harness.extras.upstream.tests_utils import CLIENT_S, RemoteVLLMServer
 from vllm_harness.extras.upstream.wrong import KINDS, read_kinds, wrong_answers
-from vllm_harness.server.records import run_folder
-from vllm_harness.terminal.tables import one_line, plain_console
-from vllm_harness.testing.results import reason_of
 
 RUN = pytest.StashKey[UpstreamRun]()
 FINDER = pytest.StashKey[imports.StandInFinder]()

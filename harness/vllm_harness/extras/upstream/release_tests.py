@@ -6,13 +6,13 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from vllm_harness.environments import upstream
-from vllm_harness.environments.sources import ChecksumError, sha256_of
-from vllm_harness.errors import UsageError
-from vllm_harness.files.located_yaml import read_yaml
-from vllm_harness.files.locking import half_made, locked_for_making
-from vllm_harness.files.paths import cache_dir, data_path
-from vllm_harness.terminal.status import Progress, quiet
+from vllm_harness._environments import upstream
+from vllm_harness._environments.sources import ChecksumError, sha256_of
+from vllm_harness._errors import UsageError
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.locking import half_made, locked_for_making
+from vllm_harness._files.paths import cache_dir, data_path
+from vllm_harness._terminal.status import Progress, quiet
 
 FOLDERS = (
     "entrypoints/openai/responses",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from rich.console import Console
 
-from vllm_harness.terminal.tables import one_line, show_table
+from vllm_harness._terminal.tables import one_line, show_table
 
 HEADINGS = ("file", "tests", "passed", "failed", "skipped", "defects", "retries", "unit tests")
 RESULTS = "upstream.json"

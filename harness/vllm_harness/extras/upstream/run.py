@@ -14,7 +14,16 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.defects.registry import find, load_defects
+from vllm_harness._defects.registry import find, load_defects
+from vllm_harness._files.redaction import secret_values
+from vllm_harness._protocol.known import holds
+from vllm_harness._runs.beginning import describe_machine, new_header
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.records import End, Kind
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._scripted.dialects.dialect import DialectError
+from vllm_harness._scripted.in_server.vllm_harness_names import DEFAULT_BOOK
+from vllm_harness._server.remote import RemoteServer
 from vllm_harness.extras.upstream.books import UpstreamBook, UpstreamRule, book_of
 from vllm_harness.extras.upstream.elsewhere import Elsewhere
 from vllm_harness.extras.upstream.kept import case_of, target_of
@@ -22,15 +31,6 @@ from vllm_harness.extras.upstream.results import TestResult, UpstreamResults
 from vllm_harness.extras.upstream.servers import UpstreamServers
 from vllm_harness.extras.upstream.tests_utils import RemoteVLLMServer
 from vllm_harness.extras.upstream.unit_tests import run_unit_tests
-from vllm_harness.files.redaction import secret_values
-from vllm_harness.protocol.known import holds
-from vllm_harness.runs.beginning import describe_machine, new_header
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import End, Kind
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.dialects.dialect import DialectError
-from vllm_harness.scripted.in_server.vllm_harness_names import DEFAULT_BOOK
-from vllm_harness.server.remote import RemoteServer
 
 _SHOWN = 200
 _IMPORT = re.compile(

@@ -7,8 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry
-from vllm_harness.environments.spec import Environment
+from vllm_harness._configuration.model_entries import Frontend, Lane, ModelEntry
+from vllm_harness._environments.spec import Environment
+from vllm_harness._server.demo_tools import demo_tools
+from vllm_harness._server.kept import identity
+from vllm_harness._server.launch import plan_launch
+from vllm_harness._server.leases.lease import offered
+from vllm_harness._server.remote import RemoteServer
 from vllm_harness.extras.upstream.adapters import zero_adapter
 from vllm_harness.extras.upstream.stand_ins import (
     NoStandIn,
@@ -18,11 +23,6 @@ from vllm_harness.extras.upstream.stand_ins import (
     split_flags,
     stand_in_entry,
 )
-from vllm_harness.server.demo_tools import demo_tools
-from vllm_harness.server.kept import identity
-from vllm_harness.server.launch import plan_launch
-from vllm_harness.server.leases.lease import offered
-from vllm_harness.server.remote import RemoteServer
 
 _IDLE = 2
 _HARNESS_CHOOSES = ("--host", "--port")

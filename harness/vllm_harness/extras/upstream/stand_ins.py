@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from vllm_harness.configuration.model_entries import Hub, ModelEntry, load_models
-from vllm_harness.environments import assets
-from vllm_harness.errors import HarnessError
-from vllm_harness.files.located_yaml import read_yaml
-from vllm_harness.files.strict import StrictModel
-from vllm_harness.scripted.families import family_entry, load_families
+from vllm_harness._configuration.model_entries import Hub, ModelEntry, load_models
+from vllm_harness._environments import assets
+from vllm_harness._errors import HarnessError
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._scripted.families import family_entry, load_families
 
 FILE = Path(__file__).with_name("stand_ins.yaml")
 _BARE: dict[str, Any] = {

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pytest
 
-from vllm_harness.errors import HarnessError
+from vllm_harness._errors import HarnessError
+from vllm_harness._server.remote import RemoteServer
 from vllm_harness.extras.upstream.servers import UpstreamServers
 from vllm_harness.extras.upstream.stand_ins import NoStandIn
-from vllm_harness.server.remote import RemoteServer
 
 if TYPE_CHECKING:
     import anthropic

@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from vllm_harness.environments.spec import Environment
+from vllm_harness._environments.spec import Environment
+from vllm_harness._machine.processes import killed_with_parent
 from vllm_harness.extras.upstream.results import TestResult
-from vllm_harness.machine.processes import killed_with_parent
 
 _WORKER = Path(__file__).parent / "in_vllm" / "vllm_harness_unit_tests.py"
 _SETTINGS = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from vllm_harness.errors import UsageError
+from vllm_harness._errors import UsageError
+from vllm_harness._scripted.book_file import CallSpec, SaySpec
 from vllm_harness.extras.upstream.books import UpstreamRule
-from vllm_harness.scripted.book_file import CallSpec, SaySpec
 
 Rules = tuple[UpstreamRule, ...]
 

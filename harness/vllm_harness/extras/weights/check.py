@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field
 
-from vllm_harness.errors import HarnessError
+from vllm_harness._errors import HarnessError
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._server.launch import Launch
+from vllm_harness._server.progress import StartProgress
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._terminal.status import Progress
 from vllm_harness.extras.weights.verdict import Answers, DtypeComparison, Reference, compare, noise_reference
-from vllm_harness.files.located_yaml import read_yaml
-from vllm_harness.files.strict import StrictModel
-from vllm_harness.server.launch import Launch
-from vllm_harness.server.progress import StartProgress
-from vllm_harness.server.remote import RemoteServer
-from vllm_harness.terminal.status import Progress
 
 if TYPE_CHECKING:
     from openai import OpenAI

@@ -10,17 +10,17 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from vllm_harness._errors import UsageError
+from vllm_harness._runs.records import Kind
+from vllm_harness._server.launch import Launch, plan_launch
+from vllm_harness._server.records import run_folder
+from vllm_harness._terminal.status import shown
+from vllm_harness._terminal.tables import Cell, plain_console, show_table
 from vllm_harness.cli.options import VllmOptions, with_options
 from vllm_harness.cli.run_folder import kept_run
-from vllm_harness.errors import UsageError
 from vllm_harness.extras.weights.check import Checked, CheckPrompts, check, check_prompts
 from vllm_harness.extras.weights.kept import case_of, target_of
 from vllm_harness.extras.weights.verdict import Candidate, Flip, Spread
-from vllm_harness.runs.records import Kind
-from vllm_harness.server.launch import Launch, plan_launch
-from vllm_harness.server.records import run_folder
-from vllm_harness.terminal.status import shown
-from vllm_harness.terminal.tables import Cell, plain_console, show_table
 
 DTYPES = ("float32", "bfloat16", "float16")
 VERDICT_CELLS = {

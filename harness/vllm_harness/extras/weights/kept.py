@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from vllm_harness._runs.records import Case, Outcome, RunFinding, Target
+from vllm_harness._server.launch import Launch
 from vllm_harness.extras.weights.check import Checked
-from vllm_harness.runs.records import Case, Outcome, RunFinding, Target
-from vllm_harness.server.launch import Launch
 
 
 def target_of(launch: Launch) -> Target:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vllm_harness.files.strict import StrictModel
+from vllm_harness._files.strict import StrictModel
 
 LARGEST = 4.0
 MEAN = 2.0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_harness.defects.repro.bisect import (
+from vllm_harness._defects.repro.bisect import (
     Try,
     bisect,
     checkouts,
@@ -18,8 +18,8 @@ from vllm_harness.defects.repro.bisect import (
     releases_between,
     subject,
 )
-from vllm_harness.defects.repro.verdict import Reproduction, Verdict
-from vllm_harness.errors import UsageError
+from vllm_harness._defects.repro.verdict import Reproduction, Verdict
+from vllm_harness._errors import UsageError
 
 
 def trying(verdicts: dict[str, Verdict]) -> tuple[list[str], Try]:

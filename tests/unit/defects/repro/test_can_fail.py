@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.defects.repro.parser_cases import ServedCase
-from vllm_harness.defects.repro.reproducer import is_reproducible, reproducer_of
-from vllm_harness.defects.repro.steps import RequestedSteps
-from vllm_harness.regression.cases.case import Case
-from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.engines.answer import AnswerError, CaseAnswer, CaseCall, ErrorCode
-from vllm_harness.scripted.meaning import ToolCall
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._defects.repro.parser_cases import ServedCase
+from vllm_harness._defects.repro.reproducer import is_reproducible, reproducer_of
+from vllm_harness._defects.repro.steps import RequestedSteps
+from vllm_harness._regression.cases.case import Case
+from vllm_harness._regression.cases.delivery import Delivery
+from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CaseCall, ErrorCode
+from vllm_harness._scripted.meaning import ToolCall
 
 REFUSED: dict[str, Any] = {
     "status": 400,

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.defects.repro.draft import as_yaml, from_capture, from_cell, from_test
-from vllm_harness.defects.repro.export import export
-from vllm_harness.defects.repro.measured import Measured
-from vllm_harness.defects.repro.parser_cases import ServedCase
-from vllm_harness.defects.repro.reproducer import checked, is_reproducible, reproducer_of
-from vllm_harness.defects.repro.verdict import Reproduction
-from vllm_harness.errors import UsageError
-from vllm_harness.regression.results.cells import Cell, RegressionRun
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._defects.repro.draft import as_yaml, from_capture, from_cell, from_test
+from vllm_harness._defects.repro.export import export
+from vllm_harness._defects.repro.measured import Measured
+from vllm_harness._defects.repro.parser_cases import ServedCase
+from vllm_harness._defects.repro.reproducer import checked, is_reproducible, reproducer_of
+from vllm_harness._defects.repro.verdict import Reproduction
+from vllm_harness._errors import UsageError
+from vllm_harness._regression.results.cells import Cell, RegressionRun
 
 REPRODUCIBLE = [defect for defect in load_defects().values() if is_reproducible(defect)]
 REQUESTED = [each for each in REPRODUCIBLE if each.repro or isinstance(reproducer_of(each), ServedCase)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.measured import Measured, case_of, target_of
-from vllm_harness.defects.repro.verdict import Verdict
-from vllm_harness.runs.records import Outcome
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.repro.measured import Measured, case_of, target_of
+from vllm_harness._defects.repro.verdict import Verdict
+from vllm_harness._runs.records import Outcome
 
 DEFECT = Defect(id="vllm-1", title="It is wrong", kind="defect", versions="<0.30")
 

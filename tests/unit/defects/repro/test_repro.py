@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.reproducer import checked, jobs_of, run_job
-from vllm_harness.defects.repro.steps import RequestedSteps, filled
-from vllm_harness.defects.repro.steps import document as document_of
-from vllm_harness.environments.spec import Environment
-from vllm_harness.errors import UsageError
-from vllm_harness.protocol import Exchange
-from vllm_harness.server.progress import NoProgress
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.repro.reproducer import checked, jobs_of, run_job
+from vllm_harness._defects.repro.steps import RequestedSteps, filled
+from vllm_harness._defects.repro.steps import document as document_of
+from vllm_harness._environments.spec import Environment
+from vllm_harness._errors import UsageError
+from vllm_harness._protocol import Exchange
+from vllm_harness._server.progress import NoProgress
 
 
 def defect(expected: str, actual: str) -> Defect:
@@ -137,7 +137,7 @@ def test_an_entry_with_steps_imports_no_parser_regression() -> None:
         "import sys\n"
         "from vllm_harness.cli import repro\n"
         "assert repro.checked(repro.load_defects()['vllm-46940'])\n"
-        "print([name for name in sys.modules if name.startswith('vllm_harness.regression')])\n"
+        "print([name for name in sys.modules if name.startswith('vllm_harness._regression')])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.defects.repro.measured import Measured, MeasuredRun
-from vllm_harness.defects.repro.table import FILE, Table, contradicted, specifier, write_versions
-from vllm_harness.defects.repro.verdict import Reproduction, Verdict
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._defects.repro.measured import Measured, MeasuredRun
+from vllm_harness._defects.repro.table import FILE, Table, contradicted, specifier, write_versions
+from vllm_harness._defects.repro.verdict import Reproduction, Verdict
 
 VERDICTS: dict[str, Verdict] = {
     "x": "reproduced",

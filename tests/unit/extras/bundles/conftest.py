@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments.locks import lock_for
+from vllm_harness._environments.locks import lock_for
 from vllm_harness.extras.bundles.parts import pack
 
 HERE = {

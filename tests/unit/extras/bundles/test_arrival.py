@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from vllm_harness._files.paths import cache_dir
 from vllm_harness.extras.bundles import arrival
 from vllm_harness.extras.bundles.arrival import CACHE, SET_UP, Source, arrive, cache_of, error_in, receive
 from vllm_harness.extras.bundles.install import identity, read_manifest
-from vllm_harness.files.paths import cache_dir
 
 INSTALLER = """
 import pathlib, sys, sysconfig
@@ -188,6 +188,6 @@ def test_the_node_its_shell_and_the_harness_have_one_cache(
         monkeypatch.delenv(name, raising=False)
     for name, value in {"HOME": str(tmp_path), **environ}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("vllm_harness.files.paths.shared_folder", lambda path, _: path)
+    monkeypatch.setattr("vllm_harness._files.paths.shared_folder", lambda path, _: path)
     shell = subprocess.run(["bash", "-c", f'echo -n "{CACHE}"'], capture_output=True, text=True, check=True)
     assert Path(shell.stdout) == cache_of(os.environ) == cache_dir()

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._environments import installer
+from vllm_harness._environments.assets import AssetError
+from vllm_harness._environments.locks import lock_for
+from vllm_harness._errors import UsageError
 from vllm_harness.cli.main import app
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.environments import installer
-from vllm_harness.environments.assets import AssetError
-from vllm_harness.environments.locks import lock_for
-from vllm_harness.errors import UsageError
 from vllm_harness.extras.bundles import contents, create
 from vllm_harness.extras.bundles.install import read_manifest
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness.extras.bundles import for_nodes
 from vllm_harness.extras.bundles.carried import Carried, carried
 from vllm_harness.extras.bundles.for_nodes import bundles_for, outfit_of

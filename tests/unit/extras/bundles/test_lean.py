@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments.installer import uv_path
-from vllm_harness.environments.locks import lock_for
+from vllm_harness._environments.installer import uv_path
+from vllm_harness._environments.locks import lock_for
 from vllm_harness.extras.bundles.contents import requirements
 from vllm_harness.extras.bundles.lean import LeanRules, lean_rules, lock_of, repack
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from vllm_harness._environments import assets
+from vllm_harness._environments.assets import Asset, AssetError
+from vllm_harness._environments.spec import Environment
+from vllm_harness._errors import UsageError
 from vllm_harness.cli.main import app
-from vllm_harness.environments import assets
-from vllm_harness.environments.assets import Asset, AssetError
-from vllm_harness.environments.spec import Environment
-from vllm_harness.errors import UsageError
 from vllm_harness.extras.bundles import place
 from vllm_harness.extras.bundles.parts import pack
 from vllm_harness.extras.bundles.place import BundleError

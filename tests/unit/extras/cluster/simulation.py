@@ -9,8 +9,8 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
+from vllm_harness._machine.shard import Needs, Shard
 from vllm_harness.extras.cluster.dispatch import Attempt, Dispatcher, NodeState, slots_of
-from vllm_harness.machine.shard import Needs, Shard
 
 SMALL = Needs(1, 1.5)
 

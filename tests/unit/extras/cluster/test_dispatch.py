@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from tests.unit.extras.cluster.simulation import nothing
+from vllm_harness._machine.shard import Needs, Preparation, Shard
 from vllm_harness.extras.cluster.dispatch import ATTEMPTS, Attempt, Dispatcher, NodeState, slots_of
-from vllm_harness.machine.shard import Needs, Preparation, Shard
 
 SMALL = Needs()
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from vllm_harness._runs.beginning import new_header
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.reading import records
+from vllm_harness._runs.records import Case, ExchangeRecord, Kind, Outcome, RunFinding, Target
 from vllm_harness.extras.cluster.suites.gathering import gather
 from vllm_harness.extras.cluster.suites.on_node import SuiteResult
-from vllm_harness.runs.beginning import new_header
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.reading import records
-from vllm_harness.runs.records import Case, ExchangeRecord, Kind, Outcome, RunFinding, Target
 
 TARGET = Target(id="scripted-qwen3", title="qwen3")
 FINDING = RunFinding(code="RS401", message="the deltas do not add up", exchange="77-1")

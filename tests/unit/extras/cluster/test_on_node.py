@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._machine.shard import Preparation, Say, Shard, Work
+from vllm_harness._server.errors import KilledByOom, UnknownFlag
 from vllm_harness.extras.cluster.on_node import Begun, Failed, Finished, Line, prepare, run_shard
-from vllm_harness.machine.shard import Preparation, Say, Shard, Work
-from vllm_harness.server.errors import KilledByOom, UnknownFlag
 
 SLEEP_S = 30.0
 

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._machine.shard import Needs
+from vllm_harness._machine.this_machine import ThisMachine
 from vllm_harness.cli.arguments import with_address
 from vllm_harness.cli.executor import executor_of, resume
 from vllm_harness.cli.main import app
-from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.extras.cluster.options import checked_bundles
 from vllm_harness.extras.cluster.places import Placed, Places
 from vllm_harness.extras.cluster.shipping import SHIP, make_wheel, pins, runtime_env
 from vllm_harness.extras.load.clients import Here
 from vllm_harness.extras.load.command import _clients
-from vllm_harness.machine.shard import Needs
-from vllm_harness.machine.this_machine import ThisMachine
 
 
 @pytest.mark.parametrize(

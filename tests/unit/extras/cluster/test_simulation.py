@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.extras.cluster.simulation import lower_bound, shards_of, simulate
+from vllm_harness._machine.shard import Needs
 from vllm_harness.extras.cluster.dispatch import NodeState
-from vllm_harness.machine.shard import Needs
 
 DURATIONS: list[float] = json.loads(Path(__file__).with_name("durations.json").read_text())
 """Seconds of cells, measured."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from vllm_harness._machine.shard import Needs
 from vllm_harness.extras.cluster.dispatch import NodeState
 from vllm_harness.extras.cluster.spread import needs_several, spread
-from vllm_harness.machine.shard import Needs
 
 
 def node(name: str, gpus: int, kind: str = "H100", cpus: float = 8, memory_gib: float = 64) -> NodeState:

@@ -7,6 +7,12 @@ from itertools import pairwise
 
 import pytest
 
+from vllm_harness._regression.cases.case import Case
+from vllm_harness._regression.cases.groups import case_set
+from vllm_harness._regression.cases.meanings import load_meanings
+from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve, ErrorCode
+from vllm_harness._regression.results.judge import cost_mismatches
+from vllm_harness._scripted.families import load_families
 from vllm_harness.extras.costs.curves import (
     ORDINARY_TOKENS,
     blocked_at,
@@ -15,12 +21,6 @@ from vllm_harness.extras.costs.curves import (
     time_exponent,
 )
 from vllm_harness.extras.costs.growing import BLOCKED_S, LONGEST, load_growing_answers
-from vllm_harness.regression.cases.case import Case
-from vllm_harness.regression.cases.groups import case_set
-from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve, ErrorCode
-from vllm_harness.regression.results.judge import cost_mismatches
-from vllm_harness.scripted.families import load_families
 
 SIZES = [256 << shift for shift in range(8)]
 

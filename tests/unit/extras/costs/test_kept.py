@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from vllm_harness._regression.cases.case import CaseInput
+from vllm_harness._regression.cases.delivery import Api, Delivery, Shape
+from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
+from vllm_harness._regression.results.cells import RegressionRun
 from vllm_harness.extras.costs.kept import KeptCurves, not_measured
-from vllm_harness.regression.cases.case import CaseInput
-from vllm_harness.regression.cases.delivery import Api, Delivery, Shape
-from vllm_harness.regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
-from vllm_harness.regression.results.cells import RegressionRun
 
 BODY = Delivery(Shape.WHOLE, api=Api.MESSAGES)
 STREAM = Delivery(Shape.TOKENS, tokens=1, api=Api.MESSAGES)

@@ -10,21 +10,21 @@ import pytest
 from tests.unit.defects.repro.test_can_fail import DEFECTS, answer_of, shows_by_an_error
 from tests.unit.defects.repro.test_files import constants_of
 from tests.unit.regression.test_explained import known
-from vllm_harness.defects.entry import Defect, FailureSelector
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.defects.repro.reproducer import checked, jobs_of, reproducer_of, run_job
-from vllm_harness.defects.repro.verdict import Reproduction
-from vllm_harness.environments.spec import Environment
+from vllm_harness._defects.entry import Defect, FailureSelector
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._defects.repro.reproducer import checked, jobs_of, reproducer_of, run_job
+from vllm_harness._defects.repro.verdict import Reproduction
+from vllm_harness._environments.spec import Environment
+from vllm_harness._regression.cases.case import Grown
+from vllm_harness._regression.cases.delivery import Api, Delivery, Shape
+from vllm_harness._regression.cases.groups import case_set
+from vllm_harness._regression.cases.meanings import load_meanings
+from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
+from vllm_harness._scripted.families import load_families
+from vllm_harness._server.progress import NoProgress
 from vllm_harness.extras.costs.repro import CostCase
 from vllm_harness.extras.costs.run import has_unexplained_cost
 from vllm_harness.extras.costs.script import folded
-from vllm_harness.regression.cases.case import Grown
-from vllm_harness.regression.cases.delivery import Api, Delivery, Shape
-from vllm_harness.regression.cases.groups import case_set
-from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
-from vllm_harness.scripted.families import load_families
-from vllm_harness.server.progress import NoProgress
 
 
 def costs() -> Iterator[tuple[Defect, CostCase]]:

@@ -13,14 +13,14 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.unit.cassettes.samples import CALL, conversation, of, response, streamed
-from vllm_harness.cassettes.comparing import compare
-from vllm_harness.cassettes.reading import read
+from vllm_harness._cassettes.comparing import compare
+from vllm_harness._cassettes.reading import read
+from vllm_harness._errors import UsageError
+from vllm_harness._files.redaction import Redactor
+from vllm_harness._protocol.core.examples import as_sse
+from vllm_harness._protocol.samples import SAMPLES
 from vllm_harness.cli.main import app
-from vllm_harness.errors import UsageError
 from vllm_harness.extras.foreign import turns
-from vllm_harness.files.redaction import Redactor
-from vllm_harness.protocol.core.examples import as_sse
-from vllm_harness.protocol.samples import SAMPLES
 
 EVENTS = SAMPLES["call"].build()
 STREAM = as_sse(EVENTS)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.errors import UsageError
-from vllm_harness.exchange.endpoint import API_PATHS
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.endpoint import API_PATHS
+from vllm_harness._protocol.samples import SAMPLES
 from vllm_harness.extras.gateways import recording, rules
 from vllm_harness.extras.gateways.answers import Seen, SideExchange
 from vllm_harness.extras.gateways.cases import APIS, Asked, Case, asked, load_cases
 from vllm_harness.extras.gateways.findings import counts, together
 from vllm_harness.extras.gateways.requests import TOOLS, first, following, request_of
-from vllm_harness.protocol.samples import SAMPLES
 
 ALL = ("tools", "auto_tools", "parallel_tools", "reasoning", "structured_output", "store")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness.extras.gateways.answers import SideExchange
 from vllm_harness.extras.gateways.check import Side
 from vllm_harness.extras.gateways.command import _kept

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.registry import load_defects
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.registry import load_defects
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "measurements.md"
 HEAD = "| {} | what it does | judged | rules | upstream |\n|---|---|---|---|---|\n"

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from tests.extras.html.generated import DEFECT, write_run
-from vllm_harness.errors import UsageError
-from vllm_harness.extras.html.page import write
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import (
+from vllm_harness._errors import UsageError
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.records import (
     Arrival,
     Case,
     ExchangeRecord,
@@ -26,6 +25,7 @@ from vllm_harness.runs.records import (
     RunFinding,
     Target,
 )
+from vllm_harness.extras.html.page import write
 
 DATA = re.compile(r'<script type="text/plain" id="([\w-]+)">([A-Za-z0-9+/=]*)</script>')
 HEADER = Header(kind=Kind.SUITES, started=1.0)

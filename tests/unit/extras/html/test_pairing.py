@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from vllm_harness._runs.records import Target
 from vllm_harness.extras.html.pairing import pairs
-from vllm_harness.runs.records import Target
 
 
 def target(identifier: str, title: str = "qwen3", vllm: str = "0.32.0", frontend: str = "python") -> Target:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.scenarios.test_built_in import STORY, served
-from vllm_harness.errors import UsageError
+from vllm_harness._errors import UsageError
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._scenarios.running import transports_of
 from vllm_harness.extras.load.driving import Load
 from vllm_harness.extras.load.keeping import Keeper
 from vllm_harness.extras.load.plan import Plan
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.scenarios.running import transports_of
 
 
 def test_a_scenario_with_answers_in_the_background_is_refused(tmp_path: Path) -> None:

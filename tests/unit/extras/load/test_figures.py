@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.exchange.answer import Answer, Call
-from vllm_harness.exchange.building import Part, Sent
+from vllm_harness._exchange.answer import Answer, Call
+from vllm_harness._exchange.building import Part, Sent
+from vllm_harness._protocol import Exchange, Finding, Severity
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.reading import records
+from vllm_harness._runs.records import Case, ExchangeRecord, Header, Kind, Outcome, Series
+from vllm_harness._scenarios.format import Turn
+from vllm_harness._scenarios.judging import Mismatch
+from vllm_harness._scenarios.results import TurnResult
+from vllm_harness._scenarios.transports import TRANSPORTS
+from vllm_harness._scripted.meaning import Meaning, Raw, ToolCall
+from vllm_harness._scripted.quoting import Quoting, sample
 from vllm_harness.extras.load.health import Sample, drift
 from vllm_harness.extras.load.hearing import Heard
 from vllm_harness.extras.load.keeping import Keeper
 from vllm_harness.extras.load.marks import mark, marked, mixed, repeating
 from vllm_harness.extras.load.talking import LEFT, Taken
 from vllm_harness.extras.load.tally import Distribution, Tally
-from vllm_harness.protocol import Exchange, Finding, Severity
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.reading import records
-from vllm_harness.runs.records import Case, ExchangeRecord, Header, Kind, Outcome, Series
-from vllm_harness.scenarios.format import Turn
-from vllm_harness.scenarios.judging import Mismatch
-from vllm_harness.scenarios.results import TurnResult
-from vllm_harness.scenarios.transports import TRANSPORTS
-from vllm_harness.scripted.meaning import Meaning, Raw, ToolCall
-from vllm_harness.scripted.quoting import Quoting, sample
 
 TURN = Turn.model_validate({"name": "ask", "user": "Weather?", "expect": {"calls": [{"name": "look"}]}})
 FINDING = Finding("RS101", Severity.ERROR, 3, "$.output[2].id", "it is wrong")

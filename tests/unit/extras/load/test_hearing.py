@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness.exchange.answer import answer_of
+from vllm_harness._exchange.answer import answer_of
+from vllm_harness._protocol import StreamValidator, parse_sse, validate_stream
+from vllm_harness._protocol.core.events import Api
+from vllm_harness._protocol.core.examples import as_sse
+from vllm_harness._protocol.samples import SAMPLES
 from vllm_harness.extras.load.hearing import Ear
-from vllm_harness.protocol import StreamValidator, parse_sse, validate_stream
-from vllm_harness.protocol.core.events import Api
-from vllm_harness.protocol.core.examples import as_sse
-from vllm_harness.protocol.samples import SAMPLES
 
 OF_API: dict[Api, str] = {"responses": "sse", "chat": "chat_sse", "messages": "messages_text"}
 WORDS = {"responses": "Hello, world", "chat": "Hello, world"}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.errors import UsageError
+from vllm_harness._errors import UsageError
+from vllm_harness._scenarios.running import transports_of
 from vllm_harness.extras.load.plan import LEFT_BY, Part, Plan, parts_of
-from vllm_harness.scenarios.running import transports_of
 
 STREAMED = transports_of((), (True,))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness.errors import UsageError
+from vllm_harness._errors import UsageError
 from vllm_harness.extras.mutants.command import _known, _refuse_unknown
 from vllm_harness.extras.mutants.judge import Fate, MutantFate
 from vllm_harness.extras.mutants.mutant import ServingMutant

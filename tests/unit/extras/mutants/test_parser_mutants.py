@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from vllm_harness.errors import UsageError
+from vllm_harness._errors import UsageError
 from vllm_harness.extras.mutants.parsers.mutants import (
     Mutant,
     MutantResult,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.extras.mutants.rule_faults import band_of, fired, load_faults
 from tests.regression.asks import Ask
-from vllm_harness.protocol.rules import RULES
+from vllm_harness._protocol.rules import RULES
 
 LEAST = 3
 TABLE = load_faults()

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.unit.extras.mutants.test_judgement import FILE, fate, mutant, names, ran
+from vllm_harness._regression.changed.coverage import Coverage
 from vllm_harness.extras.mutants.judge import Judge, Trial
 from vllm_harness.extras.mutants.shards import _Judged
 from vllm_harness.extras.mutants.suites import Suites
-from vllm_harness.regression.changed.coverage import Coverage
 
 IMPORTERS = {"vllm.entrypoints.anthropic.serving": ("vllm.a",), "vllm.a": ("vllm.b",)}
 

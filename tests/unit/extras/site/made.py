@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm_harness.defects.entry import Defect
+from vllm_harness._defects.entry import Defect
+from vllm_harness._regression.results.cells import Cell
 from vllm_harness.extras.site.build import site_of
 from vllm_harness.extras.site.site import Site
-from vllm_harness.regression.results.cells import Cell
 
 HOSTILE = (
     "</code><script>alert(1)</script> [x](javascript:alert(2)) | `` ` `` *a* _b_ &amp; \x1b[31m\n# no heading"

@@ -11,7 +11,7 @@ import markdown
 import pytest
 
 from tests.unit.extras.site.made import HOSTILE, cell, entry, failing, site
-from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness.extras.site.build import check_links, check_out, site_of
 from vllm_harness.extras.site.changes import changes_of
 from vllm_harness.extras.site.feed import feeds

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tests.unit.extras.site.made import cell, entry, failing
-from vllm_harness.errors import UsageError
+from vllm_harness._errors import UsageError
+from vllm_harness._regression.cases.case import Topic
+from vllm_harness._regression.cases.delivery import Delivery
+from vllm_harness._regression.results.cells import Cell
 from vllm_harness.extras.site.features import LETTERS, TITLES, Feature, feature_of
 from vllm_harness.extras.site.table import Column, Compatibility, FamilyOnVersion, State, compatibility
-from vllm_harness.regression.cases.case import Topic
-from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.results.cells import Cell
 
 NEW, OLD = Column("0.32.0"), Column("0.31.0")
 

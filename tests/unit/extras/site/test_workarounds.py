@@ -8,10 +8,10 @@ import pytest
 from packaging.version import Version
 
 from tests.unit.extras.site.made import cell, entry, failing, site
-from vllm_harness.defects.repro.verdict import Verdict
+from vllm_harness._defects.repro.verdict import Verdict
+from vllm_harness._regression.results.cells import Cell
 from vllm_harness.extras.site.table import Column
 from vllm_harness.extras.site.workarounds import of_servers
-from vllm_harness.regression.results.cells import Cell
 
 EVERYWHERE = {"whole": ("call_lost",), "tokens_1": ("call_lost",), "tokens_3": ("call_lost",)}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.errors import UsageError
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._errors import UsageError
 from vllm_harness.extras.upstream.books import UpstreamBook, UpstreamRule, book_of, load_books
 from vllm_harness.extras.upstream.wrong import KINDS, read_kinds, wrong_answers
 

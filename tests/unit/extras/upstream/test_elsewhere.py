@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from vllm_harness.environments.spec import Environment
+from vllm_harness._environments.spec import Environment
 from vllm_harness.extras.upstream.elsewhere import Elsewhere, Remote, RemoteFailure
 from vllm_harness.extras.upstream.imports import StandInFinder
 from vllm_harness.extras.upstream.tests_utils import RemoteOpenAIServer

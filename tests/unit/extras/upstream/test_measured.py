@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.defects.registry import load_defects
-from vllm_harness.errors import UsageError
+from vllm_harness._defects.registry import load_defects
+from vllm_harness._errors import UsageError
 from vllm_harness.extras.upstream.measured import IMAGES, MeasuredRun, as_markdown, measured, read, write
 from vllm_harness.extras.upstream.results import TestResult, UpstreamResults
 

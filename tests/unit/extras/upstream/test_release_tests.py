@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from vllm_harness.errors import UsageError
+from vllm_harness._errors import UsageError
 from vllm_harness.extras.upstream.release_tests import _wanted, fetch, releases
 
 FILES = {

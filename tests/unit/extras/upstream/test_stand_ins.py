@@ -7,8 +7,9 @@ import struct
 
 import pytest
 
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.environments.assets import definitions
+from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._environments.assets import definitions
+from vllm_harness._scripted.families import load_families
 from vllm_harness.extras.upstream.adapters import zero_adapter
 from vllm_harness.extras.upstream.stand_ins import (
     NoStandIn,
@@ -18,7 +19,6 @@ from vllm_harness.extras.upstream.stand_ins import (
     split_flags,
     stand_in_entry,
 )
-from vllm_harness.scripted.families import load_families
 
 
 def test_every_stand_in_names_what_is_there() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments.spec import Environment
+from vllm_harness._environments.spec import Environment
 from vllm_harness.extras.upstream.unit_tests import run_unit_tests
 
 FILE = """

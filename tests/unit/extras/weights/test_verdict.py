@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from vllm_harness._runs.records import Outcome
 from vllm_harness.extras.weights.check import Checked, check_prompts
 from vllm_harness.extras.weights.kept import case_of
 from vllm_harness.extras.weights.verdict import (
@@ -17,7 +18,6 @@ from vllm_harness.extras.weights.verdict import (
     compare,
     spread,
 )
-from vllm_harness.runs.records import Outcome
 
 CLEAR, TIE, END = (5, 9), (6, 7), (2, 3)
 TOKENS = [5, 6, 2]

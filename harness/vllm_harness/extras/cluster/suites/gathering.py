@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.records import AnyRecord, Case, ExchangeRecord, LogLines, Series, Target
 from vllm_harness.extras.cluster.suites.on_node import SuiteResult
-from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import AnyRecord, Case, ExchangeRecord, LogLines, Series, Target
 
 
 def gather(result: SuiteResult, writer: RunWriter, version: str = "") -> None:

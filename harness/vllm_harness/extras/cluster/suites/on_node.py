@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vllm_harness.errors import HarnessError
-from vllm_harness.files.paths import root_of_tests
-from vllm_harness.machine.processes import killed_with_parent
-from vllm_harness.runs.reading import records
-from vllm_harness.runs.records import AnyRecord, End, Header
+from vllm_harness._errors import HarnessError
+from vllm_harness._files.paths import root_of_tests
+from vllm_harness._machine.processes import killed_with_parent
+from vllm_harness._runs.reading import records
+from vllm_harness._runs.records import AnyRecord, End, Header
 
 RAN = (0, 1, 5)
 """Exit codes of pytest whose records tell all: passed, failed, and no test of this suite applies."""

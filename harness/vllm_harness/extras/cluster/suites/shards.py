@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from vllm_harness.configuration.model_entries import Lane, ModelEntry
-from vllm_harness.environments.under_test import VllmUnderTest
+from vllm_harness._configuration.model_entries import Lane, ModelEntry
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._machine.shard import Needs, Shard
+from vllm_harness._server.leases.allocation import expected_needs
 from vllm_harness.extras.cluster.suites.on_node import SuiteResult, run_suite
-from vllm_harness.machine.shard import Needs, Shard
-from vllm_harness.server.leases.allocation import expected_needs
 
 BY_RAY = ("--vllm-server-arg=--distributed-executor-backend=ray",)
 """Has vLLM's workers run on the GPUs that Ray gives them, on whatever nodes."""

@@ -14,13 +14,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from vllm_harness.environments.installer import package_folder
-from vllm_harness.environments.spec import Environment
+from vllm_harness._environments.installer import package_folder
+from vllm_harness._environments.spec import Environment
+from vllm_harness._regression.cases.case import CaseInput, CaseSet
+from vllm_harness._regression.cases.delivery import deliveries
+from vllm_harness._regression.engines.in_process import INTERPRETERS_FOLDER, Watching, parse_all
+from vllm_harness._regression.run import LIMIT_S, shares
 from vllm_harness.extras.mutants.parsers.unreached import load_unreached, reasons
-from vllm_harness.regression.cases.case import CaseInput, CaseSet
-from vllm_harness.regression.cases.delivery import deliveries
-from vllm_harness.regression.engines.in_process import INTERPRETERS_FOLDER, Watching, parse_all
-from vllm_harness.regression.run import LIMIT_S, shares
 
 _WORKER = Path(__file__).parents[1] / "workers" / "vllm_harness_coverage.py"
 PACKAGE = "coverage==7.17.3"

@@ -24,23 +24,23 @@ from typing import Any, Literal
 
 import yaml
 
-from vllm_harness.environments.installer import package_folder
-from vllm_harness.environments.spec import Environment
-from vllm_harness.environments.under_test import VllmUnderTest
-from vllm_harness.errors import UsageError
+from vllm_harness._environments.installer import package_folder
+from vllm_harness._environments.spec import Environment
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._errors import UsageError
+from vllm_harness._files.line_file import read_lines
+from vllm_harness._files.locking import half_made, locked_for_making
+from vllm_harness._files.paths import cache_dir
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._machine.side_by_side import side_by_side
+from vllm_harness._regression.cases.case import CaseSet
+from vllm_harness._regression.engines.answer import CaseAnswer
+from vllm_harness._regression.engines.in_process import WORKERS, lines_of, worker_family
+from vllm_harness._regression.results.cells import Cell
+from vllm_harness._regression.results.compare import PARSERS_ARE_MADE, CaseChange, changes
+from vllm_harness._regression.run import LIMIT_S, cell_of, shares
+from vllm_harness._terminal.status import quiet
 from vllm_harness.extras.mutants.parsers.coverage import with_coverage
-from vllm_harness.files.line_file import read_lines
-from vllm_harness.files.locking import half_made, locked_for_making
-from vllm_harness.files.paths import cache_dir
-from vllm_harness.files.strict import StrictModel
-from vllm_harness.machine.side_by_side import side_by_side
-from vllm_harness.regression.cases.case import CaseSet
-from vllm_harness.regression.engines.answer import CaseAnswer
-from vllm_harness.regression.engines.in_process import WORKERS, lines_of, worker_family
-from vllm_harness.regression.results.cells import Cell
-from vllm_harness.regression.results.compare import PARSERS_ARE_MADE, CaseChange, changes
-from vllm_harness.regression.run import LIMIT_S, cell_of, shares
-from vllm_harness.terminal.status import quiet
 
 PACKAGE = "cosmic-ray==8.7.0"
 REASONS = Path(__file__).with_name("mutants.yaml")

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vllm_harness.environments.spec import Environment
-from vllm_harness.environments.under_test import VllmUnderTest
+from vllm_harness._environments.spec import Environment
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._regression.cases.case import CaseSet
+from vllm_harness._regression.results.cells import Cell, RegressionRun
+from vllm_harness._regression.results.compare import changes
+from vllm_harness._regression.run import run_batches, unfinished
+from vllm_harness._scripted.families import Family
 from vllm_harness.extras.mutants.parsers.mutants import MUTANT_WORKERS, Mutant, MutantResult, module_of
-from vllm_harness.regression.cases.case import CaseSet
-from vllm_harness.regression.results.cells import Cell, RegressionRun
-from vllm_harness.regression.results.compare import changes
-from vllm_harness.regression.run import run_batches, unfinished
-from vllm_harness.scripted.families import Family
 
 
 def sample_survivors(results: Sequence[MutantResult], count: int, seed: int) -> list[MutantResult]:

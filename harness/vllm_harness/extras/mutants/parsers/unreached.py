@@ -11,7 +11,7 @@ from typing import Literal
 
 import yaml
 
-from vllm_harness.files.strict import StrictModel
+from vllm_harness._files.strict import StrictModel
 
 FILE = Path(__file__).with_name("unreached.yaml")
 Shape = Literal["raise", "handler", "log"]

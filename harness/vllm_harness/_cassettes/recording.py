@@ -1,0 +1,67 @@
+"""Conversations of scenarios as cassettes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vllm_harness._cassettes.answers import response_of
+from vllm_harness._cassettes.format import (
+    Cassette,
+    Recorded,
+    RecordedExchange,
+    RecordedRequest,
+    ToolOutput,
+)
+from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.results import Conversation, TurnResult
+
+JSON_TYPE = {"content-type": "application/json"}
+
+
+def of_conversation(
+    scenario: Scenario,
+    conversation: Conversation,
+    recorded: Recorded,
+    tokens: Sequence[Sequence[Sequence[int]] | None] = (),
+) -> Cassette:
+    """The cassette of a conversation; turns that were cancelled are not in it.
+
+    Args:
+        scenario: what was held.
+        conversation: what became of it.
+        recorded: of the server.
+        tokens: what was generated, as token ids, for each turn that was answered; none: not recorded.
+    """
+    answered = [turn for turn in conversation.turns if turn.exchange is not None]
+    names = {turn.turn for turn in answered}
+    generated = list(tokens) if len(tokens) == len(answered) else [None] * len(answered)
+    exchanges = []
+    for turn, ids in zip(answered, generated, strict=True):
+        above = scenario.parent(next(each for each in scenario.turns if each.name == turn.turn))
+        after = above.name if above and above.name in names else None
+        exchanges.append(_exchange(turn, after, conversation.transport.path, ids or ()))
+    about = {"by": "scenario", "transport": conversation.transport.label}
+    return Cassette(
+        cassette=1,
+        title=scenario.title,
+        recorded=recorded.model_copy(update=about),
+        exchanges=tuple(exchanges),
+        count=len(exchanges),
+    )
+
+
+def _exchange(
+    turn: TurnResult, after: str | None, path: str, tokens: Sequence[Sequence[int]]
+) -> RecordedExchange:
+    assert turn.exchange is not None
+    assert turn.sent is not None
+    return RecordedExchange(
+        turn=turn.turn,
+        after=after,
+        outputs=tuple(
+            ToolOutput(call=each.call_id, output=each.text, failed=each.failed) for each in turn.sent.results
+        ),
+        request=RecordedRequest(path=path, headers=dict(JSON_TYPE), body=dict(turn.exchange.request)),
+        response=response_of(turn.exchange),
+        tokens=tuple(map(tuple, tokens)),
+    )

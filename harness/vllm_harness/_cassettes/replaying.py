@@ -1,0 +1,153 @@
+"""The requests of a cassette sent again, with the ids of the new run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from vllm_harness._cassettes import comparing
+from vllm_harness._cassettes.answers import ERROR, answer_of, exchange_of, response_of
+from vllm_harness._cassettes.comparing import TurnDifference
+from vllm_harness._cassettes.format import Cassette, Recorded, RecordedExchange
+from vllm_harness._cassettes.new_ids import NewIds
+from vllm_harness._defects.registry import Defects, known_deviations
+from vllm_harness._exchange.answer import Answer
+from vllm_harness._exchange.sending import Outgoing, http_client, send
+from vllm_harness._files.redaction import REDACTED
+from vllm_harness._protocol import Finding, apply_known
+from vllm_harness._protocol.captures import every_finding
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._scripted.book import BookRule, ScriptBook
+from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
+from vllm_harness._scripted.meaning import Meaning, ToolCall
+
+
+@dataclass
+class Played:
+    """What became of a recorded exchange.
+
+    Attributes:
+        turn: its name.
+        reason: why it was not played; else empty.
+        exchange: what was sent this time, and what came.
+        differences: from what was recorded.
+        findings: of the rules of its API; known ones are marked.
+    """
+
+    turn: str
+    reason: str = ""
+    exchange: RecordedExchange | None = None
+    differences: list[TurnDifference] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it was not played, differs, or breaks a rule."""
+        return bool(self.reason or self.differences) or any(each.counts for each in self.findings)
+
+
+def replay(cassette: Cassette, served: Served, defects: Defects | None = None) -> list[Played]:
+    """Sends the requests of a cassette, in order, and compares what comes with what was recorded.
+
+    Ids of responses, items and calls are those of the new run. On the scripted lane the model says what was
+    recorded: its tokens, where the cassette has them and the model entry is the same, else its meaning.
+
+    Args:
+        cassette: what to play.
+        served: the server.
+        defects: of vLLM that are known; by default the package's.
+
+    Raises:
+        DialectError: the family of a scripted model cannot express what was recorded.
+        BookError: the server takes no scripts.
+    """
+    ids, same_model = NewIds(), cassette.recorded.model == served.entry.name
+    known = known_deviations(served.entry.name, served.version, defects)
+    played = []
+    with http_client() as client:
+        for recorded in cassette.exchanges:
+            one = _play(recorded, served, ids, same_model, client)
+            one.findings = apply_known(one.findings, known, served.version)
+            played.append(one)
+    return played
+
+
+def as_cassette(cassette: Cassette, played: Sequence[Played], recorded: Recorded) -> Cassette:
+    """What was played as a cassette of its own."""
+    exchanges = tuple(each.exchange for each in played if each.exchange is not None)
+    about = {"by": "replay", "scenario": cassette.recorded.scenario, "transport": cassette.recorded.transport}
+    return Cassette(
+        cassette=1,
+        title=cassette.title,
+        recorded=recorded.model_copy(update=about),
+        exchanges=exchanges,
+        count=len(exchanges),
+    )
+
+
+def objections(cassette: Cassette, served: Served) -> list[str]:
+    """What is not the same as when it was recorded, a sentence each; it is played all the same."""
+    recorded, found = cassette.recorded, []
+    if recorded.vllm and recorded.vllm != served.version:
+        found.append(f"it was recorded from vLLM {recorded.vllm}, and this is {served.version}")
+    if recorded.model and recorded.model != served.entry.name:
+        found.append(f"it was recorded from the model {recorded.model}, and this is {served.entry.name}")
+        if served.scripted and any(exchange.tokens for exchange in cassette.exchanges):
+            found.append("its tokens are those of another model, so what they mean is scripted")
+    if any(REDACTED in str(exchange.request.body) for exchange in cassette.exchanges):
+        found.append("secrets of its requests were redacted, so that these are not the same")
+    return found
+
+
+def _play(
+    recorded: RecordedExchange, served: Served, ids: NewIds, same_model: bool, client: httpx2.Client
+) -> Played:
+    request, reason = ids.request(recorded)
+    if reason:
+        return Played(recorded.turn, reason)
+    if isinstance(request.body, dict) and "model" in request.body:
+        request = request.model_copy(update={"body": {**request.body, "model": served.model}})
+    with _scripted(served, recorded, same_model) as headers:
+        outgoing = Outgoing(served.endpoint, request.path, request.body, headers, method=request.method)
+        exchange = send(client, outgoing)
+    new = recorded.model_copy(update={"request": request, "response": response_of(exchange), "tokens": ()})
+    differences = comparing.compared(recorded.turn, recorded, new)
+    if not served.scripted:
+        differences = comparing.without_words(differences)
+    ids.learn(recorded, new)
+    return Played(recorded.turn, "", new, differences, every_finding(exchange))
+
+
+@contextmanager
+def _scripted(served: Served, recorded: RecordedExchange, same_model: bool) -> Iterator[dict[str, str]]:
+    """The header of a book with what was recorded; nothing where the model is not scripted."""
+    takes = _takes(served, recorded, same_model) if served.scripted and exchange_of(recorded).api else []
+    if not takes:
+        yield {}
+        return
+    book = ScriptBook(served.endpoint, served.entry)
+    by_choice = exchange_of(recorded).api != "responses"
+    book.add(BookRule(f"turn {recorded.turn}", tuple(takes), by_choice=by_choice, constrained=True))
+    try:
+        yield {BOOK_HEADER: book.name}
+    finally:
+        book.close()
+
+
+def _takes(served: Served, recorded: RecordedExchange, same_model: bool) -> list[Any]:
+    if recorded.response.status >= ERROR:
+        return ["not to be generated"]
+    if recorded.tokens and same_model:
+        return [list(ids) for ids in recorded.tokens]
+    answer = answer_of(recorded)
+    return [_meaning(answer, "reasoning" in served.entry.capabilities)] if answer else []
+
+
+def _meaning(answer: Answer, thinks: bool) -> Meaning:
+    calls = tuple(ToolCall(call.name, call.given) for call in answer.calls)
+    text = answer.text if answer.text or not calls else None
+    return Meaning.of(text, reasoning=answer.reasoning if thinks and answer.reasoning else None, calls=calls)

@@ -1,0 +1,287 @@
+"""Cassette files: written without secrets, whole or exchange by exchange; never a half of one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vllm_harness._cassettes.answers import text_of
+from vllm_harness._cassettes.format import VERSION, Cassette, Data, Recorded, RecordedChunk, RecordedExchange
+from vllm_harness._errors import UsageError
+from vllm_harness._files.redaction import REDACTED, Redactor
+
+KEPT_HEADERS = frozenset(
+    {
+        *("accept", "content-type", "user-agent", "retry-after", "server"),
+        *("x-request-id", "request-id", "x-run-id", "anthropic-version", "anthropic-beta", "openai-beta"),
+        *("openai-version", "openai-processing-ms"),
+    }
+)
+"""Headers that are kept, without secrets of theirs; of the others only that they were there is known."""
+SECRET_HEADERS = frozenset(
+    {
+        *("authorization", "proxy-authorization", "x-api-key", "api-key", "cookie", "set-cookie"),
+        *("x-goog-api-key", "x-auth-token"),
+    }
+)
+"""Headers whose value is replaced; all others are left out."""
+_TEXTS = frozenset(
+    {"delta", "content", "text", "arguments", "partial_json", "thinking", "reasoning", "reasoning_content"}
+)
+"""Keys of an event in which a text comes piece by piece."""
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: Any, text: str) -> Any:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+class _Row(list[int]):
+    """A list that stands on one line."""
+
+
+def _row(dumper: Any, row: _Row) -> Any:
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", row, flow_style=True)
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_representer(_Row, _row)
+
+
+def check_writable(path: Path) -> None:
+    """Raises UsageError where a cassette cannot be written at a path, before anything is recorded."""
+    if not path.name.endswith((".yaml", ".yml", ".yaml.gz", ".yml.gz")):
+        raise UsageError(f"{path} is no name of a cassette", hint="let it end with .yaml or .yaml.gz")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", hint="make it first")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"{path} cannot be written", hint="choose another file")
+
+
+def write(cassette: Cassette, path: Path, redactor: Redactor) -> None:
+    """Writes a cassette by a rename: a reader sees all of it, or what was there before."""
+    half = path.with_name(f".{path.name}.{os.getpid()}.half")
+    try:
+        half.write_bytes(_packed(dumped(cassette, redactor), path))
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def dumped(cassette: Cassette, redactor: Redactor) -> str:
+    """The text of a cassette file."""
+    parts = [_head(cassette.title, cassette.recorded, redactor)]
+    parts += [_item(exchange, redactor) for exchange in cassette.exchanges]
+    return "".join(parts) + ("" if cassette.exchanges else "  []\n") + _end(len(cassette.exchanges))
+
+
+class Recording:
+    """A cassette file that grows by each exchange, so that nothing is lost where its writer is killed.
+
+    Args:
+        path: where it is written; what stands there is replaced.
+        title, recorded: as of a cassette.
+        redactor: of secrets.
+    """
+
+    def __init__(self, path: Path, title: str, recorded: Recorded, redactor: Redactor) -> None:
+        self._path, self._redactor = path, redactor
+        self.count = 0
+        path.write_bytes(_packed(_head(title, recorded, redactor), path))
+
+    def add(self, exchange: RecordedExchange) -> None:
+        """Writes an exchange."""
+        self._append(_item(exchange, self._redactor))
+        self.count += 1
+
+    def end(self) -> None:
+        """Writes the end, without which a file counts as cut."""
+        self._append(("" if self.count else "  []\n") + _end(self.count))
+
+    def _append(self, text: str) -> None:
+        with self._path.open("ab") as file:
+            file.write(_packed(text, self._path))
+
+
+def _packed(text: str, path: Path) -> bytes:
+    """Bytes of a file; a part of a compressed one is a whole member of it."""
+    data = text.encode()
+    return gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data
+
+
+def _head(title: str, recorded: Recorded, redactor: Redactor) -> str:
+    head = {"cassette": VERSION, **({"title": title} if title else {})}
+    head["recorded"] = redactor.value(_plain(_given(recorded.model_dump())))
+    return f"{_yaml(head)}exchanges:\n"
+
+
+def _end(count: int) -> str:
+    return f"count: {count}\n"
+
+
+def _item(exchange: RecordedExchange, redactor: Redactor) -> str:
+    return _yaml([_plain(without_secrets(exchange, redactor))])
+
+
+def _yaml(data: Any) -> str:
+    text: str = yaml.dump(
+        data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**16, default_flow_style=False
+    )
+    return text.removesuffix("...\n")  # what ends a text that keeps its last line ends
+
+
+def _plain(value: Any) -> Any:
+    """The same with lists for tuples, which YAML has no safe tag for."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)) and not isinstance(value, _Row):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is empty."""
+    return {key: value for key, value in values.items() if value not in (None, "", (), {}, False)}
+
+
+def without_secrets(exchange: RecordedExchange, redactor: Redactor) -> dict[str, Any]:
+    """An exchange as plain data, without secrets and without what says nothing."""
+    request, response = exchange.request, exchange.response
+    sent = {
+        "method": request.method,
+        "path": redactor.text(request.path),
+        "headers": kept_headers(request.headers, redactor),
+        "body": redactor.value(request.body),
+        "text": _data(request.text, redactor),
+    }
+    came = {
+        "status": response.status,
+        "headers": kept_headers(response.headers, redactor),
+        "seconds": None if response.seconds is None else round(response.seconds, 6),
+        "body": redactor.value(response.body),
+        "text": _data(response.text, redactor),
+        "broken": redactor.text(response.broken),
+    }
+    stream = response.sse
+    whole = {
+        "turn": exchange.turn,
+        "after": exchange.after,
+        "outputs": [
+            _given(each.model_dump()) | {"output": redactor.text(each.output)} for each in exchange.outputs
+        ],
+        "request": {**_given(sent), **_empty_body(request.body)},
+        "response": {
+            "status": response.status,
+            **_given(came),
+            **_empty_body(response.body),
+            **({} if stream is None else {"sse": list(_stream(stream, redactor))}),
+        },
+        "tokens": list(map(_Row, exchange.tokens)),
+    }
+    return {key: value for key, value in whole.items() if value not in (None, [])}
+
+
+def _empty_body(body: Any) -> dict[str, Any]:
+    """A body that counts as nothing elsewhere, such as `{}`."""
+    return {"body": body} if body is not None and not body else {}
+
+
+def kept_headers(headers: Mapping[str, str], redactor: Redactor) -> dict[str, str]:
+    """The headers that a cassette keeps, by their names in lower case."""
+    kept = {}
+    for name, value in headers.items():
+        lower = name.lower()
+        if lower in SECRET_HEADERS:
+            kept[lower] = REDACTED
+        elif lower in KEPT_HEADERS or lower.startswith("x-stainless-"):
+            kept[lower] = redactor.text(value)
+    return kept
+
+
+def _data(data: Data | None, redactor: Redactor) -> Data | None:
+    if data is None:
+        return None
+    content = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    return text_of(redactor.chunks([content])[0])
+
+
+def _stream(stream: Sequence[RecordedChunk], redactor: Redactor) -> Iterator[dict[str, Any]]:
+    contents = redactor.chunks(_without_secrets_in_pieces([chunk.content for chunk in stream], redactor))
+    for chunk, content in zip(stream, contents, strict=True):
+        yield {"at": round(chunk.at, 6), "data": text_of(content)}
+
+
+def _without_secrets_in_pieces(chunks: Sequence[bytes], redactor: Redactor) -> list[bytes]:
+    """The chunks of a stream without secrets that come piece by piece, over several events."""
+    lines = list(_lines(chunks))
+    events = {number: event for number, (_, line) in enumerate(lines) if (event := _event(line)) is not None}
+    pieces: dict[str, list[tuple[int, dict[str, Any], str]]] = {}
+    for number, event in events.items():
+        for place, holder, key in _texts(event, str(event.get("type"))):
+            pieces.setdefault(place, []).append((number, holder, key))
+    changed = set()
+    for found in pieces.values():
+        texts = [holder[key] for _, holder, key in found]
+        for (number, holder, key), before, after in zip(
+            found, texts, redactor.pieces(texts, also_alone=True), strict=True
+        ):
+            if before != after:
+                holder[key] = after
+                changed.add(number)
+    if not changed:
+        return list(chunks)
+    rewritten = [b""] * len(chunks)
+    for number, (chunk, line) in enumerate(lines):
+        if number in changed:
+            end = line[len(line.rstrip(b"\r\n")) :]
+            line = b"data: " + json.dumps(events[number], ensure_ascii=False).encode() + end
+        rewritten[chunk] += line
+    return rewritten
+
+
+def _lines(chunks: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The lines of a stream, each with the number of the chunk in which it begins."""
+    rest, begun = b"", 0
+    for number, chunk in enumerate(chunks):
+        for line in chunk.splitlines(keepends=True):
+            begun = begun if rest else number
+            rest += line
+            if rest.endswith(b"\n"):
+                yield begun, rest
+                rest = b""
+    if rest:
+        yield begun, rest
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    if not line.startswith(b"data:"):
+        return None
+    try:
+        value = json.loads(line[5:])
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _texts(value: Any, place: str) -> Iterable[tuple[str, dict[str, Any], str]]:
+    """The texts of an event that others may continue: the place of each, what holds it, and its key."""
+    if isinstance(value, dict):
+        own = "/".join(f"{value.get(name, '')}" for name in ("output_index", "content_index", "index"))
+        for key, each in value.items():
+            if isinstance(each, str) and key in _TEXTS:
+                yield f"{place}/{own}/{key}", value, key
+            elif isinstance(each, (dict, list)):
+                yield from _texts(each, f"{place}/{own}/{key}")
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each, place)

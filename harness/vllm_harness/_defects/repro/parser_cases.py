@@ -1,0 +1,263 @@
+"""A parser's defect on a real server: the smallest case of parser regression that shows it, over HTTP."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from vllm_harness._configuration.model_entries import Frontend, ModelEntry
+from vllm_harness._defects.entry import Defect
+from vllm_harness._defects.repro.report import ReportFiles, files_of_server
+from vllm_harness._defects.repro.script import Pieces, server_script, with_stop
+from vllm_harness._defects.repro.verdict import Reproduction, Sign, reproduction_of
+from vllm_harness._environments.spec import Environment
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._regression.cases.case import Case, CaseInput, Group
+from vllm_harness._regression.cases.delivery import Api, Delivery, deliveries
+from vllm_harness._regression.cases.groups import case_set
+from vllm_harness._regression.cases.meanings import load_meanings, marker_tokens
+from vllm_harness._regression.engines.answer import CaseAnswer
+from vllm_harness._regression.engines.exchanges import body_of, path_of
+from vllm_harness._regression.engines.over_http import request_all, server_args
+from vllm_harness._regression.engines.plan import like_in_process
+from vllm_harness._regression.results.explained import Failure, FailureSelection, selections_of
+from vllm_harness._regression.results.judge import judge, meaning_mismatches
+from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode
+from vllm_harness._scripted.families import Family, entry_of, load_families
+from vllm_harness._server.progress import StartProgress
+
+WHOLE, *_ = CANDIDATES = deliveries(
+    "chat:whole chat:tokens_1 responses:whole responses:tokens_1 chat:held_back "
+    "chat:all_with_end chat:tokens_3 chat:tokens_2 chat:tokens_5 chat:tokens_7"
+)
+"""Deliveries that a server has, the cheapest first: the last five want a server of their own."""
+SERVER_ERRORS = {"http_500", "error_event", "ChunkedEncodingError"}
+"""By which an exception in a parser shows over HTTP."""
+CUTS = 40
+"""At how many places a text is cut off, about."""
+
+
+@dataclass(frozen=True)
+class ServedCase:
+    """What is requested for a defect.
+
+    Attributes:
+        defect: the entry.
+        selection: the failures by which the defect shows.
+        family: whose server is requested.
+        group: of the case.
+        name: the case's own.
+        cases: with the deliveries to request, and names that are unique beside the cases of other groups;
+            several where the text is cut off at several places.
+    """
+
+    defect: Defect
+    selection: FailureSelection
+    family: Family
+    group: Group
+    name: str
+    cases: tuple[Case, ...]
+
+    @property
+    def place(self) -> str:
+        """The server of its family."""
+        return f"family {self.family.name}{' rust' if self.frontend == 'rust' else ''}"
+
+    @property
+    def frontend(self) -> Frontend:
+        """The front end that is requested."""
+        return self.selection.frontend
+
+    @property
+    def entry(self) -> ModelEntry:
+        """The stand-in of its family."""
+        return entry_of(self.family)
+
+    @property
+    def deliveries(self) -> tuple[Delivery, ...]:
+        """Those to request, in order."""
+        return self.cases[0].input.deliveries
+
+    def in_more_deliveries(self) -> ServedCase:
+        """The same in every delivery in which it may show."""
+        more = _with_first(_fitting(self.selection), self.cases[0])
+        changes = {"deliveries": more}
+        return replace(self, cases=tuple(_with_input(case, changes) for case in self.cases))
+
+    def verdict_of(self, answers: Sequence[CaseAnswer]) -> Reproduction:
+        """What the answers to the cases say."""
+        return reproduction_of(self._signs(answers), documents(answers[: len(self.deliveries)]))
+
+    def _signs(self, answers: Sequence[CaseAnswer]) -> Iterator[Sign]:
+        fitting = _fitting(self.selection)
+        for case in self.cases:
+            own = [answer for answer in answers if answer.case == case.name]
+            own.sort(key=lambda answer: self.deliveries.index(_delivery(answer)))
+            for answer, mismatches in judge(case, own):
+                delivery = _delivery(answer)
+                yield Sign(
+                    shows=any(self._is_shown_by(delivery, each) for each in mismatches),
+                    is_right=not mismatches and delivery in fitting,
+                    faults=tuple(f"{delivery} {each}" for each in mismatches),
+                    case=case.name,
+                    delivery=delivery.code,
+                    answers=tuple(documents(own)),
+                )
+
+    @staticmethod
+    def reproduce(
+        alike: Sequence[ServedCase], environment: Environment, progress: StartProgress
+    ) -> Iterator[tuple[Defect, Reproduction]]:
+        """Requests the cases of one family, and again in more deliveries those that do not show."""
+        found = _requested(environment, alike)
+        hidden = [each for each in alike if found[each.defect.id].verdict != "reproduced"]
+        if hidden:
+            found |= _requested(environment, [each.in_more_deliveries() for each in hidden])
+        yield from ((each.defect, found[each.defect.id]) for each in alike)
+
+    def files(self, shown: Reproduction, environment: str) -> ReportFiles:
+        """The report and the script of its server and the request that showed it."""
+        delivery = Delivery.parse(shown.delivery)
+        steps = list(self._steps(shown, delivery))
+        made = server_script(self.entry, self.frontend, server_args(delivery), {}, steps)
+        return files_of_server(self.defect, made, shown, environment)
+
+    def _steps(self, shown: Reproduction, delivery: Delivery) -> Iterator[dict[str, Any]]:
+        case = next(case for case in self.cases if case.name == shown.case)
+        accepted = {str(answer["delivery"]): answer.get("alternative") for answer in shown.answers}
+        first = case.input.deliveries[0]
+        for each in dict.fromkeys((first, delivery) if case.expected.meaning is None else (delivery,)):
+            body = {**body_of(case.input, each, "Go on."), **self.family.request}
+            text = accepted.get(each.code) or case.input.text
+            pieces: Pieces = list(case.input.pieces) if case.input.spelled_spans else [text]
+            say = [with_stop(pieces, self.entry)]
+            yield {"method": "POST", "path": path_of(each), "body": body, "say": say}
+
+    def _is_shown_by(self, delivery: Delivery, mismatch: Mismatch) -> bool:
+        """Whether a mismatch is the defect: an error only where the entry names one, in a server's words."""
+        if mismatch.code is not MismatchCode.ERROR:
+            return self._explains(delivery, mismatch)
+        named = [each for each in self.selection.mismatches if each.code is MismatchCode.ERROR]
+        if mismatch.detail in SERVER_ERRORS:
+            return any(self._explains(delivery, each) for each in named)
+        return bool(named) and self._explains(delivery, mismatch)
+
+    def _explains(self, delivery: Delivery, mismatch: Mismatch) -> bool:
+        place = (self.family.name, self.group, self.name, delivery)
+        failure = Failure(*place, mismatch, self.selection.frontend, self.cases[0].input.text)
+        return any(self.selection.explains(each) for each in failure.alternatives)
+
+
+def served_case(defect: Defect) -> ServedCase | None:
+    """What is requested for a defect; None: its entry names no case that there is, but for what it costs."""
+    for selection in selections_of(defect):
+        for group in selection.groups:
+            for case in () if group == "cost" else cases_of(group, selection.families[0]):
+                if case.name == selection.case:
+                    return _served(defect, selection, group, case)
+    return None
+
+
+def _requested(environment: Environment, alike: Sequence[ServedCase]) -> dict[str, Reproduction]:
+    """What came of the cases of one server, by the ids of their defects."""
+    every = [case for served in alike for case in served.cases]
+    meanings = {case.name: case.expected.meaning for case in every}
+
+    def mismatches(answer: CaseAnswer) -> bool:
+        meaning = meanings[str(answer.case)]
+        return meaning is not None and bool(meaning_mismatches(meaning, answer))
+
+    merged = [_merged(case.input for case in every if case.name == name) for name in meanings]
+    family, frontend = alike[0].family, alike[0].frontend
+    answers = request_all(environment, family, merged, mismatches, frontend=frontend).answers
+    found = {}
+    for served in alike:
+        names = {case.name for case in served.cases}
+        own = [each for each in answers if each.case in names and each.delivery in served.deliveries]
+        found[served.defect.id] = served.verdict_of(own)
+    return found
+
+
+def _merged(inputs: Iterable[CaseInput]) -> CaseInput:
+    """One input of a case with the deliveries of all."""
+    first, *others = inputs
+    every = dict.fromkeys((*first.deliveries, *(each for other in others for each in other.deliveries)))
+    return first.model_copy(update={"deliveries": tuple(every)})
+
+
+def _delivery(answer: CaseAnswer) -> Delivery:
+    assert answer.delivery is not None
+    return answer.delivery
+
+
+def documents(answers: Iterable[CaseAnswer]) -> list[Json]:
+    """Answers as a reproduction keeps them."""
+    return [answer.model_dump(mode="json", exclude_defaults=True) for answer in answers]
+
+
+def _served(defect: Defect, selection: FailureSelection, group: Group, case: Case) -> ServedCase:
+    family = load_families()[selection.families[0]]
+    changes: dict[str, Any] = {
+        "name": f"{case.name} ({group})",
+        "deliveries": _deliveries(selection, case),
+        "truncated": False,
+    }
+    if case.input.markers_spelled:
+        changes |= {"markers_spelled": False, "spelled_spans": _marker_spans(case.input.text, family)}
+    served = _with_input(case, changes)
+    cases = _cut_off(served) if case.input.truncated else (served,)
+    return ServedCase(defect, selection, family, group, case.name, cases)
+
+
+def _marker_spans(text: str, family: Family) -> tuple[tuple[int, int], ...]:
+    """Where a text has markers that are one token each."""
+    longest_first = sorted(marker_tokens(family), key=len, reverse=True)
+    if not longest_first:
+        return ()
+    return tuple(match.span() for match in re.finditer("|".join(map(re.escape, longest_first)), text))
+
+
+def _cut_off(case: Case) -> tuple[Case, ...]:
+    """The case with limits of tokens, as evenly as may be; a token is a letter at least."""
+    length = len(case.input.text)
+    limits = range(1, length, max(1, length // CUTS))
+    changes = ({"name": f"{case.name}, {limit} tokens", "max_tokens": limit} for limit in limits)
+    return tuple(_with_input(case, each) for each in changes)
+
+
+def _with_input(case: Case, changes: Mapping[str, object]) -> Case:
+    return replace(case, input=case.input.model_copy(update=changes))
+
+
+def _deliveries(selection: FailureSelection, case: Case) -> tuple[Delivery, ...]:
+    """One of each kind, the cheapest that may show it."""
+    fitting = _fitting(selection)
+    streamed = [each for each in fitting if each.is_streamed]
+    whole = [each for each in fitting if not each.is_streamed]
+    return _with_first([*whole[:1], *streamed[:1]], case)
+
+
+def _fitting(selection: FailureSelection) -> list[Delivery]:
+    """The deliveries of a server in which a defect may show; all where only cuts that none has show it."""
+    fitting = [
+        each
+        for each in CANDIDATES
+        if (each.api is Api.CHAT or selection.frontend == "python")
+        and (not selection.deliveries or not {each, like_in_process(each)}.isdisjoint(selection.deliveries))
+    ]
+    return fitting or [*CANDIDATES]
+
+
+def _with_first(chosen: Iterable[Delivery], case: Case) -> tuple[Delivery, ...]:
+    """First that with which the others are compared, where the case has no meaning of its own."""
+    first = () if case.expected.meaning or case.expected.refused else (WHOLE,)
+    return tuple(dict.fromkeys((*first, *chosen)))
+
+
+@cache
+def cases_of(group: Group, family: str) -> tuple[Case, ...]:
+    """The cases of a group for a family, by its name."""
+    return case_set(group, load_families()[family], load_meanings()).cases

@@ -1,0 +1,168 @@
+"""How defects are reproduced on one vLLM: an entry's kind, and the jobs of those that share a server."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from vllm_harness._configuration.model_entries import ModelEntry
+from vllm_harness._defects.entry import Defect, Frontend
+from vllm_harness._defects.repro.report import ReportFiles
+from vllm_harness._defects.repro.verdict import Reproduction, Verdict
+from vllm_harness._environments.spec import Environment
+from vllm_harness._errors import UsageError
+from vllm_harness._extensions import COST_OF_DEFECT, MissingExtra, load
+from vllm_harness._server.errors import StartupError, UnknownFlag, UnknownParser, UnsupportedArchitecture
+from vllm_harness._server.progress import StartProgress
+
+LACKING = (UnknownFlag, UnknownParser, UnsupportedArchitecture)
+
+
+class Reproducer(Protocol):
+    """What shows one defect. There are three kinds: steps of its entry, a parser's case, a cost."""
+
+    @property
+    def defect(self) -> Defect:
+        """The entry."""
+
+    @property
+    def place(self) -> str:
+        """The server, or the interpreter, that it shares with those of its kind and the same place."""
+
+    @property
+    def frontend(self) -> Frontend:
+        """The front end that answers."""
+
+    @property
+    def entry(self) -> ModelEntry | None:
+        """What its server serves; None: it has none, its parsers are driven in process."""
+
+    @staticmethod
+    def reproduce(
+        alike: Sequence[Any], environment: Environment, progress: StartProgress
+    ) -> Iterator[tuple[Defect, Reproduction]]:
+        """Reproduces the defects of its kind and place.
+
+        Raises:
+            StartupError: a server does not start.
+            InProcessError: vLLM does not import.
+            UsageError: the two conditions of an entry hold at once.
+        """
+
+    def files(self, shown: Reproduction, environment: str) -> ReportFiles:
+        """A report and a script that needs vLLM alone.
+
+        Args:
+            shown: the reproduction, which says in which case and delivery the defect showed.
+            environment: the vLLM that showed it, in words.
+        """
+
+
+def reproducer_of(defect: Defect) -> Reproducer | None:
+    """What shows a defect; None: its entry has neither steps nor a case that a server or a parser shows.
+
+    A kind is imported where an entry needs it: steps need no parser regression.
+
+    Raises:
+        MissingExtra: the extra `costs`, which the entry needs, is not installed.
+    """
+    if defect.repro:
+        from vllm_harness._defects.repro.steps import RequestedSteps
+
+        return RequestedSteps(defect, defect.repro)
+    if defect.failures and not defect.in_process:
+        from vllm_harness._defects.repro.parser_cases import served_case
+
+        if served := served_case(defect):
+            return served
+    if any(selector.groups[:1] == ("cost",) for selector in defect.failures):
+        cost: Reproducer | None = load(COST_OF_DEFECT, defect.id)(defect)
+        return cost
+    return None
+
+
+def is_reproducible(defect: Defect) -> bool:
+    """Whether requests to one server show it, or its parsers in process, with what is installed."""
+    try:
+        return reproducer_of(defect) is not None
+    except MissingExtra:
+        return False
+
+
+def checked(defect: Defect) -> Reproducer:
+    """What shows a defect.
+
+    Raises:
+        UsageError: its entry does not say how to reproduce it, or an extra that it needs is not installed.
+    """
+    if found := reproducer_of(defect):
+        return found
+    if defect.in_process:
+        from vllm_harness._regression.results.explained import selections_of
+
+        raise UsageError(
+            f"{defect.id} takes a division into deltas that no server makes at will",
+            hint=f"see it in process: {selections_of(defect)[0].command}",
+        )
+    raise UsageError(
+        f"the entry of {defect.id} does not say how to reproduce it",
+        hint=f"run the tests that show it: pytest tests -k ..., found by grep -r {defect.id} tests",
+    )
+
+
+@dataclass(frozen=True)
+class Job:
+    """Reproducers of one kind that share a server or an interpreter; there is at least one."""
+
+    reproducers: tuple[Reproducer, ...]
+
+    @property
+    def first(self) -> Reproducer:
+        """The first of them, whose place, front end and model entry are those of all."""
+        return self.reproducers[0]
+
+    @property
+    def defects(self) -> tuple[Defect, ...]:
+        """Their defects."""
+        return tuple(each.defect for each in self.reproducers)
+
+    def without(self, ids: Collection[str]) -> Job:
+        """The job without the defects of these ids."""
+        return Job(tuple(each for each in self.reproducers if each.defect.id not in ids))
+
+
+def jobs_of(defects: Iterable[Defect]) -> list[Job]:
+    """The jobs of defects, in a stable order; those that cannot be shown are in none."""
+    by_place: dict[tuple[str, str], list[Reproducer]] = {}
+    for defect in sorted(defects, key=lambda defect: defect.id):
+        if found := reproducer_of(defect):
+            by_place.setdefault((type(found).__name__, found.place), []).append(found)
+    return [Job(tuple(alike)) for _, alike in sorted(by_place.items())]
+
+
+def run_job(
+    job: Job, environment: Environment, *, progress: StartProgress, one_of_many: bool = False
+) -> Iterator[tuple[Defect, Reproduction]]:
+    """Reproduces the defects of a job.
+
+    Args:
+        progress: of the starts of servers.
+        one_of_many: whether there are other machines, so that what this one is to blame for is raised.
+
+    Raises:
+        StartupError: the machine is to blame, and there are others.
+        InProcessError, UsageError: as of `Reproducer.reproduce`.
+    """
+    if job.first.frontend not in environment.frontends:
+        lacking = f"{environment.describe()} has no {job.first.frontend} front end"
+        yield from ((defect, Reproduction("not applicable", lacking)) for defect in job.defects)
+        return
+    try:
+        yield from job.first.reproduce(job.reproducers, environment, progress)
+    except StartupError as error:
+        if error.of_machine and one_of_many:
+            raise
+        verdict: Verdict = "not applicable" if isinstance(error, LACKING) else "other failure"
+        for defect in job.defects:
+            yield defect, Reproduction(verdict, error.message)

@@ -1,0 +1,167 @@
+"""A defect's reproduction as one Python file that needs vLLM alone: a template, with its values put in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from pprint import pformat
+from typing import Any
+
+from vllm_harness._configuration.model_entries import Frontend, ModelEntry
+from vllm_harness._defects.entry import Defect
+from vllm_harness._scripted.book import Plain, Raw
+from vllm_harness._scripted.dialects import load_forms, render
+from vllm_harness._scripted.meaning import Meaning
+from vllm_harness._scripted.standin import SERVER_ENV, TOKENIZER_FILES, stand_in_args
+from vllm_harness._scripted.synthetic import stops_of
+from vllm_harness._server.launch import FRONTEND_ENV
+
+STANDALONE = Path(__file__).with_name("standalone")
+PLUGIN = "tool_parser.py"
+"""The file with a tool parser that is not vLLM's own."""
+HOW = """\
+It starts `vllm serve` with a model of two layers and made-up weights, which a logits processor of
+vLLM has say what is needed, sends the requests, and prints the answers."""
+CHAT_TEMPLATE = "--chat-template"
+FOLDER = "{folder}"
+WANTED_ENV = {"VLLM_ENABLE_RESPONSES_API_STORE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+"""What the harness sets on each server, and some defects need."""
+HARMONY_STOPS = ("<|return|>", "<|call|>")
+Pieces = list[str | int | list[tuple[str, int]]]
+"""What the model says, in pieces that are tokenized each by itself: texts, token ids, texts with counts."""
+_FIRST_CONSTANT = re.compile(r"^(?=[A-Z_]+(?:, [A-Z_]+)* = )", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class ServerScript:
+    """What a file needs that starts a server and sends requests to it.
+
+    Attributes:
+        flags: of `vllm serve`, after the model; `{folder}` is the folder of the files.
+        env: variables of the server.
+        files: to write, by path: JSON or text. The model is the folder `model`.
+        tokenizer: hub id; empty where it is among the files.
+        steps: the requests, each with `say`: for each generation its pieces.
+    """
+
+    flags: tuple[str, ...]
+    env: Mapping[str, str]
+    files: Mapping[str, Any]
+    tokenizer: str
+    steps: Sequence[Mapping[str, Any]]
+
+
+def script_of(defect: Defect, made: ServerScript) -> str:
+    """The file's text."""
+    constants = {
+        "FLAGS": list(made.flags),
+        "ENV": dict(made.env),
+        "FILES": dict(made.files),
+        "STEPS": list(made.steps),
+        "LOGITS_PROCESSOR": (STANDALONE / "says.py").read_text(),
+    }
+    return filled_template(STANDALONE / "reproduce.py", defect, HOW, constants, made.tokenizer)
+
+
+def server_script(
+    entry: ModelEntry,
+    frontend: Frontend,
+    args: Iterable[str],
+    env: Mapping[str, str],
+    steps: Sequence[Mapping[str, Any]],
+) -> ServerScript:
+    """What serves an entry's stand-in, with further flags and variables, and is asked these steps."""
+    assert entry.stand_in is not None
+    own = entry.flags("scripted", "cpu", frontend)
+    files, tokenizer = model_of(entry)
+    files["model/generation_config.json"] = entry.stand_in.generation_config
+    flags = [*own.args, *stand_in_args(entry), "--served-model-name", "model"]
+    flags += ["--logits-processors", "reproduce_says:Says", *args]
+    for index, flag in enumerate(flags):
+        if flag == CHAT_TEMPLATE and Path(flags[index + 1]).is_file():
+            files["chat_template.jinja"] = Path(flags[index + 1]).read_text()
+            flags[index + 1] = f"{FOLDER}/chat_template.jinja"
+        if flag == "--tool-parser-plugin":
+            files[PLUGIN] = Path(flags[index + 1]).read_text()
+            flags[index + 1] = f"{FOLDER}/{PLUGIN}"
+    variables = {**WANTED_ENV, **SERVER_ENV, **own.env, **FRONTEND_ENV[frontend], **env}
+    return ServerScript(tuple(flags), variables, files, tokenizer, steps)
+
+
+def script_pieces(say: Plain, entry: ModelEntry) -> Pieces:
+    """What the model says to one request, in pieces."""
+    if isinstance(say, Raw):
+        return with_stop([say.text], entry)
+    if isinstance(say, str | Meaning):
+        meaning = say if isinstance(say, Meaning) else Meaning.of(say)
+        assert entry.dialect is not None
+        return with_stop([render(entry.dialect, meaning)], entry)
+    return list(say)
+
+
+def with_stop(pieces: Pieces, entry: ModelEntry) -> Pieces:
+    """The pieces up to a token that ends the turn."""
+    assert entry.stand_in is not None
+    form = load_forms().get(entry.dialect or "")
+    stops = (entry.stand_in.stop, *(stops_of(form) if form else HARMONY_STOPS))
+    ends = pieces and isinstance(pieces[-1], str) and pieces[-1].endswith(stops)
+    return pieces if ends else [*pieces, entry.stand_in.stop]
+
+
+def filled_template(
+    template: Path, defect: Defect, how: str, constants: Mapping[str, Any], tokenizer: str
+) -> str:
+    """The file of a defect.
+
+    Args:
+        template: its file; what is put in stands between its imports and its first constant.
+        defect: whose title is its heading; what it expects and what comes are constants.
+        how: what the file does, in sentences.
+        constants: by name.
+        tokenizer: hub id; empty where it is among the files.
+    """
+    imports, rest = _FIRST_CONSTANT.split(template.read_text(), maxsplit=1)
+    expected = f"{defect.expected.text} ({defect.expected.source})" if defect.expected else ""
+    every = {**constants, "EXPECTED": expected, "ACTUAL": defect.actual}
+    values = "\n".join(f"{name} = {_literal(value)}" for name, value in every.items())
+    chosen = f'TOKENIZER = os.environ.get("TOKENIZER", {tokenizer!r})  # a hub id, or a folder'
+    return "\n".join([_heading(defect, how), f"{imports}{values}", chosen, rest])
+
+
+def model_of(entry: ModelEntry) -> tuple[dict[str, Any], str]:
+    """The files of a stand-in, by path, and the hub id of its tokenizer; empty where that is among them."""
+    assert entry.stand_in is not None
+    config = {"model/config.json": entry.stand_in.config}
+    folder = Path(entry.stand_in.tokenizer)
+    if not folder.is_absolute():
+        return config, entry.hub.id
+    there = (folder / name for name in TOKENIZER_FILES)
+    return config | {f"model/{path.name}": _content(path) for path in there if path.exists()}, ""
+
+
+def _content(path: Path) -> Any:
+    text = path.read_text()
+    return json.loads(text) if path.suffix == ".json" else text
+
+
+def _heading(defect: Defect, how: str) -> str:
+    title = defect.title.replace("\\", "\\\\").replace('"""', "'''")
+    return (
+        f'"""{title}.\n\n'
+        "    python reproduce.py      # with the Python that has vLLM; a CPU will do\n\n"
+        f'{how}\n"""\n'
+    )
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str) and "\n" in value:
+        return repr(value) if ('"""' in value and "'''" in value) or "\\" in value else _triple(value)
+    return pformat(value, width=110, sort_dicts=False)
+
+
+def _triple(text: str) -> str:
+    quotes = "'''" if '"""' in text else '"""'
+    return f"{quotes}\\\n{text}{quotes}"

@@ -1,0 +1,34 @@
+"""How bad a defect is: what a client gets of what the model said."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from vllm_harness._defects.entry import Defect, Severity
+from vllm_harness._regression.results.explained import selections_of
+from vllm_harness._regression.results.mismatches import MismatchCode
+
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+_CODES: dict[Severity, str] = {
+    "wrong data": "arguments_differ function_differs call_extra text_differs reasoning_differs "
+    "grammar_not_enforced",
+    "lost data": "call_lost call_unnamed text_lost text_cut reasoning_lost reasoning_cut words_lost "
+    "values_lost answer_empty",
+    "broken output": "arguments_not_json arguments_not_object text_unexpected reasoning_unexpected "
+    "call_forbidden",
+    "error": "error parsers_not_made",
+    "delay": "time_superlinear time_superquadratic memory_superlinear loop_blocked",
+}
+_OF_MISMATCH = {MismatchCode(code): severity for severity, codes in _CODES.items() for code in codes.split()}
+
+
+def severity_of(defect: Defect) -> Severity:
+    """What the entry says, else the worst of the mismatches by which it shows, else `contract`."""
+    if defect.severity:
+        return defect.severity
+    shown = [
+        _OF_MISMATCH.get(mismatch.code, "contract")
+        for selection in selections_of(defect)
+        for mismatch in selection.mismatches
+    ]
+    return min(shown, key=SEVERITIES.index, default="contract")

@@ -1,0 +1,209 @@
+"""The requests of an entry, each with what the model says to it, sent to a real server."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import jmespath
+
+from vllm_harness._configuration.model_entries import ModelEntry, load_models
+from vllm_harness._defects.entry import Defect, Frontend, Repro, Step
+from vllm_harness._defects.repro.report import ReportFiles, files_of_server
+from vllm_harness._defects.repro.script import script_pieces, server_script
+from vllm_harness._defects.repro.verdict import Reproduction, Sign, reproduction_of
+from vllm_harness._environments.spec import Environment
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.sending import Outgoing, http_client, send
+from vllm_harness._protocol import Exchange
+from vllm_harness._protocol.conversation.exchange import accumulate
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._scripted.book import BookError, ScriptBook
+from vllm_harness._scripted.book_file import take_of
+from vllm_harness._scripted.families import entry_of, load_families
+from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
+from vllm_harness._server.attached import AttachedServer
+from vllm_harness._server.progress import StartProgress
+from vllm_harness._server.remote import RemoteServer
+
+NO_SCRIPT = "the model said something else than its script: over this API this vLLM takes none"
+PAUSE_S = 0.1
+OK = 200
+_REFERENCE = re.compile(r"\{(steps\[.+?\][^{}]*)\}")
+
+
+@dataclass(frozen=True)
+class RequestedSteps:
+    """The steps of a defect's entry."""
+
+    defect: Defect
+    plan: Repro
+
+    @property
+    def place(self) -> str:
+        """The server, with its flags and variables."""
+        plan = self.plan
+        variables = [f"{name}={value}" for name, value in sorted(plan.env.items())]
+        served = plan.model or f"family {plan.family}"
+        return " ".join([served, *(["rust"] if plan.frontend == "rust" else []), *plan.args, *variables])
+
+    @property
+    def frontend(self) -> Frontend:
+        """The front end that answers."""
+        return self.plan.frontend
+
+    @property
+    def entry(self) -> ModelEntry:
+        """What is served: a model entry, or the stand-in of a family."""
+        plan = self.plan
+        return entry_of(load_families()[plan.family]) if plan.family else load_models().get(plan.model)
+
+    @staticmethod
+    def reproduce(
+        alike: Sequence[RequestedSteps], environment: Environment, progress: StartProgress
+    ) -> Iterator[tuple[Defect, Reproduction]]:
+        """Sends the requests of each to one server."""
+        first, plan = alike[0], alike[0].plan
+        with RemoteServer(
+            first.entry,
+            lane="scripted",
+            vllm=environment,
+            frontend=plan.frontend,
+            args=plan.args,
+            env=plan.env,
+            progress=progress,
+        ) as server:
+            for each in alike:
+                yield each.defect, each.on_server(server)
+
+    def on_server(self, server: RemoteServer | AttachedServer) -> Reproduction:
+        """Sends the requests to a running server, which has to have the entry's flags."""
+        try:
+            answers = answers_to(self.plan.steps, server)
+        except BookError as error:
+            return Reproduction("not applicable", error.message)
+        return self.verdict_of(answers)
+
+    def verdict_of(self, answers: list[Json]) -> Reproduction:
+        """What the answers say. Raises UsageError where both conditions of the entry hold."""
+        whole = {**answers[-1], "steps": answers}
+        right, wrong = (_holds(condition, whole) for condition in (self.plan.expected, self.plan.actual))
+        if right and wrong:
+            raise UsageError(
+                f"{self.defect.id}: the answer meets both conditions of its entry, expected and actual"
+            )
+        is_scripted = right or not any("unscripted" in answer for answer in answers)
+        broken = next((str(answer["broken"]) for answer in answers if "broken" in answer), "")
+        sign = Sign(wrong, right, faults=(broken,), lacking="" if is_scripted else NO_SCRIPT)
+        return reproduction_of([sign], answers)
+
+    def files(self, shown: Reproduction, environment: str) -> ReportFiles:
+        """The report and the script of its server and its requests."""
+        plan, entry = self.plan, self.entry
+        steps = [
+            {
+                "method": step.method,
+                **step.model_dump(exclude_defaults=True, exclude={"say"}),
+                "say": [script_pieces(take_of(each), entry) for each in step.say],
+            }
+            for step in plan.steps
+        ]
+        made = server_script(entry, plan.frontend, plan.args, plan.env, steps)
+        return files_of_server(self.defect, made, shown, environment)
+
+
+def _holds(condition: str, answer: Json) -> bool:
+    try:
+        return jmespath.search(condition, answer) is True
+    except jmespath.exceptions.JMESPathTypeError:
+        return False
+
+
+def answers_to(steps: Sequence[Step], server: RemoteServer | AttachedServer) -> list[Json]:
+    """Sends the requests in order; returns their answers.
+
+    Raises:
+        ScriptError: the family cannot say that.
+    """
+    answers: list[Json] = []
+    waiting: dict[int, Future[Json]] = {}
+    with ThreadPoolExecutor(max(1, sum(step.meanwhile for step in steps))) as pool:
+        for position, step in enumerate(steps):
+            if step.meanwhile:
+                waiting[position] = pool.submit(_answer, step, server, list(answers))
+                answers.append({})
+            else:
+                answers.append(_answer(step, server, answers))
+        for position, future in waiting.items():
+            answers[position] = future.result()
+    return answers
+
+
+def _answer(step: Step, server: RemoteServer | AttachedServer, answers: Sequence[Json]) -> Json:
+    book = ScriptBook(server.endpoint, server.entry)
+    try:
+        ends = time.monotonic() + step.limit_s
+        while True:
+            if step.say:
+                book.script(turns=[take_of(each) for each in step.say])
+            answer = _send(step, server, book.name, answers)
+            if step.say and answer["status"] == OK and book.report()["left"]:
+                answer["unscripted"] = True
+            if step.until is None or jmespath.search(step.until, answer) or time.monotonic() > ends:
+                return answer
+            time.sleep(PAUSE_S)
+    finally:
+        book.close()
+
+
+def _send(step: Step, server: RemoteServer | AttachedServer, book: str, answers: Sequence[Json]) -> Json:
+    content = None if step.content is None else step.content.replace("{model}", server.model)
+    body = None if step.body is None or content else {"model": server.model, **filled(step.body, answers)}
+    outgoing = Outgoing(
+        server.endpoint,
+        str(filled(step.path, answers)),
+        body,
+        {BOOK_HEADER: book, **step.headers},
+        content,
+        step.method,
+        step.limit_s,
+        step.hang_up_after or None,
+    )
+    with http_client() as client:
+        return document(send(client, outgoing))
+
+
+def filled(value: Any, answers: Sequence[Json]) -> Any:
+    """A JSON value with parts of earlier answers in place of their names, as `{steps[0].body.id}`."""
+    if isinstance(value, Mapping):
+        return {key: filled(each, answers) for key, each in value.items()}
+    if isinstance(value, list):
+        return [filled(each, answers) for each in value]
+    if not isinstance(value, str):
+        return value
+    steps = {"steps": list(answers)}
+    if whole := _REFERENCE.fullmatch(value):
+        return jmespath.search(whole[1], steps)
+    return _REFERENCE.sub(lambda match: str(jmespath.search(match[1], steps)), value)
+
+
+def document(exchange: Exchange) -> Json:
+    """An answer as one JSON document, which conditions are written over.
+
+    Returns:
+        `status`, `headers`, `broken` if so; `events` and `stream` of a stream; `body` of JSON, else `text`.
+    """
+    broken = {"broken": exchange.broken} if exchange.broken else {}
+    begin = {"status": exchange.status, "headers": dict(exchange.headers), **broken}
+    if exchange.streamed:
+        events = exchange.json_events
+        return {**begin, "events": events, "stream": accumulate(events).body}
+    try:
+        return {**begin, "body": json.loads(exchange.content)}
+    except ValueError:
+        return {**begin, "text": exchange.content.decode("utf-8", "replace")}

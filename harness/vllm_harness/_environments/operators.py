@@ -1,0 +1,56 @@
+"""Compiled operators that vLLM's Python code calls and the kernels of a graft or tree do not have."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from vllm_harness._environments.spec import Environment
+from vllm_harness._environments.store import folder_of
+from vllm_harness._environments.verify import BrokenEnvironmentError
+
+_CALL = re.compile(r"torch\.ops\.(_C\w*)\.(\w+)")
+_KNOWN = "operators.json"
+_SCRIPT = """
+import json, sys, torch, vllm
+from vllm.platforms import current_platform
+current_platform.import_kernels()
+names = [name.split("::") for name in json.loads(sys.argv[1])]
+print(json.dumps(["::".join(name) for name in names if not hasattr(getattr(torch.ops, name[0]), name[1])]))
+"""
+
+
+def named(environment: Environment) -> dict[str, str]:
+    """The operators that its Python code names: `_C::rms_norm` -> the first file, relative to the package."""
+    assert environment.package
+    found: dict[str, str] = {}
+    for path in environment.python_files():
+        for call in _CALL.findall(path.read_text(errors="replace")):
+            found.setdefault("::".join(call), str(path.relative_to(environment.package)))
+    return found
+
+
+def remember(release: Environment) -> None:
+    """Notes the operators that the kernels' own Python code names, before other code takes its place."""
+    (folder_of(release) / _KNOWN).write_text(json.dumps(sorted(named(release))))
+
+
+def lacking(environment: Environment) -> dict[str, str]:
+    """Operators that a graft's or tree's Python code names, the kernels' own did not, and the kernels lack.
+
+    Some are for other hardware, as the files show that come with the names. Calling any of them fails.
+
+    Raises BrokenEnvironmentError (vLLM does not import).
+    """
+    if environment.kernels is None:
+        return {}
+    known = json.loads((folder_of(environment) / _KNOWN).read_text())
+    new = {name: file for name, file in named(environment).items() if name not in known}
+    answer = environment.run("-c", _SCRIPT, json.dumps(sorted(new)))
+    if answer.returncode:
+        raise BrokenEnvironmentError(
+            f"`import vllm` fails in {environment.python}",
+            hint="run `vllm-harness env verify`, which shows the cause",
+        )
+    absent = json.loads(answer.stdout.strip().splitlines()[-1])
+    return {name: new[name] for name in absent}

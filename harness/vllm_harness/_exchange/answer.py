@@ -1,0 +1,242 @@
+"""What an answer means, the same for every API: how it ended, text, reasoning, calls, usage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vllm_harness._protocol.chat.objects import REASONING_KEYS
+from vllm_harness._protocol.conversation.exchange import Exchange
+from vllm_harness._protocol.core.events import Api, Json, decode
+from vllm_harness._protocol.responses import schema
+
+Status = Literal["completed", "incomplete", "failed", "refused"]
+MCP_CALL = "mcp_call"
+APPROVAL = "mcp_approval_request"
+CODE = "code_interpreter_call"
+SEARCH = "web_search_call"
+_BUILT_IN = {CODE: "code_interpreter", SEARCH: "web_search"}
+_OF_SERVER = (MCP_CALL, APPROVAL, *_BUILT_IN)
+_ENDS: Mapping[Api, tuple[frozenset[str], frozenset[str]]] = {
+    "responses": (frozenset({"completed"}), frozenset({"incomplete"})),
+    "chat": (frozenset({"stop", "tool_calls"}), frozenset({"length", "content_filter"})),
+    "messages": (frozenset({"end_turn", "tool_use", "stop_sequence"}), frozenset({"max_tokens"})),
+}
+"""The words for the end of an answer that is complete, and of one that is not, in each API."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of the model.
+
+    Attributes:
+        id: by which its output is known.
+        name: of the tool.
+        arguments: as the model wrote them; JSON where all is well.
+        served: whether the server has made the call by itself, or asks whether it may.
+        asks: whether it asks.
+        is_named: whether the answer gives a name, be it empty.
+    """
+
+    id: str
+    name: str
+    arguments: str
+    served: bool = False
+    asks: bool = False
+    is_named: bool = True
+
+    @property
+    def value(self) -> Any:
+        """The arguments as JSON; as text where they are not JSON."""
+        try:
+            return decode(self.arguments)
+        except (ValueError, RecursionError):
+            return self.arguments
+
+    @property
+    def values(self) -> dict[str, Any] | None:
+        """The arguments; None where they are not a JSON object."""
+        return self.value if isinstance(self.value, dict) else None
+
+    @property
+    def given(self) -> dict[str, Any] | str:
+        """The arguments; as the text that the model wrote where they are not a JSON object."""
+        return self.arguments if self.values is None else self.values
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an answer means, whichever API gave it.
+
+    Attributes:
+        status: how it ended.
+        text: for the user.
+        reasoning: before it.
+        calls: in order.
+        said: in the API's own form, as a client sends it back.
+        id: of a response.
+        end: why it ended, in the word of its API.
+        summary: of the reasoning.
+        usage: of the whole answer, as the API counts; empty where it does not.
+        path: JSON path of the choice; `$` for APIs without choices.
+    """
+
+    status: Status
+    text: str = ""
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+    said: tuple[Json, ...] = ()
+    id: str = ""
+    end: str = ""
+    summary: str = ""
+    usage: Json = field(default_factory=dict)
+    path: str = "$"
+
+    @property
+    def open_calls(self) -> list[Call]:
+        """The calls whose outputs the client has to send."""
+        return [call for call in self.calls if not call.served]
+
+    @property
+    def approvals(self) -> tuple[str, ...]:
+        """The ids by which the server asks whether it may call a tool."""
+        return tuple(call.id for call in self.calls if call.asks)
+
+    def meaning(self) -> Json:
+        """The same without what belongs to one API or one answer; blanks at the ends of texts aside."""
+        return {
+            "status": self.status,
+            "reasoning": self.reasoning.strip(),
+            "text": self.text.strip(),
+            "calls": [{"name": call.name, "arguments": call.given} for call in self.calls],
+        }
+
+
+def answer_to(exchange: Exchange, api: Api | None = None) -> Answer | None:
+    """What the answer of an exchange means; None where its API is not known."""
+    if (api := api or exchange.api) is None:
+        return None
+    if not exchange.ok:
+        return Answer("failed" if exchange.broken or not exchange.status else "refused")
+    return Answer("failed") if exchange.whole is None else answer_of(api, exchange.whole)
+
+
+def answer_of(api: Api, body: Mapping[str, Any]) -> Answer:
+    """What a body means, or its first choice."""
+    return next(answers_of(api, body), Answer("failed", id=_text(body.get("id"))))
+
+
+def answers_of(api: Api, body: Mapping[str, Any]) -> Iterator[Answer]:
+    """What a body means, for each of its choices; one alone for an API without choices."""
+    match api:
+        case "chat":
+            return (_choice(body, choice) for choice in _objects(body.get("choices")))
+        case "messages":
+            return iter((_message(body),))
+        case "responses":
+            return iter((_response(body),))
+
+
+def _choice(body: Mapping[str, Any], choice: Json) -> Answer:
+    message = _object(choice.get("message"))
+    calls = [(call, _object(call.get("function"))) for call in _objects(message.get("tool_calls"))]
+    return Answer(
+        _status("chat", end := str(choice.get("finish_reason"))),
+        _text(message.get("content")),
+        next((_text(message[key]) for key in REASONING_KEYS if message.get(key)), ""),
+        tuple(
+            Call(
+                _text(call.get("id")),
+                _text(function.get("name")),
+                _text(function.get("arguments")),
+                is_named=function.get("name") is not None,
+            )
+            for call, function in calls
+        ),
+        (message,) if message else (),
+        _text(body.get("id")),
+        end,
+        usage=_object(body.get("usage")),
+        path=f"$.choices[{choice.get('index', 0)}]",
+    )
+
+
+def _message(body: Mapping[str, Any]) -> Answer:
+    blocks = list(_objects(body.get("content")))
+    uses = (block for block in blocks if block.get("type") == "tool_use")
+    return Answer(
+        _status("messages", end := str(body.get("stop_reason"))),
+        "".join(_text(block.get("text")) for block in blocks if block.get("type") == "text"),
+        "".join(_text(block.get("thinking")) for block in blocks if block.get("type") == "thinking"),
+        tuple(
+            Call(
+                _text(use.get("id")),
+                _text(use.get("name")),
+                _written(use.get("input")),
+                is_named=use.get("name") is not None,
+            )
+            for use in uses
+        ),
+        tuple(blocks),
+        _text(body.get("id")),
+        end,
+        usage=_object(body.get("usage")),
+    )
+
+
+def _response(body: Mapping[str, Any]) -> Answer:
+    items = list(_objects(body.get("output")))
+    reasoning = [item for item in items if item.get("type") == "reasoning"]
+    return Answer(
+        _status("responses", end := str(body.get("status"))),
+        "".join(_text(item.get("content")) for item in items if item.get("type") == "message"),
+        "".join(_text(item.get("content")) for item in reasoning),
+        tuple(_call(item) for item in items if item.get("type") in (*schema.CALLS, *_OF_SERVER)),
+        tuple(items),
+        _text(body.get("id")),
+        end,
+        "".join(_text(item.get("summary")) for item in reasoning),
+        _object(body.get("usage")),
+    )
+
+
+def _call(item: Json) -> Call:
+    kind = str(item.get("type"))
+    if kind in _BUILT_IN:
+        arguments = {"code": item.get("code")} if kind == CODE else item.get("action")
+        return Call(_text(item.get("id")), _BUILT_IN[kind], json.dumps(arguments), served=True)
+    return Call(
+        _text(item.get("id" if kind == APPROVAL else "call_id")),
+        _text(item.get("name")),
+        _text(item.get("arguments")),
+        served=kind in _OF_SERVER,
+        asks=kind == APPROVAL,
+        is_named=item.get("name") is not None,
+    )
+
+
+def _status(api: Api, end: str) -> Status:
+    complete, incomplete = _ENDS[api]
+    return "completed" if end in complete else "incomplete" if end in incomplete else "failed"
+
+
+def _objects(value: object) -> Iterator[Json]:
+    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
+
+
+def _object(value: object) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    """A text, or the texts of a list of parts; empty where there is none."""
+    if isinstance(value, list):
+        return "".join(_text(part.get("text")) for part in _objects(value))
+    return "" if value is None else str(value)
+
+
+def _written(value: object) -> str:
+    """The input of a call as text; one that is text already is not JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,240 @@
+"""The address of a server, and its clients."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from vllm_harness._errors import HarnessError, UsageError
+
+if TYPE_CHECKING:  # importing openai takes half a second, also for commands that need no server
+    from openai import AsyncOpenAI, OpenAI
+
+# the APIs that a server may lack, by the names that tests require them by (`needs`)
+API_PATHS = {
+    "responses": "/v1/responses",
+    "chat": "/v1/chat/completions",
+    "messages": "/v1/messages",
+}
+NO_KEY = "none"
+ANTHROPIC_VERSION = "2023-06-01"
+LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+SPARE_S = 2.0
+"""How long a connection is kept for a further question; vLLM closes one after 5 s."""
+_NOT_SERVED = {404, 405, 501}
+_SERVER_ERROR = 500
+
+
+class EndpointError(HarnessError):
+    """A server does not answer as an OpenAI-compatible server does."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a server answers.
+
+    Attributes:
+        base_url: scheme, host and port, without `/v1`.
+        api_key: sent by clients; vLLM without `--api-key` accepts any.
+        request_s: seconds until a request must be answered.
+        headers: sent with every request of its clients.
+    """
+
+    base_url: str
+    api_key: str = NO_KEY
+    request_s: float = 120.0
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, client: OpenAI) -> Endpoint:
+        """Where an SDK client sends: its address, its key, its limit, and headers such as a script book's."""
+        url = str(client.base_url).rstrip("/").removesuffix("/v1")
+        limit = client.timeout if isinstance(client.timeout, (int, float)) else cls.request_s
+        return cls(url, client.api_key, limit, tuple(client._custom_headers.items()))
+
+    def url_for(self, path: str) -> str:
+        """Absolute URL of a path."""
+        return f"{self.base_url.rstrip('/')}/{path.lstrip('/')}"
+
+    def headers_for(self, api: str | None) -> dict[str, str]:
+        """What a request to an API carries: the key as its clients send it, and `headers`."""
+        key = {"authorization": f"Bearer {self.api_key}"}
+        if api == "messages":
+            key |= {"x-api-key": self.api_key, "anthropic-version": ANTHROPIC_VERSION}
+        return {**key, **{name.lower(): value for name, value in self.headers}}
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> requests.Response:
+        """Sends a plain request with the key and the headers of its API.
+
+        Args:
+            method: of HTTP.
+            path: on the server.
+            headers: these win; a header whose value is None is not sent, so that a request may lack the key.
+            timeout: seconds, by default `request_s`.
+            options: further options of `requests.request`.
+        """
+        given = {name.lower(): value for name, value in (headers or {}).items()}
+        sent = {**self.headers_for(api_at(path)), **given}
+        limit = self.request_s if timeout is None else timeout
+        return ask(method, self.url_for(path), headers=sent, timeout=limit, **options)
+
+    def get(self, path: str, **options: Any) -> requests.Response:
+        """Sends a GET by `request`."""
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, **options: Any) -> requests.Response:
+        """Sends a POST by `request`."""
+        return self.request("POST", path, **options)
+
+    def client(self, **options: Any) -> OpenAI:
+        """A sync openai client that never retries by itself."""
+        from openai import DefaultHttpxClient, OpenAI
+
+        return OpenAI(**self._options(options, DefaultHttpxClient))
+
+    def async_client(self, **options: Any) -> AsyncOpenAI:
+        """An async openai client that never retries by itself."""
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+        return AsyncOpenAI(**self._options(options, DefaultAsyncHttpxClient))
+
+    def metrics(self) -> dict[str, float]:
+        """Prometheus samples of `/metrics`, summed over labels."""
+        answer = self.get("/metrics")
+        answer.raise_for_status()
+        samples: dict[str, float] = {}
+        for metric in text_string_to_metric_families(answer.text):
+            for sample in metric.samples:
+                samples[sample.name] = samples.get(sample.name, 0.0) + sample.value
+        return samples
+
+    def models(self) -> list[str]:
+        """Names that `/v1/models` lists. Raises EndpointError when it does not answer."""
+        try:
+            answer = self.get("/v1/models", timeout=10)
+            answer.raise_for_status()
+            return [str(model["id"]) for model in answer.json()["data"]]
+        except (requests.RequestException, KeyError, TypeError, ValueError) as error:
+            raise EndpointError(
+                f"{self.base_url} does not answer GET /v1/models: {error}",
+                hint="check the URL (without /v1) and the API key",
+            ) from error
+
+    def lacking(self) -> frozenset[str]:
+        """Names of `API_PATHS` that the server does not serve, found by requests whose body is not JSON."""
+        headers = {"content-type": "application/json"}
+        statuses = {
+            name: self.post(path, data="{", headers=headers, timeout=10).status_code
+            for name, path in API_PATHS.items()
+        }
+        return frozenset(name for name, status in statuses.items() if status in _NOT_SERVED)
+
+    def vllm_version(self) -> str | None:
+        """vLLM's version by `/version`; None where the server is not vLLM."""
+        try:
+            answer = self.get("/version", timeout=10)
+            return str(answer.json()["version"]).split("+")[0] if answer.ok else None
+        except (requests.RequestException, KeyError, TypeError, ValueError):
+            return None
+
+    def _options(self, options: dict[str, Any], transport: Callable[..., Any]) -> dict[str, Any]:
+        defaults: dict[str, Any] = {
+            "base_url": self.url_for("/v1"),
+            "api_key": self.api_key,
+            "max_retries": 0,
+            "timeout": self.request_s,
+            "default_headers": {**dict(self.headers), **options.pop("default_headers", {})},
+        }
+        if "http_client" not in options:
+            defaults["http_client"] = transport(verify=tls())
+        return {**defaults, **options}
+
+
+def api_at(path: str) -> str | None:
+    """The API of `API_PATHS` that a path belongs to."""
+    return next((api for api, begin in API_PATHS.items() if f"/{path.lstrip('/')}".startswith(begin)), None)
+
+
+@cache
+def tls() -> ssl.SSLContext:
+    """The TLS settings of every client, made once since making them takes 40 ms."""
+    return ssl.create_default_context()
+
+
+def ask(method: str, url: str, **options: Any) -> requests.Response:
+    """One of the harness's own requests, with the options of `requests.request`.
+
+    To look for a proxy and to connect takes longer than to ask, so that a server of this machine is asked
+    directly, and over a connection that is kept for the next question.
+    """
+    if urlsplit(url).hostname not in LOCAL_HOSTS:
+        return requests.request(method, url, **options)
+    answer = _sessions.current().request(method, url, **options)
+    if answer.status_code >= _SERVER_ERROR:  # uvicorn closes the connection behind it without a word
+        _sessions.end()
+    return answer
+
+
+class _Sessions(threading.local):
+    """A session for each thread of each process, without connections that its server may be closing."""
+
+    def __init__(self) -> None:
+        self._used, self._pid = 0.0, 0
+
+    def current(self) -> requests.Session:
+        now, pid = time.monotonic(), os.getpid()
+        if self._pid != pid or now - self._used > SPARE_S:
+            self._session = requests.Session()
+            self._session.trust_env = False
+        self._used, self._pid = now, pid
+        return self._session
+
+    def end(self) -> None:
+        """Has the next question go over a new connection."""
+        self._pid = 0
+
+
+_sessions = _Sessions()
+
+
+def attach(url: str, api_key_env: str | None = None, request_s: float = 120.0) -> Endpoint:
+    """The endpoint of a server that the harness did not start.
+
+    Args:
+        url: its base URL, with or without `/v1`.
+        api_key_env: name of the variable that holds the API key.
+
+    Raises:
+        UsageError: not a URL, or the variable is not set.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise UsageError(
+            f"the server's URL {url!r} is not an http(s) URL", hint="such as http://127.0.0.1:8000"
+        )
+    key = NO_KEY
+    if api_key_env is not None:
+        key = os.environ.get(api_key_env, "")
+        if not key:
+            raise UsageError(
+                f"the variable {api_key_env}, for the API key, is not set or empty",
+                hint="set it to the API key, or leave the option out",
+            )
+    return Endpoint(url.rstrip("/").removesuffix("/v1"), api_key=key, request_s=request_s)

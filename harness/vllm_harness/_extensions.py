@@ -1,0 +1,92 @@
+"""What the extras add to the core, in one table; the core reaches them through it alone.
+
+An extra is a package below `vllm_harness.extras`, with optional dependencies of the same name. A place in it
+is written `extra:module.attribute`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from vllm_harness._errors import UsageError
+
+EXTRAS = "vllm_harness.extras"
+COMMANDS: Mapping[str, str] = {
+    "env bundle": "bundles:command.app",
+    "gateway": "gateways:command.app",
+    "load": "load:command.load",
+    "mutants": "mutants:group.app",
+    "mutants parsers": "mutants:parsers_command.mutants",
+    "mutants serving": "mutants:command.mutants",
+    "regression parity": "parity:command.parity_",
+    "site": "site:command.site",
+    "upstream": "upstream:command.app",
+    "weights": "weights:command.check_weights",
+}
+"""Commands of the first screen, and commands of groups: a function, or a group of commands."""
+RECORDING = "recording.json"
+"""The file by which a recording of a gateway is known."""
+COMPARE_RECORDINGS = "gateways:command.compare_recordings"
+RECORDINGS: Mapping[str, str] = {
+    ".har": "foreign:har.read",
+    ".har.gz": "foreign:har.read",
+    "interactions": "foreign:vcr.read",
+    "turns": "foreign:turns.read",
+}
+"""The readers of what others have recorded, by the ending of a file or the key at its top."""
+WRITE_TURNS = "foreign:turns.written"
+RULES = ("gateways:rules",)
+"""Modules of protocol rules."""
+COMPARE_ANSWERS = "gateways:compare.compare_samples"
+"""Gives the findings of an answer as it came directly and through a gateway."""
+CLUSTER = "cluster:options.executor_on_nodes"
+"""The executor of `--ray`."""
+SUITES_ON_CLUSTER = "cluster:run_suites.run_on_cluster"
+REPORT_PAGE = "html:page.write"
+GROWING_CASES = "costs:growing.cost_cases"
+"""The cases of the group `cost`."""
+MEASURED_IN_PROCESS = "costs:in_process.measure_all"
+MEASURED_OVER_HTTP = "costs:run.measure_cell"
+CURVE_MISMATCHES = "costs:curves.curve_mismatches"
+COST_TABLE = "costs:table.show_costs"
+CURVE_TABLE = "costs:repro.curve_table"
+COST_OF_DEFECT = "costs:repro.cost_case"
+PARSER_COVERAGE = "mutants:parsers_command.show_coverage"
+
+
+class MissingExtra(UsageError):
+    """What was asked for belongs to an extra that is not installed."""
+
+
+def load(place: str, what: str = "this") -> Any:
+    """What stands at a place of an extra.
+
+    Args:
+        place: such as `load:command.load`, or `gateways:rules` for a module.
+        what: was asked for, for the message.
+
+    Raises:
+        MissingExtra: the extra is not installed.
+    """
+    extra, _, inside = place.partition(":")
+    if not installed(extra):
+        raise MissingExtra(
+            f"{what} needs the extra `{extra}`, which is not installed",
+            hint=f"pip install 'vllm-harness[{extra}]'",
+        )
+    module, _, attribute = inside.rpartition(".")
+    found = import_module(f"{EXTRAS}.{extra}.{module or attribute}")
+    return getattr(found, attribute) if module else found
+
+
+def installed(extra: str) -> bool:
+    """Whether the package of an extra is there."""
+    return find_spec(EXTRAS) is not None and find_spec(f"{EXTRAS}.{extra}") is not None
+
+
+def rule_modules() -> Iterator[Any]:
+    """The modules of the rules that installed extras add."""
+    return (load(place) for place in RULES if installed(place.partition(":")[0]))

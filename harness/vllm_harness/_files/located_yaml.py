@@ -1,0 +1,289 @@
+"""YAML files that people write: read strictly; every problem is reported with file, line and key."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from vllm_harness._errors import UsageError
+
+MAX_BYTES = 2_000_000
+MAX_DEPTH = 100
+"""Levels of nesting: libyaml composes by recursion, and would end the process at some ten thousand."""
+_BEGINS = "-?:[{"
+"""Each mapping and each list has one of these that no other has."""
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MAX_PARTS = 2_000_000
+PART = 2**20
+"""Bytes that are read at once."""
+
+T = TypeVar("T")
+Location = tuple[int | str, ...]
+_TEXT_WANTED = {"string_type", "model_type"}
+_OF_ANOTHER_TYPE = {*_TEXT_WANTED, "int_type", "bool_type"}
+
+
+class YamlFileError(UsageError):
+    """The file is missing, too big, not UTF-8, not YAML, or has a duplicate key."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML file: its data, and the position of each part of it."""
+
+    path: Path
+    data: Any
+    root: yaml.Node
+
+    def line(self, location: Location) -> int:
+        """The line of a key or list item; of the nearest part around it where it is missing."""
+        line: int = self.root.start_mark.line + 1
+        node = self.root
+        for part in location:
+            child = _child(node, part)
+            if child is not None:  # else a missing key, or a union's tag, which pydantic puts among the keys
+                line, node = child
+        return line
+
+    def node(self, location: Location) -> yaml.Node | None:
+        """The node of a key or list item; None where it is missing."""
+        node = self.root
+        for part in location:
+            child = _child(node, part)
+            if child is None:
+                return None
+            node = child[1]
+        return node
+
+    def located(
+        self, error: ValidationError, keys_at: Callable[[Location], Collection[str]]
+    ) -> list[tuple[Location, str]]:
+        """The problems that pydantic found, each with its location; the arguments are those of `problems`."""
+        found = []
+        for problem in error.errors():
+            location, message = self._written(problem["loc"], problem["type"]), problem["msg"]
+            if problem["loc"][-1:] == ("[key]",):
+                key = self._written_key(location, problem["input"])
+                location, message = (*location, key), message + _as_read(key, problem["input"])
+                found.append((location, message))
+                continue
+            message = _message(problem["type"], message, location, keys_at)
+            node = self.node(location)
+            if problem["type"] in _OF_ANOTHER_TYPE and isinstance(node, yaml.ScalarNode):
+                message += _as_read(node.value, problem["input"], problem["type"] in _TEXT_WANTED)
+            found.append((location, message))
+        return found
+
+    def validated(
+        self,
+        kind: type[T] | TypeAdapter[T],
+        error: type[UsageError] = UsageError,
+        keys_at: Callable[[Location], Collection[str]] = lambda location: (),
+        data: Any = None,
+    ) -> T:
+        """The data as a model, or as another type that pydantic knows.
+
+        Args:
+            kind: the type, or its adapter.
+            error: the class of the error to raise.
+            keys_at: as for `problems`.
+            data: what to validate in place of the document's data, with the same locations.
+
+        Raises:
+            UsageError: of the class `error`, naming file, line and key of each problem.
+        """
+        adapter = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
+        try:
+            return adapter.validate_python(self.data if data is None else data)
+        except ValidationError as found:
+            raise error(self.problems(found, keys_at)) from found
+
+    def problems(self, error: ValidationError, keys_at: Callable[[Location], Collection[str]]) -> str:
+        """The problems that pydantic found, one a line: `file:line: key: message`.
+
+        Args:
+            error: raised while validating this document's data; its locations are the document's.
+            keys_at: the keys a mapping may have, for suggestions; empty where that is not known.
+        """
+        return "\n".join(
+            f"{self.path}:{self.line(location)}: {'.'.join(map(str, location))}: {message}"
+            for location, message in self.located(error, keys_at)
+        )
+
+    def _written(self, location: Location, kind: str) -> Location:
+        """A location without the tags of unions, which pydantic puts among the keys."""
+        parts = location[:-2] if location[-1:] == ("[key]",) else location
+        kept: Location = ()
+        for number, part in enumerate(parts, start=1):
+            missing = kind == "missing" and number == len(parts)
+            if missing or self.node((*kept, part)) is not None:
+                kept = (*kept, part)
+        return kept
+
+    def _written_key(self, location: Location, key: Any) -> str:
+        """A key of a mapping as it is written, such as `yes` for True."""
+        node = self.node(location)
+        keys = [str(each.value) for each, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+        return next((each for each in keys if yaml.safe_load(each) == key), str(key))
+
+
+def read_yaml(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
+    """Reads one YAML document with safe tags only.
+
+    Args:
+        path: of the file; what ends with `.gz` is unpacked.
+        max_bytes: of its text; more is refused before it is looked at.
+
+    Raises:
+        YamlFileError: as the class says.
+    """
+    text = read_text(path, max_bytes=max_bytes)
+    try:
+        if sum(map(text.count, _BEGINS)) > MAX_DEPTH:
+            _refuse_deep(text, path)
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        if root is None:
+            raise YamlFileError(f"{path}:1: the file is empty", hint="check that it is the file you mean")
+        _refuse_duplicates(root, path)
+        if "&" in text:
+            _refuse_many_aliases(root, path)
+        return Document(path, loader.construct_document(root), root)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise YamlFileError(
+            f"{path}:{line}: {error.problem or error.context}", hint="mend the YAML there"
+        ) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise YamlFileError(f"{path}: {error}") from error
+
+
+def read_text(path: Path, *, max_bytes: int = MAX_BYTES) -> str:
+    """The text of a file; what ends with `.gz` is unpacked, no further than to the limit.
+
+    Raises:
+        YamlFileError: it is missing, damaged, larger than `max_bytes`, or not UTF-8.
+    """
+    packed = path.name.endswith(".gz")
+    raw = b""
+    try:
+        with gzip.open(path) if packed else path.open("rb") as file:
+            while len(raw) <= max_bytes and (part := file.read(min(max_bytes + 1 - len(raw), PART))):
+                raw += part
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        line = raw.count(b"\n") + 1
+        raise YamlFileError(
+            f"{path}:{line}: what is packed is cut or damaged there: {error}", hint="get the file anew"
+        ) from error
+    except OSError as error:
+        raise YamlFileError(
+            f"{path}: {error.strerror}", hint="check the path, and that this user may read the file"
+        ) from error
+    if len(raw) > max_bytes:
+        unpacked = " when it is unpacked" if packed else ""
+        raise YamlFileError(
+            f"{path}:1: more than {max_bytes} bytes{unpacked}", hint="check that it is the file you mean"
+        )
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise YamlFileError(
+            f"{path}:{line}: not UTF-8 at byte {error.start}", hint="save it as UTF-8"
+        ) from error
+
+
+def _refuse_deep(text: str, path: Path) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise YamlFileError(f"{path}:{line}: nested too deeply", hint="write it with fewer levels")
+
+
+def _refuse_duplicates(root: yaml.Node, path: Path) -> None:
+    seen: set[int] = set()  # an alias is the anchor's own node: visited once, however often it is used
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            pending += node.value
+        elif isinstance(node, yaml.MappingNode):
+            keys: set[str] = set()
+            for key, value in node.value:
+                name = str(key.value)
+                if name in keys:
+                    raise YamlFileError(
+                        f"{path}:{key.start_mark.line + 1}: duplicate key {name!r}",
+                        hint="keep one of the two",
+                    )
+                keys.add(name)
+                pending.append(value)
+
+
+def _refuse_many_aliases(root: yaml.Node, path: Path) -> None:
+    """Aliases of aliases make much of little: what they stand for is counted, each time that it is used."""
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        if id(node) not in sizes:
+            sizes[id(node)] = MAX_PARTS + 1  # of a node within itself
+            sizes[id(node)] = 1 + sum(map(size, _children(node)))
+        return sizes[id(node)]
+
+    if size(root) > MAX_PARTS:
+        raise YamlFileError(
+            f"{path}:1: its aliases stand for more than {MAX_PARTS} values",
+            hint="write it with fewer aliases",
+        )
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        return list(node.value)
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return []
+
+
+def _message(
+    kind: str, message: str, location: Location, keys_at: Callable[[Location], Collection[str]]
+) -> str:
+    if kind == "model_type":
+        return "Input should be a mapping"
+    if kind != "extra_forbidden":
+        return message.removeprefix("Value error, ")
+    near = get_close_matches(str(location[-1]), keys_at(location[:-1]), n=1)
+    return f"unknown key, did you mean {near[0]!r}?" if near else "unknown key"
+
+
+def _as_read(written: str, value: Any, quotes: bool = True) -> str:
+    """What YAML makes of a plain word, where that is another type than the word seems to have."""
+    if isinstance(value, str):
+        return ""
+    names = {bool: str(value).lower(), type(None): "null", int: "a number", float: "a number"}
+    read = names.get(type(value), f"a {type(value).__name__}")
+    return f"; YAML reads {written} as {read}" + (f", so write '{written}' in quotes" if quotes else "")
+
+
+def _child(node: yaml.Node, part: int | str) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in reversed(node.value):  # what `<<` brought stands before the mapping's own keys
+            if key.value == str(part):
+                return key.start_mark.line + 1, value
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part].start_mark.line + 1, node.value[part]
+    return None

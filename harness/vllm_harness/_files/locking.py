@@ -1,0 +1,64 @@
+"""Lock files: one process makes a thing while others wait and report it; a thing is whole or absent."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from vllm_harness._terminal import notices
+
+SILENT_S = 1.0
+REPORT_EVERY_S = 10.0
+
+
+@contextmanager
+def locked(path: Path, holder: str, show: Callable[[str], None] = notices.show) -> Iterator[None]:
+    """Holds a lock file, and reports the wait while another process holds it.
+
+    Args:
+        path: the lock file; its folder is made where it is missing.
+        holder: describes who may hold it, such as `another run that starts the same server`.
+        show: takes the report, after one second of waiting and every 10 s from then on.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path, thread_local=False)
+    start = time.monotonic()
+    wait_s = SILENT_S
+    while True:
+        try:
+            lock.acquire(timeout=wait_s)
+            break
+        except Timeout:
+            show(f"waiting for {holder} ({time.monotonic() - start:.0f} s)")
+            wait_s = REPORT_EVERY_S
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def locked_for_making(target: Path, show: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Holds the lock file of a target that is to be made, a sibling of it; see `locked`."""
+    lock = target.parent / f".{target.name}.lock"
+    return locked(lock, f"another process that is making {target.name}", show)
+
+
+@contextmanager
+def half_made(target: Path) -> Iterator[Path]:
+    """A folder beside `target` to make it in, for the holder of its lock; the last step is a rename.
+
+    Each call has a folder of its own: children of a process that was killed may still be writing to theirs.
+    """
+    for left in target.parent.glob(f".{target.name}.*.half"):
+        shutil.rmtree(left, ignore_errors=True)
+    half = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".half", dir=target.parent))
+    try:
+        yield half
+    finally:
+        shutil.rmtree(half, ignore_errors=True)

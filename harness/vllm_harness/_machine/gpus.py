@@ -1,0 +1,188 @@
+"""The machine's GPUs by NVML: used memory, the processes that hold it, and the wait until it is given back.
+
+Where the variable VLLM_HARNESS_GPUS_FILE names a file, a table in it stands for NVML: a JSON list of objects
+with the fields of `Gpu`. It is for tests, and for machines without NVML. It is read at each use.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+from pydantic import TypeAdapter, ValidationError
+
+from vllm_harness._errors import UsageError
+
+TABLE_VARIABLE = "VLLM_HARNESS_GPUS_FILE"
+VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
+TOLERANCE_BYTES = 512 * 2**20
+NOMINAL_SHARE = 0.97
+"""A card sold with 80 GB shows 79.6 GiB or so: this share of a need in GiB is enough."""
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process on a GPU; `used_bytes` is 0 where NVML does not report it."""
+
+    pid: int
+    name: str
+    used_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device; memory in bytes. `index` is NVML's, which is CUDA's under CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+
+    index: int
+    uuid: str
+    name: str
+    total_bytes: int
+    used_bytes: int = 0
+    processes: tuple[GpuProcess, ...] = ()
+
+    @property
+    def free_bytes(self) -> int:
+        """Memory that no process uses."""
+        return self.total_bytes - self.used_bytes
+
+    @property
+    def visible_name(self) -> str:
+        """Its name in CUDA_VISIBLE_DEVICES: older vLLMs know whole GPUs by index only."""
+        return self.uuid if self.uuid.startswith("MIG-") else str(self.index)
+
+    def describe(self) -> str:
+        """Its memory and its processes: `GPU 0 12.0 of 80.0 GiB used by pid 7 (python, 11.5 GiB)`."""
+        users = [f"pid {p.pid} ({p.name}, {p.used_bytes / 2**30:.1f} GiB)" for p in self.processes]
+        used, total = self.used_bytes / 2**30, self.total_bytes / 2**30
+        return f"GPU {self.index} {used:.1f} of {total:.1f} GiB used by {', '.join(users) or 'no process'}"
+
+
+def gpus() -> list[Gpu]:
+    """The CUDA devices of this machine; empty without driver or device. Raises UsageError (bad table)."""
+    if table := os.environ.get(TABLE_VARIABLE):
+        return _table(Path(table))
+    try:
+        with _nvml():
+            return [_gpu(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []
+
+
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
+    """The devices that CUDA_VISIBLE_DEVICES (indices, uuids or their beginnings) leaves, in its order.
+
+    Indices are NVML's, as vLLM takes them. All devices where the variable is not set.
+
+    Raises UsageError: it names a device that is not there.
+    """
+    devices = gpus()
+    if VISIBLE_VARIABLE not in environ:
+        return devices
+    names = [name.strip() for name in environ[VISIBLE_VARIABLE].split(",") if name.strip()]
+    return [_named(name, devices) for name in names if name not in {"-1", "NoDevFiles"}]
+
+
+def driver_version() -> str | None:
+    """The NVIDIA driver's version, None without one."""
+    try:
+        with _nvml():
+            return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+
+
+def describe_gpus(devices: Sequence[Gpu] | None = None) -> str:
+    """One line: memory and processes of each GPU."""
+    devices = gpus() if devices is None else devices
+    return "; ".join(gpu.describe() for gpu in devices) or "no CUDA device"
+
+
+def describe_device(device: str) -> str:
+    """A server's device as records have it: cpu, or on CUDA this machine's GPUs."""
+    return describe_gpus() if device == "cuda" else device
+
+
+def wait_for_memory(before: Mapping[str, int], *, limit_s: float) -> list[Gpu]:
+    """Waits until every GPU uses no more than it did before plus 512 MiB.
+
+    Args:
+        before: bytes in use of each GPU, by UUID.
+
+    Returns:
+        the GPUs that still use more after `limit_s` seconds; empty when all memory is back.
+    """
+    deadline = time.monotonic() + limit_s
+    while True:
+        held = [
+            gpu for gpu in gpus() if gpu.used_bytes > before.get(gpu.uuid, gpu.used_bytes) + TOLERANCE_BYTES
+        ]
+        if not held or time.monotonic() >= deadline:
+            return held
+        time.sleep(0.2)
+
+
+def _table(path: Path) -> list[Gpu]:
+    try:
+        return TypeAdapter(list[Gpu]).validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UsageError(
+            f"{TABLE_VARIABLE} names {path}, which is not a table of GPUs: {error}",
+            hint="write a JSON list of objects with index, uuid, name and total_bytes, or unset the variable",
+        ) from None
+
+
+def _named(name: str, devices: Sequence[Gpu]) -> Gpu:
+    for gpu in devices:
+        if name == str(gpu.index) or (name.startswith("GPU-") and gpu.uuid.startswith(name)):
+            return gpu
+    if name.startswith("MIG-"):
+        with suppress(pynvml.NVMLError), _nvml():
+            return _gpu(pynvml.nvmlDeviceGetHandleByUUID(name))
+    present = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in devices) or "none"
+    raise UsageError(
+        f"{VISIBLE_VARIABLE} names GPU {name}, which this machine does not have", hint=f"it has: {present}"
+    )
+
+
+@contextmanager
+def _nvml() -> Iterator[None]:
+    pynvml.nvmlInit()
+    try:
+        yield
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(handle: Any) -> Gpu:
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+    whole = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if uuid.startswith("MIG-") else handle
+    return Gpu(
+        index=int(pynvml.nvmlDeviceGetIndex(whole)),
+        uuid=uuid,
+        name=str(pynvml.nvmlDeviceGetName(whole)),
+        total_bytes=int(memory.total),
+        used_bytes=int(memory.used),
+        processes=tuple(_processes(handle)),
+    )
+
+
+def _processes(handle: Any) -> list[GpuProcess]:
+    try:
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except pynvml.NVMLError:
+        return []
+    return [GpuProcess(p.pid, _process_name(p.pid), int(p.usedGpuMemory or 0)) for p in processes]
+
+
+def _process_name(pid: int) -> str:
+    with suppress(psutil.Error):
+        return psutil.Process(pid).name()
+    return "in another container"

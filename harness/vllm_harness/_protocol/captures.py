@@ -1,0 +1,286 @@
+"""Captures: recorded exchanges read from files of several kinds.
+
+- `.sse`: the bytes of one stream
+- `.jsonl`: one event a line, or one exchange a line
+- `.json`: a body, a list of events, an exchange `{request, events | body, method, path, http_status}`, or a
+  list of exchanges (also under `exchanges` or `interactions`)
+
+What a file holds is judged by its content. Cassettes (`.yaml`, `.har`) are read by `vllm_harness._cassettes`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from vllm_harness._protocol.bodies import has_kind, placed_as_in_stream, validate_body
+from vllm_harness._protocol.conversation.compare import compare_stream, matters
+from vllm_harness._protocol.conversation.exchange import Exchange
+from vllm_harness._protocol.conversation.exchanges import validate_conversation
+from vllm_harness._protocol.core.errors import ProtocolInputError
+from vllm_harness._protocol.core.events import Api
+from vllm_harness._protocol.core.findings import Finding
+from vllm_harness._protocol.core.sse import parse_sse
+from vllm_harness._protocol.streams import validate_stream
+
+MAX_FILE_BYTES = 256 * 1024 * 1024
+_PATHS = ("/responses", "/chat/completions", "/messages")
+_SSE_FIELDS = ("data:", "event:", "id:", "retry:", ":")
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """What a file holds.
+
+    Attributes:
+        source: name of the file.
+        exchanges: in order.
+        lines: for each exchange the line of each of its events; empty where they are not known.
+        begins: for each exchange its line; empty where they are not known.
+        complete: whether the exchanges are a whole conversation.
+    """
+
+    source: str
+    exchanges: Sequence[Exchange]
+    lines: Sequence[Sequence[int]] = field(default=())
+    begins: Sequence[int] = field(default=())
+    complete: bool = False
+
+
+def read_capture(path: Path | str) -> Capture:
+    """Reads a file, or standard input for `-`.
+
+    Raises:
+        ProtocolInputError: the file cannot be read, is too large, or is none of the kinds above.
+    """
+    source = "(stdin)" if str(path) == "-" else str(path)
+    data = _read(path, source)
+    if source.endswith(".sse") or data.lstrip().startswith(tuple(name.encode() for name in _SSE_FIELDS)):
+        return _stream_of_bytes(data, source)
+    text = _text(data, source)
+    if source.endswith(".jsonl"):
+        return _lines(text, source)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if source == "(stdin)" and "\n" in text.strip():
+            return _lines(text, source)
+        raise _bad_json(error, source, 1) from error
+    return Capture(source, _exchanges(value, source))
+
+
+def validate_capture(capture: Capture, *, api: Api | None = None) -> Iterator[tuple[int, Finding]]:
+    """Checks every exchange of a capture, and the exchanges together where there are several.
+
+    Returns:
+        (line, finding); the line of the exchange, or 1, where the finding has no line of its own.
+    """
+    for number, exchange in enumerate(capture.exchanges):
+        lines = capture.lines[number] if capture.lines else ()
+        begin = capture.begins[number] if capture.begins else 1
+        for finding in validate_exchange(exchange, api=api):
+            index = finding.event_index
+            known = index is not None and index < len(lines)
+            yield (lines[index] if known and index is not None else begin), finding
+    if len(capture.exchanges) > 1:
+        for finding in validate_conversation(capture.exchanges, complete=capture.complete):
+            yield line_between(capture, finding), finding
+
+
+def line_between(capture: Capture, finding: Finding) -> int:
+    """The line of the exchange that a finding over several is about; 1 where that is not known."""
+    match = re.match(r"\$\[(\d+)\]", finding.path)
+    number = int(match[1]) if match else -1
+    return capture.begins[number] if 0 <= number < len(capture.begins) else 1
+
+
+def check_not_empty(capture: Capture, *, api: Api | None = None) -> None:
+    """Raises ProtocolInputError where nothing of a capture can be checked: that is not clean."""
+    if any(_is_checkable(exchange, api) for exchange in capture.exchanges):
+        return
+    hint = "see what it holds; --api names the API where a body does not show it"
+    if not capture.exchanges:
+        hint = f"of a cassette those exchanges are read whose URI has one of {', '.join(_PATHS)}"
+    raise ProtocolInputError(
+        f"nothing to check among {len(capture.exchanges)} exchanges: looked for streams of events, and for "
+        "bodies of the Responses, Chat Completions and Messages APIs",
+        source=capture.source,
+        hint=hint,
+    )
+
+
+def _is_checkable(exchange: Exchange, api: Api | None) -> bool:
+    return exchange.events is not None or (exchange.body is not None and has_kind(exchange.body, api=api))
+
+
+def validate_exchange(exchange: Exchange, *, api: Api | None = None) -> list[Finding]:
+    """Checks the answer of one exchange with what its request reveals."""
+    request = exchange.request if exchange.method == "POST" and exchange.request else None
+    if exchange.events is not None:
+        resumed = "starting_after=" in exchange.path if exchange.path else None
+        return validate_stream(exchange.events, api=api, request=request, resumed=resumed)
+    return validate_body(exchange.body, api=api, request=request) if exchange.body is not None else []
+
+
+def every_finding(exchange: Exchange) -> list[Finding]:
+    """The same by its API; a stream is also held against its own terminal event, whose paths a body has."""
+    found = validate_exchange(exchange, api=exchange.api)
+    if exchange.events is not None:
+        return found + [each for each in compare_stream(exchange.events) if matters(each)]
+    return found if exchange.body is None else placed_as_in_stream(found, exchange.body)
+
+
+def _read(path: Path | str, source: str) -> bytes:
+    try:
+        if source == "(stdin)":
+            data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+        else:
+            with Path(path).open("rb") as file:
+                data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ProtocolInputError(
+            error.strerror or str(error), source=source, hint="check the path, and that this user may read it"
+        ) from error
+    if len(data) > MAX_FILE_BYTES:
+        raise ProtocolInputError(
+            f"larger than {MAX_FILE_BYTES} bytes", source=source, hint="split the capture"
+        )
+    if not data.strip():
+        raise ProtocolInputError(
+            "empty: neither events nor bodies to check",
+            source=source,
+            hint="give what the server sent, such as the output of `curl -N`",
+        )
+    return data
+
+
+def _text(data: bytes, source: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ProtocolInputError(
+            "not UTF-8", source=source, line=line, hint="give the bytes as they were sent"
+        ) from error
+
+
+def _bad_json(error: Exception, source: str, line: int) -> ProtocolInputError:
+    at = line + error.lineno - 1 if isinstance(error, json.JSONDecodeError) else line
+    return ProtocolInputError(f"not JSON: {error}", source=source, line=at)
+
+
+def _stream_of_bytes(data: bytes, source: str) -> Capture:
+    events = list(parse_sse([data]))
+    if not events:
+        raise ProtocolInputError(
+            "no server-sent events", source=source, line=1, hint="lines begin with data:"
+        )
+    return Capture(source, [Exchange(events=events)], [[event.line for event in events]])
+
+
+def _lines(text: str, source: str) -> Capture:
+    values: list[dict[str, Any]] = []
+    lines: list[int] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise _bad_json(error, source, number) from error
+        if not isinstance(value, dict):
+            raise ProtocolInputError("not a JSON object", source=source, line=number)
+        values.append(value)
+        lines.append(number)
+    if all(_is_exchange(value) for value in values):
+        return Capture(source, [_exchange(value, source) for value in values])
+    return Capture(source, [Exchange(events=values)], [lines])
+
+
+def _exchanges(value: object, source: str) -> list[Exchange]:
+    if isinstance(value, dict):
+        for key in ("exchanges", "interactions"):
+            if isinstance(value.get(key), list):
+                return [_exchange(part, source) for part in value[key]]
+        return [_exchange(value, source)] if _is_exchange(value) else [Exchange(body=value)]
+    if not isinstance(value, list) or not value or not all(isinstance(part, dict) for part in value):
+        raise ProtocolInputError("neither an object nor a list of objects", source=source, line=1)
+    if all(_is_exchange(part) for part in value):
+        return [_exchange(part, source) for part in value]
+    return [Exchange(events=value)]
+
+
+def _is_exchange(value: Mapping[str, Any]) -> bool:
+    return "type" not in value and ("events" in value or "body" in value or "response" in value)
+
+
+def _exchange(value: object, source: str) -> Exchange:
+    if not isinstance(value, dict) or not _is_exchange(value):
+        raise ProtocolInputError("an exchange has neither events nor body", source=source, line=1)
+    if "response" in value and "events" not in value and "body" not in value:
+        return _vcr_exchange(value, source)
+    events, body, request = value.get("events"), value.get("body"), value.get("request")
+    if isinstance(events, list) and events and all(isinstance(event, dict) for event in events):
+        body = None
+    elif isinstance(body, dict):
+        events = None
+    else:
+        raise ProtocolInputError(
+            "events are no list of objects, and body is no object", source=source, line=1
+        )
+    return Exchange(
+        request=request if isinstance(request, dict) else {},
+        body=body,
+        events=events,
+        method=str(value.get("method") or "POST"),
+        path=str(value.get("path") or ""),
+        status=_status(value.get("http_status")),
+    )
+
+
+def _status(value: object) -> int:
+    return value if isinstance(value, int) else 200
+
+
+def _vcr_exchange(value: object, source: str) -> Exchange:
+    uri = urlsplit(str(_get(value, "request", "uri") or ""))
+    request = _json_body(_get(value, "request"))
+    answer = _get(value, "response")
+    exchange = Exchange(
+        request=request or {},
+        method=str(_get(value, "request", "method") or "POST"),
+        path=f"{uri.path}?{uri.query}" if uri.query else uri.path,
+        status=_status(_get(answer, "status", "code")),
+    )
+    body = _json_body(answer)
+    if body is not None:
+        return replace(exchange, body=body)
+    raw = _get(answer, "body", "string")
+    data = raw.encode("utf-8", "surrogateescape") if isinstance(raw, str) else raw
+    if not isinstance(data, bytes):
+        raise ProtocolInputError("an interaction without a body", source=source, line=1)
+    return replace(exchange, events=list(parse_sse([data])))
+
+
+def _json_body(side: object) -> dict[str, Any] | None:
+    parsed = _get(side, "parsed_body")
+    if isinstance(parsed, dict):
+        return parsed
+    raw = _get(side, "body", "string") or _get(side, "body")
+    try:
+        value = json.loads(raw) if isinstance(raw, (str, bytes)) else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _get(value: object, *keys: str) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

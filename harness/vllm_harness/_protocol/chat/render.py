@@ -1,0 +1,78 @@
+"""The inverse of the accumulator: finished messages as the valid stream, or the body, that carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from vllm_harness._protocol.chat.objects import TEXT_KEYS
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._protocol.core.split import Split, halves
+
+USAGE = {"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16}
+
+
+def completion_chunks(
+    messages: Sequence[Json], *, finish: str = "", usage: Json | None = None, split: Split = halves
+) -> list[Json]:
+    """The chunks of a Chat Completions stream with one choice a message.
+
+    Args:
+        messages: assistant messages: content, refusal, reasoning, tool_calls.
+        finish: the finish reason; empty for the one that fits.
+        usage: sent in a last chunk where it is given.
+        split: cuts a text into the deltas that carry it.
+    """
+    chunks = []
+    for index, message in enumerate(messages):
+        for delta in _message_deltas(message, split):
+            chunks.append(_chunk([{"index": index, "delta": delta, "finish_reason": None}]))
+        fitting = finish or ("tool_calls" if message.get("tool_calls") else "stop")
+        chunks.append(_chunk([{"index": index, "delta": {}, "finish_reason": fitting}]))
+    return chunks if usage is None else [*chunks, {**_chunk([]), "usage": usage}]
+
+
+def _chunk(choices: list[Json]) -> Json:
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion.chunk",
+        "created": 1700000000,
+        "model": "gpt-5",
+        "choices": choices,
+    }
+
+
+def _message_deltas(message: Json, split: Split) -> Iterator[Json]:
+    calls = message.get("tool_calls") or ()
+    yield {"role": "assistant", "content": None if calls else ""}
+    for key in TEXT_KEYS:
+        for piece in split(message.get(key) or ""):
+            yield {key: piece}
+    for number, call in enumerate(calls):
+        kind = call["type"]
+        key = "input" if kind == "custom" else "arguments"
+        body = call[kind]
+        yield {"tool_calls": [{"index": number, "id": call["id"], "type": kind, kind: {**body, key: ""}}]}
+        for piece in split(body[key]):
+            yield {"tool_calls": [{"index": number, kind: {key: piece}}]}
+
+
+def completion(messages: Sequence[Json], *, finish: str = "", usage: Json | None = None) -> Json:
+    """A Chat Completions body with one choice a message."""
+    choices = [
+        {
+            "index": index,
+            "message": {"role": "assistant", "content": None, **message},
+            "finish_reason": finish or ("tool_calls" if message.get("tool_calls") else "stop"),
+            "logprobs": None,
+        }
+        for index, message in enumerate(messages)
+    ]
+    counts = usage or dict(USAGE)
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1700000000,
+        "model": "gpt-5",
+        "choices": choices,
+        "usage": counts,
+    }

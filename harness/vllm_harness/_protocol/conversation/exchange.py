@@ -1,0 +1,139 @@
+"""One request and its answer, and what a stream adds up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+from vllm_harness._protocol.chat.accumulate import ChatAccumulator
+from vllm_harness._protocol.core.errors import ProtocolInputError
+from vllm_harness._protocol.core.events import AnyEvent, Api, Json, as_json, decode
+from vllm_harness._protocol.core.sse import parse_sse
+from vllm_harness._protocol.messages.accumulate import MessageAccumulator
+from vllm_harness._protocol.messages.objects import EVENTS as MESSAGES_EVENTS
+from vllm_harness._protocol.responses.accumulate import ResponseAccumulator
+
+EVENT_STREAM = "text/event-stream"
+_ENDS: dict[str, Api] = {"/responses": "responses", "/chat/completions": "chat", "/messages": "messages"}
+
+
+class Chunk(NamedTuple):
+    """Bytes of an answer, and how many seconds after the request they came."""
+
+    at_s: float
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request and its answer.
+
+    Attributes:
+        request: the request's body; empty where there was none or it is not known.
+        body: the answer, where it came in one piece and is a JSON object.
+        events: the answer, where it was streamed.
+        method: HTTP method.
+        path: path of the URL with its query.
+        status: HTTP status of the answer; 0 where none came.
+        headers: those of the answer, by their names in lower case.
+        chunks: the bytes of the answer, where they are known.
+        seconds: until the answer had ended, where that is known.
+        broken: how the answer ended, where it did not end well.
+        left: whether the client left before the end.
+    """
+
+    request: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+    events: Sequence[AnyEvent] | None = None
+    method: str = "POST"
+    path: str = "/v1/responses"
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    chunks: tuple[Chunk, ...] = ()
+    seconds: float | None = None
+    broken: str = ""
+    left: bool = False
+
+    def answered(
+        self, status: int, headers: Mapping[str, str], chunks: Iterable[tuple[float, bytes]], broken: str = ""
+    ) -> Self:
+        """The same request with the answer that these bytes are; what no parser takes is broken."""
+        came = tuple(Chunk(*each) for each in chunks)
+        lower = {name.lower(): value for name, value in headers.items()}
+        streamed = lower.get("content-type", "").startswith(EVENT_STREAM)
+        events: list[AnyEvent] = []
+        try:
+            events += parse_sse(each.data for each in came if streamed)
+        except ProtocolInputError as error:
+            broken = broken or f"{type(error).__name__}: {error}"
+        return replace(
+            self,
+            body=None if streamed else json_object(b"".join(each.data for each in came)),
+            events=events if streamed else None,
+            status=status,
+            headers=lower,
+            chunks=came,
+            seconds=came[-1].at_s if came else None,
+            broken=broken,
+        )
+
+    @property
+    def api(self) -> Api | None:
+        """The API that answers a request of this path and method; None where none of them does."""
+        path = urlsplit(self.path).path.rstrip("/")
+        return next((api for end, api in _ENDS.items() if self.method == "POST" and path.endswith(end)), None)
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the answer is a stream of events."""
+        return self.events is not None
+
+    @property
+    def content(self) -> bytes:
+        """All bytes of the answer."""
+        return b"".join(chunk.data for chunk in self.chunks)
+
+    @property
+    def ok(self) -> bool:
+        """Whether an answer came to its end, and is no error."""
+        return 0 < self.status < 400 and not self.broken
+
+    @cached_property
+    def json_events(self) -> list[Json]:
+        """The events of a stream that are JSON objects."""
+        return [value for event in self.events or () if (value := as_json(event)) is not None]
+
+    @cached_property
+    def whole(self) -> Mapping[str, Any] | None:
+        """The body, or what a client makes of a stream: the response of its terminal event, else the sum."""
+        if self.events is None:
+            return self.body
+        whole = accumulate(self.json_events)
+        return whole.terminal if isinstance(whole, ResponseAccumulator) else whole.body
+
+
+def accumulate(values: Iterable[Json]) -> ChatAccumulator | MessageAccumulator | ResponseAccumulator:
+    """What the events of a stream, of any of the APIs, add up to."""
+    values = list(values)
+    accumulated: ChatAccumulator | MessageAccumulator | ResponseAccumulator
+    if any("choices" in value for value in values):
+        accumulated = ChatAccumulator()
+    elif any(value.get("type") in MESSAGES_EVENTS for value in values):
+        accumulated = MessageAccumulator()
+    else:
+        accumulated = ResponseAccumulator()
+    for value in values:
+        accumulated.feed(value)
+    return accumulated
+
+
+def json_object(content: bytes) -> Json | None:
+    """The JSON object of a body; None where it is not one."""
+    try:
+        value = decode(content.decode())
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

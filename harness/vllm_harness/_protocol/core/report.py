@@ -1,0 +1,82 @@
+"""A report: the findings of one stream or one body, as they are added."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from vllm_harness._protocol.core.findings import Finding, Severity, brief
+from vllm_harness._protocol.core.places import kind_at
+from vllm_harness._protocol.core.rule import Rule
+
+MAX_FINDINGS = 1000
+
+
+class Report:
+    """Collects findings at the current event.
+
+    Args:
+        limit: findings kept; those beyond are counted, not kept.
+    """
+
+    def __init__(self, limit: int = MAX_FINDINGS) -> None:
+        self.findings: list[Finding] = []
+        self.dropped = 0
+        self.index: int | None = None
+        self.recent: deque[Mapping[str, Any]] = deque(maxlen=3)
+        self.body: Mapping[str, Any] | None = None
+        self._limit = limit
+        self._once: set[Hashable] = set()
+
+    def add(
+        self,
+        rule: Rule,
+        path: str = "$",
+        expected: str = "",
+        actual: object = "",
+        severity: Severity | None = None,
+        once: Hashable = None,
+        **facts: object,
+    ) -> None:
+        """Adds a finding at the current event.
+
+        Args:
+            rule: the rule that is broken.
+            path: JSON path within the event.
+            expected: what the contract wants, as text.
+            actual: what stands there: text that is already brief, or any other JSON value.
+            severity: where it differs from the rule's.
+            once: of all findings with this rule and this key only the first is kept.
+            facts: what the rule's message has placeholders for.
+        """
+        if len(self.findings) >= self._limit:
+            self.dropped += 1
+            return
+        if once is not None:
+            if (rule.code, once) in self._once:
+                return
+            self._once.add((rule.code, once))
+        self.findings.append(
+            Finding(
+                rule.code,
+                severity or rule.severity,
+                self.index,
+                path,
+                rule.message_with(facts),
+                expected,
+                actual if isinstance(actual, str) else brief(actual),
+                tuple(map(_line, self.recent)),
+                kind=kind_at(self.recent[-1] if self.recent else self.body, path),
+            )
+        )
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    """An event in one line: its type and what places it."""
+    places = [
+        f"{key}={brief(event[key])}"
+        for key in ("sequence_number", "output_index", "content_index", "summary_index", "item_id", "delta")
+        if key in event
+    ]
+    return " ".join([str(event.get("type") or event.get("object") or "event"), *places])

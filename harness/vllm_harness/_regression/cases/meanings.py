@@ -1,0 +1,182 @@
+"""The canonical meanings, read from meanings.yaml, and the texts that a family's dialect makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import ValidationError, model_validator
+
+from vllm_harness._errors import UsageError
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._regression.cases.case import CaseInput, Topic
+from vllm_harness._regression.cases.delivery import DeliveryField
+from vllm_harness._scripted.dialects import DialectError, find_dialect, render
+from vllm_harness._scripted.families import Family
+from vllm_harness._scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
+
+FILE = Path(__file__).with_name("meanings.yaml")
+_DEFS = {"point": {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}}}
+_PRIVATE = 0xE000
+"""The first of the characters that Unicode leaves to private use."""
+_ORDER: tuple[Literal["reasoning", "text", "calls"], ...] = ("reasoning", "text", "calls")
+
+
+class MeaningCase(StrictModel):
+    """One meaning, and what a request for it offers.
+
+    Attributes:
+        name: unique.
+        topic: what it is about.
+        chunks: whether it is also run in the group `chunks`.
+        reasoning, text, calls: what is meant; a call is a mapping of its name to its arguments.
+        order: of the parts.
+        tools: names of the tools that are offered; None: all.
+        deliveries: how its text arrives, where that is not left to its group.
+    """
+
+    name: str
+    topic: Topic
+    chunks: bool = False
+    reasoning: str | None = None
+    text: str | None = None
+    calls: tuple[dict[str, dict[str, Any]], ...] = ()
+    order: tuple[Literal["reasoning", "text", "calls"], ...] = _ORDER
+    tools: tuple[str, ...] | None = None
+    deliveries: tuple[DeliveryField, ...] = ()
+
+    @property
+    def meaning(self) -> Meaning:
+        """Its parts in order."""
+        parts: dict[str, list[Part]] = {
+            "reasoning": [] if self.reasoning is None else [Reasoning(self.reasoning)],
+            "text": [] if self.text is None else [Text(self.text)],
+            "calls": [ToolCall(name, arguments) for call in self.calls for name, arguments in call.items()],
+        }
+        return Meaning(tuple(part for kind in self.order for part in parts[kind]))
+
+
+class Meanings(StrictModel):
+    """The whole file.
+
+    Attributes:
+        tools: name -> properties of its parameters' schema.
+        cases: in the order of the table.
+    """
+
+    tools: dict[str, dict[str, Any]]
+    cases: tuple[MeaningCase, ...]
+
+    @model_validator(mode="after")
+    def _names(self) -> Meanings:
+        names = [case.name for case in self.cases]
+        if repeated := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two cases are named {min(repeated)!r}")
+        called = {name for case in self.cases for call in case.calls for name in call}
+        if unknown := called - self.tools.keys():
+            raise ValueError(f"a case calls {min(unknown)!r}, which is no tool here")
+        return self
+
+    def offered(self, case: MeaningCase) -> tuple[dict[str, Any], ...]:
+        """The tools of a case's request, in the shape of Chat Completions."""
+        return self.tools_offered(self.tools if case.tools is None else case.tools)
+
+    def tools_offered(self, names: Iterable[str] | None = None) -> tuple[dict[str, Any], ...]:
+        """Tools by their names, by default all."""
+        return tuple(_tool(name, self.tools[name]) for name in (self.tools if names is None else names))
+
+
+def _tool(name: str, properties: dict[str, Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    if "$ref" in str(properties):
+        schema["$defs"] = _DEFS
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+@cache
+def load_meanings(path: Path = FILE) -> Meanings:
+    """Reads a file of meanings.
+
+    Raises:
+        UsageError: it cannot be read, or is malformed; names the file and the key.
+    """
+    try:
+        return Meanings.model_validate(yaml.safe_load(path.read_text()))
+    except (OSError, yaml.YAMLError, ValidationError) as error:
+        raise UsageError(f"{path} is no file of meanings: {error}", hint=f"see {FILE} for one") from error
+
+
+def renderable(family: Family, meanings: Meanings) -> tuple[list[CaseInput], dict[str, str]]:
+    """The cases that a family's format can express, rendered, and why not the others: name -> reason."""
+    inputs, left_out = [], {}
+    for case in meanings.cases:
+        if case.reasoning is not None and family.reasoning_parser is None:
+            left_out[case.name] = "the family has no reasoning parser"
+        elif case.calls and family.tool_parser is None:
+            left_out[case.name] = "the family has no tool parser"
+        else:
+            try:
+                text = render(family.dialect, case.meaning)
+            except DialectError as error:
+                left_out[case.name] = error.message
+            else:
+                tools = meanings.offered(case) if family.tool_parser else ()
+                inputs.append(
+                    CaseInput(
+                        name=case.name,
+                        text=text,
+                        tools=tools,
+                        spelled_spans=marker_spans(family, case.meaning),
+                        deliveries=case.deliveries,
+                    )
+                )
+    return inputs, left_out
+
+
+def markers(family: Family) -> tuple[str, ...]:
+    """What a family's calls begin and end with, one token or several."""
+    if family.form is None or family.tool_parser is None:
+        return ()
+    return find_dialect(family.dialect).calls
+
+
+def marker_tokens(family: Family) -> tuple[str, ...]:
+    """The markers of its calls and thoughts that are one token each."""
+    return find_dialect(family.dialect).tokens if family.form else ()
+
+
+def marker_spans(family: Family, meaning: Meaning) -> tuple[tuple[int, int], ...]:
+    """Where the text of a meaning has, within arguments, a marker that elsewhere is one token: from, to."""
+    tokens = dict.fromkeys(marker_tokens(family))
+    letters = {token: chr(_PRIVATE + number) for number, token in enumerate(tokens)}
+    token_of = {letter: token for token, letter in letters.items()}
+    parts = [
+        ToolCall(part.name, _swapped(part.arguments, letters)) if isinstance(part, ToolCall) else part
+        for part in meaning.parts
+    ]
+    if parts == list(meaning.parts):
+        return ()
+    spans, position = [], 0
+    for letter in render(family.dialect, Meaning(tuple(parts))):
+        length = len(token_of.get(letter, letter))
+        if letter in token_of:
+            spans.append((position, position + length))
+        position += length
+    return tuple(spans)
+
+
+def _swapped(value: Any, letters: dict[str, str]) -> Any:
+    """The same with a letter for each token in its strings."""
+    match value:
+        case str():
+            for token in sorted(letters, key=len, reverse=True):
+                value = value.replace(token, letters[token])
+            return value
+        case dict():
+            return {key: _swapped(inner, letters) for key, inner in value.items()}
+        case list():
+            return [_swapped(inner, letters) for inner in value]
+    return value

@@ -1,0 +1,120 @@
+"""The request of each API for a case, and how its exchange is read as an answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from vllm_harness._exchange.answer import answer_of
+from vllm_harness._exchange.building import Ask, Part, Sent, request_of
+from vllm_harness._exchange.endpoint import API_PATHS
+from vllm_harness._protocol import Exchange
+from vllm_harness._protocol.conversation.exchange import accumulate
+from vllm_harness._protocol.core.events import AnyEvent, Json
+from vllm_harness._protocol.core.sse import SSEEvent
+from vllm_harness._regression.cases.case import CaseInput
+from vllm_harness._regression.cases.delivery import Api, Delivery, Shape
+from vllm_harness._regression.engines.answer import AnswerError, CaseCall, ErrorCode
+from vllm_harness._scripted.in_server.vllm_harness_names import SCRIPT_REFUSED
+
+STOP_STRING = "NEVERSAID"
+"""In no text: vLLM holds back as many characters, less one, while the stop string may begin there."""
+
+
+def path_of(delivery: Delivery) -> str:
+    """The path of the requests that a delivery over HTTP takes."""
+    assert delivery.api is not None
+    return API_PATHS[delivery.api.value]
+
+
+def body_of(input_: CaseInput, delivery: Delivery, name: str, model: str = "") -> Json:
+    """The request's body that a delivery takes, on a server that has its stream interval.
+
+    Args:
+        name: selects the script: the first line of the user's message.
+        model: left out where it is empty.
+    """
+    assert delivery.api is not None
+    by_responses = delivery.api is Api.RESPONSES
+    text = f"{name}\n{input_.user_message}" if input_.user_message else name
+    ask = Ask(
+        model,
+        Sent((), (Part(text=text),)),
+        functions=[
+            {**({"strict": False} if by_responses else {}), **tool["function"]} for tool in input_.tools
+        ],
+        tool_choice=input_.tool_choice,
+        max_tokens=input_.max_tokens,
+        stream=delivery.shape is not Shape.WHOLE,
+        stop=(STOP_STRING,) if delivery.shape is Shape.HELD_BACK else (),
+        more={"store": False} if by_responses else {},
+    )
+    return request_of(delivery.api.value, ask)
+
+
+def fields_of(exchange: Exchange) -> dict[str, Any]:
+    """The fields of an `Answer`.
+
+    Of a stream that a grammar refuses only the refusal is an answer: how far it came is chance.
+    """
+    error = _error(exchange)
+    if error is not None and error.code != ErrorCode.ERROR_EVENT:
+        return {"error": error}
+    api = exchange.api or "chat"
+    body = accumulate(exchange.json_events).body if exchange.streamed else exchange.body or {}
+    answer = answer_of(api, body)
+    counted = _call_chunks(exchange.json_events) if api == "chat" and exchange.streamed else []
+    calls = [
+        CaseCall(name=call.name if call.is_named else None, arguments=call.arguments, id=call.id or None)
+        for call in answer.open_calls
+    ]
+    for number, (index, chunks) in enumerate(counted[: len(calls)]):
+        calls[number] = calls[number].model_copy(update={"index": index, "chunks": chunks})
+    details = answer.usage.get("completion_tokens_details") or answer.usage.get("output_tokens_details")
+    return {
+        "reasoning": answer.reasoning or answer.summary,
+        "content": answer.text,
+        "calls": tuple(calls),
+        "counted_reasoning": None if exchange.streamed else (details or {}).get("reasoning_tokens"),
+        "error": error,
+    }
+
+
+def _error(exchange: Exchange) -> AnswerError | None:
+    if exchange.broken:
+        code, _, _ = exchange.broken.partition(":")
+        if "Timeout" not in code:
+            code = ErrorCode.BROKEN_OFF if exchange.status else ErrorCode.NO_ANSWER
+        return AnswerError(code=code, message=exchange.broken)
+    if exchange.streamed:
+        return _error_event(exchange.events or ())
+    if exchange.body is None:
+        return AnswerError(code=ErrorCode.NOT_JSON, message=exchange.content[:300].decode("utf-8", "replace"))
+    return None if exchange.ok else _http_error(exchange.status, exchange.body.get("error") or {})
+
+
+def _http_error(status: int, error: Json) -> AnswerError:
+    code = ErrorCode.GRAMMAR_REFUSED if error.get("code") == SCRIPT_REFUSED else f"http_{status}"
+    return AnswerError(code=code, message=str(error.get("message")))
+
+
+def _error_event(events: Iterable[AnyEvent]) -> AnswerError | None:
+    """The error that a stream ends with, if it does."""
+    error = None
+    for event in events:
+        if isinstance(event, SSEEvent) and (event.event == "error" or event.data.startswith('{"error"')):
+            refused = f'"{SCRIPT_REFUSED}"' in event.data
+            code = ErrorCode.GRAMMAR_REFUSED if refused else ErrorCode.ERROR_EVENT
+            error = AnswerError(code=code, message=event.data[:300])
+    return error
+
+
+def _call_chunks(events: Iterable[Json]) -> list[tuple[int, int]]:
+    """How many chunks of a Chat stream have a part of each call's arguments, by the call's number."""
+    counts = Counter[int]()
+    for event in events:
+        for choice in event.get("choices") or ():
+            for call in (choice.get("delta") or {}).get("tool_calls") or ():
+                counts[call["index"]] += bool((call.get("function") or {}).get("arguments"))
+    return sorted(counts.items())

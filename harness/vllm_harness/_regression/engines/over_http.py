@@ -1,0 +1,267 @@
+"""The engine that counts: a real server of each family, scripted, requested over HTTP.
+
+Every case is requested among others; a case whose answer mismatches is requested again alone, and only that
+answer counts. A busy server joins tokens, which is another delivery than one by one, so that a stream of
+single tokens gets more than one try.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from vllm_harness._configuration.model_entries import Frontend, ModelEntry
+from vllm_harness._environments.spec import Environment
+from vllm_harness._exchange.sending import Outgoing, http_client, send
+from vllm_harness._machine.side_by_side import ended_by
+from vllm_harness._regression.cases.case import CaseInput
+from vllm_harness._regression.cases.delivery import Api, Delivery, Load, Shape
+from vllm_harness._regression.engines.answer import CaseAnswer
+from vllm_harness._regression.engines.exchanges import body_of, fields_of, path_of
+from vllm_harness._scripted.book import BookRule, Raw, When
+from vllm_harness._scripted.families import Family, entry_of
+from vllm_harness._server.remote import RemoteServer
+
+CONCURRENCY = 32
+WHOLE_ANSWER = 1000
+"""The `--stream-interval` of a server whose chunks hold all tokens of an answer."""
+REQUEST_S = 120.0
+TRIES = 5
+"""How often a stream of single tokens is requested alone, at most."""
+_NO_MARKER = str.maketrans("<>[]|｜", "()()!!")
+"""A case's name is the user message, and its markers would stand in the prompt."""
+Mismatches = Callable[[CaseAnswer], bool]
+
+
+@dataclass(frozen=True)
+class ServedAnswers:
+    """The answers of a family's servers.
+
+    Attributes:
+        answers: of every case in each of its deliveries.
+        changed_alone: case and delivery of the answers that were others alone than among others.
+    """
+
+    answers: list[CaseAnswer]
+    changed_alone: tuple[tuple[str, Delivery], ...]
+
+
+def request_all(
+    environment: Environment,
+    family: Family,
+    inputs: Sequence[CaseInput],
+    mismatches: Mismatches,
+    *,
+    frontend: Frontend = "python",
+) -> ServedAnswers:
+    """Requests a family's cases over HTTP, each in its deliveries.
+
+    Args:
+        environment: whose vLLM serves.
+        family: whose model is served.
+        inputs: of the cases, their deliveries those of an API.
+        mismatches: tells which answers are requested again, alone.
+        frontend: which of vLLM's HTTP front ends answers; that in Rust has no Responses.
+
+    Raises:
+        StartupError: a server does not start.
+    """
+    answers: list[CaseAnswer] = []
+    changed_alone: list[tuple[str, Delivery]] = []
+    entry = entry_of(family)
+    for args, served in _servers(inputs, frontend):
+        with served_by(entry, lane="scripted", vllm=environment, args=args, frontend=frontend) as server:
+            pairs = [
+                (input_, delivery)
+                for input_ in inputs
+                for delivery in input_.deliveries
+                if delivery in served
+            ]
+            client = Client(server, family, [input_ for input_, _ in pairs])
+            with ThreadPoolExecutor(CONCURRENCY) as pool:
+                among_others = list(pool.map(client.answer, *zip(*pairs, strict=True)))
+            for (input_, delivery), answer in zip(pairs, among_others, strict=True):
+                ask = partial(client.answer, input_, delivery)
+                alone = _asked_again(ask, input_, delivery, mismatches) if mismatches(answer) else answer
+                if _without_made_up_ids(alone, input_) != _without_made_up_ids(answer, input_):
+                    changed_alone.append((input_.name, delivery))
+                answers.append(alone)
+    return ServedAnswers(answers, tuple(changed_alone))
+
+
+def _asked_again(
+    ask: Callable[[], CaseAnswer], input_: CaseInput, delivery: Delivery, mismatches: Mismatches
+) -> CaseAnswer:
+    """The first answer that does not mismatch; without one, the answer that came most often."""
+    tries = TRIES if delivery.of_single_tokens else 1
+    answers, compared = list[CaseAnswer](), list[CaseAnswer]()
+    for _ in range(tries):
+        answer = ask()
+        if not mismatches(answer):
+            return answer
+        answers.append(answer)
+        compared.append(_without_made_up_ids(answer, input_))
+        if compared.count(compared[-1]) > tries // 2:
+            break
+    return answers[compared.index(max(compared, key=compared.count))]
+
+
+@contextmanager
+def served_by(entry: ModelEntry, **options: Any) -> Iterator[RemoteServer]:
+    """A server, with the options of `RemoteServer`; killed where the task that it is for is to end."""
+    with RemoteServer(entry, **options) as server, ended_by(partial(_kill, server.pid)):
+        yield server
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _without_made_up_ids(answer: CaseAnswer, input_: CaseInput) -> CaseAnswer:
+    if input_.call_ids:
+        return answer
+    calls = tuple(call.model_copy(update={"id": None}) for call in answer.calls)
+    return answer.model_copy(update={"calls": calls})
+
+
+def request_under_load(
+    environment: Environment, family: Family, inputs: Sequence[CaseInput], *, frontend: Frontend = "python"
+) -> Iterator[CaseAnswer]:
+    """Requests each case alone, then all at the same time: of each case the answer alone, then the other."""
+    entry = entry_of(family)
+    with served_by(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
+        client = Client(server, family, inputs)
+        for delivery in dict.fromkeys(delivery for input_ in inputs for delivery in input_.deliveries):
+            alone = [client.answer(input_, delivery) for input_ in inputs]
+            with ThreadPoolExecutor(len(inputs)) as pool:
+                together = list(pool.map(client.answer, inputs, [delivery] * len(inputs)))
+            for pair in zip(alone, together, strict=True):
+                for answer, load in zip(pair, (Load.ALONE, Load.TOGETHER), strict=True):
+                    yield answer.model_copy(update={"delivery": replace(delivery, load=load)})
+
+
+def _servers(
+    inputs: Sequence[CaseInput], frontend: Frontend
+) -> Iterator[tuple[tuple[str, ...], tuple[Delivery, ...]]]:
+    """The server flags that the deliveries of these cases need, and which deliveries each server has."""
+    every = dict.fromkeys(delivery for input_ in inputs for delivery in input_.deliveries)
+    by_args: dict[tuple[str, ...], list[Delivery]] = {(): []}
+    for delivery in every:
+        if frontend == "python" or delivery.api is not Api.RESPONSES:
+            by_args.setdefault(server_args(delivery), []).append(delivery)
+    for args, served in by_args.items():
+        if served:
+            yield args, tuple(served)
+
+
+def server_args(delivery: Delivery) -> tuple[str, ...]:
+    """The flags that a server needs for a delivery; none: vLLM's default of a token a chunk."""
+    if delivery.shape is Shape.ALL:
+        return "--stream-interval", str(WHOLE_ANSWER)
+    return ("--stream-interval", str(delivery.tokens)) if delivery.tokens > 1 else ()
+
+
+class Client:
+    """Requests of one server what each case of one family says; a case's name selects its script.
+
+    Args:
+        server: the server.
+        family: whose model it serves.
+        inputs: of the cases.
+        request_s: seconds until a request must be answered, or go on with its answer.
+    """
+
+    def __init__(
+        self,
+        server: RemoteServer,
+        family: Family,
+        inputs: Sequence[CaseInput],
+        *,
+        request_s: float = REQUEST_S,
+    ) -> None:
+        self._server, self._client = server, http_client()
+        self._request_s = request_s
+        self._family = family
+        self._accepted: dict[tuple[Delivery, bool], int] = {}
+        book = server.book()
+        scripts = {
+            name: [number for piece in input_.pieces for number in _encoded(server, piece) or ()]
+            if input_.spelled_spans
+            else Raw(text)
+            for input_ in inputs
+            for name, text in _texts(input_).items()
+        }
+        for name, script in scripts.items():
+            book.add(BookRule(name, (script,), When(user=rf"^{re.escape(name)}(\n|$)"), times=None))
+
+    def answer(
+        self, input_: CaseInput, delivery: Delivery, headers: Mapping[str, str] | None = None
+    ) -> CaseAnswer:
+        """The answer to a case; a refusal, a broken stream or a server error is an error in it.
+
+        Where a grammar refuses the text, its alternatives are tried in turn.
+        """
+        refusals = []
+        for name, text, position in self._in_turn(input_, delivery):
+            answer = self._request(input_, delivery, name, headers)
+            if not answer.is_refused:
+                if answer.error is None:
+                    self._accepted[delivery, input_.tool_choice == "required"] = position
+                return answer if text == input_.text else answer.model_copy(update={"alternative": text})
+            refusals.append(answer)
+        return refusals[0]
+
+    def _in_turn(self, input_: CaseInput, delivery: Delivery) -> list[tuple[str, str, int]]:
+        """The texts to try: the words that select each, the text, its position; the last accepted first."""
+        likely = self._accepted.get((delivery, input_.tool_choice == "required"), 0)
+        texts = _texts(input_)
+        first = {text: name for name, text in reversed(texts.items())}
+        distinct = [
+            (name, text, position)
+            for position, (name, text) in enumerate(texts.items())
+            if first[text] == name
+        ]
+        return sorted(distinct, key=lambda text: text[2] != likely)
+
+    def _request(
+        self, input_: CaseInput, delivery: Delivery, name: str, headers: Mapping[str, str] | None
+    ) -> CaseAnswer:
+        place: dict[str, Any] = {"family": self._family.name, "case": input_.name, "delivery": delivery}
+        body = {**body_of(input_, delivery, name, self._server.model), **self._family.request}
+        outgoing = Outgoing(
+            self._server.endpoint, path_of(delivery), body, headers or {}, limit_s=self._request_s
+        )
+        answer = CaseAnswer(**place, **fields_of(send(self._client, outgoing)))
+        if answer.counted_reasoning is None:
+            return answer
+        tokens = count_tokens(self._server, answer.reasoning)
+        return answer.model_copy(update={"reasoning_tokens": tokens})
+
+
+def count_tokens(server: RemoteServer, text: str | None) -> int | None:
+    """How many tokens a text is, where the server counts them."""
+    ids = _encoded(server, text or "")
+    return None if ids is None else len(ids)
+
+
+def _encoded(server: RemoteServer, text: str) -> list[int] | None:
+    if not text:
+        return []
+    body = {"model": server.model, "prompt": text, "add_special_tokens": False}
+    response = server.endpoint.post("/tokenize", json=body, timeout=REQUEST_S)
+    return [int(number) for number in response.json()["tokens"]] if response.ok else None
+
+
+def _texts(input_: CaseInput) -> dict[str, str]:
+    """The text and its alternatives, by the words that select each."""
+    name = input_.name.translate(_NO_MARKER)
+    others = {f"{name} ({number})": text for number, text in enumerate(input_.alternatives, start=2)}
+    return {name: input_.text, **others}

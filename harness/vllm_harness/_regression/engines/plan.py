@@ -1,0 +1,91 @@
+"""Which cases an engine runs, and in which deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Literal
+
+from vllm_harness._regression.cases.case import Case, CaseSet, Group
+from vllm_harness._regression.cases.delivery import Api, Delivery, Load, Shape, deliveries
+
+Engine = Literal["in-process", "http"]
+_CHAT_AND_MESSAGES = deliveries("chat:whole chat:tokens_1 messages:whole messages:tokens_1")
+_EVERY_API = deliveries(
+    "chat:whole chat:tokens_1 responses:whole responses:tokens_1 messages:whole messages:tokens_1"
+)
+DEFAULT_APIS = tuple(Api)
+"""Those that servers are requested over where none is named."""
+DELIVERIES: dict[Engine, dict[Group, tuple[Delivery, ...]]] = {
+    "in-process": {
+        "canonical": deliveries(
+            "whole tokens_1 tokens_2 tokens_3 tokens_5 tokens_7 all tokens_1_with_end all_with_end"
+        ),
+        "forced": deliveries("whole tokens_1 tokens_3 all all_with_end"),
+        "chunks": deliveries(
+            "whole tokens_1 tokens_2 all tokens_1_with_end all_with_end held_back every_cut random_cuts"
+        ),
+        "malformed": deliveries("whole tokens_1 tokens_3 all all_with_end"),
+        "look-alikes": deliveries("whole tokens_1 tokens_3 all all_with_end"),
+        "properties": deliveries("whole tokens_1 tokens_3 all_with_end"),
+        "cost": deliveries("whole tokens_1"),
+    },
+    "http": {
+        "canonical": _EVERY_API,
+        "forced": _EVERY_API,
+        "chunks": deliveries(
+            "chat:whole chat:tokens_1 chat:held_back chat:tokens_3 chat:all_with_end "
+            "messages:whole messages:tokens_1 messages:held_back messages:tokens_3 messages:all_with_end"
+        ),
+        "malformed": _CHAT_AND_MESSAGES,
+        "look-alikes": _CHAT_AND_MESSAGES,
+        "properties": _CHAT_AND_MESSAGES,
+        "load": _CHAT_AND_MESSAGES,
+        "cost": _EVERY_API,
+    },
+}
+"""By engine and group; the others of a group without meanings are compared with its first delivery."""
+
+
+def planned(cases: CaseSet, engine: Engine, apis: Collection[Api] = DEFAULT_APIS) -> CaseSet:
+    """The cases that an engine runs, each with its deliveries; none where the engine has no such group.
+
+    Args:
+        cases: of a group.
+        engine: that runs them.
+        apis: over which servers are requested.
+    """
+    every = DELIVERIES[engine].get(cases.group, ())
+    chosen = tuple(each for each in every if each.api is None or each.api in apis)
+    if not chosen or (engine == "in-process" and cases.group == "forced" and cases.family.form is None):
+        # the grammar of Harmony has no token that ends a turn: a server adds it
+        return CaseSet(cases.family, cases.group)
+    if engine == "in-process":
+        kept = tuple(_in(case, case.input.deliveries or chosen) for case in cases.cases)
+    else:
+        kept = tuple(_in(case, chosen) for case in cases.cases if is_served(case))
+    return replace(cases, cases=kept)
+
+
+def _in(case: Case, chosen: tuple[Delivery, ...]) -> Case:
+    return replace(case, input=case.input.model_copy(update={"deliveries": chosen}))
+
+
+def is_served(case: Case) -> bool:
+    """Whether servers run a case: a client cannot choose tokens or cuts, and a server takes longer."""
+    return case.essential and not (case.input.markers_spelled or case.input.truncated)
+
+
+def like_in_process(delivery: Delivery) -> Delivery:
+    """The delivery in process that one over HTTP is like; itself where none is."""
+    if delivery.api is None:
+        return delivery
+    if delivery.load is Load.TOGETHER:
+        return Delivery(Shape.RANDOM_CUTS) if delivery.is_streamed else delivery
+    return replace(delivery, api=None, load=None)
+
+
+def same_in_process(delivery: Delivery) -> tuple[Delivery, ...]:
+    """The deliveries in process whose outcome one over HTTP must have."""
+    like = replace(delivery, api=None, load=None)
+    return (like, replace(like, with_end=True)) if like.is_streamed else (like,)

@@ -1,0 +1,181 @@
+"""Two runs, or a run and a baseline, case by case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from vllm_harness._errors import UsageError
+from vllm_harness._files.strict import StrictModel
+from vllm_harness._regression.cases.case import Group
+from vllm_harness._regression.cases.delivery import Delivery, DeliveryField, Shape
+from vllm_harness._regression.engines.plan import Engine, same_in_process
+from vllm_harness._regression.results.cells import CaseResult, CaseVerdict, Cell
+from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode, MismatchField
+
+CaseKey = tuple[str, Group, str]
+"""Family, group and name of a case."""
+PARSERS_ARE_MADE = "parsers can be made"
+"""The name under which parsers that cannot be made are compared, as a case of its own."""
+CaseMismatches = dict[DeliveryField, tuple[MismatchField, ...]]
+_NOT_MADE: CaseMismatches = {Delivery(Shape.WHOLE): (Mismatch(MismatchCode.PARSERS_NOT_MADE),)}
+
+
+@dataclass(frozen=True)
+class CaseChange:
+    """A case whose mismatches changed.
+
+    Attributes:
+        family, group, case: which.
+        before, after: its mismatches; empty: it passed.
+    """
+
+    family: str
+    group: Group
+    case: str
+    before: CaseMismatches
+    after: CaseMismatches
+
+    @property
+    def regressed(self) -> bool:
+        """Whether a delivery has a mismatch now that it did not have before."""
+        return any(
+            set(mismatches) - set(self.before.get(delivery, ()))
+            for delivery, mismatches in self.after.items()
+        )
+
+
+@dataclass(frozen=True)
+class EngineDifference:
+    """A case whose answer from a server differs from that of its parsers in process.
+
+    Attributes:
+        environment, family, case, delivery: which.
+        in_process, http: the mismatches there; empty: none.
+    """
+
+    environment: str
+    family: str
+    case: str
+    delivery: Delivery
+    in_process: tuple[Mismatch, ...]
+    http: tuple[Mismatch, ...]
+
+
+class Baseline(StrictModel):
+    """The known mismatches of a run.
+
+    Attributes:
+        vllm, engine: whose run it was.
+        covers: family -> groups that were run; nothing is known of others.
+        mismatches: family -> group -> case -> delivery -> mismatches.
+    """
+
+    vllm: str
+    engine: Engine
+    covers: dict[str, tuple[Group, ...]]
+    mismatches: dict[str, dict[Group, dict[str, CaseMismatches]]]
+
+    def covers_cell(self, cell: Cell) -> bool:
+        """Whether it holds the results of a cell."""
+        return cell.group in self.covers.get(cell.family, ())
+
+    def of(self, key: CaseKey) -> CaseMismatches:
+        """The known mismatches of a case."""
+        family, group, case = key
+        return self.mismatches.get(family, {}).get(group, {}).get(case, {})
+
+
+def changes(before: Iterable[Cell], after: Iterable[Cell]) -> list[CaseChange]:
+    """The cases that both have, and that differ."""
+    return _changes(_by_case(before), _by_case(after))
+
+
+def engine_differences(cells: Iterable[Cell]) -> tuple[int, list[EngineDifference]]:
+    """Where the two engines differ, case by case: how many answers were compared, and which differ."""
+    by_engine: dict[Engine, dict[tuple[str, str, str], Cell]] = {"in-process": {}, "http": {}}
+    for cell in cells:
+        by_engine[cell.engine][cell.environment, cell.family, cell.group] = cell
+    compared = 0
+    differences: list[EngineDifference] = []
+    for key in sorted(by_engine["http"].keys() & by_engine["in-process"].keys()):
+        served, parsed = by_engine["http"][key], by_engine["in-process"][key]
+        for name in served.cases.keys() & parsed.cases.keys():
+            compared += len(served.cases[name].digests)
+            differences += _case_differences(served, name, served.cases[name], parsed.cases[name])
+    return compared, differences
+
+
+def _case_differences(
+    cell: Cell, name: str, served: CaseResult, parsed: CaseResult
+) -> Iterator[EngineDifference]:
+    for delivery, digest in served.digests.items():
+        same = same_in_process(delivery)
+        if digest not in (parsed.digests.get(each) for each in same):
+            in_process = parsed.mismatches.get(same[0], ())
+            http = served.mismatches.get(delivery, ())
+            yield EngineDifference(cell.environment, cell.family, name, delivery, in_process, http)
+
+
+def against(baseline: Baseline, cells: Iterable[Cell]) -> list[CaseChange]:
+    """The cases that differ from the baseline, of those it covers; what it does not name passed there."""
+    after = _by_case(cell for cell in cells if baseline.covers_cell(cell))
+    return _changes({key: baseline.of(key) for key in after}, after)
+
+
+def _by_case(cells: Iterable[Cell]) -> dict[CaseKey, CaseMismatches]:
+    """The mismatches, case by case; that parsers cannot be made counts as a case of its own."""
+    found: dict[CaseKey, CaseMismatches] = {}
+    for cell in cells:
+        found[cell.family, cell.group, PARSERS_ARE_MADE] = _NOT_MADE if cell.start_error else {}
+        for name, case in cell.cases.items():
+            if case.verdict is not CaseVerdict.LEFT_OUT:
+                found[cell.family, cell.group, name] = case.mismatches
+    return found
+
+
+def _changes(before: dict[CaseKey, CaseMismatches], after: dict[CaseKey, CaseMismatches]) -> list[CaseChange]:
+    return [
+        CaseChange(*key, before[key], after[key])
+        for key in sorted(before.keys() & after.keys())
+        if before[key] != after[key]
+    ]
+
+
+def baseline_of(vllm: str, cells: Iterable[Cell]) -> Baseline:
+    """The mismatches of a run, of one engine, as a baseline."""
+    mismatches: dict[str, dict[Group, dict[str, CaseMismatches]]] = {}
+    covers: dict[str, tuple[Group, ...]] = {}
+    engine: Engine = "in-process"
+    for cell in cells:
+        engine = cell.engine
+        if cell.start_error is None:
+            covers[cell.family] = (*covers.get(cell.family, ()), cell.group)
+        for name, case in cell.cases.items():
+            if case.mismatches:
+                mismatches.setdefault(cell.family, {}).setdefault(cell.group, {})[name] = case.mismatches
+    return Baseline(vllm=vllm, engine=engine, covers=covers, mismatches=mismatches)
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Reads a baseline; raises UsageError, naming the key, where it is none."""
+    try:
+        return Baseline.model_validate(yaml.safe_load(path.read_text()))
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the baseline {path}: {error.strerror}", hint="write one with --write-baseline"
+        ) from error
+    except (yaml.YAMLError, ValidationError) as error:
+        raise UsageError(f"{path} is no baseline: {error}", hint="write one with --write-baseline") from error
+
+
+def write_baseline(baseline: Baseline, path: Path) -> None:
+    """Writes a baseline as YAML, in a stable order, the mismatches of a delivery on one line."""
+    document = baseline.model_dump(mode="json")
+    path.write_text(
+        yaml.safe_dump(document, sort_keys=True, allow_unicode=True, width=1000, default_flow_style=None)
+    )

@@ -1,0 +1,339 @@
+"""Compares the expected with the actual answer: pure functions that give mismatches.
+
+White space around reasoning and text may be dropped, as vLLM does; arguments must be the same JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from vllm_harness._extensions import CURVE_MISMATCHES, load
+from vllm_harness._regression.cases.case import Case
+from vllm_harness._regression.engines.answer import CaseAnswer, CaseCall
+from vllm_harness._regression.results.mismatches import How, Mismatch, MismatchCode
+from vllm_harness._scripted.meaning import Meaning
+
+LONG_STRING, FEWEST_CHUNKS = 150, 5
+"""A call with a string of so many characters should arrive in so many chunks, or more."""
+MARKER_TOKENS = 2
+"""How many tokens may be counted with the reasoning that are not part of it."""
+Mismatches = tuple[Mismatch, ...]
+ExpectedCall = tuple[str | None, Any]
+"""A call's name and arguments; text that is no JSON stands as text."""
+_TEXT_CODES = (
+    MismatchCode.TEXT_LOST,
+    MismatchCode.TEXT_UNEXPECTED,
+    MismatchCode.TEXT_CUT,
+    MismatchCode.TEXT_DIFFERS,
+)
+_OF_CALLS = (MismatchCode.FUNCTION_DIFFERS, MismatchCode.ARGUMENTS_DIFFER)
+_REASONING_CODES = (
+    MismatchCode.REASONING_LOST,
+    MismatchCode.REASONING_UNEXPECTED,
+    MismatchCode.REASONING_CUT,
+    MismatchCode.REASONING_DIFFERS,
+)
+
+
+def judge(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple[CaseAnswer, Mismatches]]:
+    """Each answer to a case with its mismatches.
+
+    Without an expected meaning, an answer is compared with the first of its kind, which was not streamed.
+    """
+    if case.input.grown:
+        yield from ((answer, cost_mismatches(answer)) for answer in answers)
+    elif case.expected.refused:
+        yield from ((answer, unless_refused(answer)) for answer in answers)
+    elif case.expected.meaning is not None:
+        for answer in answers:
+            named = call_id_mismatches(case.input.call_ids, answer)
+            yield answer, (*meaning_mismatches(case.expected.meaning, answer), *named)
+    else:
+        yield from _judge_together(case, answers)
+
+
+def _judge_together(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple[CaseAnswer, Mismatches]]:
+    firsts: dict[object, CaseAnswer] = {}
+    for answer in answers:
+        if answer.is_refused:  # what a grammar keeps the model from saying is no failure
+            yield answer, ()
+            continue
+        first = firsts.setdefault(_compared_within(case, answer), answer)
+        rules = _rule_mismatches(case, answer)
+        if first is answer:
+            yield answer, (*_first_mismatches(case, answer), *rules)
+        else:
+            alone = delivery_mismatches(first, first) if _is_under_load(answer) else ()
+            differing = delivery_mismatches(first, answer)
+            yield answer, (*(mismatch for mismatch in differing if mismatch not in alone), *rules)
+
+
+def _first_mismatches(case: Case, answer: CaseAnswer) -> Mismatches:
+    """What is wrong with the answer that others are compared with; truncated markup may be dropped."""
+    may_be_empty = case.input.truncated or _is_under_load(answer)
+    if may_be_empty and answer.error is None:
+        return ()
+    return (*loss_mismatches(answer), *word_mismatches(case.expected.words, answer))
+
+
+def _rule_mismatches(case: Case, answer: CaseAnswer) -> Mismatches:
+    expected = case.expected
+    return (
+        *function_mismatches(expected.functions, answer),
+        *value_mismatches(expected.values, answer),
+        *(() if expected.calls_allowed else forbidden_call_mismatches(answer)),
+    )
+
+
+def _is_under_load(answer: CaseAnswer) -> bool:
+    return answer.delivery is not None and answer.delivery.load is not None
+
+
+def _compared_within(case: Case, answer: CaseAnswer) -> object:
+    """Answers for which this is the same are compared with the first of them."""
+    if answer.delivery is not None and answer.delivery.load is not None:
+        return answer.delivery.api, answer.delivery.shape
+    return answer.at if case.input.truncated else None
+
+
+def meaning_mismatches(meaning: Meaning, answer: CaseAnswer) -> Mismatches:
+    """How an answer differs from the meaning that is expected."""
+    if answer.error is not None:
+        return (_error(answer),)
+    calls: list[ExpectedCall] = [(call.name, call.arguments) for call in meaning.calls]
+    mismatches = _message_mismatches(meaning.reasoning, meaning.text, calls, answer)
+    return (*mismatches, *_pace_mismatches(answer))
+
+
+def delivery_mismatches(first: CaseAnswer, other: CaseAnswer) -> Mismatches:
+    """How an answer differs from that in another delivery."""
+    if other.error is not None:
+        return (_error(other),)
+    if first.error is not None:
+        return ()  # reported where that answer is judged
+    calls: list[ExpectedCall] = [(call.name, _read(call.arguments)) for call in first.calls]
+    return _message_mismatches(first.reasoning or "", first.content or "", calls, other)
+
+
+def loss_mismatches(answer: CaseAnswer) -> Mismatches:
+    """What is wrong with an answer by itself, whatever the model may have meant."""
+    if answer.error is not None:
+        return (_error(answer),)
+    if (answer.reasoning or "").strip() or (answer.content or "").strip() or answer.calls:
+        return tuple(_usage_mismatches(answer))
+    return (Mismatch(MismatchCode.ANSWER_EMPTY),)
+
+
+def function_mismatches(functions: Collection[str], answer: CaseAnswer) -> Mismatches:
+    """Whether a call is of a function that the text does not call; without functions, any may be."""
+    if functions and {call.name for call in answer.calls} - set(functions):
+        return (Mismatch(MismatchCode.FUNCTION_DIFFERS),)
+    return ()
+
+
+def word_mismatches(words: Collection[str], answer: CaseAnswer) -> Mismatches:
+    """Whether an answer without calls lacks any of the words of the text."""
+    if answer.error is not None or answer.calls:
+        return ()
+    message = f"{answer.reasoning or ''}{answer.content or ''}"
+    return () if all(word in message for word in words) else (Mismatch(MismatchCode.WORDS_LOST),)
+
+
+def value_mismatches(values: Collection[str], answer: CaseAnswer) -> Mismatches:
+    """Whether an answer with calls lacks any of the values of the arguments, or of the texts beside them."""
+    arguments = "".join(call.arguments for call in answer.calls)
+    message = f"{answer.reasoning or ''}{answer.content or ''}{arguments}"
+    if answer.calls and not all(value in message for value in values):
+        return (Mismatch(MismatchCode.VALUES_LOST),)
+    return ()
+
+
+def forbidden_call_mismatches(answer: CaseAnswer) -> Mismatches:
+    """Whether an answer has calls."""
+    return (Mismatch(MismatchCode.CALL_FORBIDDEN),) if answer.calls else ()
+
+
+def call_id_mismatches(ids: Sequence[str], answer: CaseAnswer) -> Mismatches:
+    """Whether the ids of calls differ from those of the text, or two calls have the same."""
+    actual = [call.id for call in answer.calls]
+    made = [id_ for id_ in actual if id_ is not None]
+    mismatches = []
+    if len(set(made)) < len(made):
+        mismatches.append(Mismatch(MismatchCode.CALL_ID_REPEATED))
+    if ids and len(ids) == len(actual) and list(ids) != actual:
+        mismatches.append(Mismatch(MismatchCode.CALL_ID_DIFFERS))
+    return tuple(mismatches)
+
+
+def cost_mismatches(answer: CaseAnswer) -> Mismatches:
+    """What is wrong with the cost of an answer that grows; nothing where a grammar lets no model say it."""
+    if answer.is_refused:
+        return ()
+    if answer.error is not None:
+        return (_error(answer),)
+    if answer.curve is None:
+        return ()
+    found: Mismatches = load(CURVE_MISMATCHES, "the cost of an answer")(answer.curve)
+    return found
+
+
+def unless_refused(answer: CaseAnswer) -> Mismatches:
+    """What is wrong where the request should have kept the model from saying the text."""
+    if answer.error is None:
+        return (Mismatch(MismatchCode.GRAMMAR_NOT_ENFORCED),)
+    return () if answer.is_refused else (_error(answer),)
+
+
+def _error(answer: CaseAnswer) -> Mismatch:
+    assert answer.error is not None
+    return Mismatch(MismatchCode.ERROR, answer.error.code)
+
+
+def _message_mismatches(
+    reasoning: str, text: str, calls: Sequence[ExpectedCall], answer: CaseAnswer
+) -> Mismatches:
+    mismatches = [
+        *_text_mismatches(_REASONING_CODES, reasoning, answer.reasoning or ""),
+        *_text_mismatches(_TEXT_CODES, text, answer.content or ""),
+        *_call_mismatches(calls, answer.calls),
+        *_usage_mismatches(answer),
+    ]
+    return tuple(dict.fromkeys(mismatches))
+
+
+def _text_mismatches(codes: Sequence[MismatchCode], expected: str, actual: str) -> list[Mismatch]:
+    lost, unexpected, cut, differs = codes
+    expected, actual = expected.strip(), actual.strip()
+    if actual == expected:
+        return []
+    if not actual:
+        return [Mismatch(lost)]
+    if not expected:
+        return [Mismatch(unexpected)]
+    return [Mismatch(cut) if actual in expected else Mismatch(differs, how(expected, actual))]
+
+
+def how(expected: str, actual: str) -> str:
+    """How a text differs, as `How`; empty where it differs in several ways."""
+    before, after = _common_start(expected, actual), _common_start(expected[::-1], actual[::-1])
+    if len(actual) < len(expected) and before + after >= len(actual):
+        return How.LOST
+    if len(actual) > len(expected) and before + after >= len(expected):
+        more = actual[before : before + len(actual) - len(expected)]
+        return How.REPEATED if more in expected else How.LEAKED
+    if expected in actual:
+        return How.LEAKED
+    return How.REORDERED if sorted(actual) == sorted(expected) else ""
+
+
+def _common_start(left: str, right: str) -> int:
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(left), len(right)))
+
+
+def _usage_mismatches(answer: CaseAnswer) -> list[Mismatch]:
+    """Whether the tokens of reasoning are counted, its markers or not."""
+    counted, actual = answer.counted_reasoning, answer.reasoning_tokens
+    if counted is None:
+        return []
+    if counted == 0 and (answer.reasoning or "").strip():
+        return [Mismatch(MismatchCode.REASONING_TOKENS_NOT_COUNTED)]
+    if actual is None or abs(counted - actual) <= MARKER_TOKENS:
+        return []
+    return [Mismatch(MismatchCode.REASONING_TOKENS_MISCOUNTED)]
+
+
+def _pace_mismatches(answer: CaseAnswer) -> list[Mismatch]:
+    """Whether a long string that was delivered token by token was held back until it was whole."""
+    if answer.delivery is None or not answer.delivery.of_single_tokens:
+        return []
+    held = any(
+        call.chunks is not None and call.chunks < FEWEST_CHUNKS and _is_long(call) for call in answer.calls
+    )
+    return [Mismatch(MismatchCode.ARGUMENTS_NOT_STREAMED)] if held else []
+
+
+def _is_long(call: CaseCall) -> bool:
+    arguments = _read(call.arguments)
+    values = arguments.values() if isinstance(arguments, dict) else ()
+    return any(isinstance(value, str) and len(value) >= LONG_STRING for value in values)
+
+
+def _call_mismatches(expected: Sequence[ExpectedCall], actual: Sequence[CaseCall]) -> list[Mismatch]:
+    found = []
+    if len(actual) < len(expected):
+        found.append(Mismatch(MismatchCode.CALL_LOST))
+    elif len(actual) > len(expected):
+        found.append(Mismatch(MismatchCode.CALL_EXTRA, _how_more(expected, actual)))
+    numbered = all(call.index in (None, position) for position, call in enumerate(actual))
+    if len(actual) >= len(expected) and not numbered:
+        found.append(Mismatch(MismatchCode.CALL_INDEX_DIFFERS))
+    for (name, arguments), call in zip(expected, actual, strict=False):
+        found += _one_call_mismatches(name, arguments, call)
+    if not _is_reordered(expected, actual):
+        return found
+    return [replace(each, detail=How.REORDERED) if each.code in _OF_CALLS else each for each in found]
+
+
+def _how_more(expected: Sequence[ExpectedCall], actual: Sequence[CaseCall]) -> str:
+    """Whether there are more calls because some come again."""
+    again = all(any(_is_call(each, call) for each in expected) for call in actual)
+    return How.REPEATED if expected and again else ""
+
+
+def _is_reordered(expected: Sequence[ExpectedCall], actual: Sequence[CaseCall]) -> bool:
+    """Whether the calls are the same in another order."""
+    left = list(actual)
+    for each in expected:
+        same = next((call for call in left if _is_call(each, call)), None)
+        if same is None:
+            return False
+        left.remove(same)
+    in_order = all(_is_call(*pair) for pair in zip(expected, actual, strict=False))
+    return not left and not in_order
+
+
+def _is_call(expected: ExpectedCall, actual: CaseCall) -> bool:
+    return not _one_call_mismatches(*expected, actual)
+
+
+def _one_call_mismatches(name: str | None, arguments: Any, call: CaseCall) -> list[Mismatch]:
+    if call.name is None and name is not None:
+        return [Mismatch(MismatchCode.CALL_UNNAMED)]
+    if call.name != name:
+        return [Mismatch(MismatchCode.FUNCTION_DIFFERS)]
+    actual = _read(call.arguments)
+    if isinstance(actual, str) and not isinstance(arguments, str):
+        return [Mismatch(MismatchCode.ARGUMENTS_NOT_JSON)]
+    if not isinstance(actual, dict) and isinstance(arguments, dict):
+        return [Mismatch(MismatchCode.ARGUMENTS_NOT_OBJECT)]
+    if _is_same(actual, arguments):
+        return []
+    return [Mismatch(MismatchCode.ARGUMENTS_DIFFER, how(_written(arguments), _written(actual)))]
+
+
+def _written(arguments: object) -> str:
+    return json.dumps(arguments, ensure_ascii=False, sort_keys=True)
+
+
+def _read(arguments: str) -> Any:
+    """The JSON value; text that is none, or that is a JSON string, stays as it is."""
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        return arguments
+    return arguments if isinstance(value, str) else value
+
+
+def _is_same(left: object, right: object) -> bool:
+    """Equal as JSON: 1 and true differ, 1 and 1.0 do not."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_is_same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_is_same, left, right))
+    return left == right

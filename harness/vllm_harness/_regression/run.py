@@ -1,0 +1,284 @@
+"""Runs the cells that have not finished: families and groups of cases over environments."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._errors import HarnessError
+from vllm_harness._extensions import MEASURED_IN_PROCESS, MEASURED_OVER_HTTP, load
+from vllm_harness._machine.shard import Executor, Needs, Shard
+from vllm_harness._machine.side_by_side import go_on
+from vllm_harness._machine.this_machine import ThisMachine
+from vllm_harness._regression.cases.case import Case, CaseInput, CaseSet, Topic, short_digest
+from vllm_harness._regression.cases.delivery import Delivery, DeliveryField
+from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, ErrorCode
+from vllm_harness._regression.engines.in_process import parse_all
+from vllm_harness._regression.engines.over_http import (
+    ServedAnswers,
+    request_all,
+    request_under_load,
+)
+from vllm_harness._regression.engines.plan import Engine
+from vllm_harness._regression.results.cells import CaseResult, Cell, RegressionRun
+from vllm_harness._regression.results.judge import judge, meaning_mismatches
+from vllm_harness._regression.results.mismatches import Mismatch
+from vllm_harness._scripted.families import Family, entry_of
+from vllm_harness._server.leases.allocation import INTERPRETER_GIB, expected_needs
+
+T = TypeVar("T")
+LIMIT_S = 3600.0
+EXAMPLE_LENGTH = 400
+"""Characters of an answer that are kept as an example."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Case sets of a run, for one interpreter, or for servers that start one after another."""
+
+    vllm: VllmUnderTest
+    engine: Engine
+    case_sets: tuple[CaseSet, ...]
+    run: RegressionRun
+
+
+def unfinished(
+    run: RegressionRun,
+    environments: Sequence[VllmUnderTest],
+    case_sets: Sequence[CaseSet],
+    *,
+    engine: Engine = "in-process",
+    parallel: int = 1,
+) -> list[Batch]:
+    """Every case set on every vLLM, but for the cells that have finished."""
+    batches = []
+    for vllm in environments:
+        left = [
+            cases
+            for cases in case_sets
+            if cases.cases
+            and not run.finished(vllm.name, engine, cases.family.name, cases.group, cases.digest)
+        ]
+        batches += [Batch(vllm, engine, tuple(share), run) for share in shares(left, parallel)]
+    return batches
+
+
+def shares(things: Sequence[T], parallel: int) -> list[Sequence[T]]:
+    """Things dealt out in turn into as many shares, or fewer where there are not enough."""
+    return [share for start in range(parallel) if (share := things[start::parallel])]
+
+
+def run_batches(
+    run: RegressionRun,
+    batches: Iterable[Batch],
+    *,
+    parallel: int,
+    done: Callable[[Cell], None],
+    executor: Executor | None = None,
+) -> list[HarnessError]:
+    """Runs batches side by side, keeps each cell as it finishes; returns the errors of those that failed.
+
+    Args:
+        parallel: batches at a time on this machine, where no executor is given.
+        done: called with each cell.
+        executor: that runs them.
+    """
+
+    def keep(cell: Cell) -> None:
+        go_on()  # or its server has been ended, and it says nothing
+        run.write(cell)
+        done(cell)
+
+    return (executor or ThisMachine(parallel)).run(list(map(shard_of, batches)), keep)
+
+
+def shard_of(batch: Batch) -> Shard[Cell]:
+    """What an executor runs of a batch."""
+    vllm, families = batch.vllm, [cases.family for cases in batch.case_sets]
+    needs = Needs(memory_gib=INTERPRETER_GIB)
+    if batch.engine == "http":
+        of_each = [
+            expected_needs(entry_of(family), vllm.environment, "scripted", vllm.frontend)
+            for family in families
+        ]
+        needs = Needs(memory_gib=max(gib for gib, _ in of_each), gpus=max(gpus for _, gpus in of_each))
+    return Shard(
+        name=f"{vllm.name} {', '.join(dict.fromkeys(family.name for family in families))}",
+        cells=tuple(map(_name_of, batch.case_sets)),
+        work=partial(_cells_named, batch),
+        needs=needs,
+        preparation=vllm.preparation,
+        server=f"{vllm.name} {families[0].name}" if batch.engine == "http" else "",
+        weight=float(sum(len(input_.deliveries) for cases in batch.case_sets for input_ in cases.inputs)),
+    )
+
+
+def _name_of(cases: CaseSet) -> str:
+    return f"{cases.family.name}.{cases.group}"
+
+
+def _cells_named(batch: Batch, names: Collection[str]) -> Iterator[tuple[str, Cell]]:
+    """The cells of these case sets of a batch, where this runs."""
+    left = tuple(cases for cases in batch.case_sets if _name_of(cases) in names)
+    here = batch.vllm.here()
+    for cell in _cells(replace(batch, vllm=here, case_sets=left), one_of_many=here is not batch.vllm):
+        yield f"{cell.family}.{cell.group}", cell
+
+
+def _cells(batch: Batch, *, one_of_many: bool) -> Iterator[Cell]:
+    return _over_http(batch, one_of_many) if batch.engine == "http" else _in_process(batch)
+
+
+def _in_process(batch: Batch) -> Iterator[Cell]:
+    parsed = tuple(cases for cases in batch.case_sets if cases.group != "cost")
+    measured = tuple(cases for cases in batch.case_sets if cases.group == "cost")
+    environment = batch.vllm.environment
+    if parsed:
+        yield from _timed(batch.vllm, parsed, parse_all(environment, _inputs(parsed), limit_s=LIMIT_S))
+    if measured:
+        measure_all = load(MEASURED_IN_PROCESS, "the group cost")
+        yield from _timed(batch.vllm, measured, measure_all(environment, _inputs(measured)))
+
+
+def _inputs(case_sets: Sequence[CaseSet]) -> list[tuple[Family, Sequence[CaseInput]]]:
+    return [(cases.family, cases.inputs) for cases in case_sets]
+
+
+def _timed(
+    vllm: VllmUnderTest, case_sets: Sequence[CaseSet], found: Iterable[list[CaseAnswer]]
+) -> Iterator[Cell]:
+    """A cell of each case set from its answers, as they come, with how long they took."""
+    started = time.monotonic()
+    for answers in found:
+        now = time.monotonic()
+        yield cell_of(vllm, case_sets[answers[0].case_set], answers, seconds=now - started)
+        started = now
+
+
+def _over_http(batch: Batch, one_of_many: bool) -> Iterator[Cell]:
+    """The cells of servers; where this machine is one of many, what it is to blame for is raised."""
+    for cases in batch.case_sets:
+        started = time.monotonic()
+        try:
+            served = _served(batch, cases)
+        except HarnessError as error:
+            if error.of_machine and one_of_many:
+                raise
+            failure = AnswerError(code=type(error).__name__, message=error.message)
+            served = ServedAnswers([CaseAnswer(family=cases.family.name, error=failure)], ())
+        yield cell_of(
+            batch.vllm,
+            cases,
+            served.answers,
+            engine="http",
+            seconds=time.monotonic() - started,
+            changed_alone=served.changed_alone,
+        )
+
+
+def _served(batch: Batch, cases: CaseSet) -> ServedAnswers:
+    vllm = batch.vllm
+    if cases.group == "load":
+        answers = request_under_load(vllm.environment, cases.family, cases.inputs, frontend=vllm.frontend)
+        return ServedAnswers(list(answers), ())
+    if cases.group == "cost":
+        measure_cell = load(MEASURED_OVER_HTTP, "the group cost")
+        return ServedAnswers(list(measure_cell(batch.run, vllm, cases)), ())
+    meanings = {case.name: case.expected.meaning for case in cases.cases}
+
+    def mismatches(answer: CaseAnswer) -> bool:
+        meaning = meanings[str(answer.case)]
+        return meaning is not None and bool(meaning_mismatches(meaning, answer))
+
+    return request_all(vllm.environment, cases.family, cases.inputs, mismatches, frontend=vllm.frontend)
+
+
+def cell_of(
+    vllm: VllmUnderTest,
+    cases: CaseSet,
+    answers: Sequence[CaseAnswer],
+    *,
+    engine: Engine = "in-process",
+    seconds: float = 0.0,
+    changed_alone: tuple[tuple[str, Delivery], ...] = (),
+) -> Cell:
+    """A cell from the answers to a case set."""
+    family = cases.family
+    start_error = next((str(answer.error) for answer in answers if answer.case is None), None)
+    return Cell(
+        environment=vllm.name,
+        described=vllm.described,
+        family=family.name,
+        group=cases.group,
+        tool_parser=family.tool_parser,
+        reasoning_parser=family.reasoning_parser,
+        tokenizer="real" if family.real or family.form is None else "synthetic",
+        engine=engine,
+        frontend=vllm.frontend,
+        cases_digest=cases.digest,
+        seconds=round(seconds, 1),
+        start_error=start_error,
+        changed_alone=changed_alone,
+        cases=dict(_case_results(cases, answers)) if start_error is None else {},
+    )
+
+
+def _case_results(cases: CaseSet, answers: Sequence[CaseAnswer]) -> Iterator[tuple[str, CaseResult]]:
+    by_case: dict[str | None, list[CaseAnswer]] = {}
+    for answer in answers:
+        by_case.setdefault(answer.case, []).append(answer)
+    for case in cases.cases:
+        yield case.name, _case_result(case, by_case.get(case.name, []))
+    for name, reason in cases.left_out.items():
+        yield name, CaseResult(topic=Topic.LEFT_OUT, left_out=reason)
+
+
+def _case_result(case: Case, answers: Sequence[CaseAnswer]) -> CaseResult:
+    found: dict[DeliveryField, dict[Mismatch, None]] = {}
+    examples: dict[DeliveryField, str] = {}
+    for answer, mismatches in judge(case, answers):
+        delivery = _delivery(answer)
+        if mismatches:
+            found.setdefault(delivery, {}).update(dict.fromkeys(mismatches))
+        if mismatches or delivery.api is not None:
+            examples.setdefault(delivery, _example(answer))
+    has_one_answer = case.expected.meaning is not None
+    return CaseResult(
+        topic=case.topic,
+        text=next((answer.alternative for answer in answers if answer.alternative), case.input.text),
+        mismatches={delivery: tuple(mismatches) for delivery, mismatches in found.items()},
+        examples=examples,
+        digests={_delivery(answer): answer_digest(answer) for answer in answers} if has_one_answer else {},
+        deliveries=len({answer.delivery for answer in answers}),
+        curves={_delivery(answer): answer.curve for answer in answers if answer.curve is not None},
+    )
+
+
+def _delivery(answer: CaseAnswer) -> Delivery:
+    assert answer.delivery is not None
+    return answer.delivery
+
+
+def answer_digest(answer: CaseAnswer) -> str:
+    """Tells answers apart, but for white space around their texts and the message of a refusal."""
+    texts = [(answer.reasoning or "").strip(), (answer.content or "").strip()]
+    calls = [call.model_dump(include={"name", "arguments"}) for call in answer.calls]
+    error = None if answer.error is None else str(answer.error)
+    return short_digest([*texts, calls, ErrorCode.GRAMMAR_REFUSED if answer.is_refused else error])
+
+
+def _example(answer: CaseAnswer) -> str:
+    fields = {
+        "reasoning": answer.reasoning,
+        "content": answer.content,
+        "error": None if answer.error is None else str(answer.error),
+    }
+    shown: dict[str, object] = {} if answer.at is None else {"at": answer.at}
+    shown |= {name: value for name, value in fields.items() if value}
+    shown["calls"] = [[call.name, call.arguments] for call in answer.calls]
+    return json.dumps(shown, ensure_ascii=False)[:EXAMPLE_LENGTH]

@@ -1,0 +1,383 @@
+"""Drives vLLM's parser objects over given texts, without a server. Run by a server's interpreter.
+
+Standard input has a JSON object a line: `{"families": [...]}`, each with parsers, tokenizer folder, request
+fields and cases (`vllm_harness._regression.engines.in_process`). Standard output gets one JSON object an
+answer, and an empty line after those of a line. What this calls is what vLLM's chat endpoint calls, in its
+order, for vLLM 0.24 to 0.33.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
+from typing import Any
+
+import xgrammar
+from tokenizers.decoders import DecodeStream
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.parser import ParserManager
+from vllm.reasoning import ReasoningParserManager
+from vllm.tokenizers import get_tokenizer
+from vllm.tool_parsers import ToolParserManager
+
+HANG_S = 10
+RANDOM_CUTS = 12
+LONGEST_DELTA = 9
+HELD = 8
+"""Characters that vLLM holds back while they may begin a stop string of nine."""
+SHOWN = 40
+"""Characters of a text around the place where a grammar stops it."""
+
+Spans = list[tuple[int, int]]
+tokenizer_of = lru_cache(2)(get_tokenizer)
+
+
+def _decoded(tokenizer: Any, ids: list[int], skip_special_tokens: bool) -> list[str]:
+    """What each token adds to the text."""
+    stream = DecodeStream(skip_special_tokens=skip_special_tokens)
+    return [stream.step(tokenizer._tokenizer, number) or "" for number in ids]
+
+
+def _request(family: dict[str, Any], case: dict[str, Any], stream: bool) -> ChatCompletionRequest:
+    offered = {"tools": case["tools"]} if case["tools"] else {}
+    choice = case["tool_choice"]
+    if choice is not None:
+        named = {"type": "function", "function": {"name": choice}}
+        offered["tool_choice"] = choice if choice in ("none", "auto", "required") else named
+    return ChatCompletionRequest(
+        model="m",
+        messages=[{"role": "user", "content": "Hi."}],
+        stream=stream,
+        **offered,
+        **family["request"],
+    )
+
+
+class _Output:
+    """What the model generates: its tokens, what each adds to the text, and whether it came to its end."""
+
+    def __init__(self, tokenizer: Any, ids: list[int], ended: bool) -> None:
+        self.tokenizer = tokenizer
+        self.ids = ids
+        self.ended = ended
+
+    def texts(self, request: Any) -> list[str]:
+        """The token that ends the turn adds nothing; special tokens do where a parser requests them."""
+        ids = self.ids[:-1] if self.ended else self.ids
+        skipped = request.skip_special_tokens is not False  # vLLM 0.33.0: None where the request has none
+        return [*_decoded(self.tokenizer, ids, skipped), *([""] if self.ended else [])]
+
+
+def _whole(parser: Any, request: Any, output: _Output, prompt: list[int]) -> dict[str, Any]:
+    if hasattr(parser, "set_prompt_token_ids"):
+        parser.set_prompt_token_ids(prompt)
+    reasoning, content, calls = parser.parse(
+        "".join(output.texts(request)), request, enable_auto_tools=True, model_output_token_ids=output.ids
+    )
+    found = [
+        {"name": call.name, "arguments": call.arguments, "id": getattr(call, "id", None)}
+        for call in calls or ()
+    ]
+    answer = {"reasoning": reasoning, "content": content, "calls": found}
+    if hasattr(parser, "count_reasoning_tokens"):
+        answer["counted_reasoning"] = parser.count_reasoning_tokens(output.ids)
+        answer["reasoning_tokens"] = len(output.tokenizer.encode(reasoning or "", add_special_tokens=False))
+    return answer
+
+
+def _streamed(
+    parser: Any, request: Any, output: _Output, prompt: list[int], spans: Spans, held: int
+) -> dict[str, Any]:
+    texts = _deltas(output.texts(request), spans, held)
+    answer: dict[str, Any] = {"reasoning": "", "content": "", "calls": {}}
+    for number, (start, end) in enumerate(spans):
+        delta = parser.parse_delta(
+            delta_text=texts[number],
+            delta_token_ids=output.ids[start:end],
+            request=request,
+            prompt_token_ids=prompt,
+            finished=number == len(spans) - 1,
+        )
+        if delta is not None:
+            _add(answer, delta)
+    return {**answer, "calls": [call for _, call in sorted(answer["calls"].items())]}
+
+
+def _deltas(texts: list[str], spans: Spans, held: int) -> list[str]:
+    """The text of each chunk, with some held back to the last, as stop strings in a request have it."""
+    text = "".join(texts)
+    lengths = list(accumulate(map(len, texts), initial=0))
+    ends = [max(0, lengths[end] - held) for _, end in spans]
+    return [text[start:end] for start, end in pairwise([0, *ends[:-1], len(text)])]
+
+
+def _divisions(delivery: dict[str, Any], output: _Output) -> Iterator[Spans]:
+    """The chunks, as spans of tokens, that a delivery stands for: one division of the text, or several."""
+    length = len(output.ids)
+    last = length - 1 if output.ended else length
+    ending = [(last, length)] if output.ended else []
+    if delivery["shape"] == "every_cut":
+        for place in range(1, last):
+            yield [(0, place), (place, last), *ending]
+    elif delivery["shape"] == "cut_at":
+        yield [*pairwise([0, *(cut for cut in delivery["cuts"] if cut < last), last]), *ending]
+    elif delivery["shape"] == "random_cuts":
+        for seed in range(RANDOM_CUTS):
+            sizes = random.Random(seed)
+            ends = accumulate(sizes.randint(1, LONGEST_DELTA) for _ in range(length))
+            edges = [0, *(end for end in ends if end < last), last]
+            yield [*pairwise(edges), *ending]
+    else:
+        size = {"tokens": delivery["tokens"], "held_back": 1, "all": length}[delivery["shape"]]
+        stop = length if delivery["with_end"] else last
+        spans = [(start, min(start + size, stop)) for start in range(0, stop, size)]
+        yield spans if delivery["with_end"] else spans + ending
+
+
+def _add(answer: dict[str, Any], delta: Any) -> None:
+    answer["reasoning"] += delta.reasoning or ""
+    answer["content"] += delta.content or ""
+    for piece in delta.tool_calls or ():
+        new = {"name": None, "arguments": "", "id": None, "chunks": 0, "index": piece.index}
+        call = answer["calls"].setdefault(piece.index, new)
+        call["id"] = call["id"] or piece.id
+        function = piece.function
+        if function is not None:
+            call["name"] = call["name"] or function.name
+            call["arguments"] += function.arguments or ""
+            call["chunks"] += bool(function.arguments)
+
+
+def _grammar(params: Any) -> xgrammar.Grammar | None:
+    """The grammar of a request, where it is of a kind that is checked here."""
+    if params.structural_tag is not None:
+        return xgrammar.Grammar.from_structural_tag(params.structural_tag)
+    if params.json is not None:
+        schema = params.json if isinstance(params.json, str) else json.dumps(params.json)
+        return xgrammar.Grammar.from_json_schema(schema)
+    return None
+
+
+def _hangs(_signal: int, _frame: Any) -> None:
+    raise TimeoutError(f"no answer within {HANG_S} s of CPU time")
+
+
+def _error(error: Exception) -> dict[str, str]:
+    return {"code": type(error).__name__, "message": str(error)}
+
+
+def _guarded(parse: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """An exception as a result, a hang as well."""
+    signal.setitimer(signal.ITIMER_PROF, HANG_S)
+    try:
+        return parse(*arguments)
+    except Exception as error:
+        return {"error": _error(error)}
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _answer(case: dict[str, Any], parse: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """The answer to a case; ids that the text does not have are made up, anew each time, and left out."""
+    answer = _guarded(parse, *arguments)
+    if not case["call_ids"]:
+        _leave_out(answer, "id")
+    return answer
+
+
+def _leave_out(answer: dict[str, Any], field: str) -> None:
+    for call in answer.get("calls", ()):
+        call[field] = None
+
+
+class _Refused(Exception):
+    """A grammar of the request's does not accept the text."""
+
+
+class _Family:
+    """The parsers of one family, made anew for every answer."""
+
+    def __init__(self, number: int, family: dict[str, Any]) -> None:
+        if "VH_COVERAGE" in os.environ:
+            sys.modules["coverage"].Coverage.current().switch_context(family["name"])
+        if family["missing"]:
+            raise FileNotFoundError(family["missing"])
+        if family["plugin"]:
+            ToolParserManager.import_tool_parser(family["plugin"])
+        os.environ.update(family["env"])
+        if family["harmony"]:
+            from vllm.entrypoints.openai.parser.harmony_utils import get_encoding
+
+            get_encoding()  # a server has read it when it is ready
+        self.number = number
+        self.family = family
+        self.tokenizer = tokenizer_of(family["tokenizer"])
+        self.kwargs = family["request"].get("chat_template_kwargs", {})
+        self.parser_class = ParserManager.get_parser(
+            tool_parser_name=family["tool_parser"],
+            reasoning_parser_name=family["reasoning_parser"],
+            enable_auto_tools=family["tool_parser"] is not None,
+            model_name="m",
+            **({"is_harmony": True} if family["harmony"] else {}),
+        )
+
+    @cached_property
+    def _compiler(self) -> xgrammar.GrammarCompiler:
+        return xgrammar.GrammarCompiler(xgrammar.TokenizerInfo.from_huggingface(self.tokenizer))
+
+    def answers(self, case: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The answers to one case in all its deliveries."""
+        prompt = self._prompt(case)
+        place = {"family": self.family["name"], "case_set": self.number, "case": case["name"]}
+        try:
+            case, alternative = self._accepted(case, prompt)
+        except Exception as error:
+            code = "grammar_refused" if isinstance(error, _Refused) else "grammar_not_made"
+            failure = {"code": code, "message": str(error)}
+            yield from (
+                {**place, "delivery": delivery["code"], "error": failure} for delivery in case["deliveries"]
+            )
+            return
+        for output in self._outputs(case):
+            for delivery in case["deliveries"]:
+                for at, answer in self._outcomes(case, delivery, output, prompt):
+                    at = at if output.ended else len(output.ids)
+                    measured = {"delivery": delivery["code"], "at": at, "tokens": len(output.ids)}
+                    yield {**place, **alternative, **measured, **answer}
+
+    def _accepted(self, case: dict[str, Any], prompt: list[int]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The case with the first of its texts that the request's grammar accepts, and which that is."""
+        constrained = case["tool_choice"] is not None and self._new(case, stream=False)[1].structured_outputs
+        grammar = _grammar(constrained) if constrained else None
+        if grammar is None:
+            return case, {}
+        compiled = self._compiler.compile_grammar(grammar)
+        refusals = []
+        for text in dict.fromkeys((case["text"], *case["alternatives"])):
+            refusal = self._refusal(compiled, text, prompt)
+            if refusal is None:
+                if text == case["text"]:
+                    return case, {}
+                return {**case, "text": text, "pieces": [text]}, {"alternative": text}
+            refusals.append(refusal)
+        raise _Refused(refusals[0])
+
+    def _refusal(self, compiled: xgrammar.CompiledGrammar, text: str, prompt: list[int]) -> str | None:
+        """Where a grammar does not accept a text; None: it does."""
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        matcher = xgrammar.GrammarMatcher(compiled)
+        for place in range(self._constrained_from(ids, prompt), len(ids)):
+            if not matcher.accept_token(ids[place]):
+                before, after = (self.tokenizer.decode(part) for part in (ids[:place], ids[place:]))
+                return f"{after[:SHOWN]!r} after {before[-SHOWN:]!r}"
+        return None
+
+    def _constrained_from(self, ids: list[int], prompt: list[int]) -> int:
+        """The first token that a grammar constrains: after the reasoning, as vLLM has it."""
+        if self.family["reasoning_parser"] is None:
+            return 0
+        kind = ReasoningParserManager.get_reasoning_parser(self.family["reasoning_parser"])
+        reasoner = kind(self.tokenizer, chat_template_kwargs=self.kwargs)
+        if reasoner.is_reasoning_end(prompt):
+            return 0
+        if getattr(reasoner, "reasoning_end_token_ids", None) and hasattr(reasoner, "find_reasoning_end"):
+            end = reasoner.find_reasoning_end(ids)
+            return int(end.offset) if end.implicit else int(end.offset) + 1
+        for place, number in enumerate(ids):
+            if reasoner.is_reasoning_end_streaming([*prompt, *ids[: place + 1]], [number]):
+                return place + 1
+        return len(ids)
+
+    def _prompt(self, case: dict[str, Any]) -> list[int]:
+        if self.family["harmony"]:  # vLLM writes the rest without the tokenizer; its parser does not read it
+            return list(self.tokenizer.encode("<|start|>assistant", add_special_tokens=False))
+        prompt: list[int] = self.tokenizer.apply_chat_template(
+            [{"role": "user", "content": case["user_message"] or "Hi."}],
+            tools=case["tools"] or None,
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=False,
+            **self.kwargs,
+        )
+        return prompt
+
+    def _outputs(self, case: dict[str, Any]) -> list[_Output]:
+        ids = [
+            number
+            for piece in case["pieces"]
+            for number in self.tokenizer.encode(piece, add_special_tokens=False)
+        ]
+        if case["markers_spelled"]:
+            ids = [*self._spelled(ids[:-1]), ids[-1]]
+        if not case["truncated"]:
+            return [_Output(self.tokenizer, ids, ended=True)]
+        return [_Output(self.tokenizer, ids[:length], ended=False) for length in range(1, len(ids))]
+
+    def _spelled(self, ids: list[int]) -> list[int]:
+        added = self.tokenizer.get_added_vocab()
+        bare = {number: text for text, number in added.items()}
+        letters = self.tokenizer._tokenizer.model
+        pre = self.tokenizer._tokenizer.pre_tokenizer
+        spelled: list[int] = []
+        for number in ids:
+            if number not in bare:
+                spelled.append(number)
+                continue
+            text = bare[number]
+            pieces = [piece for piece, _ in pre.pre_tokenize_str(text)] if pre else [text]
+            spelled += [token.id for piece in pieces for token in letters.tokenize(piece)]
+        return spelled
+
+    def _outcomes(
+        self, case: dict[str, Any], delivery: dict[str, Any], output: _Output, prompt: list[int]
+    ) -> Iterator[tuple[int | None, dict[str, Any]]]:
+        if delivery["shape"] == "whole":
+            yield None, _answer(case, _whole, *self._new(case, stream=False), output, prompt)
+            return
+        several = delivery["shape"] in ("every_cut", "random_cuts")
+        held = HELD if delivery["shape"] == "held_back" else 0
+        seen = set()
+        for number, spans in enumerate(_divisions(delivery, output), start=1):
+            answer = _answer(case, _streamed, *self._new(case, stream=True), output, prompt, spans, held)
+            if several:
+                _leave_out(answer, "chunks")
+            serialized = json.dumps(answer)
+            if serialized not in seen:
+                seen.add(serialized)
+                yield number if several else None, answer
+
+    def _new(self, case: dict[str, Any], stream: bool) -> tuple[Any, Any]:
+        request = _request(self.family, case, stream)
+        parser = self.parser_class(self.tokenizer, request.tools, chat_template_kwargs=self.kwargs)
+        return parser, parser.adjust_request(request)
+
+
+def main() -> None:
+    """Reads the families, writes the answers; whatever vLLM prints goes to standard error."""
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    signal.signal(signal.SIGPROF, _hangs)
+    with output:
+        for line in sys.stdin:
+            for number, family in enumerate(json.loads(line)["families"]):
+                for answer in _answers(number, family):
+                    print(json.dumps(answer), file=output)
+                output.flush()
+            print(file=output, flush=True)
+
+
+def _answers(number: int, family: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    try:
+        parsers = _Family(number, family)
+        for case in family["cases"]:
+            yield from parsers.answers(case)
+    except Exception as error:
+        yield {"family": family["name"], "case_set": number, "error": _error(error)}
+
+
+if __name__ == "__main__":
+    main()

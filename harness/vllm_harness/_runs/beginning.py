@@ -1,0 +1,46 @@
+"""The header of a run that begins now."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+
+from vllm_harness._machine.gpus import describe_gpus
+from vllm_harness._runs.records import Header, Kind
+
+
+def new_header(kind: Kind, name: str = "", seed: int | None = None) -> Header:
+    """The header of a run of this process.
+
+    Args:
+        kind: of the run.
+        name: what people call it.
+        seed: of what is drawn.
+    """
+    program, *arguments = sys.argv
+    return Header(
+        kind=kind,
+        name=name,
+        command=(_called(program), *arguments),
+        harness=version("vllm-harness"),
+        machine=describe_machine(),
+        seed=seed,
+        started=time.time(),
+    )
+
+
+def describe_machine() -> str:
+    """The cores that this process may use, the memory and the GPUs, in a sentence."""
+    cores = len(os.sched_getaffinity(0))
+    memory = psutil.virtual_memory().total / 2**30
+    return f"{cores} cores, {memory:.0f} GiB of memory, {describe_gpus()}"
+
+
+def _called(program: str) -> str:
+    path = Path(program)
+    return f"python -m {path.parent.name}" if path.name == "__main__.py" else path.name

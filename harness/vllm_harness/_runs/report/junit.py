@@ -1,0 +1,84 @@
+"""A run as JUnit XML, which CI systems read; the form is that of pytest's own (xunit2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+from vllm_harness._runs.records import Case, Outcome
+from vllm_harness._runs.report.run import Run, counts, duration_s
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, 2.2
+_SKIPPED = {Outcome.SKIPPED: "skipped", Outcome.KNOWN: "known defect"}
+
+
+def junit(run: Run) -> str:
+    """The XML: a suite for each target; a known defect is a skip that names it, as pytest's xfail is."""
+    root = Element("testsuites", name=_xml(f"vllm-harness {run.header.kind}"))
+    for target in run.targets.values():
+        cases = [case for case in run.cases if case.target == target.id]
+        suite = SubElement(root, "testsuite", _suite(run, target.id, cases))
+        properties = SubElement(suite, "properties")
+        for name, value in (("vllm", target.vllm), ("environment", target.environment)):
+            SubElement(properties, "property", name=name, value=_xml(value))
+        suite.extend(_case(each) for each in cases)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, "unicode", xml_declaration=True) + "\n"
+
+
+def _suite(run: Run, name: str, cases: list[Case]) -> dict[str, str]:
+    number = counts(cases)
+    seconds = sum(case.seconds or 0 for case in cases)
+    return {
+        "name": _xml(name),
+        "tests": str(len(cases)),
+        "failures": str(number[Outcome.FINDING]),
+        "errors": str(number[Outcome.CANCELLED]),
+        "skipped": str(sum(number[outcome] for outcome in _SKIPPED)),
+        "time": f"{seconds or duration_s(run):.3f}",
+        "timestamp": datetime.fromtimestamp(run.header.started, UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _case(case: Case) -> Element:
+    element = Element(
+        "testcase",
+        classname=_xml(case.group or case.target),
+        name=_xml(case.title or case.id.partition("::")[2] or case.id),
+        time=f"{case.seconds or 0:.3f}",
+    )
+    if told := list(_properties(case)):
+        properties = SubElement(element, "properties")
+        for name, value in told:
+            SubElement(properties, "property", name=name, value=_xml(value))
+    if case.outcome is Outcome.FINDING:
+        failure = SubElement(element, "failure", message=_xml(_message(case)))
+        failure.text = _xml("\n".join([*(each.text for each in case.findings), case.details]).strip())
+    elif case.outcome is Outcome.CANCELLED:
+        SubElement(element, "error", message=_xml(case.reason or "it was broken off")).text = _xml(
+            case.details
+        )
+    elif case.outcome in _SKIPPED:
+        named = ", ".join(case.defects) if case.outcome is Outcome.KNOWN else ""
+        message = ": ".join(filter(None, [named, case.reason]))
+        SubElement(element, "skipped", type=_SKIPPED[case.outcome], message=_xml(message))
+    return element
+
+
+def _properties(case: Case) -> Iterator[tuple[str, str]]:
+    yield from (("defect", defect) for defect in case.defects)
+    yield from (("covers", behaviour) for behaviour in case.covers)
+    if case.attempts > 1:
+        yield "attempts", str(case.attempts)
+
+
+def _message(case: Case) -> str:
+    return case.reason or next((finding.text for finding in case.findings), "a finding")
+
+
+def _xml(text: str) -> str:
+    """A text with what XML cannot hold written out."""
+    return _NOT_XML.sub(lambda match: ascii(match[0])[1:-1], text)

@@ -1,0 +1,108 @@
+"""A run as Markdown, for the page of a CI job: counts, findings, known defects, skips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from vllm_harness._runs.records import Case, Outcome
+from vllm_harness._runs.report.run import Run, counts, duration_s
+from vllm_harness._terminal.markdown import code_span
+
+LISTED = 50
+"""Lines of a list; a job's page takes 1 MiB."""
+_WIDTH = 300
+_HEADINGS = {
+    Outcome.PASSED: "passed",
+    Outcome.KNOWN: "known defects",
+    Outcome.FINDING: "findings",
+    Outcome.SKIPPED: "skipped",
+    Outcome.CANCELLED: "cancelled",
+}
+
+
+def markdown(run: Run, titles: Mapping[str, str]) -> str:
+    """The summary.
+
+    Args:
+        run: of which.
+        titles: of the known defects, by their ids.
+    """
+    return (
+        "\n".join([*_head(run), *_table(run), *_findings(run), *_defects(run, titles), *_skips(run)]) + "\n"
+    )
+
+
+def _head(run: Run) -> Iterator[str]:
+    header = run.header
+    yield f"# vLLM harness: {header.kind}{f' {code_span(header.name)}' if header.name else ''}"
+    yield ""
+    began = datetime.fromtimestamp(header.started, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    yield f"{began}, {duration_s(run):.0f} s, {len(run.cases)} cases on {len(run.targets)} targets"
+    if run.end is None:
+        yield "\n**The run has no end**: it was killed, or it still goes on."
+    elif run.end.stopped:
+        yield f"\n**It was stopped**: {code_span(run.end.stopped, _WIDTH)}"
+
+
+def _table(run: Run) -> Iterator[str]:
+    of_target = {
+        target: counts(case for case in run.cases if case.target == target) for target in run.targets
+    }
+    shown = [
+        outcome
+        for outcome in _HEADINGS
+        if outcome in (Outcome.PASSED, Outcome.FINDING) or any(each[outcome] for each in of_target.values())
+    ]
+    yield ""
+    yield f"| target | vLLM | {' | '.join(_HEADINGS[outcome] for outcome in shown)} |"
+    yield f"| --- | --- |{' ---: |' * len(shown)}"
+    for name, number in of_target.items():
+        target = run.targets[name]
+        version = f"{target.vllm} {target.frontend}".strip()
+        cells = [_cell(name), _cell(version), *(str(number[outcome]) for outcome in shown)]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _findings(run: Run) -> Iterator[str]:
+    found = run.of(Outcome.FINDING)
+    yield from _list(f"Findings ({len(found)})", [_of_case(run, case) for case in found])
+
+
+def _defects(run: Run, titles: Mapping[str, str]) -> Iterator[str]:
+    shown: dict[str, int] = {}
+    for case in run.cases:
+        for defect in case.defects:
+            shown[defect] = shown.get(defect, 0) + 1
+    lines = [
+        f"- {code_span(defect)}{_titled(titles.get(defect, ''))}, cases: {number}"
+        for defect, number in sorted(shown.items())
+    ]
+    yield from _list(f"Known defects that were seen ({len(shown)})", lines)
+
+
+def _skips(run: Run) -> Iterator[str]:
+    reasons: dict[str, int] = {}
+    for case in run.of(Outcome.SKIPPED):
+        reasons[case.reason] = reasons.get(case.reason, 0) + 1
+    lines = [f"- {code_span(reason, _WIDTH)}: {number}" for reason, number in sorted(reasons.items())]
+    yield from _list(f"Skipped ({sum(reasons.values())})", lines)
+
+
+def _list(title: str, lines: Sequence[str]) -> Iterable[str]:
+    if not lines:
+        return []
+    more = [f"- ... and {len(lines) - LISTED} more"] if len(lines) > LISTED else []
+    return ["", f"## {title}", "", *lines[:LISTED], *more]
+
+
+def _of_case(run: Run, case: Case) -> str:
+    return f"- {code_span(case.id)} on {code_span(run.title(case.target))}: {code_span(case.reason, _WIDTH)}"
+
+
+def _titled(title: str) -> str:
+    return f" {code_span(title)}" if title else ""
+
+
+def _cell(text: str) -> str:
+    return code_span(text).replace("|", "\\|") if text else ""

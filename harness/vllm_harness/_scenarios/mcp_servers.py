@@ -1,0 +1,201 @@
+"""The MCP servers of a scenario, made with the official `mcp` package: real servers, whose tools are data."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._exchange.building import DATA_URL
+from vllm_harness._scenarios.format import McpServer, Tool
+from vllm_harness._scenarios.tools import Outcome, bearer, outcome_of, output_for
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
+HOST = "127.0.0.1"
+READY_S = 30.0
+SESSION_ID = "x-session-id"
+
+
+class McpError(HarnessError):
+    """An MCP server of a scenario does not start, or refuses a session."""
+
+
+@dataclass
+class RunningMcp:
+    """An MCP server that runs, by SSE.
+
+    Attributes:
+        label: its name.
+        data: what the scenario says of it.
+        port: where it listens.
+        called: the calls of its tools that came: name and arguments. (When vLLM has done with a request, it
+            asks for a further tool, `cleanup_session`, which no server needs to have.)
+    """
+
+    label: str
+    data: McpServer
+    port: int
+    called: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, as `vllm serve --tool-server` wants it."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """For a client."""
+        return f"http://{self.address}/sse"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a session is to carry."""
+        return bearer(self.data.sends if self.data.sends is not None else self.data.token)
+
+
+def launch_flags(servers: Iterable[RunningMcp]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Flags and variables of a vLLM that is to call MCP servers by itself; nothing where none is for it.
+
+    vLLM asks for a server's tools where the server's label is one of those that it knows (`container` on
+    gpt-oss), and the variable names it.
+    """
+    theirs = [server for server in servers if server.data.called_by == "server"]
+    if not theirs:
+        return (), {}
+    labels = ",".join(server.label for server in theirs)
+    flags = ("--tool-server", ",".join(server.address for server in theirs))
+    return flags, {"VLLM_GPT_OSS_SYSTEM_TOOL_MCP_LABELS": labels}
+
+
+@contextmanager
+def mcp_servers(servers: Mapping[str, McpServer]) -> Iterator[dict[str, RunningMcp]]:
+    """The MCP servers, running, by their labels.
+
+    Raises:
+        UsageError: the package `mcp` is not installed.
+        McpError: one does not start.
+    """
+    with ExitStack() as stack:
+        yield {label: stack.enter_context(_running(label, data)) for label, data in servers.items()}
+
+
+@contextmanager
+def _running(label: str, data: McpServer) -> Iterator[RunningMcp]:
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise _missing_package() from error
+    with socket.create_server((HOST, 0)) as listener:
+        running = RunningMcp(label, data, listener.getsockname()[1])
+        config = uvicorn.Config(
+            _application(running), lifespan="off", log_level="error", timeout_graceful_shutdown=1
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        try:
+            _wait(server, label)
+            yield running
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join(READY_S)
+
+
+def _missing_package() -> UsageError:
+    """The error where the package `mcp` is not installed."""
+    return UsageError(
+        "a scenario with MCP servers needs the package mcp", hint="pip install 'vllm-harness[mcp]'"
+    )
+
+
+def _wait(server: Any, label: str) -> None:
+    ends = time.monotonic() + READY_S
+    while not server.started:
+        if time.monotonic() > ends:
+            raise McpError(f"the MCP server {label!r} does not start", hint="try it again")
+        time.sleep(0.01)
+
+
+def _application(running: RunningMcp) -> Any:
+    """The ASGI application: anybody may list the tools, a session with an id or a call needs the token."""
+    try:
+        from mcp.server.sse import SseServerTransport
+        from starlette.applications import Starlette
+        from starlette.responses import PlainTextResponse, Response
+        from starlette.routing import Mount, Route
+    except ImportError as error:
+        raise _missing_package() from error
+    transport, server = SseServerTransport("/messages/"), _server(running)
+
+    async def sse(request: Any) -> Response:
+        if not _allowed(running.data, request.headers):
+            return PlainTextResponse("a token is needed", status_code=401)
+        async with transport.connect_sse(request.scope, request.receive, request._send) as streams:
+            await server.run(streams[0], streams[1], server.create_initialization_options())
+        return Response()
+
+    return Starlette(routes=[Route("/sse", sse), Mount("/messages/", app=transport.handle_post_message)])
+
+
+def _allowed(data: McpServer, headers: Mapping[str, str]) -> bool:
+    """vLLM lists the tools of a tool server at its start, without an id of a session, and carries nothing."""
+    listing = data.called_by == "server" and SESSION_ID not in headers
+    return data.token is None or listing or headers.get("authorization") == f"Bearer {data.token}"
+
+
+def _server(running: RunningMcp) -> Server[Any]:
+    from mcp import types
+    from mcp.server.lowlevel import Server
+
+    async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_listed(name, tool) for name, tool in running.data.tools.items()])
+
+    async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        arguments = dict(params.arguments or {})
+        tool = running.data.tools.get(params.name)
+        if tool is not None:
+            running.called.append((params.name, arguments))
+        outcome = await _answer(tool, params.name, arguments)
+        return types.CallToolResult(content=_content(outcome), is_error=outcome.failed)
+
+    return Server(
+        running.label, instructions=running.data.description, on_list_tools=list_tools, on_call_tool=call_tool
+    )
+
+
+def _listed(name: str, tool: Tool) -> Any:
+    from mcp import types
+
+    return types.Tool(
+        name=name, description=tool.description, input_schema={"type": "object", **tool.parameters}
+    )
+
+
+def _content(outcome: Outcome) -> list[Any]:
+    from mcp import types
+
+    pictures = [DATA_URL.fullmatch(image) for image in outcome.images]
+    images = [
+        types.ImageContent(type="image", data=each["data"], mime_type=each["type"])
+        for each in pictures
+        if each
+    ]
+    text = [types.TextContent(type="text", text=outcome.text)] if outcome.text or not images else []
+    return [*text, *images]
+
+
+async def _answer(tool: Tool | None, name: str, arguments: Mapping[str, Any]) -> Outcome:
+    import anyio
+
+    output = output_for(tool, arguments) if tool else None
+    if output is None:
+        return Outcome(f"{name} has no output for {dict(arguments)}", failed=True)
+    await anyio.sleep(output.seconds)
+    return outcome_of(output)

@@ -1,0 +1,253 @@
+"""Scenario files: read strictly; every problem is named by file, line and key."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.building import TOOL_CHOICES, Part
+from vllm_harness._files.located_yaml import Document, Location, read_yaml
+from vllm_harness._files.strict import keys_of
+from vllm_harness._scenarios import format as data
+from vllm_harness._scenarios.tools import output_for
+
+STORIES = Path(__file__).with_name("stories")
+"""The package's own scenarios, to run and to copy."""
+_TOOLS: TypeAdapter[dict[str, data.Tool]] = TypeAdapter(dict[data.Name, data.Tool])
+MAX_IMAGE = 20 * 2**20
+_ADDRESSES = ("http://", "https://", "data:")
+Problem = tuple[Location, str]
+
+
+class ScenarioError(UsageError):
+    """The file is no scenario; the message names file, line and key."""
+
+
+def find_scenario(name: str) -> Path:
+    """The path that a user means: of a file, or of one of the package's stories by its name.
+
+    Raises:
+        ScenarioError: there is no such file or story.
+    """
+    path = Path(name)
+    if path.exists():
+        return path
+    stories = {story.stem: story for story in stories_of_package()}
+    if name in stories:
+        return stories[name]
+    near = get_close_matches(path.stem, stories, n=3, cutoff=0.4) or sorted(stories)
+    raise ScenarioError(
+        f"there is no file {name}, and no story of this name", hint=f"the stories are: {', '.join(near)}"
+    )
+
+
+def stories_of_package() -> list[Path]:
+    """The package's own scenarios, by name."""
+    return sorted(path for path in STORIES.glob("*.yaml") if not path.stem.endswith("-tools"))
+
+
+def read_scenario(path: Path) -> data.Scenario:
+    """A scenario, with what it has in other files: tools and images.
+
+    Raises:
+        UsageError: naming file, line and key of every problem.
+    """
+    document = read_yaml(path)
+    _check_version(document)
+    scenario = document.validated(data.Scenario, ScenarioError, _keys_at)
+    whole = _with_shared_tools(scenario, document)
+    if problems := list(_problems(whole)):
+        raise ScenarioError("\n".join(_placed(document, *problem) for problem in problems))
+    return whole.model_copy(update={"turns": tuple(_with_images(whole, document))})
+
+
+def _with_pictures(tools: dict[str, data.Tool], document: Document, place: Location) -> dict[str, data.Tool]:
+    """The tools, with each image's file of their outputs as a data URL."""
+    found = {}
+    for name, tool in tools.items():
+        outputs = [
+            _pictured(output, document, (*place, name, "outputs", number))
+            for number, output in enumerate(tool.outputs)
+        ]
+        found[name] = tool.model_copy(update={"outputs": tuple(outputs)})
+    return found
+
+
+def _pictured(output: data.Output, document: Document, place: Location) -> data.Output:
+    images = [_image(image, document, (*place, "images", index)) for index, image in enumerate(output.images)]
+    return output.model_copy(update={"images": tuple(images)})
+
+
+def _with_images(scenario: data.Scenario, document: Document) -> Iterator[data.Turn]:
+    """The turns, with each image's file as a data URL."""
+    for number, turn in enumerate(scenario.turns):
+        parts = [
+            _with_image(part, document, ("turns", number, "user", index))
+            for index, part in enumerate(turn.user)
+        ]
+        yield turn.model_copy(update={"user": tuple(parts)})
+
+
+def _with_image(part: Part, document: Document, place: Location) -> Part:
+    if part.image is None:
+        return part
+    return part.model_copy(update={"image": _image(part.image, document, (*place, "image"))})
+
+
+def _image(image: str, document: Document, place: Location) -> str:
+    """An address as it is, a file as a data URL."""
+    if image.startswith(_ADDRESSES):
+        return image
+    path = document.path.parent / image
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_IMAGE + 1)
+    except OSError as error:
+        raise ScenarioError(_placed(document, place, f"{path}: {error.strerror}")) from error
+    if len(content) > MAX_IMAGE:
+        raise ScenarioError(_placed(document, place, f"{path}: more than {MAX_IMAGE} bytes"))
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _check_version(document: Document) -> None:
+    content = document.data
+    if not isinstance(content, dict) or "scenario" not in content:
+        raise ScenarioError(
+            f"{document.path}:1: scenario: the version of the format is missing",
+            hint=f"a scenario is a mapping that begins with `scenario: {data.VERSION}`",
+        )
+    if content["scenario"] is True or content["scenario"] != data.VERSION:
+        raise ScenarioError(
+            _placed(document, ("scenario",), f"version {content['scenario']!r} of the format is unknown"),
+            hint=f"this harness reads version {data.VERSION}",
+        )
+
+
+def _with_shared_tools(scenario: data.Scenario, document: Document) -> data.Scenario:
+    """The scenario with the tools of further files. Raises UsageError, naming the file."""
+    servers = {
+        label: server.model_copy(update={"tools": _all_tools(server, document, ("mcp", label))})
+        for label, server in scenario.mcp.items()
+    }
+    return scenario.model_copy(update={"tools": _all_tools(scenario, document, ()), "mcp": servers})
+
+
+def _all_tools(
+    holder: data.Scenario | data.McpServer, document: Document, place: Location
+) -> dict[str, data.Tool]:
+    """The tools of a part of a scenario, those of its further file first."""
+    own = _with_pictures(holder.tools, document, (*place, "tools"))
+    if holder.tools_file is None:
+        return own
+    shared = read_yaml(document.path.parent / holder.tools_file)
+    tools = shared.validated(_TOOLS, ScenarioError, lambda location: _keys_at(("tools", *location)))
+    if twice := sorted(tools.keys() & own.keys()):
+        message = f"{shared.path} has a tool of this name as well"
+        raise ScenarioError(
+            _placed(document, (*place, "tools", twice[0]), message), hint="keep one of the two"
+        )
+    return {**_with_pictures(tools, shared, ()), **own}
+
+
+def _problems(scenario: data.Scenario) -> Iterator[Problem]:
+    """What is wrong between the parts of a scenario."""
+    yield from _of_tools(scenario)
+    seen: set[str] = set()
+    cyclic = False
+    for number, turn in enumerate(scenario.turns):
+        place: Location = ("turns", number)
+        if turn.name == data.START:
+            yield (*place, "name"), f"{data.START!r} is what a turn continues that begins a conversation"
+        if turn.name in seen:
+            yield (*place, "name"), f"there is a turn {turn.name!r} already"
+        if turn.after not in (None, data.START) and turn.after not in seen:
+            cyclic = True
+            yield (*place, "after"), _why_not_after(scenario, turn)
+        seen.add(turn.name)
+        for label in turn.sends:
+            if label not in scenario.mcp or scenario.mcp[label].called_by != "server":
+                yield (*place, "sends", label), f"the server calls no MCP server {label!r}"
+        if turn.tool_choice not in (None, *TOOL_CHOICES, *scenario.every_tool):
+            yield (*place, "tool_choice"), f"no tool is called {turn.tool_choice!r}"
+        for index, call in enumerate(turn.expect.calls or ()):
+            at: Location = (*place, "expect", "calls", index)
+            if call.name not in {*scenario.every_tool, *scenario.built_in}:
+                yield (*at, "name"), f"no tool is called {call.name!r}"
+            elif call.output and call.name not in scenario.of_server:
+                yield (*at, "output"), "what a function gives is said by its outputs"
+    if not cyclic:
+        yield from _of_conversation(scenario)
+
+
+def _why_not_after(scenario: data.Scenario, turn: data.Turn) -> str:
+    """Why a turn cannot continue the one that it names, which does not stand above it."""
+    assert turn.after is not None
+    names = [each.name for each in scenario.turns]
+    if turn.after not in names:
+        near = get_close_matches(turn.after, [*names, data.START], n=1)
+        return f"no turn is called {turn.after!r}" + (f", did you mean {near[0]!r}?" if near else "")
+    chain = [turn]
+    above = scenario.parent(turn)
+    while above is not None and above not in chain:
+        chain.append(above)
+        above = scenario.parent(above)
+    if above is turn:
+        circle = " -> ".join(each.name for each in (*chain, turn))
+        return f"the turns continue one another in a circle: {circle}"
+    return f"{turn.after!r} stands further down, and a turn continues one above it"
+
+
+def _of_tools(scenario: data.Scenario) -> Iterator[Problem]:
+    seen: set[str] = set()
+    places: list[tuple[Location, Collection[str]]] = [((), scenario.tools)]
+    places += [(("mcp", label), server.tools) for label, server in scenario.mcp.items()]
+    for place, tools in places:
+        if place and not tools:
+            yield place, "an MCP server has tools: give tools or tools_file"
+        for name in tools:
+            if name in TOOL_CHOICES:
+                yield (*place, "tools", name), "a tool cannot have a name that tool_choice gives a meaning"
+            if name in seen or name in scenario.built_in:
+                yield (*place, "tools", name), f"there is a tool {name!r} already"
+            seen.add(name)
+    if scenario.built_in and any(each.called_by == "server" for each in scenario.mcp.values()):
+        yield ("built_in",), "a server calls either its own tools or those of MCP servers"
+
+
+def _of_conversation(scenario: data.Scenario) -> Iterator[Problem]:
+    """What is wrong between a turn and those that it continues."""
+    continued = {above.name for turn in scenario.turns if (above := scenario.parent(turn))}
+    for number, turn in enumerate(scenario.turns):
+        if scenario.parent(turn) is None and not turn.user:
+            yield ("turns", number), "a turn that begins a conversation has a 'user' who says something"
+        if turn.name in continued and len(turn.say) == 1:
+            for index, call in enumerate(turn.say[0].calls):
+                tool = scenario.every_tool.get(call.name)
+                if tool and isinstance(call.arguments, dict) and not output_for(tool, call.arguments):
+                    place = ("turns", number, "say", 0, "calls", index)
+                    yield place, f"no output of {call.name} is for these arguments, and a turn continues this"
+
+
+def _placed(document: Document, location: Location, message: str) -> str:
+    return f"{document.path}:{document.line(location)}: {'.'.join(map(str, location))}: {message}"
+
+
+def _keys_at(location: Location) -> Collection[str]:
+    """The keys of a mapping in a scenario, for suggestions."""
+    return keys_of(data.Scenario, location)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a scenario's file, for editors."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **data.Scenario.model_json_schema(by_alias=True),
+    }

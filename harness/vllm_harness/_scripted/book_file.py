@@ -1,0 +1,215 @@
+"""A script book as a YAML file: rules in order, for `vllm-harness serve --book`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictBool,
+    StrictInt,
+    Tag,
+    model_validator,
+)
+
+from vllm_harness._errors import UsageError
+from vllm_harness._files.located_yaml import Document, Location, read_yaml
+from vllm_harness._files.strict import StrictModel, keys_of
+from vllm_harness._scripted.book import BookRule, Plain, Raw, Say
+from vllm_harness._scripted.meaning import Meaning, ToolCall
+from vllm_harness._scripted.quoting import Quoting, groups_in, unquoted
+from vllm_harness._scripted.when import When
+
+
+class BookFileError(UsageError):
+    """The file is no script book; the message names file, line and key."""
+
+
+class CallSpec(StrictModel):
+    """A function call.
+
+    Attributes:
+        name: of the function.
+        arguments: a mapping; or text, which is written unchanged.
+    """
+
+    name: str
+    arguments: Annotated[
+        Annotated[dict[str, Any], Tag("mapping")] | Annotated[str, Tag("text")],
+        Discriminator(lambda value: "text" if isinstance(value, str) else "mapping"),
+    ] = Field(default_factory=dict)
+
+
+class SaySpec(StrictModel):
+    """What the model generates: a meaning (`reasoning`, `text`, `calls`), `raw`, `ids`, or a `case`.
+
+    A plain text in its place is its `text`. In texts, `${city}` quotes what the group `(?P<city>...)` of a
+    pattern in `when` matched; `$${city}` is the text `${city}`.
+
+    Attributes:
+        reasoning: thoughts before the answer.
+        text: a text for the user.
+        calls: function calls.
+        raw: the family's native text, special tokens and all, exactly as the model generates it.
+        ids: token ids.
+        case: a named group of a pattern in `when`, by whose text the answer is chosen.
+        of: with `case`, the answer for each text.
+        else_: written `else`: with `case`, the answer for any other text. Without it the rule takes only
+            requests that there is a case for.
+        repeat: how often the text is said, for answers that take long.
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    reasoning: str | None = None
+    text: str | None = None
+    calls: tuple[CallSpec, ...] = ()
+    raw: str | None = None
+    ids: tuple[StrictInt, ...] | None = Field(None, min_length=1)
+    case: str | None = None
+    of: dict[str, Answer] = Field(default_factory=dict)
+    else_: Answer | None = Field(None, alias="else")
+    repeat: StrictInt = Field(1, ge=1)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> SaySpec:
+        meant = self.reasoning is not None or self.text is not None or bool(self.calls)
+        kinds = [meant, self.raw is not None, self.ids is not None, self.case is not None]
+        if sum(kinds) != 1:
+            raise ValueError("give exactly one of: reasoning, text and calls; raw; ids; case")
+        if bool(self.case) != bool(self.of) or (self.else_ and not self.case):
+            raise ValueError(
+                "case, of and else belong together: case: GROUP, of: {TEXT: ANSWER}, else: ANSWER"
+            )
+        if any(answer.case for answer in (*self.of.values(), *([self.else_] if self.else_ else []))):
+            raise ValueError("an answer of a case has no case of its own")
+        return self
+
+    def as_say(self) -> Plain:
+        """The same for `ScriptBook.script`, every text as it stands."""
+        if self.ids is not None:
+            return self.ids
+        return self._plain()
+
+    def as_answer(self) -> Say:
+        """The same, where `${group}` quotes the request."""
+        if self.ids is not None:
+            return self.ids
+        plain = self._plain()
+        return Quoting(plain) if groups_in(plain) else unquoted(plain)
+
+    def _plain(self) -> Meaning | Raw:
+        if self.raw is not None:
+            return Raw(self.raw)
+        calls = tuple(ToolCall(call.name, call.arguments) for call in self.calls)
+        text = self.text and self.text * self.repeat
+        return Meaning.of(text, reasoning=self.reasoning, calls=calls)
+
+
+Answer = Annotated[
+    SaySpec,
+    BeforeValidator(
+        lambda say: {"text": say} if isinstance(say, str) else say, json_schema_input_type=SaySpec | str
+    ),
+]
+"""What the model generates; a plain text is its `text`."""
+
+
+SaySpec.model_rebuild()
+
+
+class RuleSpec(StrictModel):
+    """A rule: which requests it is for, and what the model answers.
+
+    Attributes:
+        name: for reports; `rule 1`, `rule 2`, ... by default.
+        when: what a request must look like; without it, any request.
+        say: what the model answers.
+        turns: in the place of `say`, for a request in which the server lets the model generate several times,
+            as with built-in tools: what it generates each time.
+        choices: in the place of `say`, for a request that wants several answers (`n`): what each is.
+        times: how many requests the rule serves; by default any number.
+        constrained: whether the request puts a grammar on the model (structured output, required or named
+            tools), which forbids some of the blanks that models write.
+        limit: how many tokens the answer has at most, where the request allows more; it is cut there.
+    """
+
+    name: str | None = None
+    when: When = Field(default_factory=When)
+    say: Answer | None = None
+    turns: tuple[Answer, ...] = ()
+    choices: tuple[Answer, ...] = ()
+    times: StrictInt | None = Field(None, ge=1)
+    constrained: StrictBool = False
+    limit: StrictInt | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _has_one_answer(self) -> RuleSpec:
+        if [self.say is not None, bool(self.turns), bool(self.choices)].count(True) != 1:
+            raise ValueError("a rule has either 'say' or 'turns' or 'choices'")
+        if any(answer.case for answer in (*self.turns, *self.choices)):
+            raise ValueError("'case' stands in 'say', not in 'turns' or 'choices'")
+        return self
+
+    def as_rule(self, number: int, where: str) -> BookRule:
+        """The rule, by its number in the book, and where it stands."""
+        says = self.turns or self.choices or tuple(filter(None, [self.say]))
+        case, of = "", {}
+        if self.say and self.say.case:
+            case, of = self.say.case, {value: answer.as_answer() for value, answer in self.say.of.items()}
+            says = (self.say.else_,) if self.say.else_ else ()
+        return BookRule(
+            self.name or f"rule {number}",
+            tuple(say.as_answer() for say in says),
+            when=self.when,
+            case=case,
+            of=of,
+            times=self.times,
+            by_choice=not self.turns,
+            constrained=self.constrained,
+            limit=self.limit,
+            where=where,
+        )
+
+
+class BookFile(StrictModel):
+    """A script book: rules that are tried in order; a request takes the first that is for it."""
+
+    rules: tuple[RuleSpec, ...]
+
+    @model_validator(mode="after")
+    def _has_rules(self) -> BookFile:
+        if not self.rules:
+            raise ValueError("a book has at least one rule")
+        return self
+
+
+def take_of(spec: str | dict[str, Any]) -> Plain:
+    """What a step's `say` means: a text, or a mapping. Raises pydantic's ValidationError."""
+    return spec if isinstance(spec, str) else SaySpec.model_validate(spec).as_say()
+
+
+def load_book(path: Path) -> list[BookRule]:
+    """The rules of a book file.
+
+    Raises:
+        UsageError: naming file, line and key.
+    """
+    document = read_yaml(path)
+    spec = document.validated(BookFile, BookFileError, keys_at)
+    return [rule_at(index, rule, document) for index, rule in enumerate(spec.rules)]
+
+
+def keys_at(location: Location) -> Collection[str]:
+    """The keys of a mapping in a book, for suggestions."""
+    return keys_of(BookFile, location)
+
+
+def rule_at(index: int, rule: RuleSpec, document: Document) -> BookRule:
+    """A rule of a book, with its place in the file."""
+    return rule.as_rule(index + 1, f"{document.path.name}:{document.line(('rules', index))}")

@@ -1,0 +1,210 @@
+"""How families write the arguments of a call: JSON, elements, Python, or a notation of their own."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+import unicodedata
+from string import Template
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from vllm_harness._scripted.dialects.dialect import OTHER_NAME, DialectError, refuse_markers
+from vllm_harness._scripted.meaning import ToolCall
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Json:
+    """A JSON object; malformed arguments are written unchanged."""
+
+    notation: Literal["json"] = "json"
+    end: ClassVar[str] = ""
+
+    def __call__(self, call: ToolCall, dialect: str) -> str:
+        return call.arguments_json
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Parameters:
+    """Each argument as an element: a string unchanged, any other value as JSON.
+
+    Attributes:
+        string: template of a string argument, with `$key`, `$value`, `$type`.
+        other: the same for other values; by default as `string`.
+        between: what stands between two elements.
+        cdata: whether a value with `<`, `&` or a line end goes into a CDATA section.
+    """
+
+    string: str
+    other: str | None = None
+    between: str = ""
+    cdata: bool = False
+    notation: Literal["parameters"] = "parameters"
+
+    @property
+    def end(self) -> str:
+        """What ends a value."""
+        return _follows(self.string, "$value")
+
+    def __call__(self, call: ToolCall, dialect: str) -> str:
+        return self.between.join(
+            self._element(key, value, dialect) for key, value in _mapping(call, dialect).items()
+        )
+
+    def _element(self, key: str, value: Any, dialect: str) -> str:
+        template = self.string if isinstance(value, str) else self.other or self.string
+        written = value if isinstance(value, str) else _json(value)
+        if self.cdata and re.search("[<&\n]", written):
+            refuse_markers(written, ("]]>",), dialect)
+            written = f"<![CDATA[{written}]]>"
+        else:
+            refuse_markers(written, (_follows(template, "$value"),), dialect)
+        refuse_markers(key, (_follows(template, "$key")[0],), dialect)
+        return Template(template).substitute(key=key, value=written, type=_type(value))
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Elements:
+    """Each argument as an element named after it, objects and arrays as elements within.
+
+    Attributes:
+        mark: what stands before every tag.
+    """
+
+    mark: str
+    notation: Literal["elements"] = "elements"
+
+    @property
+    def end(self) -> str:
+        """What ends a value."""
+        return self.mark
+
+    def __call__(self, call: ToolCall, dialect: str) -> str:
+        return self._inner(_mapping(call, dialect), dialect)
+
+    def _inner(self, value: Any, dialect: str) -> str:
+        if isinstance(value, dict):
+            return "".join(self._element(key, inner, dialect) for key, inner in value.items())
+        if isinstance(value, list):
+            return "".join(self._element("item", inner, dialect) for inner in value)
+        written = value if isinstance(value, str) else _json(value)
+        refuse_markers(written, (self.mark,), dialect)
+        return written
+
+    def _element(self, key: str, value: Any, dialect: str) -> str:
+        if not re.fullmatch(r"[A-Za-z_][\w.-]*", key):
+            raise DialectError(
+                f"dialect {dialect} cannot write {key!r} as the name of an element", hint=OTHER_NAME
+            )
+        return f"{self.mark}<{key}>{self._inner(value, dialect)}{self.mark}</{key}>"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Quoted:
+    """`key:value` pairs; strings stand between two marks, keys bare.
+
+    Attributes:
+        mark: the quotation mark, one token.
+    """
+
+    mark: str
+    notation: Literal["quoted"] = "quoted"
+
+    @property
+    def end(self) -> str:
+        """What ends a value."""
+        return self.mark
+
+    def __call__(self, call: ToolCall, dialect: str) -> str:
+        return self._pairs(_mapping(call, dialect), dialect)
+
+    def _pairs(self, value: dict[str, Any], dialect: str) -> str:
+        for key in value:
+            if not re.fullmatch(r"[\w.-]+", key):
+                raise DialectError(f"dialect {dialect} cannot write {key!r} as a bare key", hint=OTHER_NAME)
+        return ",".join(f"{key}:{self._value(inner, dialect)}" for key, inner in value.items())
+
+    def _value(self, value: Any, dialect: str) -> str:
+        match value:
+            case str():
+                refuse_markers(value, (self.mark,), dialect)
+                return f"{self.mark}{value}{self.mark}"
+            case dict():
+                return f"{{{self._pairs(value, dialect)}}}"
+            case list():
+                return f"[{','.join(self._value(inner, dialect) for inner in value)}]"
+        return _json(value)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Python:
+    """Keyword arguments of a Python call, strings in double quotes."""
+
+    notation: Literal["python"] = "python"
+    end: ClassVar[str] = ""
+
+    def __call__(self, call: ToolCall, dialect: str) -> str:
+        arguments = _mapping(call, dialect)
+        for key in arguments:
+            kept = unicodedata.normalize("NFKC", key) == key  # Python normalizes identifiers
+            if not key.isidentifier() or keyword.iskeyword(key) or not kept:
+                raise DialectError(
+                    f"dialect {dialect} cannot write {key!r} as a keyword argument", hint=OTHER_NAME
+                )
+        return ", ".join(f"{key}={_python(value)}" for key, value in arguments.items())
+
+
+Arguments = Annotated[Json | Parameters | Elements | Quoted | Python, Field(discriminator="notation")]
+"""A notation: called with a call and the dialect's name, it writes the call's arguments.
+
+It raises DialectError where it cannot write them.
+"""
+
+
+def _python(value: Any) -> str:
+    match value:
+        case str():
+            return _json(value)  # every JSON string is a Python string
+        case dict():
+            return f"{{{', '.join(f'{_json(key)}: {_python(inner)}' for key, inner in value.items())}}}"
+        case list():
+            return f"[{', '.join(map(_python, value))}]"
+    return repr(value)
+
+
+def _mapping(call: ToolCall, dialect: str) -> dict[str, Any]:
+    if isinstance(call.arguments, str):
+        raise DialectError(
+            f"dialect {dialect} does not write arguments as JSON, so {call.arguments!r} has no place in it",
+            hint="give the arguments as a mapping, or script the raw text",
+        )
+    return call.arguments
+
+
+def _follows(template: str, placeholder: str) -> str:
+    """The marker after a placeholder, up to the next placeholder, without line ends."""
+    return re.split(r"\$[a-z]+", template.partition(placeholder)[2])[0].strip("\n")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _type(value: Any) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case None:
+            return "null"
+        case str():
+            return "string"
+        case dict():
+            return "object"
+        case list():
+            return "array"
+    return "number"

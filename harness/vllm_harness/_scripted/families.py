@@ -1,0 +1,249 @@
+"""The families that vLLM's parsers are for, read from families.yaml, and a stand-in for each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from dataclasses import field, replace
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict
+from pydantic.dataclasses import dataclass
+
+from vllm_harness._configuration.model_entries import Capability, Hub, ModelEntry, StandIn, load_models
+from vllm_harness._environments import assets
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.paths import cache_dir
+from vllm_harness._files.strict import StrictModel, with_names
+from vllm_harness._scripted.dialects import DialectError, find_dialect, load_forms
+from vllm_harness._scripted.dialects.form import Form
+from vllm_harness._scripted.synthetic import (
+    Token,
+    byte_tokenizer,
+    ids_of,
+    stop_of,
+    stops_of,
+    tokens_of,
+    with_tokens,
+    write_tokenizer,
+)
+
+FILE = Path(__file__).with_name("families.yaml")
+LAYERS = 2
+"""Of a family's model."""
+_REGISTRY_HUB = Hub(id="none/none")
+
+
+def _known_dialect(name: str) -> str:
+    try:
+        return find_dialect(name).name
+    except DialectError as error:
+        raise ValueError(f"unknown dialect, {error.hint}") from error
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Family:
+    """A server's parsers, the dialect of its model, and what its tokenizer must have.
+
+    Attributes:
+        name: key in families.yaml.
+        tool_parser, reasoning_parser: vLLM's names.
+        dialect: name of a dialect.
+        model: id of a model of this family.
+        tokenizer: asset of the family's real tokenizer; None: only a synthetic tokenizer is available.
+        entry: name in models.yaml, where the family has a stand-in of its own class there.
+        kwargs: `chat_template_kwargs` of every request, since parsers read them.
+        args, env: server arguments beyond the parsers, and variables of its environment.
+        shows_thoughts: whether its parser leaves the thoughts in the text, markers included, as the model's
+            makers require of clients that send the text back.
+        tokens: single tokens beyond the dialect's markers.
+        merges, ids, sentencepiece: as in `byte_tokenizer`.
+        config: further settings for tokenizer_config.json.
+        real: whether it runs on its real tokenizer; see `on_real_tokenizer`.
+    """
+
+    name: str
+    dialect: Annotated[str, AfterValidator(_known_dialect)]
+    model: str
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+    tokenizer: str | None = None
+    entry: str | None = None
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    shows_thoughts: bool = False
+    tokens: tuple[Token, ...] = ()
+    merges: tuple[tuple[str, str], ...] = ()
+    ids: dict[str, int] = field(default_factory=dict)
+    sentencepiece: bool = False
+    config: dict[str, Any] = field(default_factory=dict)
+    real: bool = False
+
+    @property
+    def form(self) -> Form | None:
+        """The dialect's data; None for Harmony, which is code."""
+        return load_forms().get(self.dialect)
+
+    @property
+    def plugin(self) -> str | None:
+        """The file of a tool parser that is not vLLM's own."""
+        flag = "--tool-parser-plugin"
+        return self.args[self.args.index(flag) + 1] if flag in self.args else None
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """Fields beyond OpenAI's that its requests have."""
+        fields: dict[str, Any] = {"chat_template_kwargs": self.kwargs} if self.kwargs else {}
+        thoughts = self.form.thoughts if self.form else None
+        joined = self.form is not None and self.form.join is not None
+        if (thoughts and thoughts.special) or joined:
+            # without tools vLLM would drop the markers that it parses by
+            fields["skip_special_tokens"] = False
+        return fields
+
+
+class WithoutFamily(StrictModel):
+    """vLLM's parsers that have no family: the reason of each, by its name."""
+
+    tool_parsers: dict[str, str]
+    reasoning_parsers: dict[str, str]
+
+
+class FamiliesFile(StrictModel):
+    """The whole of families.yaml."""
+
+    families: Annotated[dict[str, Family], BeforeValidator(with_names)]
+    without_family: WithoutFamily
+
+
+@cache
+def load_families_file(path: Path = FILE) -> FamiliesFile:
+    """Reads a families.yaml.
+
+    Raises:
+        UsageError: naming file, line and key.
+    """
+    return read_yaml(path).validated(FamiliesFile)
+
+
+def load_families() -> dict[str, Family]:
+    """The families of vLLM's parsers, by name."""
+    return load_families_file().families
+
+
+def families_of_model(entry: ModelEntry) -> tuple[Family, ...]:
+    """The families with both parsers of a model."""
+    both = (entry.tool_call_parser, entry.reasoning_parser)
+    return tuple(f for f in load_families().values() if (f.tool_parser, f.reasoning_parser) == both)
+
+
+REAL = "+real"
+"""What the name of a family on its real tokenizer ends with."""
+
+
+def on_real_tokenizer(family: Family) -> Family | None:
+    """The same family on its real tokenizer; None where there is none, or where the family uses it anyway."""
+    if family.form is None or family.tokenizer is None:
+        return None
+    return replace(family, name=f"{family.name}{REAL}", real=True)
+
+
+def entry_of(family: Family) -> ModelEntry:
+    """What is served: its stand-in with a synthetic tokenizer, or where its format is code, its own."""
+    if family.form is None:
+        assert family.entry is not None
+        return load_models().get(family.entry)
+    return family_entry(family)
+
+
+def family_entry(family: Family, *, real: Path | None = None, into: Path | None = None) -> ModelEntry:
+    """A model entry whose stand-in is a tiny Llama with the family's tokenizer, to be served and scripted.
+
+    Args:
+        family: a family whose dialect is data; Harmony needs its own class (`entry` names it in models.yaml).
+        real: folder of a real tokenizer; by default that of its asset where `family.real` is set, else a
+            synthetic tokenizer is written.
+        into: where the tokenizer is written, by default the cache.
+
+    Returns:
+        An entry of the scripted lane. `stand_in.tokenizer` is the tokenizer's folder.
+    """
+    form = family.form
+    if form is None:
+        raise ValueError(f"family {family.name} has no synthetic stand-in; use model {family.entry}")
+    if family.real and family.tokenizer and real is None:
+        real = assets.fetch(family.tokenizer)
+    document = _document(family, form, real)
+    folder = _tokenizer_folder(family, form, document, into or cache_dir() / "tokenizers")
+    ids = ids_of(document)
+    capabilities: set[Capability] = {"tools"} if family.tool_parser else set()
+    if family.reasoning_parser:
+        capabilities.add("reasoning")
+    stops = [ids[stop] for stop in stops_of(form)]
+    return ModelEntry(
+        name=family.name,
+        hub=_REGISTRY_HUB,
+        family=family.name,
+        dialect=family.dialect,
+        tool_call_parser=family.tool_parser,
+        reasoning_parser=family.reasoning_parser,
+        args=family.args,
+        env=family.env,
+        lanes=("scripted",),
+        capabilities=frozenset(capabilities),
+        stand_in=StandIn(
+            tokenizer=str(folder),
+            stop=stop_of(form),
+            generation_config={"eos_token_id": stops},
+            config=_tiny_llama(max(ids.values()) + 1, stops),
+        ),
+    )
+
+
+def _document(family: Family, form: Form, real: Path | None) -> dict[str, Any]:
+    tokens = (*tokens_of(form), *family.tokens)
+    if real is not None:
+        return with_tokens(json.loads((real / "tokenizer.json").read_text()), tokens)
+    return byte_tokenizer(tokens, merges=family.merges, ids=family.ids, sentencepiece=family.sentencepiece)
+
+
+def _tokenizer_folder(family: Family, form: Form, document: dict[str, Any], into: Path) -> Path:
+    into.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=into, prefix=".") as scratch:
+        written = Path(scratch, "tokenizer")
+        written.mkdir()
+        write_tokenizer(written, document, form, config=family.config)
+        content = b"".join(path.read_bytes() for path in sorted(written.iterdir()))
+        folder = into / f"{family.name}-{hashlib.sha256(content).hexdigest()[:16]}"
+        if not folder.exists():
+            written.rename(folder)
+    return folder
+
+
+def _tiny_llama(vocabulary: int, stops: list[int]) -> dict[str, Any]:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "attention_bias": False,
+        "bos_token_id": None,
+        "eos_token_id": stops,
+        "head_dim": 64,
+        "hidden_act": "silu",
+        "hidden_size": 128,
+        "initializer_range": 0.02,
+        "intermediate_size": 256,
+        "max_position_embeddings": 8192,
+        "mlp_bias": False,
+        "num_attention_heads": 2,
+        "num_hidden_layers": LAYERS,
+        "num_key_value_heads": 1,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "vocab_size": -(-vocabulary // 64) * 64,
+    }

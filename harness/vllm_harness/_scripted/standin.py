@@ -1,0 +1,207 @@
+"""Stand-in checkpoints: a family's own architecture and tokenizer, tiny, its weights made up by vLLM."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from vllm_harness._configuration.model_entries import ModelEntry, StandIn
+from vllm_harness._environments.sources import sha256_of
+from vllm_harness._errors import UsageError
+from vllm_harness._files.paths import cache_dir
+
+TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("chat_template.jinja", "vocab.json", "merges.txt", "tokenizer.model", "tekken.json"),
+)
+SERVER_ARGS = (
+    *("--load-format", "dummy", "--enforce-eager"),
+    *("--max-model-len", "8192", "--max-num-seqs", "64", "--num-gpu-blocks-override", "1024"),
+)
+# on CUDA a block has 16 tokens, not 128; the cache's size is given, since vLLM would measure the memory of
+# all servers on the GPU; and attention is Triton's, which every GPU and every bundle has
+CUDA_ARGS = (
+    *("--num-gpu-blocks-override", "8192", "--kv-cache-memory-bytes", str(2**30)),
+    *("--attention-backend", "TRITON_ATTN"),
+)
+STAND_IN_GPU_GIB = 4.0
+"""What a stand-in may take of the GPU that it shares with others."""
+
+# one thread is enough, and is not bound: vLLM would bind the servers of a machine all to the same core;
+# nothing is compiled: the first log-probabilities of each server would take 20 s; and the worker runs within
+# the engine's process, as on one GPU: on CPU vLLM gives it its own, for bindings that are not wanted here,
+# and each token takes a third more. On CUDA, the model runner is the one that scripts know to speak to, and
+# the sampler is torch's.
+SERVER_ENV = {
+    **{"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"},
+    **{"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_V2_MODEL_RUNNER": "0"},
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
+}
+
+
+class StandInError(UsageError):
+    """The stand-in cannot be built from this entry and tokenizer."""
+
+
+def stand_in_args(entry: ModelEntry) -> tuple[str, ...]:
+    """Server arguments of an entry's stand-in, beside those of `entry.flags`."""
+    return (*SERVER_ARGS, *_stand_in(entry).args)
+
+
+def cuda_args(gpu_gib: float) -> tuple[str, ...]:
+    """Further arguments of a stand-in on a GPU of this size, which leave the rest of it to others."""
+    return (*CUDA_ARGS, "--gpu-memory-utilization", f"{min(0.9, STAND_IN_GPU_GIB / gpu_gib):.3f}")
+
+
+def build_stand_in(entry: ModelEntry, tokenizer_dir: Path, into: Path | None = None) -> Path:
+    """Writes an entry's stand-in checkpoint, once for the same content.
+
+    Args:
+        entry: an entry with a stand-in.
+        tokenizer_dir: folder of the family's tokenizer files; others in it are left alone.
+        into: parent folder, by default `stand-ins` in the cache.
+
+    Returns:
+        The checkpoint's folder, `<name>-<hash>`: config.json, generation_config.json and the tokenizer.
+
+    Raises:
+        StandInError: no stand-in in the entry, no tokenizer in the folder, or a token id it lacks.
+    """
+    stand_in = _stand_in(entry)
+    tokenizer = [tokenizer_dir / name for name in TOKENIZER_FILES if (tokenizer_dir / name).is_file()]
+    if not any(path.name in ("tokenizer.json", "tekken.json") for path in tokenizer):
+        raise StandInError(
+            f"no tokenizer.json in {tokenizer_dir}", hint=f"fetch the asset {stand_in.tokenizer} again"
+        )
+    into = into or cache_dir() / "stand-ins"
+    into.mkdir(parents=True, exist_ok=True)
+    target = into / f"{entry.name}-{_digest(stand_in, tokenizer)}"
+    if not target.exists():
+        with tempfile.TemporaryDirectory(dir=into, prefix=".") as scratch:
+            _write(stand_in, tokenizer, Path(scratch, "checkpoint"))
+            _move(Path(scratch, "checkpoint"), target)
+    return target
+
+
+def check_stop(entry: ModelEntry, checkpoint: Path) -> None:
+    """Raises StandInError where the token that ends a turn is none of its tokenizer.json."""
+    path, stop = checkpoint / "tokenizer.json", _stand_in(entry).stop
+    if not path.exists():
+        return
+    document = json.loads(path.read_text())
+    vocabulary = document.get("model", {}).get("vocab", ())
+    words = vocabulary if isinstance(vocabulary, dict) else {piece for piece, *_ in vocabulary}
+    if stop not in words and stop not in {token["content"] for token in document.get("added_tokens", ())}:
+        raise StandInError(
+            f"{_stand_in(entry).tokenizer} has no token {stop!r}, which is to end a turn of {entry.name}",
+            hint="name in `stop` the token that ends a turn of the model, as its tokenizer writes it",
+        )
+
+
+def vocabulary(entry: ModelEntry) -> int:
+    """How many token ids the model of an entry's stand-in has."""
+    config = _stand_in(entry).config
+    return int(config["vocab_size"] if "vocab_size" in config else config["text_config"]["vocab_size"])
+
+
+def _stand_in(entry: ModelEntry) -> StandIn:
+    if entry.stand_in is None:
+        raise StandInError(f"model {entry.name!r} has no stand_in", hint="run it on the live lane")
+    return entry.stand_in
+
+
+def _digest(stand_in: StandIn, tokenizer: list[Path]) -> str:
+    content = {
+        "layout": 1,
+        "config": stand_in.config,
+        "generation_config": stand_in.generation_config,
+        "tokens": stand_in.tokens,
+        "further_tokens": stand_in.further_tokens,
+        "processors": stand_in.processors,
+        "files": {path.name: _sha256(path, path.stat().st_mtime_ns) for path in tokenizer},
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@cache
+def _sha256(path: Path, _changed: int) -> str:
+    return sha256_of(path)
+
+
+def _write(stand_in: StandIn, tokenizer: list[Path], folder: Path) -> None:
+    folder.mkdir()
+    _write_json(folder / "config.json", stand_in.config)
+    _write_json(folder / "generation_config.json", stand_in.generation_config)
+    for name, content in stand_in.processors.items():
+        _write_json(folder / name, content)
+    for path in tokenizer:
+        _link(path, folder / path.name)
+    if stand_in.tokens:
+        _rename_tokens(folder, stand_in.tokens)
+    if stand_in.further_tokens:
+        _add_tokens(folder, stand_in.further_tokens)
+
+
+def _rename_tokens(folder: Path, tokens: dict[int, str]) -> None:
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text())
+    added = {token["id"]: token for token in document["added_tokens"]}
+    if missing := tokens.keys() - added.keys():
+        raise StandInError(
+            f"{path.name}: no added token with id {min(missing)}",
+            hint="correct `tokens` of the stand-in: it gives other texts to added tokens that are there",
+        )
+    for number, text in tokens.items():
+        added[number]["content"] = text
+    _write_json(path, document)
+
+    path = folder / "tokenizer_config.json"
+    if path.exists():
+        document = json.loads(path.read_text())
+        for number, token in document.get("added_tokens_decoder", {}).items():
+            token["content"] = tokens.get(int(number), token["content"])
+        _write_json(path, document)
+
+
+def _add_tokens(folder: Path, tokens: dict[int, str]) -> None:
+    """Adds special tokens after those of the asset; a tokenizer takes no ids with gaps."""
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text())
+    ids = {*document["model"]["vocab"].values(), *(token["id"] for token in document["added_tokens"])}
+    if min(tokens) <= max(ids):
+        raise StandInError(
+            f"{path.name}: the token ids up to {max(ids)} are there",
+            hint="correct `further_tokens` of the stand-in: they follow those of the asset",
+        )
+    shape = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    document["added_tokens"] += [
+        {"id": number, "content": tokens.get(number, f"<|reserved_{number}|>"), **shape, "special": True}
+        for number in range(max(ids) + 1, max(tokens) + 1)
+    ]
+    _write_json(path, document)
+
+
+def _write_json(path: Path, document: Any) -> None:
+    path.unlink(missing_ok=True)  # it may be a hard link to the asset
+    path.write_text(json.dumps(document, ensure_ascii=False, indent=1))
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source.resolve(), target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _move(folder: Path, target: Path) -> None:
+    try:
+        folder.rename(target)
+    except OSError:
+        if not target.exists():
+            raise

@@ -1,0 +1,39 @@
+"""A server as the records of a run folder describe it."""
+
+from __future__ import annotations
+
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._files.redaction import secret_values
+from vllm_harness._machine.gpus import describe_device
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.records import Target
+from vllm_harness._server.remote import RemoteServer
+
+
+def described(server: VllmServer, name: str, writer: RunWriter | None = None) -> Target:
+    """The record of a server, with its command and its log once it runs.
+
+    Args:
+        server: of the harness, whoever started it.
+        name: id of the record.
+        writer: of the run, which then never writes what is secret in the server's command.
+    """
+    entry = server.entry
+    about = {"id": name, "title": entry.name, "family": entry.family, "lane": server.lane}
+    if not isinstance(server, RemoteServer):
+        where = f"attached {server.endpoint.base_url}"
+        return Target(**about, vllm=server.vllm_version, environment=where)
+    launch, environment, runs = server.launch, server.environment, server.alive()
+    command = launch.argv(server.port) if runs else []
+    if writer:
+        writer.hide(secret_values(launch.environ(), command))
+    return Target(
+        **about,
+        vllm=environment.short_version,
+        environment=launch.describe(),
+        frontend=launch.frontend,
+        device=describe_device(environment.device),
+        command=tuple(command),
+        logs=(str(server.log_path),) if runs else (),
+        startup_s=server.startup_seconds if runs else None,
+    )

@@ -1,0 +1,133 @@
+"""Errors of a server: a class for each cause, each with the decisive lines of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vllm_harness._errors import HarnessError
+
+
+class ServerError(HarnessError):
+    """An error of a server.
+
+    Args:
+        message: what happened.
+        hint: what to try.
+        lines: the decisive lines of the server's log.
+        log_path: the whole log; it is kept.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str = "", lines: Sequence[str] = (), log_path: Path | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.lines = tuple(lines)
+        self.log_path = log_path
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        parts += [f"  log: {line}" for line in self.lines]
+        if self.hint:
+            parts.append(f"  try: {self.hint}")
+        if self.log_path:
+            parts.append(f"  whole log: {self.log_path}")
+        return "\n".join(parts)
+
+
+class StartupError(ServerError):
+    """The server did not start; where no subclass fits, the cause is unknown."""
+
+
+class NoCudaDevice(StartupError):
+    """The server needs a CUDA device and the machine has none."""
+
+    of_machine = True
+
+
+class GpuOutOfMemory(StartupError):
+    """Too little free GPU memory."""
+
+    of_machine = True
+
+
+class CpuMemoryTooSmall(StartupError):
+    """Too little free memory on the NUMA node, or none left for the KV cache."""
+
+    of_machine = True
+
+
+class KvCacheTooSmall(StartupError):
+    """The memory left for the KV cache does not hold a request of the model's full length."""
+
+
+class ModelNotFound(StartupError):
+    """There is neither a folder nor a repository of that name."""
+
+
+class DamagedWeights(StartupError):
+    """A weights file is truncated, or its content does not fit its header."""
+
+
+class HubUnreachable(StartupError):
+    """The model hub cannot be reached and the model is not in its cache."""
+
+    of_machine = True
+
+
+class GatedModel(StartupError):
+    """The repository requires an accepted licence and a token."""
+
+
+class UnknownParser(StartupError):
+    """This vLLM has no tool or reasoning parser of that name."""
+
+
+class UnknownFlag(StartupError):
+    """The command line of this vLLM has no such flag, or refuses its value."""
+
+
+class UnsupportedArchitecture(StartupError):
+    """This vLLM does not know the model's architecture."""
+
+
+class PortTaken(StartupError):
+    """Another process listens on the port."""
+
+    of_machine = True
+
+
+class WrongTorchBuild(StartupError):
+    """vLLM's kernels do not fit the torch that is installed."""
+
+
+class MissingOperator(StartupError):
+    """vLLM's Python code calls a compiled operator that the kernels do not have."""
+
+
+class MissingPackage(StartupError):
+    """The server's environment lacks a Python package or vLLM itself."""
+
+
+class KilledByOom(StartupError):
+    """The kernel's OOM killer ended the server."""
+
+    of_machine = True
+
+
+class StartupTimeout(StartupError):
+    """The server was not ready within its limit."""
+
+    of_machine = True
+
+
+class NameNotServed(StartupError):
+    """The server is healthy but `/v1/models` does not list the model's name."""
+
+
+class ServerDied(ServerError):
+    """The server ended while it was in use."""
+
+
+class StopFailed(ServerError):
+    """The server did not give back everything: a process, the port, or GPU memory is left."""

@@ -1,0 +1,323 @@
+"""The client side of the fork server: finds or starts the template for a launch, and has it fork.
+
+A template is keyed by interpreter, its vLLM, and the variables that are read at import time; all runs of one
+user share it. Measured on CPU, a start from it takes a tenth of a cold start or less, since a cold start is
+three serial imports of torch and vLLM.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from filelock import FileLock, Timeout
+
+from vllm_harness._environments.overlay import without_overlays
+from vllm_harness._errors import HarnessError
+from vllm_harness._files.folders import private_folder
+from vllm_harness._files.locking import locked
+from vllm_harness._files.paths import STATE, state_dir
+from vllm_harness._files.variables import number
+from vllm_harness._server.launch import Launch
+from vllm_harness._server.private_socket import OtherUserAnswers, connect
+from vllm_harness._server.supervised import Handle
+
+FORKING = Path(__file__).with_name("forking")
+TEMPLATE = FORKING / "vllm_harness_template.py"
+LINGER = "VLLM_HARNESS_LINGER_S"
+LINGER_S = 300.0
+HOLD, LEAVE = b'{"op": "hold"}\n', b'{"op": "leave"}\n'
+FIRST = "VLLM_HARNESS_FIRST"
+"""Variable of a process whose servers each run this Python file before they serve."""
+IMPORT_LIMIT_S = 300.0
+PATH = "PYTHONPATH"
+DISMISS_LIMIT_S = 5.0
+# read when a server starts, not when vLLM is imported: servers that differ in them share a template
+READ_LATE = {
+    *("TIKTOKEN_ENCODINGS_BASE", "VLLM_CPU_KVCACHE_SPACE", "VLLM_SYSTEM_START_DATE"),
+    *("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU", "OMP_NUM_THREADS"),
+    *("VLLM_ENABLE_RESPONSES_API_STORE", "VLLM_LOGGING_LEVEL"),
+    *("VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT", "VLLM_TOOL_JSON_ERROR_AUTOMATIC_RETRY"),
+    *("VLLM_GPT_OSS_SYSTEM_TOOL_MCP_LABELS", "VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS"),
+    "PYTHON_EXECUTION_BACKEND",  # by the demo tool server's packages
+}
+READ_EARLY = (
+    *("VLLM_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TORCH", "PYTORCH", "OMP_", "KMP_", "MKL_", "GOMP_"),
+    *("CUDA_", "NCCL_", "GLOO_", "PYTHON", "LD_", "XDG_", "HOME", "TOKENIZERS_", "TRITON_", "TIKTOKEN_"),
+)
+
+MODELS_HELD = 8
+"""Templates with a model's tokenizer that a process keeps at most; each takes about 0.3 GiB."""
+_held: dict[Path, socket.socket] = {}
+
+
+class ForkServerFailed(HarnessError):
+    """The template did not start; a cold start shows the cause."""
+
+
+class TemplateEnded(ForkServerFailed):
+    """A template was killed; another can be started."""
+
+
+@dataclass(frozen=True)
+class TemplateInfo:
+    """A running template, for `vllm-harness serve ps`.
+
+    Attributes:
+        socket: its Unix socket.
+        pid: process id, of the base template.
+        environment: the environment it serves, as `Environment.describe` names it.
+    """
+
+    socket: Path
+    pid: int
+    environment: str
+
+
+def spawn(config: dict[str, Any], path: Path) -> Handle:
+    """Forks a supervised server from a template.
+
+    Args:
+        config: see `supervisor.Config`.
+        path: the template's socket, see `template`.
+
+    Raises:
+        TemplateEnded: the template does not answer.
+        OtherUserAnswers: a process of another user answers.
+    """
+    control_read, control_write = os.pipe()
+    status_read, status_write = os.pipe()
+    try:
+        _request(path, {"op": "fork", "config": config}, [control_read, status_write])
+    except BaseException as error:
+        for descriptor in (control_write, status_read):
+            os.close(descriptor)
+        if isinstance(error, OSError):
+            raise TemplateEnded(f"the fork server does not answer: {error}") from error
+        raise
+    finally:
+        os.close(control_read)
+        os.close(status_write)
+    return Handle(os.fdopen(control_write, "wb"), os.fdopen(status_read, "rb"))
+
+
+def templates() -> list[TemplateInfo]:
+    """The base templates that run now."""
+    found = []
+    for note in sorted(_folder().glob("*.json")):
+        with suppress(OSError, ValueError, KeyError):
+            info = json.loads(note.read_text())
+            path = Path(info["socket"])
+            if _connects(path):
+                found.append(TemplateInfo(path, info["pid"], info["environment"]))
+                continue
+            if psutil.pid_exists(info["pid"]):  # it imports, and will listen
+                continue
+        note.unlink(missing_ok=True)
+    return found
+
+
+def template(
+    launch: Launch, environ: Mapping[str, str], progress: Callable[[str], None], *, held: int = MODELS_HELD
+) -> Path:
+    """The socket of a running template for a launch; it is started where there is none.
+
+    Args:
+        environ: the server's environment.
+        progress: receives the step that is waited for.
+        held: how many models' templates this process keeps, this one included.
+
+    Raises:
+        ForkServerFailed: it cannot be made.
+        TemplateEnded: the template, or the base template it is forked from, was killed meanwhile.
+        OtherUserAnswers: a process of another user listens at its socket.
+    """
+    base = _folder() / f"{_key(launch, environ)}.sock"
+    with locked(base.with_suffix(".lock"), "another run that starts the same fork server"):
+        if not _hold(base):
+            progress("fork server: import")
+            _sweep()
+            _start(base, launch, environ)
+        if not Path(launch.model).is_dir():
+            return base
+        special = base.with_name(f"{base.stem}-{hashlib.sha256(launch.model.encode()).hexdigest()[:8]}.sock")
+        if not _hold(special):
+            progress("fork server: tokenizer")
+            late = {name: environ[name] for name in READ_LATE if name in environ}
+            request = {"op": "template", "socket": str(special), "model": launch.model, "env": late}
+            try:
+                pid = _request(base, {**request, "harmony": launch.entry.harmony}, [])["pid"]
+                _await(special, lambda: psutil.pid_exists(pid) and _connects(base), base.with_suffix(".log"))
+            except (ForkServerFailed, OSError) as error:
+                raise TemplateEnded(str(error)) from error
+        _held[special] = _held.pop(special)
+        _release_oldest(held)
+    return special
+
+
+def dismiss_unused() -> bool:
+    """Ends a fork server that no process holds, and waits for its end; False where there is none."""
+    # those with a tokenizer first: they end with the one that they were forked from
+    return any(map(_dismissed, sorted(_folder().glob("*.sock"), reverse=True)))
+
+
+def end(template: TemplateInfo) -> None:
+    """Ends a base template and those that were forked from it, with their sockets and its note."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(template.pid)
+        process.terminate()
+        with suppress(psutil.TimeoutExpired):
+            process.wait(DISMISS_LIMIT_S)
+    deadline = time.monotonic() + DISMISS_LIMIT_S
+    for path in template.socket.parent.glob(f"{template.socket.stem}*.sock"):
+        while _connects(path) and time.monotonic() < deadline:
+            time.sleep(0.02)
+    _sweep()
+    templates()  # which removes the notes of those that have ended
+
+
+def _dismissed(path: Path) -> bool:
+    """Whether a template has ended for this process, with its memory."""
+    try:
+        with connect(path) as client:
+            client.settimeout(DISMISS_LIMIT_S)
+            client.sendall(b'{"op": "dismiss"}\n')
+            answers = client.makefile("rb")
+            ends: bool = json.loads(answers.readline() or b"{}").get("ends", False)
+            if ends:
+                answers.read()
+            return ends
+    except (OSError, ValueError):
+        return False
+
+
+def _sweep() -> None:
+    """Removes sockets at which nobody listens any more: those of killed templates."""
+    for path in _folder().glob("*.sock"):
+        base = path.stem.split("-")[0]
+        # who holds the lock may be about to put another in its place
+        with suppress(Timeout, OtherUserAnswers), FileLock(path.with_name(f"{base}.lock"), timeout=0):
+            if not _connects(path):
+                path.unlink(missing_ok=True)
+
+
+def _release_oldest(held: int) -> None:
+    """Lets go of the templates that were used longest ago; each ends unless another process holds it."""
+    models = [path for path in _held if "-" in path.stem]
+    for path in models[:-held]:
+        with _held.pop(path) as client, suppress(OSError):
+            client.sendall(LEAVE)
+
+
+def _key(launch: Launch, environ: Mapping[str, str]) -> str:
+    early = {
+        name: value
+        for name, value in _of_template(environ).items()
+        if name.startswith(READ_EARLY) and name not in READ_LATE
+    }
+    beside = map(FORKING.with_name, ("supervisor.py", "blocks.py"))
+    code = [path.read_text() for path in (*sorted(FORKING.glob("*.py")), *beside)]
+    parts = [str(launch.environment.python), launch.environment.fingerprint(), early, code]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _of_template(environ: Mapping[str, str]) -> dict[str, str]:
+    """A server's environment without the packages that it finds late, see `_serve` of the template."""
+    return {**environ, PATH: without_overlays(environ[PATH])} if PATH in environ else {**environ}
+
+
+def _start(path: Path, launch: Launch, environ: Mapping[str, str]) -> None:
+    log = path.with_suffix(".log")
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(launch.environment.python), str(TEMPLATE), str(path), str(_linger_s())],
+            env={**_of_template(environ), "TMPDIR": str(path.parent)},
+            cwd=path.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    note = {"socket": str(path), "pid": process.pid, "environment": launch.environment.describe()}
+    path.with_suffix(".json").write_text(json.dumps(note))
+    _await(path, lambda: process.poll() is None, log)
+
+
+def _await(path: Path, alive: Callable[[], bool], log: Path) -> None:
+    deadline = time.monotonic() + IMPORT_LIMIT_S
+    while not _hold(path):
+        if not alive() or time.monotonic() > deadline:
+            last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["its log is empty"]
+            raise ForkServerFailed(f"the fork server did not start: {last[0]}", hint=f"read its log: {log}")
+        time.sleep(0.02)
+
+
+def _linger_s() -> float:
+    """Seconds for which a fork server waits for its next user."""
+    return number(os.environ, LINGER, LINGER_S)
+
+
+def _hold(path: Path) -> bool:
+    """Keeps a connection open, so that the template lives as long as this process; False without template.
+
+    Where nothing is to linger, no longer either, whoever started it.
+    """
+    if path in _held and _open(_held[path]):
+        return True
+    client = _connected(path)
+    if client is None:
+        return False
+    with suppress(OSError):  # it ends at this moment, which shows at its first use
+        client.sendall(HOLD if _linger_s() else HOLD + LEAVE)
+    _held[path] = client
+    return True
+
+
+def _open(client: socket.socket) -> bool:
+    """Whether the other end is still there: a template never sends first, so there is nothing to read."""
+    try:
+        return client.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def _connects(path: Path) -> bool:
+    if client := _connected(path):
+        client.close()
+    return client is not None
+
+
+def _connected(path: Path) -> socket.socket | None:
+    try:
+        return connect(path)
+    except OSError:
+        return None
+
+
+def _request(path: Path, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+    with connect(path) as client:
+        client.settimeout(60)
+        data = json.dumps(request).encode() + b"\n"
+        sent = socket.send_fds(client, [data], descriptors)
+        client.sendall(data[sent:])
+        answer: dict[str, Any] = json.loads(client.makefile("rb").readline() or b"{}")
+        if "pid" not in answer:
+            raise OSError("the fork server closed the connection")
+        return answer
+
+
+def _folder() -> Path:
+    """The folder of this user's fork servers: sockets, logs and notes; other users may not read it."""
+    return private_folder(state_dir() / "fork", STATE)

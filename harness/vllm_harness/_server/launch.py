@@ -1,0 +1,199 @@
+"""From a model entry to a command: the server of a model, lane and environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vllm_harness._configuration.model_entries import Frontend, Lane, ModelEntry
+from vllm_harness._environments import assets
+from vllm_harness._environments.spec import Environment
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.endpoint import NO_KEY
+from vllm_harness._machine.gpus import visible_gpus
+from vllm_harness._scripted.in_server import vllm_harness_names as names
+from vllm_harness._scripted.standin import SERVER_ENV, build_stand_in, cuda_args, stand_in_args
+from vllm_harness._server.demo_tools import demo_variables
+
+IN_SERVER = Path(__file__).parent.parent / "_scripted" / "in_server"
+SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
+    "python": ("--logits-processors", names.LOGITS_PROCESSOR, "--middleware", names.SCRIPT_MIDDLEWARE),
+    "rust": ("--logits-processors", names.LOGITS_PROCESSOR),
+}
+FRONTEND_ENV: dict[Frontend, dict[str, str]] = {"python": {}, "rust": {"VLLM_USE_RUST_FRONTEND": "1"}}
+NOT_INHERITED = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+OUR_OWN = "VLLM_HARNESS_"  # prefix of the harness's own variables, which vLLM would warn about
+LOCAL = "127.0.0.1"
+# flags that only the harness sets, and the argument of RemoteServer to use instead
+OWN_FLAGS = {
+    "--port": "use port=",
+    "--host": "leave it out: servers listen on 127.0.0.1, or on their node's address for clients elsewhere",
+    "--uds": "leave it out: servers listen on a port",
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A server to start.
+
+    Attributes:
+        entry: the model entry.
+        lane: `live` or `scripted`.
+        environment: the interpreter that has vLLM.
+        model: folder or hub id that `vllm serve` gets.
+        args: its flags, without host and port.
+        env: variables beside the inherited ones.
+        frontend: the HTTP front end of vLLM that answers.
+        host: the address of this machine that it listens on.
+    """
+
+    entry: ModelEntry
+    lane: Lane
+    environment: Environment
+    model: str
+    args: tuple[str, ...]
+    env: dict[str, str] = field(default_factory=dict)
+    frontend: Frontend = "python"
+    host: str = LOCAL
+
+    @property
+    def name(self) -> str:
+        """The name that the server serves the model under."""
+        return self.entry.name
+
+    def argv(self, port: int) -> list[str]:
+        """The whole command; scripts reach the Rust front end through a proxy of the harness."""
+        serve = [*self.environment.serve_command, self.model, "--served-model-name", self.name, *self.args]
+        if self.frontend == "rust" and self.lane == "scripted":
+            return [str(self.environment.python), str(IN_SERVER / "vllm_harness_proxy.py"), str(port), *serve]
+        return [*serve, "--host", self.host, "--port", str(port)]
+
+    @property
+    def api_key(self) -> str:
+        """The key that its clients send: the first key of the server; `none` where it accepts any."""
+        for index in range(len(self.args) - 1, -1, -1):
+            flag, has_value, value = self.args[index].partition("=")
+            if flag == "--api-key":
+                return value if has_value else self.args[index + 1]
+        return self.env.get("VLLM_API_KEY") or os.environ.get("VLLM_API_KEY") or NO_KEY
+
+    def describe(self) -> str:
+        """Names environment and front end in results."""
+        return f"{self.environment.describe()}, {self.frontend} front end"
+
+    def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """The server's environment: inherited variables, then the runtime's, the entry's and the caller's."""
+        inherited = {k: v for k, v in base.items() if k not in NOT_INHERITED and not k.startswith(OUR_OWN)}
+        environ = {**self.environment.environ(inherited), **self.env}
+        parts = [str(IN_SERVER), environ.get("PYTHONPATH", "")]
+        environ["PYTHONPATH"] = os.pathsep.join(part for part in parts if part)
+        return environ
+
+
+def plan_launch(
+    entry: ModelEntry,
+    environment: Environment,
+    *,
+    lane: Lane,
+    args: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    frontend: Frontend = "python",
+    host: str = LOCAL,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Launch:
+    """The launch of a server of this entry, with its assets fetched.
+
+    Args:
+        args: flags after the entry's own; vLLM takes the last of two equal flags.
+        env: variables over the entry's own.
+        frontend: the HTTP front end of vLLM that is to answer.
+        host: the address of this machine that it listens on.
+        progress: receives a line for each download.
+
+    Raises:
+        UsageError: the entry has no such lane, the environment has no such front end, or `args` has a flag
+            that only the harness may set.
+        AssetError: an asset cannot be fetched.
+        InstallError: the flags name vLLM's demo tool server, and its packages cannot be installed.
+    """
+    _check(entry, environment, lane, args, frontend, host)
+    flags = entry.flags(lane, environment.device, frontend)
+    if lane == "live":
+        model, lane_args, assets_env = _live_model(entry, progress)
+    else:
+        model, lane_args, assets_env = fetched_stand_in(entry, progress)
+        lane_args += SCRIPTED_ARGS[frontend]
+        if environment.device == "cuda" and (devices := visible_gpus({**os.environ, **(env or {})})):
+            lane_args += cuda_args(min(gpu.total_bytes for gpu in devices) / 2**30)
+    every_flag = (*flags.args, *lane_args, *args)
+    tools_env = demo_variables(every_flag, {**os.environ, **(env or {})}, environment, progress)
+    return Launch(
+        entry=entry,
+        lane=lane,
+        environment=environment,
+        model=model,
+        args=every_flag,
+        env={**assets_env, **flags.env, **FRONTEND_ENV[frontend], **tools_env, **(env or {})},
+        frontend=frontend,
+        host=host,
+    )
+
+
+def _check(
+    entry: ModelEntry,
+    environment: Environment,
+    lane: Lane,
+    args: Sequence[str],
+    frontend: Frontend,
+    host: str,
+) -> None:
+    if not entry.serves(lane):
+        raise UsageError(
+            f"model {entry.name!r} has no lane {lane!r}",
+            hint=f"use a lane that it has: {', '.join(entry.lanes)}",
+        )
+    if lane == "live" and environment.device not in entry.hardware.devices:
+        raise UsageError(
+            f"model {entry.name!r} does not run live on {environment.device}",
+            hint="use the scripted lane" if entry.serves("scripted") else "use a machine with CUDA",
+        )
+    if frontend not in environment.frontends:
+        raise UsageError(
+            f"{environment.describe()} has no {frontend} front end",
+            hint="use an official wheel from 0.33.0 on; on CPU that is a graft, such as 0.33.0@0.32.0",
+        )
+    if host != LOCAL and frontend == "rust" and lane == "scripted":
+        raise UsageError(
+            f"scripts reach the Rust front end on {LOCAL} alone, not on {host}",
+            hint="use the Python front end, or the live lane",
+        )
+    for flag in args:
+        if flag.split("=", 1)[0] in OWN_FLAGS:
+            raise UsageError(f"{flag} is set by the harness", hint=OWN_FLAGS[flag.split("=", 1)[0]])
+
+
+def _live_model(
+    entry: ModelEntry, progress: Callable[[str], None]
+) -> tuple[str, tuple[str, ...], dict[str, str]]:
+    if entry.weights:
+        return str(assets.fetch(entry.weights, progress=progress)), (), {}
+    return entry.hub.id, ("--revision", entry.hub.revision), {}
+
+
+def fetched_stand_in(
+    entry: ModelEntry, progress: Callable[[str], None]
+) -> tuple[str, tuple[str, ...], dict[str, str]]:
+    """The checkpoint of an entry's stand-in, its assets fetched, and its server's arguments and variables.
+
+    Raises:
+        UsageError: there is no such asset, or the tokenizer is not the one that the entry describes.
+        AssetError: an asset cannot be fetched, or is not the pinned one.
+    """
+    assert entry.stand_in is not None
+    named = entry.stand_in.tokenizer
+    tokenizer = Path(named) if Path(named).is_absolute() else assets.fetch(named, progress=progress)
+    env = {name: str(assets.fetch(asset, progress=progress)) for name, asset in entry.stand_in.assets.items()}
+    checkpoint = build_stand_in(entry, tokenizer)
+    return str(checkpoint), stand_in_args(entry), {**SERVER_ENV, **env}

@@ -1,0 +1,160 @@
+"""Claims: what each process holds of this machine and waits for, in one file that is changed under one lock.
+
+A claim ends with its process, however that ends: whoever reads the file next drops it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from vllm_harness._files.locking import locked
+from vllm_harness._files.paths import state_dir
+from vllm_harness._machine.side_by_side import task_name
+from vllm_harness._server.supervisor import started
+
+T = TypeVar("T")
+MEMORY = "memory"
+LEFTOVER_S = 30.0
+"""How long a killed run's GPUs are remembered, whose memory its supervisor gives back."""
+
+
+def this_process() -> str:
+    """Identifies this process, or the task of it that this thread runs; see `Claim.who`."""
+    return f"{os.getpid()} {task_name()}"
+
+
+def in_bytes(gib: float) -> int:
+    """A size in GiB, in bytes."""
+    return int(gib * 2**30)
+
+
+def _command() -> str:
+    """The command line as a person would type it, cut to 80 characters."""
+    program, here = Path(sys.argv[0]), f"{Path.cwd()}/"
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    return " ".join([name, *(argument.replace(here, "") for argument in sys.argv[1:])])[:80]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a process, or a task of it, holds or waits for.
+
+    Attributes:
+        kind: the `lease` of a server, a test's `reservation` for its servers, a `wait`, a `port`, or the
+            lease of GPUs that a killed process `left`.
+        amounts: by resource: bytes of memory, shares of a GPU by its UUID.
+        used: bytes of memory that the server has taken, or that were in use of a GPU before it.
+        env: variables that bind the server to its GPUs.
+        port: a leased port.
+    """
+
+    kind: Literal["lease", "reservation", "wait", "port", "left"]
+    amounts: dict[str, int] = field(default_factory=dict)
+    used: dict[str, int] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+    port: int = 0
+    who: str = field(default_factory=this_process)
+    pid: int = field(default_factory=os.getpid)
+    started: int | None = field(default_factory=lambda: started(os.getpid()))
+    command: str = field(default_factory=_command)
+    since: float = field(default_factory=time.time)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __str__(self) -> str:
+        since = time.strftime("%H:%M:%S", time.localtime(self.since))
+        itself = ", this process" if self.pid == os.getpid() else ""
+        return f"pid {self.pid} ({self.command}{itself}) since {since}"
+
+    def settle(self, *, gib: float, used: float) -> None:
+        """Notes the memory that a ready server may take in all, and what it has taken of it."""
+        settled = replace(self, amounts={MEMORY: in_bytes(gib)}, used={MEMORY: in_bytes(used)})
+        with all_claims() as claims:
+            claims[:] = [settled if claim.id == self.id else claim for claim in claims]
+
+    def release(self) -> None:
+        """Gives back what is held; calling it again does nothing."""
+        with all_claims() as claims:
+            claims[:] = [claim for claim in claims if claim.id != self.id]
+
+
+@contextmanager
+def kept_json(path: Path, empty: T) -> Iterator[T]:
+    """The content of a JSON file, under its lock; what the caller makes of it is kept."""
+    with locked(path.with_suffix(".lock"), "another run that takes or gives back hardware"):
+        content = empty
+        with suppress(OSError, ValueError):
+            content = json.loads(path.read_text())
+        yield content
+        half = path.with_suffix(".half")
+        half.write_text(json.dumps(content, indent=1, sort_keys=True))
+        half.replace(path)
+
+
+@contextmanager
+def all_claims() -> Iterator[list[Claim]]:
+    """The claims of all processes, under the lock; what the caller makes of the list is kept."""
+    with kept_json(state_dir() / "claims.json", list[dict[str, Any]]()) as notes:
+        claims = [claim for claim in map(_current, notes) if claim is not None]
+        yield claims
+        notes[:] = map(vars, claims)
+
+
+def _current(note: dict[str, Any]) -> Claim | None:
+    """What a claim is now, by its process."""
+    with suppress(TypeError):  # of another version of the harness
+        claim = Claim(**note)
+        if claim.kind == "left":
+            return claim if time.time() - claim.since <= LEFTOVER_S else None
+        if started(claim.pid) == claim.started:
+            return claim
+        if claim.env:
+            return replace(claim, kind="left", since=time.time())
+    return None
+
+
+def held_by(claims: Iterable[Claim], resources: Collection[str]) -> Counter[str]:
+    """What each process or task holds of some resources, by `who`; its leases are part of a reservation."""
+    leased, reserved = Counter[str](), Counter[str]()
+    for claim in claims:
+        amount = Counter({claim.who: sum(claim.amounts.get(resource, 0) for resource in resources)})
+        if claim.kind == "lease":
+            leased += amount
+        elif claim.kind == "reservation":
+            reserved |= amount
+    return leased | reserved
+
+
+def waiting_before(claims: Iterable[Claim]) -> list[Claim]:
+    """The waits of others that are older than that of this process, or all where it does not wait."""
+    waits = sorted(
+        (claim for claim in claims if claim.kind == "wait"), key=lambda wait: (wait.since, wait.id)
+    )
+    return list(takewhile(lambda wait: wait.who != this_process(), waits))
+
+
+def holds_hardware(claims: Iterable[Claim]) -> bool:
+    """Whether this process keeps hardware from others."""
+    return any(claim.kind in ("lease", "reservation") and claim.who == this_process() for claim in claims)
+
+
+def may_wait(extra: int, total: int, claims: Collection[Claim], resources: Collection[str]) -> bool:
+    """Whether this process may wait for more of some resources, so that no circle of waits ever closes.
+
+    One that holds no hardware keeps nobody waiting. One that does may only wait for what there is beside
+    everything that those hold who waited before. So once all others have ended, the last that began to wait
+    goes on, then the one before it, and so forth.
+    """
+    held = held_by(claims, resources)
+    among = {this_process(), *(wait.who for wait in waiting_before(claims))}
+    return not holds_hardware(claims) or sum(held[who] for who in among) + extra <= total

@@ -1,0 +1,89 @@
+"""Ports without collisions: a leased port is a claim, so parallel runs never choose the same one."""
+
+from __future__ import annotations
+
+import pwd
+import random
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from vllm_harness._errors import HarnessError
+from vllm_harness._server.leases.claims import Claim, all_claims
+
+# below Linux's default range of ephemeral ports, so that no outgoing connection takes one by chance
+PORTS = range(21000, 29000)
+CANDIDATES = 200
+LISTENING = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+TCP_LISTEN = "0A"
+
+
+class NoFreePort(HarnessError):
+    """Every port that was tried is in use."""
+
+    of_machine = True
+
+
+def lease_port(port: int | None = None, *, seed: int | None = None) -> Claim:
+    """Leases a port, a given one or a free one; no other lease has it until it is released.
+
+    Raises:
+        NoFreePort: the given port is taken, or none of 200 candidates is free.
+    """
+    candidates = random.Random(seed).sample(PORTS, CANDIDATES) if port is None else [port]
+    with all_claims() as claims:
+        leased = {claim.port for claim in claims}
+        for each in candidates:
+            if each not in leased and is_free(each):
+                claims.append(claim := Claim("port", port=each))
+                return claim
+    if port is None:
+        taken = f"none of {CANDIDATES} ports between {PORTS.start} and {PORTS.stop} is free"
+        raise NoFreePort(taken, hint="end processes that listen there")
+    taken = f"port {port} is taken by {describe_holder(port)}"
+    raise NoFreePort(taken, hint="leave the port out, then the harness leases a free port")
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a server could bind the port now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            return True
+        except OSError:
+            return False
+
+
+def listeners(port: int) -> set[int | None]:
+    """Process ids that listen on a TCP port; None is a process that this user may not inspect."""
+    return {
+        connection.pid
+        for connection in psutil.net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port
+    }
+
+
+def describe_holder(port: int) -> str:
+    """The processes that listen on a port, such as `pid 12 (python -m http.server)`; of others, the user."""
+    names: list[str] = []
+    for pid in sorted(listeners(port), key=lambda pid: pid or 0):
+        try:
+            command = " ".join(psutil.Process(pid).cmdline()) if pid else ""
+            names.append(f"pid {pid} ({command.strip()[:80]})" if pid else f"user {_user(port)}")
+        except psutil.Error:
+            names.append(f"pid {pid}")
+    return ", ".join(names) or "another run of the harness"
+
+
+def _user(port: int) -> str:
+    """The user who listens on a port, by proc(5), which says so of every user's sockets."""
+    for table in LISTENING:
+        for fields in (line.split() for line in table.read_text().splitlines()[1:]):
+            if fields[1].endswith(f":{port:04X}") and fields[3] == TCP_LISTEN:
+                with suppress(KeyError):  # a user of another name space
+                    return pwd.getpwuid(int(fields[7])).pw_name
+                return fields[7]
+    return "unknown"

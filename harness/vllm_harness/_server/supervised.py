@@ -1,0 +1,139 @@
+"""The owner's side of a supervised server: start it, receive its messages, end it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from vllm_harness._server.process_tree import clear
+
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
+
+
+@dataclass(frozen=True)
+class Handle:
+    """The two pipes of a supervisor: closing `control` ends the server, `status` carries its messages."""
+
+    control: IO[bytes]
+    status: IO[bytes]
+    reap: Callable[[], object] = lambda: None
+
+
+Spawn = Callable[[dict[str, Any]], Handle]
+
+
+def spawn_cold(config: dict[str, Any]) -> Handle:
+    """A supervisor in a new process, which executes the command: the cold start."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", str(SUPERVISOR)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(BrokenPipeError):  # it was killed, which its status pipe shows
+        process.stdin.write(json.dumps(config).encode() + b"\n")
+        process.stdin.flush()
+    return Handle(process.stdin, process.stdout, process.wait)
+
+
+class Supervised:
+    """A server under its supervisor.
+
+    Args:
+        config: see `supervisor.Config`.
+        spawn: starts the supervisor.
+    """
+
+    def __init__(self, config: dict[str, Any], spawn: Spawn = spawn_cold) -> None:
+        self._grace_s: float = config["grace_s"]
+        self._server_id: str = config["server_id"]
+        self._folder: str = config["tmp"]
+        self._earlier_blocks: list[str] = config["earlier_blocks"]
+        self._record = Path(config["record"])
+        self._kept = False
+        self._messages: dict[str, Any] = {}
+        self._received = threading.Condition()
+        self._handle = spawn(config)
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    @property
+    def supervisor_pid(self) -> int | None:
+        """Process id of the supervisor; None when it sent no message."""
+        self._wait_for({"supervisor", "eof"}, 30)
+        return self._messages.get("supervisor")
+
+    def pid(self) -> int | None:
+        """Process id of the server; None when it could not be executed."""
+        self._wait_for({"pid", "failed", "eof"}, 30)
+        return self._messages.get("pid")
+
+    @property
+    def failure(self) -> str | None:
+        """Why the server could not be executed."""
+        return self._messages.get("failed")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server ended by itself, or its supervisor is gone."""
+        return bool({"exited", "failed", "eof"} & set(self._messages))
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of a server that ended by itself, negative for a signal."""
+        return self._messages.get("exited")
+
+    def end(self) -> list[int]:
+        """Ends the server and its descendants; returns process ids that survived."""
+        with suppress(OSError):
+            self._handle.control.close()
+        if self._kept and self.supervisor_pid:
+            os.kill(self.supervisor_pid, signal.SIGTERM)
+        if not self._wait_for({"eof"}, self._grace_s + 20) and self.supervisor_pid:
+            os.kill(self.supervisor_pid, signal.SIGKILL)
+            self._wait_for({"eof"}, 20)
+        self._handle.reap()
+        self._handle.status.close()
+        return list(self._messages.get("ended", {}).get("survivors", []))
+
+    def keep(self) -> None:
+        """Lets the server outlive its owner."""
+        self._kept = True
+        self._handle.control.write(b"keep\n")
+        self._handle.control.flush()
+
+    def _listen(self) -> None:
+        with suppress(ValueError, OSError):
+            for line in self._handle.status:
+                self._note(json.loads(line))
+        if not {"ended", "failed"} & set(self._messages):
+            with suppress(psutil.Error, OSError):
+                self._clear()
+        self._note({"eof": True})
+
+    def _clear(self) -> None:
+        """Clears the server in place of its supervisor, which was killed."""
+        self._note({"ended": {"survivors": clear(self._server_id, self._folder, self._earlier_blocks)}})
+        self._record.unlink(missing_ok=True)
+
+    def _note(self, message: dict[str, Any]) -> None:
+        with self._received:
+            self._messages.update(message)
+            self._received.notify_all()
+
+    def _wait_for(self, keys: set[str], wait_s: float) -> bool:
+        with self._received:
+            return self._received.wait_for(lambda: bool(keys & set(self._messages)), timeout=wait_s)

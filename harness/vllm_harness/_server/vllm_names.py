@@ -1,0 +1,36 @@
+"""Prints as JSON the names that a vLLM knows. Its text is run by a server environment's own interpreter.
+
+It imports vLLM, so the harness never imports it: `vllm_harness._server.model_check` passes its text to
+`python -c`. The modules and attributes are those of vLLM 0.22 to 0.33.
+"""
+
+import importlib
+import json
+import os
+from typing import Any
+
+
+def _at(place: str) -> Any:
+    module, attribute = place.split(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def main() -> None:
+    """Writes the JSON to standard output; whatever vLLM prints goes to standard error."""
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    parser = _at("vllm.utils.argparse_utils:FlexibleArgumentParser")()
+    serve = _at("vllm.entrypoints.cli.serve:ServeSubcommand")().subparser_init(parser.add_subparsers())
+    names = {
+        "tool_parsers": _at("vllm.tool_parsers:ToolParserManager").list_registered(),
+        "reasoning_parsers": _at("vllm.reasoning:ReasoningParserManager").list_registered(),
+        "flags": [flag for action in serve._actions for flag in action.option_strings],
+        "variables": _at("vllm.envs:environment_variables"),
+        "architectures": _at("vllm.model_executor.models:ModelRegistry").get_supported_archs(),
+    }
+    with answer:
+        json.dump({name: sorted(values) for name, values in names.items()}, answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""Text from outside within Markdown."""
+
+from __future__ import annotations
+
+import re
+
+from vllm_harness._terminal.tables import one_line
+
+
+def code_span(text: str, width: int | None = None) -> str:
+    """The first line of a text as a code span, whatever backticks it holds.
+
+    Args:
+        width: the text is cut to this many characters.
+    """
+    line = one_line(text, width) or "-"
+    runs = re.findall("`+", line)
+    fence = "`" * (max(map(len, runs), default=0) + 1)
+    return f"{fence} {line} {fence}" if runs else f"`{line}`"

@@ -1,0 +1,186 @@
+"""The fixtures; what they need is imported by the first test that uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+    from vllm_harness._exchange.server import VllmServer
+    from vllm_harness._scripted.book import Script, ScriptBook
+    from vllm_harness._testing.checks import Checker
+    from vllm_harness._testing.scenarios import ScenarioRunner
+    from vllm_harness._testing.wire import WireTap
+
+Check = Callable[..., None]
+
+TARGET_FIXTURE, SEED_FIXTURE = "_vllm_target_server", "_vllm_seed"
+
+
+class ScriptWriter:
+    """What a test scripts; on the other lanes the model answers as it likes, and nothing is written.
+
+    Attributes:
+        exact: whether the model answers exactly what is scripted, so that content can be compared.
+    """
+
+    def __init__(self, book: ScriptBook | None) -> None:
+        self._book = book
+        self.exact = book is not None
+
+    def __call__(self, *args: Any, **options: Any) -> Script | None:
+        """Adds a script; see `vllm_harness._scripted.book.ScriptBook.script`."""
+        return self._book.script(*args, **options) if self._book else None
+
+    def prompts(self, script: str) -> list[list[int]]:
+        """The prompts of a script; see `vllm_harness._scripted.book.ScriptBook.prompts`."""
+        return self._book.prompts(script) if self._book else []
+
+    def sampling(self, script: str) -> list[dict[str, Any]]:
+        """The sampling parameters of a script; see `vllm_harness._scripted.book.ScriptBook.sampling`."""
+        return self._book.sampling(script) if self._book else []
+
+
+@pytest.fixture(scope="session")
+def _vllm_target_server(request: pytest.FixtureRequest) -> Iterator[VllmServer]:
+    """The server of a target, which is not started yet; it ends when the target's tests are over."""
+    from vllm_harness._testing.session import the_run
+
+    servers = the_run(request.config).servers
+    yield servers.server_of(request.param)
+    servers.end(request.param)
+
+
+@pytest.fixture(scope="session")
+def _vllm_seed(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+def _vllm_reservation(request: pytest.FixtureRequest) -> None:
+    """Stands for the memory that was set aside for the test. Raises what was in the way."""
+    from vllm_harness._testing.session import the_run
+
+    the_run(request.config).servers.check_reserved()
+
+
+@pytest.fixture
+def vllm_server(
+    _vllm_target_server: VllmServer, _vllm_seed: int, _vllm_reservation: None, request: pytest.FixtureRequest
+) -> Iterator[VllmServer]:
+    """A ready server of the target; one that died in an earlier test is started anew, which is counted."""
+    from vllm_harness._server.remote import RemoteServer
+    from vllm_harness._testing.exchanges import KEEPER
+    from vllm_harness._testing.session import TARGET, needed_by, the_run
+    from vllm_harness._testing.tokens import kept_tokens
+
+    item = request.node
+    server = the_run(request.config).servers.ready(item.stash[TARGET], needed_by(item))
+    with kept_tokens(server, item):
+        if keeper := request.config.stash.get(KEEPER, None):
+            keeper.begin(item, server)
+        yield server
+        if isinstance(server, RemoteServer):
+            server.check()
+
+
+@pytest.fixture
+def _vllm_book(vllm_server: VllmServer, request: pytest.FixtureRequest) -> Iterator[ScriptBook | None]:
+    """The test's script book where the model can be scripted, verified at the test's end."""
+    if vllm_server.books is None:
+        yield None
+        return
+    from vllm_harness._scripted.book import ScriptBook
+    from vllm_harness._server.remote import RemoteServer
+    from vllm_harness._testing.session import uses_scripts
+    from vllm_harness._testing.tokens import read, recording, script_recording
+
+    book = ScriptBook(vllm_server.books, vllm_server.entry, clients=vllm_server.endpoint)
+    if replayed := recording(request.node):
+        script_recording(read(replayed), book)
+    yield book
+    if isinstance(vllm_server, RemoteServer) and not vllm_server.alive():
+        return
+    if not replayed and uses_scripts(request.node):
+        book.finish()
+    else:
+        book.close()
+
+
+@pytest.fixture
+def script(_vllm_book: ScriptBook | None, request: pytest.FixtureRequest) -> ScriptWriter:
+    """Scripts this test's answers; at its end every script must have been used and followed."""
+    return ScriptWriter(None if request.config.option.vllm_replay_tokens else _vllm_book)
+
+
+@pytest.fixture
+def _vllm_tap(vllm_server: VllmServer, _vllm_seed: int, request: pytest.FixtureRequest) -> Iterator[WireTap]:
+    """Watches for tool calls where nothing is scripted; with --vllm-repeat sets temperature and seed."""
+    from vllm_harness._testing.quality import ObservedRequest, observe
+    from vllm_harness._testing.repeats import sampled
+    from vllm_harness._testing.session import case_anywhere, is_repeated, result_of
+    from vllm_harness._testing.wire import WireTap
+
+    observed: list[ObservedRequest | None] = []
+    yield WireTap(
+        (lambda body: sampled(body, _vllm_seed)) if is_repeated(request.node) else dict,
+        lambda *seen: observed.append(observe(*seen)),
+    )
+    result_of(request.node).tally.add(case_anywhere(request.node), filter(None, observed))
+
+
+@pytest.fixture
+def openai_client(
+    vllm_server: VllmServer, _vllm_book: ScriptBook | None, _vllm_tap: WireTap
+) -> Iterator[OpenAI]:
+    """A sync openai client for the server, answered from this test's scripts; it never retries by itself."""
+    with _vllm_book.client() if _vllm_book else _vllm_tap.client(vllm_server) as openai:
+        yield openai
+
+
+@pytest.fixture
+def scenario(vllm_server: VllmServer, request: pytest.FixtureRequest) -> ScenarioRunner:
+    """Runs a scenario over every transport, and fails with all that is wrong: `scenario("story.yaml")`."""
+    from vllm_harness._testing.scenarios import ScenarioRunner
+
+    return ScenarioRunner(vllm_server, request.node)
+
+
+@pytest.fixture
+def _vllm_checker(vllm_server: VllmServer, request: pytest.FixtureRequest) -> Iterator[Checker]:
+    """The test's checks; their findings go into the record of its target."""
+    from vllm_harness._testing.cases import note
+    from vllm_harness._testing.checks import Checker
+    from vllm_harness._testing.session import result_of, the_run
+
+    exact = vllm_server.books is not None and not request.config.option.vllm_replay_tokens
+    known = the_run(request.config).known_of(vllm_server)
+    checker = Checker(known, vllm_server.vllm_version, exact, judged=partial(note, request.node))
+    yield checker
+    result_of(request.node).add(checker.findings)
+
+
+@pytest.fixture
+def check_stream(_vllm_checker: Checker, request: pytest.FixtureRequest) -> Iterator[Check]:
+    """Validates a whole stream; fails on every finding that is not a known deviation of this entry."""
+    yield _vllm_checker.stream
+    _vllm_checker.want_call("check_stream", request.node)
+
+
+@pytest.fixture
+def check_body(_vllm_checker: Checker, request: pytest.FixtureRequest) -> Iterator[Check]:
+    """Validates a body, an error body included, like `check_stream`."""
+    yield _vllm_checker.body
+    _vllm_checker.want_call("check_body", request.node)
+
+
+@pytest.fixture
+def check_same(_vllm_checker: Checker, request: pytest.FixtureRequest) -> Iterator[Check]:
+    """Compares a stream with the non-streaming answer to the same request: `check_same(events, body)`."""
+    yield _vllm_checker.same
+    _vllm_checker.want_call("check_same", request.node)

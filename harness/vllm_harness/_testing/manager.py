@@ -1,0 +1,246 @@
+"""The servers of a pytest run: made, reserved, started, shared with forks, given back and ended in one place.
+
+A server outlives the test that started it. Before a test the memory of all its servers is set aside, while
+none is in use; `ready` and `use` start what does not run; afterwards they are idle, and can be given back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import pytest
+from rich.console import Console
+
+from vllm_harness._configuration.targets import Target
+from vllm_harness._environments.planned import PlannedEnvironment
+from vllm_harness._environments.resolve import resolve
+from vllm_harness._environments.spec import Environment
+from vllm_harness._errors import HarnessError
+from vllm_harness._exchange.endpoint import API_PATHS, attach
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scripted.recording import RECORD_ARGS
+from vllm_harness._server.attached import AttachedServer, check_header
+from vllm_harness._server.described import described
+from vllm_harness._server.diagnosis import last_words
+from vllm_harness._server.errors import ServerDied
+from vllm_harness._server.leases.allocation import reserved_for
+from vllm_harness._server.leases.memory import others_have_waited_s
+from vllm_harness._server.progress import ConsoleProgress
+from vllm_harness._server.remote import RemoteServer
+from vllm_harness._testing.capture import uncaptured
+from vllm_harness._testing.results import TargetResult
+from vllm_harness._testing.run_folder import WRITER
+from vllm_harness._testing.skips import NOT_SERVED, skip
+
+MOST_DEATHS = 5
+"""In so many tests in a row a server may die before it is not started any more."""
+SHARE_S = 20.0
+"""How long another run may wait for memory before this one gives back its idle servers, the target's too."""
+T = TypeVar("T")
+
+
+@dataclass
+class ServerManager:
+    """The servers of one run, in one process.
+
+    Attributes:
+        config: pytest's.
+        planned: the environment of the servers that it starts; None where they are attached.
+        result: the record of a target, by its id.
+    """
+
+    config: pytest.Config
+    planned: PlannedEnvironment | None
+    result: Callable[[str], TargetResult]
+    _made: dict[str, Any] = field(default_factory=dict)  # or the error that each test is to raise
+    _started: list[RemoteServer] = field(default_factory=list)  # the least recently used first
+    _used: set[RemoteServer] = field(default_factory=set)
+    _lent: RemoteServer | None = None
+    _refused: HarnessError | None = None
+    _deaths: Counter[RemoteServer] = field(default_factory=Counter)
+
+    @property
+    def last_used(self) -> RemoteServer | None:
+        """The server that was used last."""
+        return self._started[-1] if self._started else None
+
+    def server_of(self, target: Target) -> VllmServer:
+        """A target's server, made when first wanted and not started yet.
+
+        Raises HarnessError, for every test the same one, where it cannot be made.
+        """
+        return self._once(target.id, partial(self._make, target))
+
+    @contextmanager
+    def reserved(self, target: Target, servers: int) -> Iterator[None]:
+        """For one test: sets aside what its servers need, or notes why not; they are idle afterwards."""
+        with ExitStack() as stack:
+            try:
+                server = self.server_of(target)
+                if isinstance(server, RemoteServer) and not self._lent:
+                    stack.enter_context(self._set_aside(server, servers))
+            except HarnessError as error:
+                self._refused = error
+            try:
+                yield
+            finally:
+                self._refused = None
+                self._used.clear()
+
+    def check_reserved(self) -> None:
+        """Raises the HarnessError for which no memory was set aside for the test."""
+        if self._refused:
+            raise self._refused
+
+    def ready(self, target: Target, needed: Collection[str]) -> VllmServer:
+        """A target's server, started where it does not run; skips a test that needs what it lacks."""
+        server, result = self.server_of(target), self.result(target.id)
+        if isinstance(server, RemoteServer):
+            log = server.log_path
+            with uncaptured(self.config):
+                result.restarts += self.use(server)
+            if server.log_path != log:
+                result.logs.append(str(server.log_path))
+                result.server = described(server, target.id, self.config.stash.get(WRITER, None))
+            if result.startup_s is None:
+                result.startup_s, result.lacking = server.startup_seconds, server.endpoint.lacking()
+        if missing := sorted(result.lacking & set(needed)):
+            skip(NOT_SERVED, f"this server does not serve {', '.join(API_PATHS[name] for name in missing)}")
+        return server
+
+    def use(self, server: RemoteServer) -> bool:
+        """Has a server ready for the current test; whether it was started anew after it had died.
+
+        Raises:
+            ServerDied: it died in too many tests in a row.
+        """
+        died = server in self._started and not server.alive()
+        self._deaths[server] = self._deaths[server] + 1 if died else 0
+        if self._deaths[server] >= MOST_DEATHS:
+            raise ServerDied(
+                f"the server died in {MOST_DEATHS} tests in a row, and is not started again",
+                hint="run one of these tests alone, and read how its server ended",
+                lines=last_words(server.log_path),
+                log_path=server.log_path,
+            )
+        if server in self._started:
+            self._started.remove(server)
+        if not server.alive():
+            server.stop()
+            server.start()
+        self._started.append(server)
+        self._used.add(server)
+        return died
+
+    def stop(self, server: RemoteServer) -> None:
+        """Ends a server that no test will use any more."""
+        self._used.discard(server)
+        if server in self._started:
+            self._started.remove(server)
+        server.stop()
+
+    def end(self, target: Target) -> None:
+        """Ends the server of a target whose tests are over, where this run started it."""
+        server = self._made.pop(target.id)
+        if isinstance(server, RemoteServer):
+            self.stop(server)
+
+    def give_back(self) -> bool:
+        """Ends the idle server that was used longest ago; False where there is none."""
+        for server in self._started:
+            if server not in self._used and server is not self._lent and not server.keep:
+                self.stop(server)
+                return True
+        return False
+
+    @contextmanager
+    def lent(self, target: RemoteServer, servers: int) -> Iterator[None]:
+        """While others use the target's server: it is not given back, and so much memory is set aside."""
+        with self._set_aside(target, servers):
+            self._lent = target
+            try:
+                yield
+            finally:
+                self._lent = None
+
+    @contextmanager
+    def forked(self, target: RemoteServer, servers: int) -> Iterator[bool]:
+        """In a fork, which uses the target's server as long as it is lent: whether it may start so many more.
+
+        It never waits for their memory: the process that it was forked from waits for it.
+        """
+        self._started, self._used, fit = [target], set(), False
+        with ExitStack() as stack:
+            with suppress(HarnessError):
+                stack.enter_context(reserved_for(target.launch, servers, forked=target.forkable, wait_s=0.0))
+                fit = True
+            yield fit
+
+    def _set_aside(self, target: RemoteServer, servers: int) -> AbstractContextManager[None]:
+        waited_s = others_have_waited_s()
+        urgent = servers > 1 or waited_s >= SHARE_S  # who holds servers would not queue behind the others
+        while waited_s and (urgent or self._started != [target]) and self.give_back():
+            pass
+        if servers < 2 and target.alive():
+            return nullcontext()
+        return reserved_for(target.launch, servers, forked=target.forkable)
+
+    def _make(self, target: Target) -> VllmServer:
+        if target.lane == "attached":
+            return self._attach(target)
+        option, result = self.config.option, self.result(target.id)
+        recorded = RECORD_ARGS if option.vllm_record_tokens or option.vllm_replay_tokens else ()
+        server = RemoteServer(
+            target.entry,
+            lane=target.lane,
+            vllm=self._once("environment", self._environment),
+            frontend=option.vllm_frontend,
+            args=(*option.vllm_server_arg, *recorded),
+            cold_start=option.vllm_cold_start,
+            keep=option.vllm_keep_servers,
+            progress=ConsoleProgress(),
+        )
+        environment = server.environment
+        result.server, result.environment = described(server, target.id), server.launch.describe()
+        built = f"{environment.kind}, rust" if option.vllm_frontend == "rust" else environment.kind
+        result.vllm = f"{environment.vllm_version} {environment.device} ({built})"
+        return server
+
+    def _attach(self, target: Target) -> AttachedServer:
+        option, result = self.config.option, self.result(target.id)
+        endpoint = attach(option.vllm_server_url, option.vllm_api_key_env, target.entry.limits.request_s)
+        server = AttachedServer(
+            endpoint,
+            target.entry,
+            option.vllm_server_model,
+            books=attach(option.vllm_books_url) if option.vllm_books_url else None,
+            version=option.vllm_server_version,
+        )
+        result.server, result.vllm = described(server, target.id), server.vllm_version
+        result.environment, result.lacking = result.server.environment, endpoint.lacking()
+        if server.books:
+            check_header(server, [api for api in API_PATHS if api not in result.lacking])
+        return server
+
+    def _environment(self) -> Environment:
+        assert self.planned is not None
+        with uncaptured(self.config):
+            show = Console(stderr=True, highlight=False).print
+            return resolve(self.planned.spec, self.planned.device, create=True, progress=show)
+
+    def _once(self, name: str, make: Callable[[], T]) -> T:
+        """What is made when first wanted; where that fails, each call raises the same HarnessError."""
+        if name not in self._made:
+            try:
+                self._made[name] = make()
+            except HarnessError as error:
+                self._made[name] = error
+        made: T | HarnessError = self._made[name]
+        if isinstance(made, HarnessError):
+            raise made
+        return made

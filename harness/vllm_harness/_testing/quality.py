@@ -1,0 +1,183 @@
+"""Tool-call quality on the live lane: calls that fit their schema, and when the model decides to call.
+
+The decision is held against a stored reference run, often of the same model at its own provider. Source:
+MoonshotAI's K2-Vendor-Verifier measures providers so (schema accuracy; precision, recall, F1 of decisions).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vllm_harness._errors import UsageError
+from vllm_harness._exchange.answer import answers_of
+from vllm_harness._protocol import parse_sse
+from vllm_harness._protocol.conversation.exchange import accumulate, json_object
+from vllm_harness._protocol.core.events import as_json
+from vllm_harness._testing.repeats import wilson
+
+Json = dict[str, Any]
+Decisions = dict[str, list[bool]]
+
+
+@dataclass
+class Tally:
+    """What one run, or one attempt at a test, has seen.
+
+    Attributes:
+        calls: function calls that came.
+        valid: those whose function was offered and whose arguments fit its schema.
+        decisions: of each test, for each of its attempts, whether the model called, request by request; only
+            requests that left it the choice.
+    """
+
+    calls: int = 0
+    valid: int = 0
+    decisions: dict[str, list[list[bool]]] = field(default_factory=dict)
+
+    def add(self, case: str, seen: Iterable[ObservedRequest]) -> None:
+        """Takes in the requests of one attempt at a test."""
+        observed = list(seen)
+        self.calls += sum(each.calls for each in observed)
+        self.valid += sum(each.valid for each in observed)
+        if free := [each.calls > 0 for each in observed if each.free]:
+            self.decisions.setdefault(case, []).append(free)
+
+
+@dataclass(frozen=True)
+class ObservedRequest:
+    """One request that offered functions.
+
+    Attributes:
+        free: whether the model had the choice to call or not.
+        calls: calls that came.
+        valid: calls that fit.
+    """
+
+    free: bool
+    calls: int
+    valid: int
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The decision to call against the reference's.
+
+    Attributes:
+        decisions: compared.
+        precision: share of calls where the reference called too; None where there was no call.
+        recall: share of the reference's calls that came; None where it never called.
+        f1: their harmonic mean; None where either is missing or both are 0.
+        unmatched: decisions that have no counterpart.
+    """
+
+    decisions: int
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    unmatched: int
+
+
+def observe(request: Mapping[str, Any], status: int, answer: bytes) -> ObservedRequest | None:
+    """What a request and its answer show; None where no function was offered, or it was refused (4xx).
+
+    An answer that failed (5xx, no JSON) counts as an answer without a call.
+    """
+    offered = _offered(request)
+    if not offered or 400 <= status < 500:
+        return None
+    calls = _calls(answer)
+    valid = sum(fits(name, arguments, offered) for name, arguments in calls)
+    return ObservedRequest(request.get("tool_choice") in (None, "auto"), len(calls), valid)
+
+
+def fits(name: object, arguments: object, offered: Mapping[str, Any]) -> bool:
+    """Whether a call's function was offered, and its arguments are JSON that fits the function's schema."""
+    if name not in offered:
+        return False
+    import jsonschema  # a tenth of a second for those who have no use for it
+
+    try:
+        jsonschema.validate(json.loads(str(arguments)), offered[str(name)] or {})
+    except (ValueError, jsonschema.ValidationError, jsonschema.SchemaError):
+        return False
+    return True
+
+
+def agreement(decisions: Mapping[str, list[list[bool]]], reference: Mapping[str, list[bool]]) -> Agreement:
+    """Compares each attempt at each test with the reference's decisions, request by request."""
+    pairs: list[tuple[bool, bool]] = []
+    unmatched = sum(len(wanted) for case, wanted in reference.items() if case not in decisions)
+    for case, attempts in decisions.items():
+        wanted = reference.get(case, [])
+        for attempt in attempts:
+            pairs += zip(attempt, wanted, strict=False)
+            unmatched += abs(len(attempt) - len(wanted))
+    both = sum(called and should for called, should in pairs)
+    called, should = sum(c for c, _ in pairs), sum(s for _, s in pairs)
+    f1 = 2 * both / (called + should) if called and should and both else None
+    return Agreement(
+        len(pairs), both / called if called else None, both / should if should else None, f1, unmatched
+    )
+
+
+def read_reference(path: Path) -> Decisions:
+    """The decisions of a stored run. Raises UsageError where the file is none."""
+    try:
+        decisions = json.loads(path.read_text())["decisions"]
+        return {str(case): [bool(each) for each in made] for case, made in decisions.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{path} is no reference of tool-call decisions: {error}",
+            hint="write one with --vllm-write-quality-reference FILE",
+        ) from error
+
+
+def write_reference(path: Path, of: Mapping[str, Any], tally: Tally) -> None:
+    """Keeps a run's decisions, of each test its last attempt, with what the run was."""
+    decisions = {case: attempts[-1] for case, attempts in sorted(tally.decisions.items())}
+    path.write_text(json.dumps({"of": dict(of), "decisions": decisions}, indent=2) + "\n")
+
+
+def summary(tally: Tally, reference: Mapping[str, list[bool]] | None) -> Json:
+    """For results.json; empty where no call came and no decision was made."""
+    if not tally.calls and not tally.decisions:
+        return {}
+    valid = {"valid_share": asdict(wilson(tally.valid, tally.calls))} if tally.calls else {}
+    compared = {} if reference is None else {"agreement": asdict(agreement(tally.decisions, reference))}
+    return {"calls": tally.calls, "valid": tally.valid, **valid, **compared}
+
+
+def line(summed: Mapping[str, Any]) -> str:
+    """The same as one line for the terminal."""
+    text = f"tool calls that fit their schema: {summed['valid']} of {summed['calls']}"
+    if not (compared := summed.get("agreement")):
+        return text
+    shares = ", ".join(f"{key} {_share(compared[key])}" for key in ("precision", "recall", "f1"))
+    aside = f", {compared['unmatched']} without counterpart" if compared["unmatched"] else ""
+    return (
+        f"{text}; decision to call against the reference: {shares} ({compared['decisions']} decisions{aside})"
+    )
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _offered(request: Mapping[str, Any]) -> dict[str, Any]:
+    tools = [tool for tool in request.get("tools") or () if isinstance(tool, dict)]
+    functions = [tool.get("function", tool) for tool in tools if tool.get("type") == "function"]
+    return {each["name"]: each.get("parameters") for each in functions if "name" in each}
+
+
+def _calls(answer: bytes) -> list[tuple[str, str]]:
+    """The name and the arguments of each call, of a body or of what a stream adds up to."""
+    body = json_object(answer)
+    if body is None:
+        events = (value for event in parse_sse([answer]) if (value := as_json(event)) is not None)
+        body = accumulate(events).body
+    found = answers_of("chat" if "choices" in body else "responses", body)
+    return [(call.name, call.arguments) for each in found for call in each.open_calls]

@@ -1,0 +1,120 @@
+"""Results: what a run has seen of each target, as JSON beside the logs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_harness._protocol import Finding
+from vllm_harness._runs.records import Target
+from vllm_harness._terminal.tables import one_line
+from vllm_harness._testing import quality, repeats
+
+COUNTED = {
+    "passed": ("passed",),
+    "failed": ("failed", "error"),
+    "skipped": ("skipped",),
+    "defects": ("xfailed",),
+    "retries": ("rerun",),
+}
+MISSED = "missed"  # of a repeated test, where the content was unexpected: a figure, not a failure
+_OF_SERVER = ("environment", "vllm", "startup_s", "restarts", "logs")
+_OF_TESTS = ("outcomes", "tests", "failures", "skips", "skipped", "defects", "gone")
+
+
+@dataclass
+class TargetResult:
+    """What a run has seen of one target.
+
+    Attributes:
+        environment, vllm: the server's environment, in full and short.
+        server: its record in a run folder, as far as it is known.
+        startup_s: seconds until it was ready.
+        restarts: how often it was started anew after it had died.
+        logs: its log files.
+        lacking: APIs that it does not serve.
+        known: references of the known deviations that were seen.
+        outcomes: number of tests by outcome; `rerun` counts attempts that were tried again.
+        tests: what became of each test, in the order of the run.
+        failures: the message of each test that failed, in one line.
+        skips: number of skips by reason code.
+        skipped: the tests that were skipped: reason, with its code -> tests.
+        defects: known defects that were seen: id -> test -> how it failed.
+        findings: one finding of each code and path.
+        gone: known deviations that were exercised and did not occur.
+        trials: with --vllm-repeat: case -> seed -> whether it passed.
+        tally: tool calls of the live lane.
+        reference: decisions to call that they are held against.
+    """
+
+    environment: str = ""
+    vllm: str = ""
+    server: Target | None = None
+    startup_s: float | None = None
+    restarts: int = 0
+    logs: list[str] = field(default_factory=list)
+    lacking: frozenset[str] = frozenset()
+    known: set[str] = field(default_factory=set)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    tests: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    skips: Counter[str] = field(default_factory=Counter)
+    skipped: dict[str, list[str]] = field(default_factory=dict)
+    defects: dict[str, dict[str, str]] = field(default_factory=dict)
+    findings: dict[tuple[str, str], Finding] = field(default_factory=dict)
+    gone: list[str] = field(default_factory=list)
+    trials: dict[str, dict[int, bool]] = field(default_factory=dict)
+    tally: quality.Tally = field(default_factory=quality.Tally)
+    reference: quality.Decisions | None = None
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Takes in what a test's checks have found."""
+        for finding in findings:
+            self.findings.setdefault((finding.code, finding.path), finding)
+            if finding.known:
+                self.known.add(finding.known)
+
+    def as_json(self) -> dict[str, Any]:
+        """For results.json."""
+        return {
+            **{name: getattr(self, name) for name in (*_OF_SERVER, *_OF_TESTS)},
+            "lacking": sorted(self.lacking),
+            "known": sorted(self.known),
+            "repeats": repeats.summary(self.trials),
+            "quality": quality.summary(self.tally, self.reference),
+        }
+
+    def counts(self) -> dict[str, int]:
+        """Number of tests by column of the table."""
+        return {column: sum(self.outcomes[kind] for kind in kinds) for column, kinds in COUNTED.items()}
+
+
+def outcome_of(report: pytest.TestReport) -> str | None:
+    """What a report adds to the counts; None for a phase that adds nothing."""
+    if report.outcome in ("rerun", MISSED):
+        return report.outcome
+    if report.when == "call":
+        if hasattr(report, "wasxfail"):
+            return "xfailed" if report.skipped else "failed"
+        return report.outcome
+    if report.failed:
+        return "error"
+    return "skipped" if report.when == "setup" and report.skipped else None
+
+
+def reason_of(report: pytest.TestReport) -> str:
+    """Why a report is a failure, in one line."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    message = str(crash.message if crash else report.longrepr or "")
+    return one_line(f"{report.when}: {message}" if report.when != "call" else message)
+
+
+def write(results: Mapping[str, TargetResult], path: Path) -> None:
+    """Keeps the results as JSON."""
+    path.write_text(json.dumps({name: result.as_json() for name, result in results.items()}, indent=2))

@@ -1,0 +1,82 @@
+"""The run folder of a pytest run (--vllm-report): begun, handed to the workers, ended and named."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_harness._errors import HarnessError
+from vllm_harness._files.redaction import secret_values
+from vllm_harness._runs.beginning import new_header
+from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.records import End, Kind
+from vllm_harness._server.records import run_folder
+
+AUTO = "auto"
+"""The value of --vllm-report that names the folder of the logs."""
+WRITER = pytest.StashKey[RunWriter]()
+
+
+class ReportedRun:
+    """A pytest plugin of a run whose records are kept.
+
+    Args:
+        config: pytest's; its option names the folder, and then holds its path.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Begins the run; a worker's part of it where this is a worker. Raises pytest.UsageError."""
+        option = self._config.option
+        if option.collectonly:
+            return
+        secrets = secret_values(os.environ, option.vllm_server_arg)
+        if option.vllm_api_key_env:
+            secrets.append(os.environ.get(option.vllm_api_key_env, ""))
+        try:
+            self._config.stash[WRITER] = self._writer(secrets)
+        except HarnessError as error:
+            raise pytest.UsageError(str(error)) from error
+
+    def _writer(self, secrets: list[str]) -> RunWriter:
+        option = self._config.option
+        if worker := getattr(self._config, "workerinput", None):
+            return RunWriter(Path(option.vllm_report), worker["workerid"], secrets)
+        folder = run_folder() if option.vllm_report == AUTO else Path(option.vllm_report).absolute()
+        option.vllm_report = str(folder)  # for the workers, which are given the options
+        seed = getattr(option, "seed", None) if getattr(option, "dealt", None) else None
+        header = new_header(Kind.SUITES, ", ".join(option.vllm_model), seed)
+        return RunWriter.begin(folder, header, secrets)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Ends the run."""
+        if (writer := self._config.stash.get(WRITER, None)) is None:
+            return
+        if not hasattr(self._config, "workerinput"):
+            writer.write(
+                End(at=time.time(), exit_code=int(exitstatus), stopped=_stopped(session, exitstatus))
+            )
+        writer.close()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Says where the run is."""
+        if WRITER in self._config.stash:
+            folder = self._config.option.vllm_report
+            terminalreporter.write_line(f"run folder: {folder} (vllm-harness report {folder})")
+
+
+def _stopped(session: pytest.Session, exitstatus: int) -> str:
+    if exitstatus == pytest.ExitCode.INTERRUPTED:
+        return str(session.shouldstop or "interrupted")
+    if session.shouldfail:
+        return str(session.shouldfail)
+    return "an error within pytest" if exitstatus == pytest.ExitCode.INTERNAL_ERROR else ""

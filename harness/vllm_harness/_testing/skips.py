@@ -1,0 +1,57 @@
+"""Skips: each with a reason code, counted by model; an unexpected skip is a failure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import NoReturn
+
+import pytest
+
+SLOW = "slow"
+NOT_SERVED = "not-served"
+OTHER_DEVICE = "other-device"
+"""A test of servers on CPU, where the server is on CUDA, or the other way round."""
+
+_CODED = re.compile(r"(?:Skipped: )?\[([a-z0-9][a-z0-9-]*)\] ")
+
+
+def coded(code: str, reason: str) -> str:
+    """A reason with its code in front: `[image-cpu] no vision tower runs on CPU`."""
+    return f"[{code}] {reason}"
+
+
+def skip(code: str, reason: str) -> NoReturn:
+    """Skips the running test.
+
+    Args:
+        code: lower-case words joined by `-`; models.yaml names an entry's `expected_skips`.
+        reason: one sentence.
+
+    Raises:
+        ValueError: the code is not of that form.
+    """
+    if not _CODED.match(coded(code, "")):
+        raise ValueError(f"{code!r} is no reason code: lower-case words joined by '-'")
+    pytest.skip(coded(code, reason))
+
+
+def code_of(reason: str) -> str | None:
+    """The code of a skip's reason; None where it has none."""
+    match = _CODED.match(reason)
+    return match[1] if match else None
+
+
+def objection(reason: str, expected: Collection[str]) -> str | None:
+    """Why a skip is not allowed; None where it is.
+
+    Args:
+        reason: as pytest has it.
+        expected: codes that are expected here.
+    """
+    code = code_of(reason)
+    if code is None:
+        return f"a skip without a reason code: {reason} (use vllm_harness._testing.skips.skip)"
+    if code not in expected:
+        return f"a skip that models.yaml does not expect of this entry (expected_skips): {reason}"
+    return None

@@ -1,0 +1,138 @@
+"""The end of a run in the terminal: a table, what failed, and where the rest stands, on one screen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from vllm_harness._configuration.targets import Target
+from vllm_harness._defects.registry import Defects
+from vllm_harness._exchange.endpoint import API_PATHS
+from vllm_harness._terminal.tables import Cell, on_terminal, one_line, show_table
+from vllm_harness._testing import quality, repeats
+from vllm_harness._testing.results import TargetResult
+
+SHOWN = 10
+"""Failures that are listed, and reason codes of skips, and cases of repeats."""
+HEADINGS = ("target", "start", "passed", "failed", "skipped", "defects")
+_LINE = 150
+"""Characters of a failure's line where there is no terminal."""
+
+
+def show(
+    console: Console,
+    targets: Iterable[Target],
+    results: Mapping[str, TargetResult],
+    report: Path,
+    defects: Defects,
+    *,
+    listed: bool = False,
+) -> None:
+    """Prints the end of a run.
+
+    Args:
+        console: it reads no markup.
+        targets: in the order of the table.
+        results: what was seen of them, by target.
+        report: the file that has everything.
+        defects: that are known, by which a deviation is one of vLLM or of another product.
+        listed: whether pytest has just listed the tests that failed; a few of them are not repeated then.
+    """
+    rows = [_row(target.id, results[target.id]) for target in targets if target.id in results]
+    show_table(console, HEADINGS, rows, numbers=HEADINGS[1:], whole=True)
+    for name, result in results.items():
+        if summed := repeats.summary(result.trials):
+            _show_repeats(console, name, summed)
+    for line in [*_about_servers(results), *_about_tests(results, defects)]:
+        console.print(line)
+    for line in _failures(results, console.width if on_terminal(console) else _LINE, listed):
+        console.print(line)
+    console.print(f"every failure, known defect and skip by test: {report}")
+    console.print(f"logs and results: {report.parent}")
+
+
+def counts(name: str, result: TargetResult) -> list[str]:
+    """A target's row of the table."""
+    start = "-" if result.startup_s is None else f"{result.startup_s:.1f} s"
+    number = result.counts()
+    return [name, start, *(str(number[heading]) for heading in HEADINGS[2:])]
+
+
+def _row(name: str, result: TargetResult) -> list[Cell]:
+    number = result.counts()
+    bad = number["failed"] or result.gone
+    colour = "red" if bad else "green" if number["passed"] else "yellow"
+    first, *others = counts(name, result)
+    return [Text(first, style=colour), *others]
+
+
+def _show_repeats(console: Console, name: str, summed: Mapping[str, Any]) -> None:
+    console.print(f"{name}: repeated, temperature {repeats.TEMPERATURE}, 95% intervals")
+    *cases, overall = repeats.rows(summed)
+    show_table(console, repeats.HEADINGS, [*cases[:SHOWN], overall], numbers=repeats.HEADINGS[:1], whole=True)
+    if len(cases) > SHOWN:
+        console.print(f"... and {len(cases) - SHOWN} more cases that did not always pass, in results.json")
+
+
+def _about_servers(results: Mapping[str, TargetResult]) -> list[str]:
+    every = results.values()
+    lines = [f"server environment: {each}" for each in dict.fromkeys(result.environment for result in every)]
+    if lacking := sorted({API_PATHS[name] for result in every for name in result.lacking}):
+        lines.append(f"not served, so not tested: {', '.join(lacking)}")
+    if restarts := [f"{name} {result.restarts}" for name, result in results.items() if result.restarts]:
+        lines.append(f"servers that died and were started again: {', '.join(restarts)}")
+    return lines
+
+
+def _about_tests(results: Mapping[str, TargetResult], known_defects: Defects) -> list[str]:
+    lines = []
+    if retries := [f"{name} {n}" for name, each in results.items() if (n := each.counts()["retries"])]:
+        lines.append(f"attempts that were tried again: {', '.join(retries)}")
+    for name, result in results.items():
+        if summed := quality.summary(result.tally, result.reference):
+            lines.append(f"{name}: {quality.line(summed)}")
+    defects = {reference for result in results.values() for reference in result.defects}
+    tests = sum(len(shown_by) for result in results.values() for shown_by in result.defects.values())
+    if defects:
+        lines.append(f"{_seen(len(defects), 'known defect', 'vLLM')}, in {_number(tests, 'test')}")
+    known = {reference for result in results.values() for reference in result.known}
+    whose = Counter(_product(reference, known_defects) for reference in known)
+    lines += [_seen(count, "known deviation", product) for product, count in sorted(whose.items())]
+    skips = sum((result.skips for result in results.values()), Counter[str]())
+    if skips:
+        lines.append(f"skipped: {_first([f'{code} {count}' for code, count in skips.most_common()])}")
+    return lines
+
+
+def _failures(results: Mapping[str, TargetResult], width: int, listed: bool) -> list[str]:
+    tests = [f"{test}: {why}" for result in results.values() for test, why in result.failures.items()]
+    gone = [f"{name}: {each}" for name, result in results.items() for each in result.gone]
+    every = [*gone, *([] if listed and len(tests) <= SHOWN else tests)]
+    if not every:
+        return []
+    lines = [f"{_number(len(gone) + len(tests), 'failure')}:"]
+    lines += ["  " + one_line(each, width - 2) for each in every[:SHOWN]]
+    return [*lines, f"  ... and {len(every) - SHOWN} more"] if len(every) > SHOWN else lines
+
+
+def _product(reference: str, defects: Defects) -> str:
+    defect = defects.get(reference)
+    return (defect and defect.product) or "vLLM"
+
+
+def _seen(count: int, what: str, of: str) -> str:
+    return f"{_number(count, what)} of {of} {'was' if count == 1 else 'were'} seen"
+
+
+def _first(reasons: Sequence[str]) -> str:
+    more = f", and {len(reasons) - SHOWN} more reasons" if len(reasons) > SHOWN else ""
+    return ", ".join(reasons[:SHOWN]) + more
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

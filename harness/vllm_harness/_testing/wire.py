@@ -1,0 +1,136 @@
+"""The wire: streams shown as they are read, and hooks that may change a request of the openai client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from vllm_harness._exchange.endpoint import tls
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._protocol.conversation.exchange import json_object
+from vllm_harness._protocol.core.events import Json
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, OpenAI
+
+LIBRARIES = [httpx2]
+"""The library of the openai client, and httpx where it is installed: a test may have clients of both."""
+with suppress(ImportError):
+    import httpx
+
+    LIBRARIES.append(httpx)
+_BODY = "vllm_harness_body"
+
+
+@dataclass(frozen=True)
+class WireTap:
+    """What is done to each POST of a JSON object.
+
+    Attributes:
+        change: gives the request body that is sent.
+        seen: gets the request body, the status, and the bytes of the answer, as far as they were read.
+    """
+
+    change: Callable[[Json], Json]
+    seen: Callable[[Json, int, bytes], None]
+
+    def client(self, server: VllmServer) -> OpenAI:
+        """A sync openai client of a server."""
+        from openai import DefaultHttpxClient
+
+        return server.client(http_client=DefaultHttpxClient(event_hooks=self.hooks(), verify=tls()))
+
+    def async_client(self, server: VllmServer) -> AsyncOpenAI:
+        """An async openai client of a server."""
+        from openai import DefaultAsyncHttpxClient
+
+        http_client = DefaultAsyncHttpxClient(event_hooks=self.async_hooks(), verify=tls())
+        return server.async_client(http_client=http_client)
+
+    def hooks(self) -> dict[str, list[Callable[..., Any]]]:
+        """For httpx2.Client(event_hooks=...)."""
+        return {"request": [self._on_request], "response": [self._on_response]}
+
+    def async_hooks(self) -> dict[str, list[Callable[..., Any]]]:
+        """For httpx2.AsyncClient(event_hooks=...)."""
+
+        async def on_request(request: httpx2.Request) -> None:
+            self._on_request(request)
+
+        async def on_response(response: httpx2.Response) -> None:
+            self._on_response(response)
+
+        return {"request": [on_request], "response": [on_response]}
+
+    def _on_request(self, request: httpx2.Request) -> None:
+        body = json_object(request.content) if request.method == "POST" else None
+        if body is None:
+            return
+        sent = self.change(body)
+        if sent != body:
+            data = json.dumps(sent).encode()
+            request.stream = httpx2.ByteStream(data)
+            request.headers["Content-Length"] = str(len(data))
+        request.extensions = {**request.extensions, _BODY: sent}
+
+    def _on_response(self, response: httpx2.Response) -> None:
+        body, chunks = response.request.extensions.get(_BODY), list[bytes]()
+        if body is None:
+            return
+
+        def arrived(chunk: bytes) -> bytes:
+            chunks.append(chunk)
+            return chunk
+
+        def ended(error: BaseException | None = None) -> None:
+            if error is None:
+                self.seen(body, response.status_code, b"".join(chunks))
+
+        response.stream = tapped(httpx2, response.stream, arrived, ended)
+
+
+def tapped(
+    library: Any, inner: Any, arrived: Callable[[bytes], bytes], ended: Callable[[BaseException | None], None]
+) -> Any:
+    """A stream of a library, sync or async, that shows its bytes as they are read.
+
+    Args:
+        library: httpx or httpx2.
+        inner: the stream.
+        arrived: gets each chunk, and passes it on.
+        ended: is called with what breaks the stream, and when it is closed.
+    """
+
+    @contextmanager
+    def noted() -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            ended(error)
+            raise
+
+    class Tapped(library.SyncByteStream, library.AsyncByteStream):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[bytes]:
+            with noted():
+                for chunk in inner:
+                    yield arrived(chunk)
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            with noted():
+                async for chunk in inner:
+                    yield arrived(chunk)
+
+        def close(self) -> None:
+            ended(None)
+            inner.close()
+
+        async def aclose(self) -> None:
+            ended(None)
+            await inner.aclose()
+
+    return Tapped()

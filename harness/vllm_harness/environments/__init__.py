@@ -1,6 +1,0 @@
-"""Which vLLM a server runs on, and what it needs beside it: environments, their runtime variables, assets."""
-
-from vllm_harness.environments.resolve import default_device, default_spec, resolve
-from vllm_harness.environments.spec import Environment
-
-__all__ = ["Environment", "default_device", "default_spec", "resolve"]
