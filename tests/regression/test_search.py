@@ -10,7 +10,7 @@ from vllm_harness._environments import Environment, resolve
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._regression.cases.case import CaseInput, CaseSet
 from vllm_harness._regression.cases.delivery import deliveries
-from vllm_harness._regression.cases.groups import Generation, case_set
+from vllm_harness._regression.cases.groups import GenerationPlan, case_set
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.engines.in_process import InProcessError, parse_session
 from vllm_harness._regression.engines.plan import planned
@@ -30,7 +30,7 @@ def environment() -> Environment:
 
 @pytest.fixture(scope="module")
 def found(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> list[SmallestFailure]:
-    return search(environment, [HERMES], Generation(200, 0), tmp_path_factory.mktemp("found") / "0.32.0")
+    return search(environment, [HERMES], GenerationPlan(200, 0), tmp_path_factory.mktemp("found") / "0.32.0")
 
 
 def test_a_marker_in_a_string_is_found_and_shrunk(found: list[SmallestFailure]) -> None:
@@ -54,7 +54,7 @@ def test_what_was_found_comes_again_from_its_file(
 def test_a_family_that_was_searched_is_not_searched_again(environment: Environment, tmp_path: Path) -> None:
     (tmp_path / "hermes").mkdir()
     searched: list[object] = []
-    assert search(environment, [HERMES], Generation(5, 0), tmp_path, done=searched.append) == []
+    assert search(environment, [HERMES], GenerationPlan(5, 0), tmp_path, done=searched.append) == []
     assert searched == []
 
 

@@ -94,3 +94,20 @@ def _lines_of_code(text: str) -> int:
         - {0}
         - {node.lineno for node in nodes if isinstance(node, ast.Expr) and id(node.value) in documented}
     )
+
+
+def test_no_public_class_shares_its_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_what_is_private_says_so() -> None:
+    """Only the plugin, the command line and the extras have modules without an underscore; none is to be imported."""
+    inside = {
+        path.name for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert {name for name in inside if not name.startswith("_")} == {"cli", "extras", "pytest_plugin.py"}

@@ -12,7 +12,7 @@ from vllm_harness._protocol import Finding, apply_known, validate_conversation
 from vllm_harness._protocol.captures import every_finding, line_between
 
 
-class Checked(NamedTuple):
+class CassetteFinding(NamedTuple):
     """A finding of a cassette.
 
     Attributes:
@@ -26,7 +26,7 @@ class Checked(NamedTuple):
     finding: Finding
 
 
-def check(read: Read, defects: Defects | None = None) -> list[Checked]:
+def check(read: Read, defects: Defects | None = None) -> list[CassetteFinding]:
     """What the rules find in a cassette.
 
     Args:
@@ -43,7 +43,7 @@ def check(read: Read, defects: Defects | None = None) -> list[Checked]:
     return [each._replace(finding=finding) for each, finding in zip(found, marked, strict=True)]
 
 
-def _of_turns(read: Read) -> Iterator[Checked]:
+def _of_turns(read: Read) -> Iterator[CassetteFinding]:
     capture = read.capture
     for number, exchange in enumerate(read.cassette.exchanges):
         lines = capture.lines[number] if capture.lines else ()
@@ -51,12 +51,12 @@ def _of_turns(read: Read) -> Iterator[Checked]:
         for finding in every_finding(capture.exchanges[number]):
             index = finding.event_index
             line = lines[index] if index is not None and index < len(lines) else begin
-            yield Checked(exchange.turn, line, finding)
+            yield CassetteFinding(exchange.turn, line, finding)
 
 
-def _between(read: Read) -> Iterator[Checked]:
+def _between(read: Read) -> Iterator[CassetteFinding]:
     for finding in validate_conversation(read.capture.exchanges, complete=read.capture.complete):
-        yield Checked("", line_between(read.capture, finding), finding)
+        yield CassetteFinding("", line_between(read.capture, finding), finding)
 
 
 def about(recorded: Recorded) -> str:

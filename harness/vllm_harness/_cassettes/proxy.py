@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vllm_harness._cassettes.answers import answer_of, json_of, response_of, text_of
 from vllm_harness._cassettes.format import RecordedExchange, RecordedRequest
 from vllm_harness._cassettes.listening import listen
-from vllm_harness._cassettes.writing import Recording
+from vllm_harness._cassettes.writing import CassetteWriter
 from vllm_harness._exchange.pending import PendingExchange
 from vllm_harness._protocol import Exchange
 
@@ -35,7 +35,7 @@ class RecordingProxy:
         tell: gets a line for each exchange.
     """
 
-    def __init__(self, upstream: str, recording: Recording, tell: Callable[[str], None]) -> None:
+    def __init__(self, upstream: str, recording: CassetteWriter, tell: Callable[[str], None]) -> None:
         self._upstream, self._recording, self._tell = upstream.rstrip("/"), recording, tell
         self._session: ClientSession | None = None
         self._count = 0

@@ -85,7 +85,7 @@ def dumped(cassette: Cassette, redactor: Redactor) -> str:
     return "".join(parts) + ("" if cassette.exchanges else "  []\n") + _end(len(cassette.exchanges))
 
 
-class Recording:
+class CassetteWriter:
     """A cassette file that grows by each exchange, so that nothing is lost where its writer is killed.
 
     Args:

@@ -49,7 +49,7 @@ class Upstream(_Entry):
     searched_on: date | None = None
 
 
-class Expected(_Entry):
+class ExpectedBehaviour(_Entry):
     """What is right.
 
     Attributes:
@@ -61,7 +61,7 @@ class Expected(_Entry):
     source: str
 
 
-class Place(_Entry):
+class ShownFinding(_Entry):
     """A finding of the validator by which a defect shows.
 
     Attributes:
@@ -103,7 +103,7 @@ class FailureSelector(_Entry):
     served: bool = False
 
 
-class Step(_Entry):
+class ReproStep(_Entry):
     """A request of a reproduction, and what the model says to it.
 
     Attributes:
@@ -161,7 +161,7 @@ class Repro(_Entry):
     frontend: Frontend = "python"
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
-    steps: tuple[Step, ...] = Field(min_length=1)
+    steps: tuple[ReproStep, ...] = Field(min_length=1)
     expected: str
     actual: str
 
@@ -233,11 +233,11 @@ class Defect(_Entry):
     request: dict[str, Any] | None = None
     says: Any = None
     delivery: str = ""
-    expected: Expected | None = None
+    expected: ExpectedBehaviour | None = None
     actual: str = ""
     pattern: Pattern = ""
     scripts: Literal["used", "any"] = "used"
-    deviations: tuple[Place, ...] = ()
+    deviations: tuple[ShownFinding, ...] = ()
     failures: tuple[FailureSelector, ...] = ()
     in_process: bool = False
     repro: Repro | None = None

@@ -20,7 +20,7 @@ WITHOUT_LIMIT = 4096
 """Messages wants a limit: this one where the length of the context is not known, else half of it."""
 
 
-class Part(StrictModel):
+class ContentPart(StrictModel):
     """A part of what the user sends: a text, or an image.
 
     Attributes:
@@ -34,7 +34,7 @@ class Part(StrictModel):
     hosted: bool = False
 
     @model_validator(mode="after")
-    def _is_one_thing(self) -> Part:
+    def _is_one_thing(self) -> ContentPart:
         if (self.text is None) == (self.image is None):
             raise ValueError("give exactly one of: text, image")
         if self.hosted and (self.image is None or self.image.startswith(("http://", "https://"))):
@@ -64,7 +64,7 @@ class Sent:
     """What a turn sends: outputs of tools, agreement to calls of the server, then what the user says."""
 
     results: tuple[Result, ...]
-    user: tuple[Part, ...]
+    user: tuple[ContentPart, ...]
     approved: tuple[str, ...] = ()
 
 
@@ -144,15 +144,15 @@ class _Builder(ABC):
     def mode(self, choice: str | None) -> Any:
         return choice
 
-    def content(self, parts: Sequence[Part]) -> str | list[Json]:
+    def content(self, parts: Sequence[ContentPart]) -> str | list[Json]:
         """What a user says: one text alone as a text."""
         text = parts[0].text if len(parts) == 1 else None
         return list(map(self.part, parts)) if text is None else text
 
     def output(self, result: Result) -> str | list[Json]:
         """What a tool gave. Chat of OpenAI's takes only texts here; vLLM takes what it takes of a user."""
-        shown = [Part(image=image) for image in result.images]
-        text = [Part(text=result.text)] if result.text else []
+        shown = [ContentPart(image=image) for image in result.images]
+        text = [ContentPart(text=result.text)] if result.text else []
         return [self.part(part) for part in (*text, *shown)] if shown else result.text
 
     @abstractmethod
@@ -164,7 +164,7 @@ class _Builder(ABC):
         """What a turn sends, as messages or items."""
 
     @abstractmethod
-    def part(self, part: Part) -> Json: ...
+    def part(self, part: ContentPart) -> Json: ...
 
     @abstractmethod
     def tool(self, function: Json) -> Json: ...
@@ -191,7 +191,7 @@ class _Chat(_Builder):
         if sent.user:
             yield {"role": "user", "content": self.content(sent.user)}
 
-    def part(self, part: Part) -> Json:
+    def part(self, part: ContentPart) -> Json:
         if part.image is not None:
             return {"type": "image_url", "image_url": {"url": part.image}}
         return {"type": "text", "text": part.text}
@@ -223,7 +223,7 @@ class _Responses(_Builder):
         if sent.user:
             yield {"role": "user", "content": self.content(sent.user)}
 
-    def part(self, part: Part) -> Json:
+    def part(self, part: ContentPart) -> Json:
         if part.image is not None:
             return {"type": "input_image", "image_url": part.image, "detail": "auto"}
         return {"type": "input_text", "text": part.text}
@@ -263,7 +263,7 @@ class _Messages(_Builder):
         elif sent.user:
             yield {"role": "user", "content": self.content(sent.user)}
 
-    def part(self, part: Part) -> Json:
+    def part(self, part: ContentPart) -> Json:
         if part.image is None:
             return {"type": "text", "text": part.text}
         inline = DATA_URL.fullmatch(part.image)

@@ -13,8 +13,8 @@ from typing import Any
 from vllm_harness._environments.spec import Environment
 from vllm_harness._files.plain_yaml import plain_yaml
 from vllm_harness._regression.cases.case import Topic
-from vllm_harness._regression.cases.delivery import Delivery, Shape, deliveries
-from vllm_harness._regression.cases.groups import Generation, generated_case
+from vllm_harness._regression.cases.delivery import Chunking, Delivery, deliveries
+from vllm_harness._regression.cases.groups import GenerationPlan, generated_case
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.cases.properties import GeneratedMeaning, failures
 from vllm_harness._regression.engines.in_process import Parse, parse_session
@@ -23,7 +23,7 @@ from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._regression.run import LIMIT_S, shares
 from vllm_harness._scripted.families import Family
 
-OWN_CUTS = Delivery(Shape.CUT_AT)
+OWN_CUTS = Delivery(Chunking.CUT_AT)
 """In place of a generated meaning's own delivery, so that a failure is of one kind whatever the cuts."""
 FailureKind = tuple[Delivery, Mismatch]
 _DELIVERIES = deliveries("whole tokens_1")
@@ -49,7 +49,7 @@ class SmallestFailure:
 def search(
     environment: Environment,
     families: Iterable[Family],
-    generation: Generation,
+    generation: GenerationPlan,
     folder: Path,
     *,
     parallel: int = 1,
@@ -78,7 +78,7 @@ def search(
 
 
 def _search_family(
-    parse: Parse, family: Family, generation: Generation
+    parse: Parse, family: Family, generation: GenerationPlan
 ) -> Iterator[tuple[FailureKind, GeneratedMeaning]]:
     known: dict[str, list[FailureKind]] = {}
 
@@ -107,7 +107,7 @@ def write_failures(
     environment: Environment,
     family: Family,
     found: Iterable[tuple[FailureKind, GeneratedMeaning]],
-    generation: Generation,
+    generation: GenerationPlan,
     folder: Path,
 ) -> None:
     """Writes a file of meanings for each failure; the folder is there once all are."""

@@ -13,7 +13,7 @@ from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
 from vllm_harness._regression.cases.case import DEFAULT_GROUPS, GROUPS, CaseSet, Group
 from vllm_harness._regression.cases.delivery import Api
-from vllm_harness._regression.cases.groups import Generation, case_set
+from vllm_harness._regression.cases.groups import GenerationPlan, case_set
 from vllm_harness._regression.cases.meanings import FILE as MEANINGS
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.engines.plan import DEFAULT_APIS, Engine, planned
@@ -39,7 +39,7 @@ class Selection:
     engine: Engine
     only: tuple[str, ...] = ()
     meanings: Path = MEANINGS
-    generation: Generation = field(default_factory=Generation)
+    generation: GenerationPlan = field(default_factory=GenerationPlan)
     apis: tuple[Api, ...] = DEFAULT_APIS
     cpu_s: float | None = None
 

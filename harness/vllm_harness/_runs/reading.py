@@ -10,13 +10,13 @@ from pydantic import ValidationError
 
 from vllm_harness._errors import UsageError
 from vllm_harness._runs.folder import PATTERN
-from vllm_harness._runs.records import FORMAT, RECORD, AnyRecord, Case, End, Header
+from vllm_harness._runs.records import FORMAT, RECORD, AnyRecord, CaseRecord, End, Header
 
 LARGEST_LINE = 64 * 2**20  # bytes: an exchange with a body of 10 MB is none too many
 
 
 @dataclass(frozen=True)
-class Place:
+class RecordOffset:
     """Where a record stands: it is read again from there, so that exchanges need no memory."""
 
     path: Path
@@ -30,7 +30,7 @@ class Place:
             return RECORD.validate_json(file.read(self.length))
 
 
-def records(folder: Path, only: Collection[str] | None = None) -> Iterator[tuple[Place, AnyRecord]]:
+def records(folder: Path, only: Collection[str] | None = None) -> Iterator[tuple[RecordOffset, AnyRecord]]:
     """The records of a run, those of the run itself first; a line cut at the end of a file is left aside.
 
     Args:
@@ -56,7 +56,7 @@ def header_of(folder: Path) -> Header:
     raise UsageError(f"{folder} does not begin with the header of a run", hint="give another folder")
 
 
-def last_word(cases: list[Case]) -> list[Case]:
+def last_word(cases: list[CaseRecord]) -> list[CaseRecord]:
     """One case of each id and target: where a run went on, the later one counts."""
     return list({(case.target, case.id): case for case in cases}.values())
 
@@ -70,12 +70,12 @@ def ended(folder: Path) -> End | None:
     return found
 
 
-def _records_of(path: Path, only: Collection[str] | None) -> Iterator[tuple[Place, AnyRecord]]:
+def _records_of(path: Path, only: Collection[str] | None) -> Iterator[tuple[RecordOffset, AnyRecord]]:
     with path.open("rb") as file:
         offset, number = 0, 0
         while line := file.readline(LARGEST_LINE):
             number += 1
-            place, offset = Place(path, offset, len(line)), offset + len(line)
+            place, offset = RecordOffset(path, offset, len(line)), offset + len(line)
             if not line.endswith(b"\n"):
                 if len(line) == LARGEST_LINE:
                     raise UsageError(f"{path}:{number}: a line of more than {LARGEST_LINE // 2**20} MiB")

@@ -74,7 +74,7 @@ class Header(Record):
     started: float
 
 
-class Target(Record):
+class TargetRecord(Record):
     """What a run asks: a server of a model entry, or a family's parsers in their interpreter.
 
     A later record of the same id takes the place of an earlier one, as where a server was started again.
@@ -151,7 +151,7 @@ class RunFinding(Record):
         return f"{place}: {self.message}{f' ({sides})' if sides else ''}{known}"
 
 
-class Case(Record):
+class CaseRecord(Record):
     """One case on one target, once it has ended.
 
     Attributes:
@@ -199,7 +199,7 @@ class Piece(Record):
     text: str
 
 
-class Generation(Record):
+class GenerationRecord(Record):
     """What the model was given and generated at one time within a request.
 
     Attributes:
@@ -263,7 +263,7 @@ class ExchangeRecord(Record):
     seconds: float | None = None
     prompt: tuple[Piece, ...] = ()
     output: tuple[Piece, ...] = ()
-    further: tuple[Generation, ...] = ()
+    further: tuple[GenerationRecord, ...] = ()
     twin: str = ""
     error: str = ""
 
@@ -313,6 +313,6 @@ class End(Record):
 
 
 AnyRecord = Annotated[
-    Header | Target | Case | ExchangeRecord | LogLines | Series | End, Field(discriminator="type")
+    Header | TargetRecord | CaseRecord | ExchangeRecord | LogLines | Series | End, Field(discriminator="type")
 ]
 RECORD: TypeAdapter[AnyRecord] = TypeAdapter(AnyRecord)

@@ -11,7 +11,7 @@ import httpx2
 from vllm_harness._exchange.sending import Outgoing, send
 from vllm_harness._protocol import Exchange
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._scenarios.judging import OK, Mismatch
+from vllm_harness._scenarios.judging import OK, TurnMismatch
 
 UNENDED = ("queued", "in_progress")
 POLL_S = 0.05
@@ -30,7 +30,7 @@ def ended(client: httpx2.Client, creating: Outgoing, created: Exchange) -> Excha
     return now
 
 
-def replayed(client: httpx2.Client, creating: Outgoing, events: Sequence[Json]) -> list[Mismatch]:
+def replayed(client: httpx2.Client, creating: Outgoing, events: Sequence[Json]) -> list[TurnMismatch]:
     """Where the stream of a response, read again after each of its events, is first not the rest of it."""
     response = next((event["response"]["id"] for event in events if "response" in event), None)
     if response is None:
@@ -50,11 +50,11 @@ def _stored(client: httpx2.Client, creating: Outgoing, place: str) -> Exchange:
     return send(client, replace(creating, path=f"{creating.path}/{place}", method="GET", body=None))
 
 
-def _compared(what: str, again: Exchange, expected: Sequence[Json]) -> Mismatch | None:
+def _compared(what: str, again: Exchange, expected: Sequence[Json]) -> TurnMismatch | None:
     if again.status == OK and not again.broken and again.json_events == list(expected):
         return None
     actual = again.broken or _kinds(again.json_events, again.status)
-    return Mismatch(what, f"read again: {_kinds(expected)}", actual)
+    return TurnMismatch(what, f"read again: {_kinds(expected)}", actual)
 
 
 def _kinds(events: Sequence[Json], status: int = OK) -> str:

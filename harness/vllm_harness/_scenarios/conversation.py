@@ -23,7 +23,7 @@ from vllm_harness._protocol.core.findings import brief
 from vllm_harness._scenarios import background, judging, prompts
 from vllm_harness._scenarios.course import Course
 from vllm_harness._scenarios.format import Scenario, Turn
-from vllm_harness._scenarios.judging import Mismatch
+from vllm_harness._scenarios.judging import TurnMismatch
 from vllm_harness._scenarios.results import Conversation, Prompt, TurnResult
 from vllm_harness._scenarios.tools import Toolbox, with_tokens
 from vllm_harness._scenarios.transports import Transport
@@ -102,7 +102,7 @@ class _Talk:
             output = None if call.values is None else self._toolbox.run(call.name, call.values)
             if output is None:
                 actual = f"none for {call.name} with {call.arguments}"
-                missing = Mismatch("tool outputs", "an output of the scenario for each call", actual)
+                missing = TurnMismatch("tool outputs", "an output of the scenario for each call", actual)
                 return TurnResult(turn.name, mismatches=[missing])
             results.append(Result(call.id, *output))
         approved = line[-1].answer.approvals if line else ()
@@ -155,13 +155,13 @@ class _Talk:
             return
         if turn.expect.status == "refused":
             if any(use["generations"] for use in book.report()["uses"]):
-                begun = Mismatch("refusal", "before the model says anything", "its script had begun")
+                begun = TurnMismatch("refusal", "before the model says anything", "its script had begun")
                 result.mismatches.append(begun)
         elif turn.expect.status != "failed":
             try:
                 book.verify()
             except ScriptError as error:
-                result.mismatches.append(Mismatch("script", "followed to its end", error.message))
+                result.mismatches.append(TurnMismatch("script", "followed to its end", error.message))
 
     def _judge_meaning(self, turn: Turn, result: TurnResult, meaning: Meaning | None) -> None:
         assert result.answer is not None
@@ -181,7 +181,7 @@ class _Talk:
         for number, predicate in wanted:
             if objection := predicate.objection(added):
                 place = f"calls[{number}].output"
-                result.mismatches.append(Mismatch(place, f"a text {objection}", brief(added)))
+                result.mismatches.append(TurnMismatch(place, f"a text {objection}", brief(added)))
 
     def _judge_prompt(self, turn: Turn, result: TurnResult, line: list[Said], book: ScriptBook) -> None:
         assert result.sent is not None

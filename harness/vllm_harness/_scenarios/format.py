@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from vllm_harness._exchange.answer import Status
-from vllm_harness._exchange.building import Part
+from vllm_harness._exchange.building import ContentPart
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._protocol.core.events import Api
 from vllm_harness._scenarios.predicates import Predicate
@@ -174,7 +174,7 @@ class Expectation(StrictModel):
     retries: Literal["none"] | None = None
 
 
-class KnownDefect(StrictModel):
+class ShownDefect(StrictModel):
     """A defect of vLLM that a turn shows.
 
     Attributes:
@@ -210,14 +210,14 @@ class Turn(StrictModel):
 
     name: Name
     after: Name | None = None
-    user: Annotated[tuple[Annotated[Part, text_as("text")], ...], ONE_OR_MORE] = ()
+    user: Annotated[tuple[Annotated[ContentPart, text_as("text")], ...], ONE_OR_MORE] = ()
     tool_choice: str | None = None
     max_tokens: int | None = Field(None, ge=1)
     background: bool = False
     sends: dict[Name, str] = Field(default_factory=dict)
     expect: Expectation = Expectation()
     say: Annotated[tuple[Annotated[SaySpec, text_as("text")], ...], ONE_OR_MORE] = ()
-    known: tuple[KnownDefect, ...] = ()
+    known: tuple[ShownDefect, ...] = ()
 
 
 class Scenario(StrictModel):

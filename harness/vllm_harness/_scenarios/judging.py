@@ -24,7 +24,7 @@ STATUS = (ANSWER, OF_STATUS)
 
 
 @dataclass(frozen=True)
-class Mismatch:
+class TurnMismatch:
     """Where an answer is not as the scenario expects it.
 
     Attributes:
@@ -42,15 +42,15 @@ class Mismatch:
         return f"{self.what}: expected {self.expected}, actual {self.actual}"
 
 
-def mismatches(expected: Expectation, exchange: Exchange, answer: Answer) -> list[Mismatch]:
+def mismatches(expected: Expectation, exchange: Exchange, answer: Answer) -> list[TurnMismatch]:
     """Where an answer is not as expected; where its status is not, nothing else is looked at."""
     if exchange.broken:
-        return [Mismatch(ANSWER, "a whole answer", _broken(exchange))]
+        return [TurnMismatch(ANSWER, "a whole answer", _broken(exchange))]
     if answer.status != expected.status:
-        return [Mismatch(OF_STATUS, expected.status, _status(exchange, answer))]
+        return [TurnMismatch(OF_STATUS, expected.status, _status(exchange, answer))]
     found = []
     if expected.http not in (None, exchange.status):
-        found.append(Mismatch("http", str(expected.http), str(exchange.status)))
+        found.append(TurnMismatch("http", str(expected.http), str(exchange.status)))
     found += _of_answer(expected, answer)
     if exchange.streamed and (kinds := _kinds(expected, exchange)):
         found += _of_events(kinds, exchange.json_events)
@@ -72,39 +72,39 @@ def _status(exchange: Exchange, answer: Answer) -> str:
     return f"HTTP {exchange.status}: {exchange.content[:300].decode('utf-8', 'replace')}"
 
 
-def _of_answer(expected: Expectation, answer: Answer) -> Iterator[Mismatch]:
+def _of_answer(expected: Expectation, answer: Answer) -> Iterator[TurnMismatch]:
     yield from _of_calls(expected.calls, answer.calls)
     for number, predicate in enumerate(expected.text):
         if objection := predicate.objection(answer.text):
-            yield Mismatch(f"text[{number}]", f"a text {objection}", brief(answer.text))
+            yield TurnMismatch(f"text[{number}]", f"a text {objection}", brief(answer.text))
 
 
-def _of_calls(expected: Sequence[CallExpectation] | None, calls: Sequence[Call]) -> Iterator[Mismatch]:
+def _of_calls(expected: Sequence[CallExpectation] | None, calls: Sequence[Call]) -> Iterator[TurnMismatch]:
     if expected is None:
         return
     if [(call.name, call.asks) for call in calls] != [(call.name, call.asks) for call in expected]:
-        yield Mismatch(CALLS, _names(expected), _names(calls))
+        yield TurnMismatch(CALLS, _names(expected), _names(calls))
         return
     for number, (wanted, call) in enumerate(zip(expected, calls, strict=True)):
         place, values = f"calls[{number}].arguments", call.values
         if values is None:
-            yield Mismatch(place, "a JSON object", brief(call.arguments))
+            yield TurnMismatch(place, "a JSON object", brief(call.arguments))
             continue
         for name, objection in objections(wanted.arguments, values):
             actual = brief(values[name]) if name in values else "nothing"
-            yield Mismatch(f"{place}.{name}", objection, actual)
+            yield TurnMismatch(f"{place}.{name}", objection, actual)
 
 
 def _names(calls: Sequence[CallExpectation | Call]) -> str:
     return ", ".join(f"{call.name}{' (asks)' * call.asks}" for call in calls) or "no call"
 
 
-def _of_events(expected: Sequence[str], events: Sequence[Json]) -> Iterator[Mismatch]:
+def _of_events(expected: Sequence[str], events: Sequence[Json]) -> Iterator[TurnMismatch]:
     kinds = iter([str(event.get("type")) for event in events])
     for number, kind in enumerate(expected):
         if kind not in kinds:  # takes all up to the one that it finds
             came = ", ".join(dict.fromkeys(str(event.get("type")) for event in events))
-            yield Mismatch(f"events[{number}]", f"{kind}, after those before it", came)
+            yield TurnMismatch(f"events[{number}]", f"{kind}, after those before it", came)
             return
 
 
@@ -113,7 +113,7 @@ def said_findings(said: Meaning, answer: Answer, place: str, transport: str) -> 
     return compared(_scripted(said), answer, place, ("the script", transport))
 
 
-def contradictions(scenario: Scenario, turn: Turn) -> list[Mismatch]:
+def contradictions(scenario: Scenario, turn: Turn) -> list[TurnMismatch]:
     """Where what the scripted model says in a turn is itself not as the turn expects, so that it must fail.
 
     Nothing is told of a turn that is not to be completed, whose calls the server answers by itself, or whose

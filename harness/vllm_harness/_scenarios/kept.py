@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from vllm_harness._runs.exchanges import record_of
-from vllm_harness._runs.records import Case, ExchangeRecord, Outcome, Piece, RunFinding
+from vllm_harness._runs.records import CaseRecord, ExchangeRecord, Outcome, Piece, RunFinding
 from vllm_harness._scenarios.results import Conversation, TurnResult
 
 _OUTCOMES = {
@@ -20,7 +20,7 @@ _OUTCOMES = {
 
 def records_of(
     conversation: Conversation, target: str, at: float, held: Collection[str]
-) -> Iterator[Case | ExchangeRecord]:
+) -> Iterator[CaseRecord | ExchangeRecord]:
     """A case for each turn over a transport, with its exchange; one for what is wrong between the turns.
 
     Args:
@@ -44,7 +44,7 @@ def records_of(
         )
 
 
-def _case_of(turn: TurnResult, label: str, target: str, attempts: int) -> Case:
+def _case_of(turn: TurnResult, label: str, target: str, attempts: int) -> CaseRecord:
     name = f"{label}/{turn.turn}"
     findings = [RunFinding.of(each, name) for each in turn.findings]
     findings += [RunFinding(message=str(each), exchange=name, known=each.known) for each in turn.mismatches]
@@ -55,9 +55,9 @@ def _case_of(turn: TurnResult, label: str, target: str, attempts: int) -> Case:
     return made.model_copy(update={"attempts": attempts, **({"reason": reason} if reason else {})})
 
 
-def _case(name: str, target: str, group: str, outcome: Outcome, findings: Iterable[RunFinding]) -> Case:
+def _case(name: str, target: str, group: str, outcome: Outcome, findings: Iterable[RunFinding]) -> CaseRecord:
     found = tuple(findings)
-    return Case(
+    return CaseRecord(
         id=name,
         target=target,
         group=group,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_harness._scenarios.format import Tool
 from vllm_harness._scenarios.mcp_servers import McpError, RunningMcp
-from vllm_harness._scenarios.tools import Outcome
+from vllm_harness._scenarios.tools import ToolResult
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -28,14 +28,14 @@ class McpTools:
     _session: ClientSession
     _portal: BlockingPortal
 
-    def call(self, name: str, arguments: dict[str, Any]) -> Outcome:
+    def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
         """What a tool gives."""
         result: Any = self._portal.call(self._session.call_tool, name, arguments)
         text = "".join(part.text for part in result.content if part.type == "text")
         images = [
             f"data:{part.mime_type};base64,{part.data}" for part in result.content if part.type == "image"
         ]
-        return Outcome(text, bool(result.is_error), tuple(images))
+        return ToolResult(text, bool(result.is_error), tuple(images))
 
 
 @contextmanager

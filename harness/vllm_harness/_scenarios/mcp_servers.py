@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._exchange.building import DATA_URL
 from vllm_harness._scenarios.format import McpServer, Tool
-from vllm_harness._scenarios.tools import Outcome, bearer, outcome_of, output_for
+from vllm_harness._scenarios.tools import ToolResult, bearer, outcome_of, output_for
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -178,7 +178,7 @@ def _listed(name: str, tool: Tool) -> Any:
     )
 
 
-def _content(outcome: Outcome) -> list[Any]:
+def _content(outcome: ToolResult) -> list[Any]:
     from mcp import types
 
     pictures = [DATA_URL.fullmatch(image) for image in outcome.images]
@@ -191,11 +191,11 @@ def _content(outcome: Outcome) -> list[Any]:
     return [*text, *images]
 
 
-async def _answer(tool: Tool | None, name: str, arguments: Mapping[str, Any]) -> Outcome:
+async def _answer(tool: Tool | None, name: str, arguments: Mapping[str, Any]) -> ToolResult:
     import anyio
 
     output = output_for(tool, arguments) if tool else None
     if output is None:
-        return Outcome(f"{name} has no output for {dict(arguments)}", failed=True)
+        return ToolResult(f"{name} has no output for {dict(arguments)}", failed=True)
     await anyio.sleep(output.seconds)
     return outcome_of(output)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from vllm_harness._exchange.building import DATA_URL, Part
+from vllm_harness._exchange.building import DATA_URL, ContentPart
 from vllm_harness._scenarios.format import Scenario
 
 HOST = "127.0.0.1"
@@ -86,5 +86,5 @@ def with_addresses(scenario: Scenario) -> Iterator[Scenario]:
         yield scenario.model_copy(update={"turns": tuple(turns)})
 
 
-def _addressed(part: Part, host: PictureHost) -> Part:
-    return Part(image=host.take(part.image)) if part.hosted and part.image else part
+def _addressed(part: ContentPart, host: PictureHost) -> ContentPart:
+    return ContentPart(image=host.take(part.image)) if part.hosted and part.image else part

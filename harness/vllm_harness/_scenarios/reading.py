@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from vllm_harness._errors import UsageError
-from vllm_harness._exchange.building import TOOL_CHOICES, Part
+from vllm_harness._exchange.building import TOOL_CHOICES, ContentPart
 from vllm_harness._files.located_yaml import Document, Location, read_yaml
 from vllm_harness._files.strict import keys_of
 from vllm_harness._scenarios import format as data
@@ -95,7 +95,7 @@ def _with_images(scenario: data.Scenario, document: Document) -> Iterator[data.T
         yield turn.model_copy(update={"user": tuple(parts)})
 
 
-def _with_image(part: Part, document: Document, place: Location) -> Part:
+def _with_image(part: ContentPart, document: Document, place: Location) -> ContentPart:
     if part.image is None:
         return part
     return part.model_copy(update={"image": _image(part.image, document, (*place, "image"))})

@@ -10,7 +10,7 @@ from vllm_harness._exchange.answer import Answer
 from vllm_harness._exchange.building import Said, Sent
 from vllm_harness._protocol import Exchange, Finding, Severity
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._scenarios.judging import Mismatch
+from vllm_harness._scenarios.judging import TurnMismatch
 from vllm_harness._scenarios.transports import Transport
 
 State = Literal["passed", "failed", "known", "no call", "cancelled"]
@@ -43,7 +43,7 @@ class TurnResult:
     turn: str
     reason: str = ""
     without_call: bool = False
-    mismatches: list[Mismatch] = field(default_factory=list)
+    mismatches: list[TurnMismatch] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     sent: Sent | None = None
     answer: Answer | None = None

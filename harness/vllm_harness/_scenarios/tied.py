@@ -12,10 +12,10 @@ from vllm_harness._protocol import Finding
 from vllm_harness._protocol.core.rules import KD101
 from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import Scenario, Turn
-from vllm_harness._scenarios.judging import Mismatch
+from vllm_harness._scenarios.judging import TurnMismatch
 from vllm_harness._scenarios.results import Conversation, TurnResult
 
-Problem = TypeVar("Problem", Finding, Mismatch)
+Problem = TypeVar("Problem", Finding, TurnMismatch)
 
 
 def named(scenario: Scenario, registry: Defects) -> Defects:

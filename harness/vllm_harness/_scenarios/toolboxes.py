@@ -9,7 +9,7 @@ from typing import Any
 from vllm_harness._scenarios.format import BuiltIn, Scenario
 from vllm_harness._scenarios.mcp_client import sessions
 from vllm_harness._scenarios.mcp_servers import RunningMcp
-from vllm_harness._scenarios.tools import Outcome, Toolbox, output_for, run_tool
+from vllm_harness._scenarios.tools import Toolbox, ToolResult, output_for, run_tool
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def opened(scenario: Scenario, servers: Mapping[str, RunningMcp]) -> Iterator[To
     with sessions(ours) as clients:
         over_mcp = {name: client for client in clients for name in client.tools}
 
-        def run(name: str, arguments: dict[str, Any]) -> Outcome | None:
+        def run(name: str, arguments: dict[str, Any]) -> ToolResult | None:
             if name in over_mcp:
                 return over_mcp[name].call(name, arguments)
             tool = scenario.tools.get(name)

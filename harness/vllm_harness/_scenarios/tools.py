@@ -14,7 +14,7 @@ from vllm_harness._scenarios.format import Output, Tool
 from vllm_harness._scenarios.predicates import objections
 
 
-class Outcome(NamedTuple):
+class ToolResult(NamedTuple):
     """What a tool gave.
 
     Attributes:
@@ -40,7 +40,7 @@ class Toolbox:
 
     functions: Mapping[str, Tool]
     of_server: tuple[Mapping[str, Any], ...]
-    run: Callable[[str, dict[str, Any]], Outcome | None]
+    run: Callable[[str, dict[str, Any]], ToolResult | None]
 
     @property
     def offered(self) -> list[Json]:
@@ -76,16 +76,16 @@ def output_for(tool: Tool, arguments: Mapping[str, Any]) -> Output | None:
     return next((each for each in tool.outputs if not objections(each.when, arguments)), None)
 
 
-def run_tool(output: Output) -> Outcome:
+def run_tool(output: Output) -> ToolResult:
     """What a tool gives, after the time that it takes."""
     time.sleep(output.seconds)
     return outcome_of(output)
 
 
-def outcome_of(output: Output) -> Outcome:
+def outcome_of(output: Output) -> ToolResult:
     """An output as a model gets it."""
     failed = output.error is not None
-    return Outcome(text_of(output), failed, output.images)
+    return ToolResult(text_of(output), failed, output.images)
 
 
 def text_of(output: Output) -> str:

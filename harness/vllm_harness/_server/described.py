@@ -6,11 +6,11 @@ from vllm_harness._exchange.server import VllmServer
 from vllm_harness._files.redaction import secret_values
 from vllm_harness._machine.gpus import describe_device
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._runs.records import Target
+from vllm_harness._runs.records import TargetRecord
 from vllm_harness._server.remote import RemoteServer
 
 
-def described(server: VllmServer, name: str, writer: RunWriter | None = None) -> Target:
+def described(server: VllmServer, name: str, writer: RunWriter | None = None) -> TargetRecord:
     """The record of a server, with its command and its log once it runs.
 
     Args:
@@ -22,12 +22,12 @@ def described(server: VllmServer, name: str, writer: RunWriter | None = None) ->
     about = {"id": name, "title": entry.name, "family": entry.family, "lane": server.lane}
     if not isinstance(server, RemoteServer):
         where = f"attached {server.endpoint.base_url}"
-        return Target(**about, vllm=server.vllm_version, environment=where)
+        return TargetRecord(**about, vllm=server.vllm_version, environment=where)
     launch, environment, runs = server.launch, server.environment, server.alive()
     command = launch.argv(server.port) if runs else []
     if writer:
         writer.hide(secret_values(launch.environ(), command))
-    return Target(
+    return TargetRecord(
         **about,
         vllm=environment.short_version,
         environment=launch.describe(),

@@ -12,7 +12,7 @@ from vllm_harness._configuration.targets import Target
 from vllm_harness._protocol import Finding
 from vllm_harness._runs import records
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._runs.records import Case, Outcome, RunFinding
+from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding
 from vllm_harness._terminal.tables import one_line
 from vllm_harness._testing.defects import DEFECT_OF
 from vllm_harness._testing.recorder import TARGET_OF
@@ -62,7 +62,7 @@ def group_of(nodeid: str) -> str:
     return nodeid.partition("::")[0].removeprefix("tests/").removesuffix(".py")
 
 
-def case_of(reports: Sequence[pytest.TestReport]) -> Case:
+def case_of(reports: Sequence[pytest.TestReport]) -> CaseRecord:
     """The case that the reports of one test, with all its attempts, come to."""
     target: str = getattr(reports[0], TARGET_OF)
     nodeid = reports[0].nodeid
@@ -78,7 +78,7 @@ def case_of(reports: Sequence[pytest.TestReport]) -> Case:
     if kind in ("error", "failed") and not any(each.counts for each in findings):
         findings = (*findings, RunFinding(message=reason))
     starts = [start for each in reports if (start := getattr(each, "start", None))]
-    return Case(
+    return CaseRecord(
         id=case_id(nodeid, target),
         target=target,
         group=group_of(nodeid),
@@ -141,7 +141,7 @@ class CaseWriter:
     targets: Sequence[Target]
     result: Callable[[str], TargetResult]
     _reports: dict[str, list[pytest.TestReport]] = field(default_factory=dict)
-    _written: dict[str, records.Target] = field(default_factory=dict)
+    _written: dict[str, records.TargetRecord] = field(default_factory=dict)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keeps a report until its test has ended."""
@@ -171,9 +171,9 @@ class CaseWriter:
             self.writer.write(record)
 
 
-def target_record(target: Target, result: TargetResult) -> records.Target:
+def target_record(target: Target, result: TargetResult) -> records.TargetRecord:
     """The record of a target, as far as it is known."""
-    unknown = records.Target(
+    unknown = records.TargetRecord(
         id=target.id, title=target.entry.name, family=target.entry.family, lane=target.lane
     )
     every_start = {"logs": tuple(result.logs), "startup_s": result.startup_s}

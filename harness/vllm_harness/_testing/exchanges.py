@@ -20,7 +20,7 @@ from vllm_harness._exchange.server import VllmServer
 from vllm_harness._files.redaction import REDACTED
 from vllm_harness._runs.exchanges import json_value, record_of
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._runs.records import ExchangeRecord, Generation, LogLines
+from vllm_harness._runs.records import ExchangeRecord, GenerationRecord, LogLines
 from vllm_harness._scripted.in_server import vllm_harness_names as names
 from vllm_harness._testing.cases import NOTED, Noted, case_id, facts_of
 from vllm_harness._testing.session import BODY, TARGET
@@ -102,10 +102,10 @@ class ExchangeKeeper:
 
 
 def record_of_seen(
-    seen: SeenExchange, target: str, case: str, generations: Sequence[Generation] = ()
+    seen: SeenExchange, target: str, case: str, generations: Sequence[GenerationRecord] = ()
 ) -> ExchangeRecord:
     """The record of an exchange."""
-    first = generations[0] if generations else Generation()
+    first = generations[0] if generations else GenerationRecord()
     return record_of(
         seen.exchange,
         id=seen.id,
@@ -158,7 +158,7 @@ def _shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _generations(seen: Sequence[SeenExchange], books: Endpoint | None) -> dict[str, list[Generation]]:
+def _generations(seen: Sequence[SeenExchange], books: Endpoint | None) -> dict[str, list[GenerationRecord]]:
     """The tokens of the exchanges that scripted servers answered."""
     wanted: dict[Endpoint, list[str]] = {}
     for each in seen:
@@ -168,14 +168,16 @@ def _generations(seen: Sequence[SeenExchange], books: Endpoint | None) -> dict[s
     return dict(chain.from_iterable(_told(each, ids).items() for each, ids in wanted.items()))
 
 
-def _told(endpoint: Endpoint, ids: Sequence[str]) -> dict[str, list[Generation]]:
+def _told(endpoint: Endpoint, ids: Sequence[str]) -> dict[str, list[GenerationRecord]]:
     """What a server tells of exchanges; nothing where it has ended, or is none that is scripted."""
     try:
         own = {names.OWN_HEADER: "1"}
         answer = endpoint.post(names.EXCHANGES_PATH, json={"names": ids}, headers=own, timeout=ASKED_S)
         answer.raise_for_status()
         told = answer.json()["exchanges"]
-        return {name: [Generation.model_validate(each) for each in given] for name, given in told.items()}
+        return {
+            name: [GenerationRecord.model_validate(each) for each in given] for name, given in told.items()
+        }
     except (requests.RequestException, ValueError, KeyError):
         return {}
 

@@ -24,7 +24,7 @@ Decisions = dict[str, list[bool]]
 
 
 @dataclass
-class Tally:
+class QualityTally:
     """What one run, or one attempt at a test, has seen.
 
     Attributes:
@@ -136,13 +136,13 @@ def read_reference(path: Path) -> Decisions:
         ) from error
 
 
-def write_reference(path: Path, of: Mapping[str, Any], tally: Tally) -> None:
+def write_reference(path: Path, of: Mapping[str, Any], tally: QualityTally) -> None:
     """Keeps a run's decisions, of each test its last attempt, with what the run was."""
     decisions = {case: attempts[-1] for case, attempts in sorted(tally.decisions.items())}
     path.write_text(json.dumps({"of": dict(of), "decisions": decisions}, indent=2) + "\n")
 
 
-def summary(tally: Tally, reference: Mapping[str, list[bool]] | None) -> Json:
+def summary(tally: QualityTally, reference: Mapping[str, list[bool]] | None) -> Json:
     """For results.json; empty where no call came and no decision was made."""
     if not tally.calls and not tally.decisions:
         return {}

@@ -18,7 +18,7 @@ TARGET_OF = "vllm_harness_target"
 TRIAL_OF = "vllm_harness_trial"
 
 
-class Recorder:
+class ReportRecorder:
     """A pytest plugin of its own: reports come without the item they belong to.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from vllm_harness._protocol import Finding
-from vllm_harness._runs.records import Target
+from vllm_harness._runs.records import TargetRecord
 from vllm_harness._terminal.tables import one_line
 from vllm_harness._testing import quality, repeats
 
@@ -55,7 +55,7 @@ class TargetResult:
 
     environment: str = ""
     vllm: str = ""
-    server: Target | None = None
+    server: TargetRecord | None = None
     startup_s: float | None = None
     restarts: int = 0
     logs: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class TargetResult:
     findings: dict[tuple[str, str], Finding] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
     trials: dict[str, dict[int, bool]] = field(default_factory=dict)
-    tally: quality.Tally = field(default_factory=quality.Tally)
+    tally: quality.QualityTally = field(default_factory=quality.QualityTally)
     reference: quality.Decisions | None = None
 
     def add(self, findings: Iterable[Finding]) -> None:

@@ -22,7 +22,7 @@ from vllm_harness._testing.cases import case_id
 from vllm_harness._testing.manager import ServerManager
 from vllm_harness._testing.options import models_file
 from vllm_harness._testing.quality import Decisions, read_reference
-from vllm_harness._testing.recorder import Recorder
+from vllm_harness._testing.recorder import ReportRecorder
 from vllm_harness._testing.results import TargetResult
 from vllm_harness._testing.skips import NOT_SERVED, OTHER_DEVICE, SLOW
 
@@ -100,7 +100,7 @@ def the_run(config: pytest.Config) -> PytestRun:
     """
     if RUN not in config.stash:
         run = config.stash[RUN] = _prepare(config)
-        config.pluginmanager.register(Recorder(run.result))
+        config.pluginmanager.register(ReportRecorder(run.result))
     return config.stash[RUN]
 
 

@@ -50,7 +50,7 @@ def test_the_client_gets_the_answer(vllm_server, openai_client, script, check_bo
 '''
 
 
-class State(StrEnum):
+class FileState(StrEnum):
     """What became of a file."""
 
     WRITTEN = "written"
@@ -59,7 +59,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
-class Step:
+class FileStep:
     """One file of the project.
 
     Attributes:
@@ -69,7 +69,7 @@ class Step:
         addition: the text that the user has to add by hand.
     """
 
-    state: State
+    state: FileState
     path: str
     note: str
     addition: str = ""
@@ -132,18 +132,18 @@ def _live_entry(hub_id: str) -> NewEntry:
     return NewEntry(name, "live", {"models": {name: body}}, _BLANKS)
 
 
-def add_dependency(project: Path) -> Step:
+def add_dependency(project: Path) -> FileStep:
     """Adds the harness to the development dependencies of pyproject.toml."""
     requirement = f"{DISTRIBUTION}>={version(DISTRIBUTION)}"
     path = project / "pyproject.toml"
     if not path.exists():
-        return Step(
-            State.LEFT,
+        return FileStep(
+            FileState.LEFT,
             path.name,
             f"there is none to note the dependency in; wherever the tests run: pip install '{requirement}'",
         )
     if DISTRIBUTION in _required(tomllib.loads(path.read_text())):
-        return Step(State.LEFT, path.name, f"it requires {DISTRIBUTION} already")
+        return FileStep(FileState.LEFT, path.name, f"it requires {DISTRIBUTION} already")
     # uv would write the package indexes of its variables into the file
     environ = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
     add = ("add", "--project", project, "--dev", "--frozen", "--no-python-downloads", requirement)
@@ -151,33 +151,33 @@ def add_dependency(project: Path) -> Step:
         with TemporaryDirectory(prefix="vllm-harness-") as folder:  # uv leaves a lock file in it
             run_uv(*add, progress=quiet, environ={**environ, "TMPDIR": folder})
     except InstallError:
-        return Step(
-            State.TO_DO, path.name, "uv cannot edit it; add to the development dependencies:", requirement
+        return FileStep(
+            FileState.TO_DO, path.name, "uv cannot edit it; add to the development dependencies:", requirement
         )
-    return Step(State.WRITTEN, path.name, f"{requirement} in the dependency group dev")
+    return FileStep(FileState.WRITTEN, path.name, f"{requirement} in the dependency group dev")
 
 
-def write_entry(project: Path, entry: NewEntry) -> Step:
+def write_entry(project: Path, entry: NewEntry) -> FileStep:
     """Writes models.yaml with the entry."""
     path = project / MODELS_PATH
     if not path.exists():
         path.write_text(entry.text)
-        return Step(State.WRITTEN, MODELS_PATH, entry.note)
+        return FileStep(FileState.WRITTEN, MODELS_PATH, entry.note)
     try:
         load_models(path).get(entry.name)
     except ModelsFileError:
-        return Step(State.TO_DO, MODELS_PATH, f"it lacks the entry {entry.name}; add:", entry.text)
-    return Step(State.LEFT, MODELS_PATH, f"it has the entry {entry.name} already")
+        return FileStep(FileState.TO_DO, MODELS_PATH, f"it lacks the entry {entry.name}; add:", entry.text)
+    return FileStep(FileState.LEFT, MODELS_PATH, f"it has the entry {entry.name} already")
 
 
-def write_test(project: Path, entry: NewEntry) -> Step:
+def write_test(project: Path, entry: NewEntry) -> FileStep:
     """Writes the first test."""
     path = project / TEST_PATH
     if path.exists():
-        return Step(State.LEFT, TEST_PATH, "it exists already")
+        return FileStep(FileState.LEFT, TEST_PATH, "it exists already")
     path.parent.mkdir(exist_ok=True)
     path.write_text(_TEST.format(model=entry.name))
-    return Step(State.WRITTEN, TEST_PATH, "a test of the Responses API")
+    return FileStep(FileState.WRITTEN, TEST_PATH, "a test of the Responses API")
 
 
 def _required(pyproject: dict[str, Any]) -> set[str]:

@@ -16,7 +16,7 @@ from vllm_harness._cassettes import provenance
 from vllm_harness._cassettes.listening import check_installed
 from vllm_harness._cassettes.proxy import RecordingProxy
 from vllm_harness._cassettes.recording import of_conversation
-from vllm_harness._cassettes.writing import Recording, check_writable, write
+from vllm_harness._cassettes.writing import CassetteWriter, check_writable, write
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import attach
 from vllm_harness._exchange.server import VllmServer
@@ -95,7 +95,7 @@ def _record_client(port: int, upstream: str, output: Path) -> None:
     check_installed()
     endpoint, console = attach(upstream), plain_console(stderr=True)
     about = provenance.of_endpoint(endpoint).model_copy(update={"by": "proxy"})
-    kept = Recording(output, "", about, redactor())
+    kept = CassetteWriter(output, "", about, redactor())
     tell = partial(_tell, console)
     try:
         passing = RecordingProxy(endpoint.base_url, kept, tell)

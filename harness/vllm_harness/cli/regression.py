@@ -14,7 +14,7 @@ from vllm_harness._defects.registry import load_defects
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._machine.shard import Executor
-from vllm_harness._regression.cases.groups import Generation
+from vllm_harness._regression.cases.groups import GenerationPlan
 from vllm_harness._regression.cases.meanings import FILE as MEANINGS
 from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.listing import case_record, family_record
@@ -99,7 +99,7 @@ def regression(
         on.engine,
         tuple(on.only or ()),
         on.meanings,
-        Generation(on.budget, on.seed),
+        GenerationPlan(on.budget, on.seed),
         select_apis(on.apis),
         on.cpu_s,
     )

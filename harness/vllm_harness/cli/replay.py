@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from vllm_harness._cassettes import provenance
-from vllm_harness._cassettes.checking import Checked, about, check
+from vllm_harness._cassettes.checking import CassetteFinding, about, check
 from vllm_harness._cassettes.format import Cassette
 from vllm_harness._cassettes.listening import check_installed
 from vllm_harness._cassettes.reading import Read, read
@@ -137,7 +137,7 @@ def _check(recording: Read) -> None:
         raise typer.Exit(1)
 
 
-def _show_checked(recording: Read, found: list[Checked]) -> None:
+def _show_checked(recording: Read, found: list[CassetteFinding]) -> None:
     console = plain_console()
     cassette = recording.cassette
     title = cassette.title or "a cassette"

@@ -18,11 +18,11 @@ from vllm_harness._errors import UsageError
 from vllm_harness._runs.places import find_run
 from vllm_harness._runs.records import RECORD
 from vllm_harness._runs.report import comparison
-from vllm_harness._runs.report.compare import Change, Compared, compare
+from vllm_harness._runs.report.compare import ComparedCase, OutcomeChange, compare
 from vllm_harness._runs.report.github import github
 from vllm_harness._runs.report.junit import junit
 from vllm_harness._runs.report.markdown import markdown
-from vllm_harness._runs.report.run import Run, read_run
+from vllm_harness._runs.report.run import RecordedRun, read_run
 from vllm_harness.cli.by_default import by_default
 from vllm_harness.cli.compare import CompareFormat
 
@@ -70,7 +70,7 @@ def show(
     read = read_run(folder)
     if format is not ReportFormat.JUNIT and (summary := os.environ.get(STEP_SUMMARY)):
         _append(Path(summary), _markdown(read))
-    made: dict[ReportFormat, Callable[[Run], str]] = {
+    made: dict[ReportFormat, Callable[[RecordedRun], str]] = {
         ReportFormat.MARKDOWN: _markdown,
         ReportFormat.JUNIT: junit,
         ReportFormat.GITHUB: github,
@@ -87,10 +87,10 @@ def compare_runs(before: str, after: str, format: CompareFormat, output: Path | 
     else:
         _refuse_open(open_)
         _write(_compared_as(format)(earlier, later, compared), output)
-    return any(each.change is Change.WORSE for each in compared)
+    return any(each.change is OutcomeChange.WORSE for each in compared)
 
 
-def _compared_as(format: CompareFormat) -> Callable[[Run, Run, Sequence[Compared]], str]:
+def _compared_as(format: CompareFormat) -> Callable[[RecordedRun, RecordedRun, Sequence[ComparedCase]], str]:
     return {
         CompareFormat.TEXT: comparison.as_text,
         CompareFormat.MARKDOWN: comparison.as_markdown,
@@ -116,7 +116,7 @@ def _refuse_open(open_: bool) -> None:
         raise UsageError("--open requires the HTML format", hint="leave out --open, or give --format html")
 
 
-def _markdown(run: Run) -> str:
+def _markdown(run: RecordedRun) -> str:
     return markdown(run, {defect.id: defect.title for defect in load_defects().values()})
 
 

@@ -13,7 +13,7 @@ import psutil
 from tests.extras.cluster.conftest import NODE, Begin
 from tests.extras.cluster.leftovers import orphaned_blocks, servers, wait_for
 from vllm_harness._runs.reading import ended, records
-from vllm_harness._runs.records import Case
+from vllm_harness._runs.records import CaseRecord
 
 COMMAND = ("load", "etl-three-turns", "--model", "qwen3")
 OF_TIME = {"requests_a_second", "tokens_a_second"}
@@ -62,7 +62,7 @@ def cases(out: Path) -> Counter[tuple[Any, ...]]:
             tuple(sorted((each.code, each.path, each.known) for each in case.findings)),
         )
         for _, case in records(out)
-        if isinstance(case, Case)
+        if isinstance(case, CaseRecord)
     )
 
 
@@ -78,7 +78,7 @@ def clients() -> list[int]:
 def where(out: Path) -> Counter[str]:
     """How many turns were taken on each node."""
     return Counter(
-        case.node for _, case in records(out) if isinstance(case, Case) and case.seconds is not None
+        case.node for _, case in records(out) if isinstance(case, CaseRecord) and case.seconds is not None
     )
 
 
@@ -139,7 +139,7 @@ def taken(out: Path) -> Counter[str]:
     """How often each turn that was asked was kept."""
     if not (out / "records.jsonl").exists():
         return Counter()
-    kept = (case for _, case in records(out) if isinstance(case, Case))
+    kept = (case for _, case in records(out) if isinstance(case, CaseRecord))
     return Counter(case.id for case in kept if case.seconds is not None)
 
 

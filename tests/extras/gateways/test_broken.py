@@ -18,7 +18,7 @@ from vllm_harness._exchange.server import VllmServer
 from vllm_harness._terminal.status import quiet
 from vllm_harness.cli.main import app
 from vllm_harness.extras.gateways.cases import APIS, asked
-from vllm_harness.extras.gateways.check import Both, Side, check, scripts_of
+from vllm_harness.extras.gateways.check import Both, GatewaySide, check, scripts_of
 from vllm_harness.extras.gateways.findings import together
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
@@ -53,8 +53,8 @@ def both_ways(server: VllmServer, address: str, only: Sequence[str], at_once: in
     assert scripts is not None
     cases = list(asked(APIS, server.entry.capabilities, only))
     assert cases
-    direct = Side("direct", server.endpoint, server.model)
-    through = Side("gateway", replace(server.endpoint, base_url=address), server.model)
+    direct = GatewaySide("direct", server.endpoint, server.model)
+    through = GatewaySide("gateway", replace(server.endpoint, base_url=address), server.model)
     try:
         return asyncio.run(check(direct, through, cases, scripts, quiet, at_once=at_once))
     finally:

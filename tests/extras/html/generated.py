@@ -20,7 +20,7 @@ from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.records import (
     AnyRecord,
     Arrival,
-    Case,
+    CaseRecord,
     End,
     ExchangeRecord,
     Header,
@@ -30,7 +30,7 @@ from vllm_harness._runs.records import (
     Piece,
     RunFinding,
     Series,
-    Target,
+    TargetRecord,
 )
 
 BEGAN = 1_795_000_000.0
@@ -144,7 +144,7 @@ SAID = (
 ASKED = "<|im_start|>user\nWhat's the weather in Zürich?<|im_end|>\n<|im_start|>assistant\n"
 
 
-def exchanges_of(case: Case, api: str, broken: bool, rng: random.Random) -> list[ExchangeRecord]:
+def exchanges_of(case: CaseRecord, api: str, broken: bool, rng: random.Random) -> list[ExchangeRecord]:
     """A stream and the body that answers the same."""
     shared: dict[str, Any] = {
         "target": case.target,
@@ -201,7 +201,7 @@ def findings_of(exchange: ExchangeRecord, known: str) -> tuple[RunFinding, ...]:
     )
 
 
-def case_records(case: Case, rng: random.Random) -> list[AnyRecord]:
+def case_records(case: CaseRecord, rng: random.Random) -> list[AnyRecord]:
     """A case with its exchanges and log; one that failed has a broken stream."""
     broken = case.outcome in (Outcome.FINDING, Outcome.KNOWN)
     api = next((each for each in ("messages", "responses") if each in case.group), "chat")
@@ -266,10 +266,10 @@ def write_run(
     return folder
 
 
-def _target(number: int, version: str) -> Target:
+def _target(number: int, version: str) -> TargetRecord:
     model = MODELS[number % len(MODELS)]
     name = model if number < len(MODELS) else f"{model}-{number // len(MODELS)}"
-    return Target(
+    return TargetRecord(
         id=f"{name}@{version}",
         title=name,
         family=model,
@@ -284,13 +284,13 @@ def _target(number: int, version: str) -> Target:
     )
 
 
-def _case(at: int, targets: int, rng: random.Random, failing: float, version: str) -> Case:
+def _case(at: int, targets: int, rng: random.Random, failing: float, version: str) -> CaseRecord:
     group = GROUPS[at * 7 % len(GROUPS)]
     drawn = rng.random()
     share = (Outcome.FINDING, Outcome.KNOWN, Outcome.SKIPPED)
     outcome = share[int(drawn / failing)] if drawn < 3 * failing else Outcome.PASSED
     test = ("text_arrives_whole", "a_call_is_streamed", "reasoning_is_kept", "usage_adds_up")[at % 4]
-    return Case(
+    return CaseRecord(
         id=f"{group}::test_{test}[{at:05d}-scripted]",
         target=_target(at % targets, version).id,
         group=group,

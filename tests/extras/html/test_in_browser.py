@@ -16,7 +16,7 @@ from tests.extras.html.generated import DEFECT, asked, write_run
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.records import (
     Arrival,
-    Case,
+    CaseRecord,
     ExchangeRecord,
     Header,
     Kind,
@@ -24,7 +24,7 @@ from vllm_harness._runs.records import (
     Outcome,
     Piece,
     RunFinding,
-    Target,
+    TargetRecord,
 )
 from vllm_harness.extras.html.page import write
 
@@ -254,7 +254,7 @@ def _hostile_run(folder: Path) -> Path:
         output=(Piece(ids=(1,), text=HOSTILE), Piece(ids=(2,), text=huge)),
         error=HOSTILE,
     )
-    case = Case(
+    case = CaseRecord(
         id="c",
         target="t",
         group=HOSTILE,
@@ -269,7 +269,7 @@ def _hostile_run(folder: Path) -> Path:
     with RunWriter.begin(
         folder, Header(kind=Kind.SUITES, name=HOSTILE, command=(HOSTILE,), started=1.0)
     ) as writer:
-        writer.write(Target(id="t", title=HOSTILE, vllm=HOSTILE, command=(HOSTILE,)))
+        writer.write(TargetRecord(id="t", title=HOSTILE, vllm=HOSTILE, command=(HOSTILE,)))
         writer.write(exchange)
         writer.write(LogLines(target="t", case="c", source=HOSTILE, lines=(HOSTILE, huge)))
         writer.write(case)

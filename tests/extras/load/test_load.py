@@ -19,7 +19,7 @@ from vllm_harness._defects.entry import Defect
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.reading import ended, records
-from vllm_harness._runs.records import Case, ExchangeRecord, Header, Kind, Outcome
+from vllm_harness._runs.records import CaseRecord, ExchangeRecord, Header, Kind, Outcome
 from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
@@ -99,7 +99,7 @@ def test_conversations_at_once_keep_their_words(vllm_server: VllmServer, tmp_pat
     assert {name: tally.requests for name, tally in load.by_transport.items()} == dict.fromkeys(
         ("responses", "responses-history", "chat", "messages"), 8
     )
-    cases = [record for _, record in records(tmp_path / "run") if isinstance(record, Case)]
+    cases = [record for _, record in records(tmp_path / "run") if isinstance(record, CaseRecord)]
     assert len({case.id for case in cases if "between" not in case.id}) == 32
 
 
@@ -160,7 +160,7 @@ def test_a_defect_that_a_turn_names_is_counted_apart(vllm_server: VllmServer, tm
     assert messages.mismatches == {"text[*]": 2, "status": 2}
     assert messages.errors == {"HTTP 400": 2}
     assert (messages.passed, load.wrong) == (0, True)
-    cases = [each for _, each in records(tmp_path / "run") if isinstance(each, Case)]
+    cases = [each for _, each in records(tmp_path / "run") if isinstance(each, CaseRecord)]
     of_chat = {each.outcome for each in cases if each.group == "chat"}
     assert of_chat == {Outcome.KNOWN}
     assert {id for each in cases if each.group == "chat" for id in each.defects} >= {"acme-1", "acme-2"}

@@ -11,7 +11,7 @@ from tests.extras.mutants.conftest import VLLM
 from vllm_harness._regression.changed.coverage import Coverage, TestLines
 from vllm_harness._terminal.status import quiet
 from vllm_harness.extras.mutants.importers import all_importers, direct_importers, importers_of
-from vllm_harness.extras.mutants.judge import Judge, MutantFate, Trial
+from vllm_harness.extras.mutants.judge import Judge, MutantFate, MutantTrial
 from vllm_harness.extras.mutants.measure import measure, texts_of
 from vllm_harness.extras.mutants.mutant import HandMutant, ServingMutant, applied, load_by_hand
 from vllm_harness.extras.mutants.parsers.mutants import module_of
@@ -104,7 +104,7 @@ def _tried(package: Path, changed: ServingMutant, named: Sequence[HandMutant]) -
     tests = [TestLines(test=id_, target=_target(id_), outcome="passed", seconds=0, lines={}) for id_ in ids]
     importers = all_importers(module_of(changed.file), direct_importers(package))
     suites = Suites(VLLM, (), TESTS)
-    return Trial(changed, tuple(tests), len(tests), tuple(importers), suites).fate()
+    return MutantTrial(changed, tuple(tests), len(tests), tuple(importers), suites).fate()
 
 
 def _target(test: str) -> str:

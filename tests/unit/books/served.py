@@ -11,7 +11,7 @@ from vllm_harness._server.launch import IN_SERVER
 
 sys.path.insert(0, str(IN_SERVER))
 import vllm_harness_conversation as conversations
-from vllm_harness_served import ServedBook, Taken
+from vllm_harness_served import MatchedRule, ServedBook
 
 
 def served(rules: Sequence[BookRule]) -> ServedBook:
@@ -42,4 +42,4 @@ def facts(
 def taken(book: ServedBook, asked: Mapping[str, Any]) -> str:
     """The name of the rule that takes a request; else why none does."""
     found = book.take(dict(asked))
-    return str(found.rule["name"]) if isinstance(found, Taken) else str(found)
+    return str(found.rule["name"]) if isinstance(found, MatchedRule) else str(found)

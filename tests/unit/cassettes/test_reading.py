@@ -21,7 +21,7 @@ from vllm_harness._cassettes.format import (
     RecordedResponse,
 )
 from vllm_harness._cassettes.reading import MAX_BYTES, read, schema
-from vllm_harness._cassettes.writing import Recording, check_writable, dumped, write
+from vllm_harness._cassettes.writing import CassetteWriter, check_writable, dumped, write
 from vllm_harness._errors import UsageError
 from vllm_harness._files.redaction import Redactor
 from vllm_harness._protocol.samples import SAMPLES
@@ -60,7 +60,7 @@ def test_what_is_written_is_read_again(name: str, make: object, tmp_path: Path) 
     assert read(path).cassette == cassette
     assert list(tmp_path.iterdir()) == [path]
     grown = tmp_path / f"grown-{name}"
-    recording = Recording(grown, cassette.title, cassette.recorded, PLAIN)
+    recording = CassetteWriter(grown, cassette.title, cassette.recorded, PLAIN)
     for exchange in cassette.exchanges:
         recording.add(exchange)
     recording.end()

@@ -46,7 +46,7 @@ def test_every_band_of_rules_has_its_module() -> None:
         Path(module.__file__)
         .relative_to(ROOT / "harness/vllm_harness")
         .as_posix()
-        .removeprefix("protocol/"): {
+        .removeprefix("_protocol/"): {
             value.code[:3] for value in vars(module).values() if isinstance(value, Rule)
         }
         for module in (*RULE_MODULES, *rule_modules())

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness._regression.cases.delivery import Api, Delivery, Load, Shape
+from vllm_harness._regression.cases.delivery import Api, Chunking, Concurrency, Delivery
 from vllm_harness._regression.engines.plan import DELIVERIES, like_in_process
 from vllm_harness._regression.results.mismatches import TITLES, How, Mismatch, MismatchCode
 
 
 def test_a_delivery_comes_back_from_its_code() -> None:
     used = {each for by_group in DELIVERIES.values() for planned in by_group.values() for each in planned}
-    for delivery in (*used, Delivery(Shape.CUT_AT, cuts=(3, 7)), Delivery(Shape.CUT_AT)):
+    for delivery in (*used, Delivery(Chunking.CUT_AT, cuts=(3, 7)), Delivery(Chunking.CUT_AT)):
         assert Delivery.parse(delivery.code) == delivery
-    together = Delivery(Shape.WHOLE, api=Api.CHAT, load=Load.TOGETHER)
+    together = Delivery(Chunking.WHOLE, api=Api.CHAT, load=Concurrency.TOGETHER)
     assert Delivery.parse("chat:whole:together") == together
 
 

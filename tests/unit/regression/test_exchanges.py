@@ -10,7 +10,7 @@ import pytest
 from vllm_harness._exchange.building import WITHOUT_LIMIT
 from vllm_harness._protocol import Exchange
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.cases.delivery import Delivery, Shape
+from vllm_harness._regression.cases.delivery import Chunking, Delivery
 from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.engines.exchanges import body_of, fields_of, path_of
 
@@ -32,7 +32,7 @@ BLOCKS = [
 def read(delivery: str, content: str, status: int = 200, broken: str = "") -> dict[str, Any]:
     """The fields of the answer that came over a delivery."""
     parsed = Delivery.parse(delivery)
-    kind = "application/json" if parsed.shape is Shape.WHOLE else "text/event-stream"
+    kind = "application/json" if parsed.shape is Chunking.WHOLE else "text/event-stream"
     asked = Exchange(path=path_of(parsed))
     return fields_of(asked.answered(status, {"content-type": kind}, [(0.1, content.encode())], broken))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness._regression.cases.delivery import Delivery, Shape
+from vllm_harness._regression.cases.delivery import Chunking, Delivery
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CaseCall
 from vllm_harness._regression.results.judge import (
     call_id_mismatches,
@@ -22,7 +22,7 @@ from vllm_harness._scripted.meaning import Meaning, Text, ToolCall
 
 WEATHER = ToolCall("get_weather", {"city": "Paris", "days": 3})
 CALL = CaseCall(name="get_weather", arguments='{"days": 3, "city": "Paris"}')
-TOKEN_BY_TOKEN = Delivery(Shape.TOKENS, tokens=1)
+TOKEN_BY_TOKEN = Delivery(Chunking.TOKENS, tokens=1)
 MEANING = Meaning.of("I will check.", reasoning="Let me think.", calls=(WEATHER,))
 
 
@@ -103,7 +103,7 @@ def test_calls_in_another_order_are_told_from_other_calls() -> None:
         (TOKEN_BY_TOKEN, 190, 40, []),
         (TOKEN_BY_TOKEN, 190, None, []),
         (TOKEN_BY_TOKEN, 30, 2, []),
-        (Delivery(Shape.ALL), 190, 1, []),
+        (Delivery(Chunking.ALL), 190, 1, []),
     ],
 )
 def test_long_arguments_arrive_in_chunks(

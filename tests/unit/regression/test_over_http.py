@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.cases.delivery import Api, Delivery, Shape
+from vllm_harness._regression.cases.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.engines.over_http import TRIES, _asked_again
 
 CASE = CaseInput(name="c", text="Hello.")
-SINGLE = Delivery(Shape.TOKENS, tokens=1, api=Api.MESSAGES)
+SINGLE = Delivery(Chunking.TOKENS, tokens=1, api=Api.MESSAGES)
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,8 @@ SINGLE = Delivery(Shape.TOKENS, tokens=1, api=Api.MESSAGES)
         (SINGLE, ["wrong"] * 9, "wrong", 3),
         (SINGLE, ["joined", "wrong", "wrong", "wrong"], "wrong", 4),
         (SINGLE, ["wrong", "joined", "wrong", "joined too", "other"], "wrong", TRIES),
-        (Delivery(Shape.TOKENS, tokens=3, api=Api.MESSAGES), ["wrong", "right"], "wrong", 1),
-        (Delivery(Shape.WHOLE, api=Api.MESSAGES), ["wrong", "right"], "wrong", 1),
+        (Delivery(Chunking.TOKENS, tokens=3, api=Api.MESSAGES), ["wrong", "right"], "wrong", 1),
+        (Delivery(Chunking.WHOLE, api=Api.MESSAGES), ["wrong", "right"], "wrong", 1),
     ],
 )
 def test_a_stream_of_single_tokens_gets_more_than_one_try(

@@ -9,7 +9,7 @@ import pytest
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
 from vllm_harness._regression.cases.delivery import Delivery
-from vllm_harness._regression.cases.groups import Generation
+from vllm_harness._regression.cases.groups import GenerationPlan
 from vllm_harness._regression.cases.meanings import load_meanings, renderable
 from vllm_harness._regression.cases.properties import MOST, GeneratedMeaning, failures, generate
 from vllm_harness._regression.results.mismatches import Mismatch
@@ -87,7 +87,7 @@ def test_what_is_kept_is_the_same_case_again(tmp_path: Path) -> None:
         ((OWN_CUTS, CALL_LOST), generated),
         ((WHOLE, TEXT_LOST), generated),
     ]
-    write_failures(VLLM, HERMES, found, Generation(200, 1), tmp_path / "hermes")
+    write_failures(VLLM, HERMES, found, GenerationPlan(200, 1), tmp_path / "hermes")
     first, second = read_failures(HERMES, tmp_path / "hermes")
     own = generated.own_delivery
     assert (first.delivery, first.mismatch, first.file.name) == (own, CALL_LOST, "1.yaml")

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._runs.records import Case, End, Header, Kind, Outcome, RunFinding, Target
-from vllm_harness._runs.report.run import Run, read_run
+from vllm_harness._runs.records import CaseRecord, End, Header, Kind, Outcome, RunFinding, TargetRecord
+from vllm_harness._runs.report.run import RecordedRun, read_run
 
-QWEN3 = Target(id="scripted-qwen3", title="qwen3", lane="scripted", vllm="0.32.0", frontend="python")
+QWEN3 = TargetRecord(id="scripted-qwen3", title="qwen3", lane="scripted", vllm="0.32.0", frontend="python")
 ENDED = End(at=11.0, exit_code=0)
 HOSTILE = "<script>alert(1)</script> ]]> `x` | \x1b[31m\x00\n::error::pwned\r\n\ud7ff\ufffe"
 
 
 def run_in(
     folder: Path,
-    cases: Sequence[Case],
-    targets: Sequence[Target] = (QWEN3,),
+    cases: Sequence[CaseRecord],
+    targets: Sequence[TargetRecord] = (QWEN3,),
     end: End | None = ENDED,
-) -> Run:
+) -> RecordedRun:
     """A run with these records, read again."""
     with RunWriter.begin(folder, Header(kind=Kind.SUITES, name="qwen3", started=1.0)) as writer:
         for record in (*targets, *cases, *([end] if end else ())):
@@ -27,13 +27,15 @@ def run_in(
     return read_run(folder)
 
 
-def case(name: str, outcome: Outcome = Outcome.PASSED, **more: object) -> Case:
+def case(name: str, outcome: Outcome = Outcome.PASSED, **more: object) -> CaseRecord:
     """A case of QWEN3."""
     given = {"target": QWEN3.id, "group": "behaviours/test_a", "seconds": 0.5, **more}
-    return Case.model_validate({"id": f"tests/behaviours/test_a.py::{name}", "outcome": outcome, **given})
+    return CaseRecord.model_validate(
+        {"id": f"tests/behaviours/test_a.py::{name}", "outcome": outcome, **given}
+    )
 
 
-def every_outcome() -> list[Case]:
+def every_outcome() -> list[CaseRecord]:
     """A case of each outcome, with texts as a server may send them."""
     return [
         case("test_passed", defects=("vllm-1",)),

@@ -9,9 +9,9 @@ import pytest
 
 from tests.unit.report.runs import QWEN3, case, run_in
 from vllm_harness._errors import UsageError
-from vllm_harness._runs.records import Case, Outcome, RunFinding, Target
+from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, TargetRecord
 from vllm_harness._runs.report import comparison
-from vllm_harness._runs.report.compare import Change, compare
+from vllm_harness._runs.report.compare import OutcomeChange, compare
 
 PASSED, KNOWN, FINDING = Outcome.PASSED, Outcome.KNOWN, Outcome.FINDING
 
@@ -19,26 +19,28 @@ PASSED, KNOWN, FINDING = Outcome.PASSED, Outcome.KNOWN, Outcome.FINDING
 @pytest.mark.parametrize(
     ("before", "after", "change"),
     [
-        (case("t"), case("t"), Change.SAME),
-        (case("t"), case("t", FINDING), Change.WORSE),
-        (case("t"), case("t", KNOWN, defects=("a",)), Change.WORSE),
-        (case("t", KNOWN, defects=("a",)), case("t", FINDING), Change.WORSE),
-        (case("t", FINDING), case("t"), Change.BETTER),
-        (case("t", KNOWN, defects=("a",)), case("t"), Change.BETTER),
-        (case("t", KNOWN, defects=("a",)), case("t", KNOWN, defects=("a",), reason="x"), Change.STILL),
-        (case("t", KNOWN, defects=("a",)), case("t", KNOWN, defects=("b",)), Change.OTHERWISE),
-        (case("t", FINDING), case("t", KNOWN, defects=("b",)), Change.OTHERWISE),
+        (case("t"), case("t"), OutcomeChange.SAME),
+        (case("t"), case("t", FINDING), OutcomeChange.WORSE),
+        (case("t"), case("t", KNOWN, defects=("a",)), OutcomeChange.WORSE),
+        (case("t", KNOWN, defects=("a",)), case("t", FINDING), OutcomeChange.WORSE),
+        (case("t", FINDING), case("t"), OutcomeChange.BETTER),
+        (case("t", KNOWN, defects=("a",)), case("t"), OutcomeChange.BETTER),
+        (case("t", KNOWN, defects=("a",)), case("t", KNOWN, defects=("a",), reason="x"), OutcomeChange.STILL),
+        (case("t", KNOWN, defects=("a",)), case("t", KNOWN, defects=("b",)), OutcomeChange.OTHERWISE),
+        (case("t", FINDING), case("t", KNOWN, defects=("b",)), OutcomeChange.OTHERWISE),
         (
             case("t", FINDING, findings=(RunFinding(code="RO101", message="x"),)),
             case("t", FINDING, findings=(RunFinding(code="RO102", message="x"),)),
-            Change.OTHERWISE,
+            OutcomeChange.OTHERWISE,
         ),
-        (case("t"), case("t", Outcome.SKIPPED), Change.GONE),
-        (case("t", Outcome.SKIPPED), case("t", FINDING), Change.NEW),
-        (case("t", Outcome.SKIPPED), case("t", Outcome.SKIPPED), Change.SAME),
+        (case("t"), case("t", Outcome.SKIPPED), OutcomeChange.GONE),
+        (case("t", Outcome.SKIPPED), case("t", FINDING), OutcomeChange.NEW),
+        (case("t", Outcome.SKIPPED), case("t", Outcome.SKIPPED), OutcomeChange.SAME),
     ],
 )
-def test_what_became_of_a_case(tmp_path: Path, before: Case, after: Case, change: Change) -> None:
+def test_what_became_of_a_case(
+    tmp_path: Path, before: CaseRecord, after: CaseRecord, change: OutcomeChange
+) -> None:
     (compared,) = compare(run_in(tmp_path / "a", [before]), run_in(tmp_path / "b", [after]))
     assert compared.change is change
 
@@ -46,21 +48,21 @@ def test_what_became_of_a_case(tmp_path: Path, before: Case, after: Case, change
 def test_cases_that_only_one_run_has(tmp_path: Path) -> None:
     compared = compare(run_in(tmp_path / "a", [case("old")]), run_in(tmp_path / "b", [case("new")]))
     assert [(each.case.id.partition("::")[2], each.change) for each in compared] == [
-        ("new", Change.NEW),
-        ("old", Change.GONE),
+        ("new", OutcomeChange.NEW),
+        ("old", OutcomeChange.GONE),
     ]
 
 
 def test_targets_of_another_name_are_the_same_where_the_model_is(tmp_path: Path) -> None:
     other = QWEN3.model_copy(update={"id": "later", "vllm": "0.33.0"})
-    third = Target(id="other", title="gpt-oss")
+    third = TargetRecord(id="other", title="gpt-oss")
     before = run_in(tmp_path / "a", [case("t")], [QWEN3, third])
     after = run_in(tmp_path / "b", [case("t", FINDING, target="later")], [other])
-    assert [each.change for each in compare(before, after)] == [Change.WORSE]
+    assert [each.change for each in compare(before, after)] == [OutcomeChange.WORSE]
 
 
 def test_runs_of_different_models_are_refused(tmp_path: Path) -> None:
-    others = [Target(id="a", title="a"), Target(id="b", title="b")]
+    others = [TargetRecord(id="a", title="a"), TargetRecord(id="b", title="b")]
     with pytest.raises(UsageError, match="no target in common"):
         compare(run_in(tmp_path / "a", [case("t")]), run_in(tmp_path / "b", [], others))
 

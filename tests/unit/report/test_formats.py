@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.report.runs import QWEN3, case, every_outcome, run_in
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._runs.records import Case, ExchangeRecord, Outcome
+from vllm_harness._runs.records import CaseRecord, ExchangeRecord, Outcome
 from vllm_harness._runs.report.github import SHOWN, github
 from vllm_harness._runs.report.junit import junit
 from vllm_harness._runs.report.markdown import LISTED, markdown
@@ -20,7 +20,7 @@ def test_a_run_is_read_without_its_exchanges(tmp_path: Path) -> None:
     run = run_in(tmp_path, [case("test_a"), case("test_a", Outcome.FINDING)])
     with RunWriter(tmp_path, part="fork") as writer:
         writer.write(ExchangeRecord(id="1", at=0.0))
-        writer.write(Case(id="b", target="elsewhere", outcome=Outcome.PASSED, started=5.0, seconds=9.0))
+        writer.write(CaseRecord(id="b", target="elsewhere", outcome=Outcome.PASSED, started=5.0, seconds=9.0))
     read = read_run(tmp_path)
     assert [each.outcome for each in read.cases] == [Outcome.FINDING, Outcome.PASSED]
     assert list(read.targets) == [QWEN3.id, "elsewhere"]

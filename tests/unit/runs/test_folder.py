@@ -13,23 +13,23 @@ from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.reading import ended, header_of, last_word, records
 from vllm_harness._runs.records import (
     Arrival,
-    Case,
+    CaseRecord,
     End,
     ExchangeRecord,
     Header,
     Kind,
     Outcome,
     RunFinding,
-    Target,
+    TargetRecord,
 )
 
 HEADER = Header(kind=Kind.SUITES, name="nightly", started=1.0)
-CASE = Case(id="test_a", target="t", outcome=Outcome.PASSED, findings=(RunFinding(message="late"),))
+CASE = CaseRecord(id="test_a", target="t", outcome=Outcome.PASSED, findings=(RunFinding(message="late"),))
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     stream = (Arrival(after=0.1, text="data: {}\n\n"), Arrival(after=0.2, text="data: [DONE]\n\n"))
-    kept = [HEADER, Target(id="t", title="qwen3"), CASE, ExchangeRecord(id="1", at=2.0, stream=stream)]
+    kept = [HEADER, TargetRecord(id="t", title="qwen3"), CASE, ExchangeRecord(id="1", at=2.0, stream=stream)]
     with RunWriter.begin(tmp_path, HEADER) as writer:
         for record in kept[1:]:
             writer.write(record)

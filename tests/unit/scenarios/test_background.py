@@ -82,7 +82,7 @@ def test_a_response_that_does_not_end_is_given_up(store: tuple[Store, type[_Stor
     handler.states = ["in_progress"]
     assert (
         ended(client, replace(creating, limit_s=0), created("queued")).broken
-        == "it was still in_progress after 0 s"
+        == "it was still queued after 0 s"
     )
 
 

@@ -15,7 +15,7 @@ from vllm_harness._exchange.building import Sent
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.course import Course
-from vllm_harness._scenarios.judging import CALLS, Mismatch
+from vllm_harness._scenarios.judging import CALLS, TurnMismatch
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
 from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.running import needed_capabilities
@@ -61,7 +61,7 @@ def test_their_calls_are_seen(item: dict[str, Any], name: str, values: dict[str,
 def test_only_calls_that_the_client_answers_end_the_conversation(by_server: bool, reason: str) -> None:
     story = STORY if by_server else STORY.model_copy(update={"built_in": ()})
     course, (first, second, _) = Course(story), story.turns
-    lacking = TurnResult("seconds", mismatches=[Mismatch(CALLS, "code_interpreter", "no call")])
+    lacking = TurnResult("seconds", mismatches=[TurnMismatch(CALLS, "code_interpreter", "no call")])
     lacking.sent, lacking.answer = Sent((), ()), Answer("completed", "Many.")
     course.note(first, lacking)
     assert course.why_not(second) == reason

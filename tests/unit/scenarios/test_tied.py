@@ -14,7 +14,7 @@ from vllm_harness._protocol import Exchange
 from vllm_harness._scenarios import tied
 from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import Scenario
-from vllm_harness._scenarios.judging import Mismatch
+from vllm_harness._scenarios.judging import TurnMismatch
 from vllm_harness._scenarios.reading import read_scenario, stories_of_package
 from vllm_harness._scenarios.results import Conversation, TurnResult
 from vllm_harness._scenarios.running import transports_of
@@ -24,7 +24,7 @@ ACME = {
         {"id": "acme-1", "title": "It is late", "class": "defect", "versions": "<0.33", "pattern": "too late"}
     )
 }
-LATE, OTHER = Mismatch("text[0]", "a text", "too late"), Mismatch("text[0]", "a text", "nothing")
+LATE, OTHER = TurnMismatch("text[0]", "a text", "too late"), TurnMismatch("text[0]", "a text", "nothing")
 
 
 def scenario(defect: str = "acme-1") -> Scenario:
@@ -35,7 +35,7 @@ def scenario(defect: str = "acme-1") -> Scenario:
 
 
 def marked(
-    *mismatches: Mismatch, over: str = "chat", version: str = "0.32.0", scripted: bool = True
+    *mismatches: TurnMismatch, over: str = "chat", version: str = "0.32.0", scripted: bool = True
 ) -> TurnResult:
     """The turn's result after what is known was marked."""
     entry = load_models().get("qwen3")
@@ -59,7 +59,7 @@ def test_what_is_wrong_beside_it_is_not() -> None:
 
 
 @pytest.mark.parametrize("beside", [(), (OTHER,)])
-def test_a_defect_that_is_gone_is_told(beside: tuple[Mismatch, ...]) -> None:
+def test_a_defect_that_is_gone_is_told(beside: tuple[TurnMismatch, ...]) -> None:
     result = marked(*beside)
     assert result.state == "failed"
     assert [each.code for each in result.findings] == ["KD101"]

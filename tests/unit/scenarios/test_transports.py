@@ -10,7 +10,7 @@ import pytest
 
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.answer import answer_of, answer_to
-from vllm_harness._exchange.building import Ask, Part, Result, Said, Sent
+from vllm_harness._exchange.building import Ask, ContentPart, Result, Said, Sent
 from vllm_harness._protocol import Exchange
 from vllm_harness._scenarios.format import Expectation, Tool
 from vllm_harness._scenarios.judging import mismatches
@@ -79,8 +79,8 @@ MEANING = {
 def request(name: str, **changed: Any) -> dict[str, Any]:
     """The second turn: a failed output, a text and an image, after a turn that called."""
     transport = TRANSPORTS[name]
-    said = Said(Sent((), (Part(text="Weather?"),)), answer_of(transport.api, BODIES[transport.api]))
-    sent = Sent((Result("c1", "down", failed=True),), (Part(text="And here?"), Part(image=PNG)))
+    said = Said(Sent((), (ContentPart(text="Weather?"),)), answer_of(transport.api, BODIES[transport.api]))
+    sent = Sent((Result("c1", "down", failed=True),), (ContentPart(text="And here?"), ContentPart(image=PNG)))
     toolbox = Toolbox({"get_weather": TOOL}, (), lambda name, arguments: None)
     ask = Ask("m", sent, (said,), "Be brief.", toolbox.offered, tool_choice="get_weather", context=8192)
     return transport.request(replace(ask, **changed))

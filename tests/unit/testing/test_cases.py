@@ -11,7 +11,7 @@ from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._configuration.targets import Target
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.reading import records
-from vllm_harness._runs.records import Case, Outcome, RunFinding
+from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding
 from vllm_harness._testing.cases import CASE_OF, CaseWriter, case_id, case_of, group_of
 from vllm_harness._testing.defects import DEFECT_OF
 from vllm_harness._testing.recorder import TARGET_OF
@@ -39,7 +39,7 @@ def around(*calls: pytest.TestReport, **facts: Any) -> list[pytest.TestReport]:
 def test_a_test_that_passed() -> None:
     known = {"code": "RO101", "message": "missing", "known": "vllm-1"}
     found = case_of(around(report("passed"), covers=["VR-001"], findings=[known]))
-    assert found == Case(
+    assert found == CaseRecord(
         id="tests/behaviours/test_a.py::test_t[3]",
         target="scripted-qwen3",
         group="behaviours/test_a",

@@ -11,7 +11,7 @@ import pytest
 from vllm_harness._protocol import Exchange, Finding
 from vllm_harness._protocol.conversation.exchange import Chunk
 from vllm_harness._protocol.core.findings import Severity
-from vllm_harness._runs.records import Arrival, Generation, Piece
+from vllm_harness._runs.records import Arrival, GenerationRecord, Piece
 from vllm_harness._testing.cases import Noted
 from vllm_harness._testing.exchanges import exchange_of, record_of_seen, with_twins
 from vllm_harness._testing.watch import SeenExchange
@@ -40,7 +40,7 @@ STREAMED = {"content-type": "text/event-stream; charset=utf-8"}
 
 def test_a_stream_keeps_its_pieces_and_its_tokens() -> None:
     text = "data: ü€\n\n".encode()
-    generations = [Generation(prompt=(Piece(ids=(1,), text="a"),)), Generation(choice=1)]
+    generations = [GenerationRecord(prompt=(Piece(ids=(1,), text="a"),)), GenerationRecord(choice=1)]
     record = record_of_seen(
         seen("1", text[:7], text[7:], b"\xc3", headers=STREAMED, seconds=0.35), "t", "c", generations
     )
@@ -51,7 +51,7 @@ def test_a_stream_keeps_its_pieces_and_its_tokens() -> None:
         Arrival(after=0.3, text="\ufffd"),
     )
     assert record.answer is None
-    assert (record.prompt, record.further) == ((Piece(ids=(1,), text="a"),), (Generation(choice=1),))
+    assert (record.prompt, record.further) == ((Piece(ids=(1,), text="a"),), (GenerationRecord(choice=1),))
     assert (record.path, record.seconds) == ("/v1/chat/completions?a=1", 0.35)
     assert record.headers == {"Authorization": "[redacted]", "Accept": "*/*"}
 

@@ -12,7 +12,7 @@ from vllm_harness._errors import UsageError
 from vllm_harness._testing.quality import (
     Agreement,
     ObservedRequest,
-    Tally,
+    QualityTally,
     agreement,
     fits,
     line,
@@ -100,9 +100,9 @@ def test_a_call_of_what_was_not_offered_does_not_fit() -> None:
     assert fits("anything", '{"x": 1}', {"anything": None})
 
 
-def tally(**decisions: list[list[bool]]) -> Tally:
+def tally(**decisions: list[list[bool]]) -> QualityTally:
     """A tally with these decisions."""
-    return Tally(decisions=decisions)
+    return QualityTally(decisions=decisions)
 
 
 def test_agreement() -> None:
@@ -129,7 +129,7 @@ def test_a_run_is_kept_and_compared(tmp_path: Path) -> None:
         "tool calls that fit their schema: 1 of 2; decision to call against the reference: "
         "precision 1.00, recall 1.00, f1 1.00 (2 decisions)"
     )
-    assert summary(Tally(), reference) == {}
+    assert summary(QualityTally(), reference) == {}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"decisions": 3}', "{}"])

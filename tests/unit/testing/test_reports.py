@@ -9,7 +9,7 @@ import pytest
 from vllm_harness._defects.entry import Defect
 from vllm_harness._testing.content import UnexpectedContent, expect_content
 from vllm_harness._testing.defects import DefectShown, KnownDefect
-from vllm_harness._testing.recorder import TARGET_OF, TRIAL_OF, Recorder, settle
+from vllm_harness._testing.recorder import TARGET_OF, TRIAL_OF, ReportRecorder, settle
 from vllm_harness._testing.results import MISSED, TargetResult
 from vllm_harness._testing.skips import code_of, coded, objection, skip
 
@@ -135,7 +135,7 @@ def test_says_raises_what_may_be_tried_again() -> None:
 def counted(*reports: pytest.TestReport, trial: tuple[str, int] | None = None) -> TargetResult:
     """What a recorder makes of reports."""
     result = TargetResult()
-    recorder = Recorder(lambda target: result)
+    recorder = ReportRecorder(lambda target: result)
     for each in reports:
         setattr(each, TARGET_OF, "scripted-qwen3")
         setattr(each, TRIAL_OF, trial)
@@ -165,7 +165,7 @@ def test_outcomes_are_counted() -> None:
 
 def test_other_tests_are_not_counted() -> None:
     result = TargetResult()
-    Recorder(lambda target: result).pytest_runtest_logreport(report("passed"))
+    ReportRecorder(lambda target: result).pytest_runtest_logreport(report("passed"))
     assert not result.outcomes
 
 

@@ -19,7 +19,7 @@ from vllm_harness._files.line_file import end_whole, read_lines
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._machine.shard import Needs, Shard
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._runs.records import Case, Outcome, RunFinding, Target
+from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, TargetRecord
 from vllm_harness._server.leases.allocation import INTERPRETER_GIB, expected_needs
 from vllm_harness._server.progress import NoProgress
 
@@ -137,17 +137,19 @@ def expected_verdict(defect: Defect, version: str) -> Verdict:
     return "reproduced" if defect.holds_for(version) else "fixed"
 
 
-def target_of(measured: Measured) -> Target:
+def target_of(measured: Measured) -> TargetRecord:
     """The vLLM that was asked."""
-    return Target(id=measured.vllm or measured.version, title="vLLM", vllm=measured.vllm or measured.version)
+    return TargetRecord(
+        id=measured.vllm or measured.version, title="vLLM", vllm=measured.vllm or measured.version
+    )
 
 
-def case_of(defect: Defect, measured: Measured) -> Case:
+def case_of(defect: Defect, measured: Measured) -> CaseRecord:
     """The defect on that vLLM: known where it shows as its entry says, a finding where it does not."""
     agreed = agrees(defect, measured)
     says = f"the entry says {expected_verdict(defect, measured.version)}, and it is {measured.verdict}"
     reason = measured.why if agreed else ": ".join(filter(None, (says, measured.why)))
-    return Case(
+    return CaseRecord(
         id=measured.id,
         target=target_of(measured).id,
         group=defect.kind,

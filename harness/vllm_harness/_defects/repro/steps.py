@@ -13,7 +13,7 @@ from typing import Any
 import jmespath
 
 from vllm_harness._configuration.model_entries import ModelEntry, load_models
-from vllm_harness._defects.entry import Defect, Frontend, Repro, Step
+from vllm_harness._defects.entry import Defect, Frontend, Repro, ReproStep
 from vllm_harness._defects.repro.report import ReportFiles, files_of_server
 from vllm_harness._defects.repro.script import script_pieces, server_script
 from vllm_harness._defects.repro.verdict import Reproduction, Sign, reproduction_of
@@ -124,7 +124,7 @@ def _holds(condition: str, answer: Json) -> bool:
         return False
 
 
-def answers_to(steps: Sequence[Step], server: RemoteServer | AttachedServer) -> list[Json]:
+def answers_to(steps: Sequence[ReproStep], server: RemoteServer | AttachedServer) -> list[Json]:
     """Sends the requests in order; returns their answers.
 
     Raises:
@@ -144,7 +144,7 @@ def answers_to(steps: Sequence[Step], server: RemoteServer | AttachedServer) -> 
     return answers
 
 
-def _answer(step: Step, server: RemoteServer | AttachedServer, answers: Sequence[Json]) -> Json:
+def _answer(step: ReproStep, server: RemoteServer | AttachedServer, answers: Sequence[Json]) -> Json:
     book = ScriptBook(server.endpoint, server.entry)
     try:
         ends = time.monotonic() + step.limit_s
@@ -161,7 +161,7 @@ def _answer(step: Step, server: RemoteServer | AttachedServer, answers: Sequence
         book.close()
 
 
-def _send(step: Step, server: RemoteServer | AttachedServer, book: str, answers: Sequence[Json]) -> Json:
+def _send(step: ReproStep, server: RemoteServer | AttachedServer, book: str, answers: Sequence[Json]) -> Json:
     content = None if step.content is None else step.content.replace("{model}", server.model)
     body = None if step.body is None or content else {"model": server.model, **filled(step.body, answers)}
     outgoing = Outgoing(

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import PlainSerializer, PlainValidator
 
 
-class Shape(StrEnum):
+class Chunking(StrEnum):
     """How a text is divided into chunks.
 
     `EVERY_CUT` and `RANDOM_CUTS` stand for several divisions, and give each outcome once, with the number of
@@ -45,7 +45,7 @@ class Api(StrEnum):
     MESSAGES = "messages"
 
 
-class Load(StrEnum):
+class Concurrency(StrEnum):
     """Whether a request was sent alone, or at the same time as others."""
 
     ALONE = "alone"
@@ -57,8 +57,8 @@ def _any_of(codes: type[StrEnum]) -> str:
 
 
 _CODE = re.compile(
-    rf"(?:(?P<api>{_any_of(Api)}):)?(?P<shape>{_any_of(Shape)})(?P<numbers>(?:_\d+)*)"
-    rf"(?P<with_end>_with_end)?(?::(?P<load>{_any_of(Load)}))?"
+    rf"(?:(?P<api>{_any_of(Api)}):)?(?P<shape>{_any_of(Chunking)})(?P<numbers>(?:_\d+)*)"
+    rf"(?P<with_end>_with_end)?(?::(?P<load>{_any_of(Concurrency)}))?"
 )
 
 
@@ -75,24 +75,24 @@ class Delivery:
         load: how many requests a server had, where that is what is compared.
     """
 
-    shape: Shape
+    shape: Chunking
     tokens: int = 0
     with_end: bool = False
     cuts: tuple[int, ...] = ()
     api: Api | None = None
-    load: Load | None = None
+    load: Concurrency | None = None
 
     @property
     def code(self) -> str:
         """Its stable serial form, which `parse` reads."""
-        numbers = self.cuts if self.shape is Shape.CUT_AT else (self.tokens,) if self.tokens else ()
+        numbers = self.cuts if self.shape is Chunking.CUT_AT else (self.tokens,) if self.tokens else ()
         divided = "_".join([self.shape, *map(str, numbers), *(["with_end"] if self.with_end else [])])
         return ":".join(part for part in (self.api, divided, self.load) if part)
 
     @property
     def of_single_tokens(self) -> bool:
         """Whether each token arrives in a chunk of its own."""
-        return replace(self, api=None) == Delivery(Shape.TOKENS, tokens=1)
+        return replace(self, api=None) == Delivery(Chunking.TOKENS, tokens=1)
 
     def __str__(self) -> str:
         return self.code
@@ -107,24 +107,24 @@ class Delivery:
         match = _CODE.fullmatch(code)
         if match is None:
             raise ValueError(f"{code!r} is no delivery; such as whole, tokens_3, all_with_end, cut_at_3_7")
-        shape = Shape(match["shape"])
+        shape = Chunking(match["shape"])
         numbers = tuple(int(number) for number in match["numbers"].split("_") if number)
-        wanted = {Shape.TOKENS: len(numbers) == 1, Shape.CUT_AT: True}.get(shape, not numbers)
+        wanted = {Chunking.TOKENS: len(numbers) == 1, Chunking.CUT_AT: True}.get(shape, not numbers)
         if not wanted:
             raise ValueError(f"{code!r} is no delivery: {shape} with {len(numbers)} numbers")
         return cls(
             shape,
-            tokens=numbers[0] if shape is Shape.TOKENS else 0,
+            tokens=numbers[0] if shape is Chunking.TOKENS else 0,
             with_end=match["with_end"] is not None,
-            cuts=numbers if shape is Shape.CUT_AT else (),
+            cuts=numbers if shape is Chunking.CUT_AT else (),
             api=Api(match["api"]) if match["api"] else None,
-            load=Load(match["load"]) if match["load"] else None,
+            load=Concurrency(match["load"]) if match["load"] else None,
         )
 
     @property
     def is_streamed(self) -> bool:
         """Whether it arrives in chunks."""
-        return self.shape is not Shape.WHOLE
+        return self.shape is not Chunking.WHOLE
 
 
 def deliveries(codes: str) -> tuple[Delivery, ...]:

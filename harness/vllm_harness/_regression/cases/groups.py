@@ -36,7 +36,7 @@ _SPELLED = {"call", "two calls", "text and call", "reasoning and text", "reasoni
 
 
 @dataclass(frozen=True)
-class Generation:
+class GenerationPlan:
     """How many meanings are generated for a family, and from what seed."""
 
     budget: int = BUDGET
@@ -44,11 +44,11 @@ class Generation:
 
 
 def case_set(
-    group: Group, family: Family, meanings: Meanings, generation: Generation | None = None
+    group: Group, family: Family, meanings: Meanings, generation: GenerationPlan | None = None
 ) -> CaseSet:
     """The cases of one group that a family's format can express, and the reasons for those it cannot."""
     if group == "properties":
-        return _properties(family, generation or Generation())
+        return _properties(family, generation or GenerationPlan())
     return _MAKERS[group](family, meanings)
 
 
@@ -279,7 +279,7 @@ def _look_alikes(family: Family, meanings: Meanings) -> CaseSet:
     return CaseSet(family, "look-alikes", tuple(cases), left_out)
 
 
-def _properties(family: Family, generation: Generation) -> CaseSet:
+def _properties(family: Family, generation: GenerationPlan) -> CaseSet:
     found = generate(family, generation.budget, generation.seed)
     cases = [
         generated_case(family, generated, f"property {number}") for number, generated in enumerate(found)

@@ -25,7 +25,7 @@ _PLACEHOLDER = re.compile(r"\$\w+")
 _TAG = re.compile(r"<[^<>]+>?")
 
 
-class Shape(StrictModel):
+class MarkerVariant(StrictModel):
     """A text that has the shape of a call in part."""
 
     name: str
@@ -33,9 +33,9 @@ class Shape(StrictModel):
 
 
 @cache
-def load_shapes(path: Path = FILE) -> tuple[Shape, ...]:
+def load_shapes(path: Path = FILE) -> tuple[MarkerVariant, ...]:
     """Reads the table; raises pydantic's ValidationError, naming the key, where it is malformed."""
-    return TypeAdapter(tuple[Shape, ...]).validate_python(yaml.safe_load(path.read_text()))
+    return TypeAdapter(tuple[MarkerVariant, ...]).validate_python(yaml.safe_load(path.read_text()))
 
 
 class LookAlike(NamedTuple):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.cases.delivery import Delivery, Shape
+from vllm_harness._regression.cases.delivery import Chunking, Delivery
 from vllm_harness._regression.cases.look_alikes import marker_beginnings
 from vllm_harness._regression.cases.meanings import marker_spans, markers
 from vllm_harness._scripted.dialects import DialectError, render
@@ -62,7 +62,7 @@ class GeneratedMeaning:
     @property
     def own_delivery(self) -> Delivery:
         """In chunks that end at its cuts; without a cut, all in one chunk."""
-        return Delivery(Shape.CUT_AT, cuts=self.cuts) if self.cuts else Delivery(Shape.ALL)
+        return Delivery(Chunking.CUT_AT, cuts=self.cuts) if self.cuts else Delivery(Chunking.ALL)
 
     def case_input(self, name: str, deliveries: tuple[Delivery, ...] = ()) -> CaseInput:
         """The input of a case of it."""

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from vllm_harness._regression.changed.imports import Import, Package, Source
+from vllm_harness._regression.changed.imports import Import, ModuleSource, Package
 from vllm_harness._scripted.families import Family
 
 _REGISTRIES = {
@@ -58,7 +58,7 @@ def _imports(package: Package, family: Family) -> Iterator[Import]:
         yield from _composed(manager, {name for name in names.values() if name})
 
 
-def _composed(manager: Source, parsers: set[str]) -> Iterator[Import]:
+def _composed(manager: ModuleSource, parsers: set[str]) -> Iterator[Import]:
     """What the manager of parsers imports only for these, in a branch that names one of them."""
     for node in ast.walk(manager.tree):
         if isinstance(node, ast.If) and not parsers.isdisjoint(_texts(node.test, manager)):
@@ -66,7 +66,7 @@ def _composed(manager: Source, parsers: set[str]) -> Iterator[Import]:
                 yield from manager.imports_in(statement)
 
 
-def _texts(node: ast.AST, source: Source) -> Iterator[str]:
+def _texts(node: ast.AST, source: ModuleSource) -> Iterator[str]:
     """The strings of an expression, and those that its names stand for."""
     for each in ast.walk(node):
         value: object = each.value if isinstance(each, ast.Constant) else None

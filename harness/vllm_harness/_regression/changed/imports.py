@@ -25,7 +25,7 @@ class Import:
     name: str | None = None
 
 
-class Source:
+class ModuleSource:
     """The code of a module.
 
     Args:
@@ -113,13 +113,13 @@ class Package:
     def __init__(self, folder: Path, followed: tuple[str, ...] = FOLLOWED) -> None:
         self._folder = folder
         self._followed = followed
-        self._sources: dict[str, Source | None] = {}
+        self._sources: dict[str, ModuleSource | None] = {}
 
-    def source(self, module: str) -> Source | None:
+    def source(self, module: str) -> ModuleSource | None:
         """The code of a module; None where there is no such file, or it is no Python."""
         if module not in self._sources:
             try:
-                self._sources[module] = Source(module, self._folder / self.file(module))
+                self._sources[module] = ModuleSource(module, self._folder / self.file(module))
             except (OSError, SyntaxError, ValueError):
                 self._sources[module] = None
         return self._sources[module]

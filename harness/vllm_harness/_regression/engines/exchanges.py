@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from vllm_harness._exchange.answer import answer_of
-from vllm_harness._exchange.building import Ask, Part, Sent, request_of
+from vllm_harness._exchange.building import Ask, ContentPart, Sent, request_of
 from vllm_harness._exchange.endpoint import API_PATHS
 from vllm_harness._protocol import Exchange
 from vllm_harness._protocol.conversation.exchange import accumulate
 from vllm_harness._protocol.core.events import AnyEvent, Json
 from vllm_harness._protocol.core.sse import SSEEvent
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.cases.delivery import Api, Delivery, Shape
+from vllm_harness._regression.cases.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.engines.answer import AnswerError, CaseCall, ErrorCode
 from vllm_harness._scripted.in_server.vllm_harness_names import SCRIPT_REFUSED
 
@@ -40,14 +40,14 @@ def body_of(input_: CaseInput, delivery: Delivery, name: str, model: str = "") -
     text = f"{name}\n{input_.user_message}" if input_.user_message else name
     ask = Ask(
         model,
-        Sent((), (Part(text=text),)),
+        Sent((), (ContentPart(text=text),)),
         functions=[
             {**({"strict": False} if by_responses else {}), **tool["function"]} for tool in input_.tools
         ],
         tool_choice=input_.tool_choice,
         max_tokens=input_.max_tokens,
-        stream=delivery.shape is not Shape.WHOLE,
-        stop=(STOP_STRING,) if delivery.shape is Shape.HELD_BACK else (),
+        stream=delivery.shape is not Chunking.WHOLE,
+        stop=(STOP_STRING,) if delivery.shape is Chunking.HELD_BACK else (),
         more={"store": False} if by_responses else {},
     )
     return request_of(delivery.api.value, ask)

@@ -22,7 +22,7 @@ from vllm_harness._environments.spec import Environment
 from vllm_harness._exchange.sending import Outgoing, http_client, send
 from vllm_harness._machine.side_by_side import ended_by
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.cases.delivery import Api, Delivery, Load, Shape
+from vllm_harness._regression.cases.delivery import Api, Chunking, Concurrency, Delivery
 from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.engines.exchanges import body_of, fields_of, path_of
 from vllm_harness._scripted.book import BookRule, Raw, When
@@ -84,7 +84,7 @@ def request_all(
                 for delivery in input_.deliveries
                 if delivery in served
             ]
-            client = Client(server, family, [input_ for input_, _ in pairs])
+            client = CaseClient(server, family, [input_ for input_, _ in pairs])
             with ThreadPoolExecutor(CONCURRENCY) as pool:
                 among_others = list(pool.map(client.answer, *zip(*pairs, strict=True)))
             for (input_, delivery), answer in zip(pairs, among_others, strict=True):
@@ -138,13 +138,13 @@ def request_under_load(
     """Requests each case alone, then all at the same time: of each case the answer alone, then the other."""
     entry = entry_of(family)
     with served_by(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
-        client = Client(server, family, inputs)
+        client = CaseClient(server, family, inputs)
         for delivery in dict.fromkeys(delivery for input_ in inputs for delivery in input_.deliveries):
             alone = [client.answer(input_, delivery) for input_ in inputs]
             with ThreadPoolExecutor(len(inputs)) as pool:
                 together = list(pool.map(client.answer, inputs, [delivery] * len(inputs)))
             for pair in zip(alone, together, strict=True):
-                for answer, load in zip(pair, (Load.ALONE, Load.TOGETHER), strict=True):
+                for answer, load in zip(pair, (Concurrency.ALONE, Concurrency.TOGETHER), strict=True):
                     yield answer.model_copy(update={"delivery": replace(delivery, load=load)})
 
 
@@ -164,12 +164,12 @@ def _servers(
 
 def server_args(delivery: Delivery) -> tuple[str, ...]:
     """The flags that a server needs for a delivery; none: vLLM's default of a token a chunk."""
-    if delivery.shape is Shape.ALL:
+    if delivery.shape is Chunking.ALL:
         return "--stream-interval", str(WHOLE_ANSWER)
     return ("--stream-interval", str(delivery.tokens)) if delivery.tokens > 1 else ()
 
 
-class Client:
+class CaseClient:
     """Requests of one server what each case of one family says; a case's name selects its script.
 
     Args:

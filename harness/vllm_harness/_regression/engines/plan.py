@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from vllm_harness._regression.cases.case import Case, CaseSet, Group
-from vllm_harness._regression.cases.delivery import Api, Delivery, Load, Shape, deliveries
+from vllm_harness._regression.cases.delivery import Api, Chunking, Concurrency, Delivery, deliveries
 
 Engine = Literal["in-process", "http"]
 _CHAT_AND_MESSAGES = deliveries("chat:whole chat:tokens_1 messages:whole messages:tokens_1")
@@ -80,8 +80,8 @@ def like_in_process(delivery: Delivery) -> Delivery:
     """The delivery in process that one over HTTP is like; itself where none is."""
     if delivery.api is None:
         return delivery
-    if delivery.load is Load.TOGETHER:
-        return Delivery(Shape.RANDOM_CUTS) if delivery.is_streamed else delivery
+    if delivery.load is Concurrency.TOGETHER:
+        return Delivery(Chunking.RANDOM_CUTS) if delivery.is_streamed else delivery
     return replace(delivery, api=None, load=None)
 
 

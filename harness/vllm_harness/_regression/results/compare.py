@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from vllm_harness._errors import UsageError
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import Group
-from vllm_harness._regression.cases.delivery import Delivery, DeliveryField, Shape
+from vllm_harness._regression.cases.delivery import Chunking, Delivery, DeliveryField
 from vllm_harness._regression.engines.plan import Engine, same_in_process
 from vllm_harness._regression.results.cells import CaseResult, CaseVerdict, Cell
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode, MismatchField
@@ -22,7 +22,7 @@ CaseKey = tuple[str, Group, str]
 PARSERS_ARE_MADE = "parsers can be made"
 """The name under which parsers that cannot be made are compared, as a case of its own."""
 CaseMismatches = dict[DeliveryField, tuple[MismatchField, ...]]
-_NOT_MADE: CaseMismatches = {Delivery(Shape.WHOLE): (Mismatch(MismatchCode.PARSERS_NOT_MADE),)}
+_NOT_MADE: CaseMismatches = {Delivery(Chunking.WHOLE): (Mismatch(MismatchCode.PARSERS_NOT_MADE),)}
 
 
 @dataclass(frozen=True)

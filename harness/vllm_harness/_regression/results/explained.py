@@ -15,7 +15,7 @@ from vllm_harness._defects.entry import Defect, FailureSelector
 from vllm_harness._defects.registry import DefectsError
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import DEFAULT_GROUPS, Group
-from vllm_harness._regression.cases.delivery import Delivery, DeliveryField, Shape
+from vllm_harness._regression.cases.delivery import Chunking, Delivery, DeliveryField
 from vllm_harness._regression.cases.groups import unforced
 from vllm_harness._regression.engines.plan import Engine, like_in_process
 from vllm_harness._regression.results.cells import Cell
@@ -138,7 +138,7 @@ class Failure:
         """
         yield self
         if self.delivery.api is not None and self.delivery.is_streamed:
-            yield replace(self, delivery=Delivery(Shape.RANDOM_CUTS))
+            yield replace(self, delivery=Delivery(Chunking.RANDOM_CUTS))
         if self.group == "cost" and self.mismatch.code is MismatchCode.ERROR:
             yield from replace(self, group="canonical").alternatives
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from vllm_harness._regression.results.cells import CaseResult, Cell
 from vllm_harness._regression.results.explained import ParserDefect, explaining, failure_in
 from vllm_harness._runs import records
-from vllm_harness._runs.records import Outcome, RunFinding, Target
+from vllm_harness._runs.records import Outcome, RunFinding, TargetRecord
 
 
-def target_of(cell: Cell) -> Target:
+def target_of(cell: Cell) -> TargetRecord:
     """The family's parsers on one vLLM; its lane is the engine."""
-    return Target(
+    return TargetRecord(
         id=f"{cell.family}/{cell.environment}/{cell.engine}",
         title=cell.family,
         family=cell.family,
@@ -23,7 +23,7 @@ def target_of(cell: Cell) -> Target:
     )
 
 
-def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterator[records.Case]:
+def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterator[records.CaseRecord]:
     """The cases of a cell; where the parsers could not be made, one that says so.
 
     Args:
@@ -32,7 +32,7 @@ def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterato
     """
     target = target_of(cell).id
     if cell.start_error:
-        yield records.Case(
+        yield records.CaseRecord(
             id=f"{cell.group}: the parsers are made",
             target=target,
             group=cell.group,
@@ -47,11 +47,11 @@ def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterato
 
 def _case(
     cell: Cell, target: str, name: str, result: CaseResult, known: Mapping[str, Sequence[ParserDefect]]
-) -> records.Case:
+) -> records.CaseRecord:
     findings = tuple(_findings(cell, name, result, known))
     defects = tuple(dict.fromkeys(each.known for each in findings if each.known))
     wrong = any(each.counts for each in findings)
-    return records.Case(
+    return records.CaseRecord(
         id=name,
         target=target,
         group=cell.group,

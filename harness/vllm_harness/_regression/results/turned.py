@@ -17,7 +17,7 @@ from vllm_harness._regression.results.explained import (
 )
 
 
-class Turn(StrEnum):
+class DefectChange(StrEnum):
     """What became of a defect."""
 
     REGRESSED = "regression"
@@ -43,11 +43,11 @@ class TurnedDefect:
     new: int
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> DefectChange:
         """What became of it: one new failure counts more than all that are gone."""
         if self.new:
-            return Turn.REGRESSED
-        return Turn.FIXED if self.gone == self.before else Turn.FIXED_IN_PART
+            return DefectChange.REGRESSED
+        return DefectChange.FIXED if self.gone == self.before else DefectChange.FIXED_IN_PART
 
 
 def turned(
@@ -75,7 +75,7 @@ def turned(
         for name, own in sorted(explained.items(), key=lambda item: item[0] or "")
         if not own.isdisjoint(was ^ now)
     ]
-    return sorted(found, key=lambda each: list(Turn).index(each.turn))
+    return sorted(found, key=lambda each: list(DefectChange).index(each.turn))
 
 
 def _failures(cells: Iterable[Cell]) -> dict[tuple[str, Group, str], list[Failure]]:

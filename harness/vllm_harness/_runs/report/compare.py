@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vllm_harness._errors import UsageError
-from vllm_harness._runs.records import Case, Outcome, Target
-from vllm_harness._runs.report.run import Run
+from vllm_harness._runs.records import CaseRecord, Outcome, TargetRecord
+from vllm_harness._runs.report.run import RecordedRun
 
 _GOOD = (Outcome.PASSED,)
 _BAD = (Outcome.FINDING, Outcome.KNOWN)
 _DID_NOT_RUN = (Outcome.SKIPPED, Outcome.CANCELLED)
 
 
-class Change(StrEnum):
+class OutcomeChange(StrEnum):
     """What became of a case between two runs."""
 
     WORSE = "worse"
@@ -28,7 +28,7 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedCase:
     """A case in two runs.
 
     Attributes:
@@ -36,19 +36,19 @@ class Compared:
         change: from the one to the other.
     """
 
-    before: Case | None
-    after: Case | None
-    change: Change
+    before: CaseRecord | None
+    after: CaseRecord | None
+    change: OutcomeChange
 
     @property
-    def case(self) -> Case:
+    def case(self) -> CaseRecord:
         """The later case that there is."""
         case = self.after or self.before
         assert case is not None
         return case
 
 
-def compare(before: Run, after: Run) -> list[Compared]:
+def compare(before: RecordedRun, after: RecordedRun) -> list[ComparedCase]:
     """Every case of either run, in the order of the later one, then those that it has no more.
 
     Targets are the same where their ids are, else where model, lane and front end are; where each run has one
@@ -62,12 +62,16 @@ def compare(before: Run, after: Run) -> list[Compared]:
     found = []
     for case in after.cases:
         old = earlier.pop((pairs.get(case.target, ""), case.id), None)
-        found.append(Compared(old, case, _change(old, case)))
-    found += [Compared(case, None, Change.GONE) for case in earlier.values() if case.target in pairs.values()]
+        found.append(ComparedCase(old, case, _change(old, case)))
+    found += [
+        ComparedCase(case, None, OutcomeChange.GONE)
+        for case in earlier.values()
+        if case.target in pairs.values()
+    ]
     return found
 
 
-def _pairs(before: Run, after: Run) -> dict[str, str]:
+def _pairs(before: RecordedRun, after: RecordedRun) -> dict[str, str]:
     """The earlier target of each later one."""
     pairs = {target: target for target in after.targets if target in before.targets}
     for name, target in after.targets.items():
@@ -86,35 +90,35 @@ def _pairs(before: Run, after: Run) -> dict[str, str]:
     return pairs
 
 
-def _kind(target: Target) -> tuple[str, str, str]:
+def _kind(target: TargetRecord) -> tuple[str, str, str]:
     return target.title, target.lane, target.frontend
 
 
-def _change(before: Case | None, after: Case) -> Change:
+def _change(before: CaseRecord | None, after: CaseRecord) -> OutcomeChange:
     if before is None:
-        return Change.NEW
+        return OutcomeChange.NEW
     if after.outcome in _DID_NOT_RUN and before.outcome not in _DID_NOT_RUN:
-        return Change.GONE
+        return OutcomeChange.GONE
     if before.outcome in _DID_NOT_RUN:
-        return Change.SAME if after.outcome in _DID_NOT_RUN else Change.NEW
+        return OutcomeChange.SAME if after.outcome in _DID_NOT_RUN else OutcomeChange.NEW
     if after.outcome in _BAD:
         return _wrong(before, after)
-    return Change.BETTER if before.outcome in _BAD and after.outcome in _GOOD else Change.SAME
+    return OutcomeChange.BETTER if before.outcome in _BAD and after.outcome in _GOOD else OutcomeChange.SAME
 
 
-def _wrong(before: Case, after: Case) -> Change:
+def _wrong(before: CaseRecord, after: CaseRecord) -> OutcomeChange:
     """Of a case that is wrong now."""
     if before.outcome not in _BAD or (before.outcome, after.outcome) == (Outcome.KNOWN, Outcome.FINDING):
-        return Change.WORSE
-    return Change.STILL if _signature(before) == _signature(after) else Change.OTHERWISE
+        return OutcomeChange.WORSE
+    return OutcomeChange.STILL if _signature(before) == _signature(after) else OutcomeChange.OTHERWISE
 
 
-def _signature(case: Case) -> tuple[object, ...]:
+def _signature(case: CaseRecord) -> tuple[object, ...]:
     """How a case is wrong, without what differs from run to run."""
     codes = frozenset((each.code, each.path) for each in case.findings if each.code and not each.known)
     return case.outcome, frozenset(case.defects), codes
 
 
-def lines(compared: list[Compared], *changes: Change) -> Iterator[Compared]:
+def lines(compared: list[ComparedCase], *changes: OutcomeChange) -> Iterator[ComparedCase]:
     """Those with one of these changes."""
     return (each for each in compared if each.change in changes)

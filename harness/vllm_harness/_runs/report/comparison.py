@@ -7,34 +7,34 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from vllm_harness._runs.records import Case, Outcome
-from vllm_harness._runs.report.compare import Change, Compared
-from vllm_harness._runs.report.run import Run
+from vllm_harness._runs.records import CaseRecord, Outcome
+from vllm_harness._runs.report.compare import ComparedCase, OutcomeChange
+from vllm_harness._runs.report.run import RecordedRun
 from vllm_harness._terminal.markdown import code_span
 from vllm_harness._terminal.tables import one_line
 
 LISTED = 50
-LISTED_CHANGES = (Change.WORSE, Change.OTHERWISE, Change.BETTER, Change.GONE)
+LISTED_CHANGES = (OutcomeChange.WORSE, OutcomeChange.OTHERWISE, OutcomeChange.BETTER, OutcomeChange.GONE)
 
 
-def headline(compared: Sequence[Compared]) -> str:
+def headline(compared: Sequence[ComparedCase]) -> str:
     """The number of cases by what became of them, in a line."""
     number = Counter(each.change for each in compared)
-    return ", ".join(f"{number[change]} {change}" for change in Change if number[change]) or "no case"
+    return ", ".join(f"{number[change]} {change}" for change in OutcomeChange if number[change]) or "no case"
 
 
-def as_text(before: Run, after: Run, compared: Sequence[Compared]) -> str:
+def as_text(before: RecordedRun, after: RecordedRun, compared: Sequence[ComparedCase]) -> str:
     """The cases that changed, a line each, below the counts."""
     return "\n".join([*_sides(before, after), headline(compared), *_changed(after, compared)]) + "\n"
 
 
-def _changed(after: Run, compared: Sequence[Compared]) -> Iterator[str]:
+def _changed(after: RecordedRun, compared: Sequence[ComparedCase]) -> Iterator[str]:
     for each in _listed(compared):
         case = each.case
         yield f"{each.change}: {one_line(case.target)} {one_line(case.id)}: {told(each)}"
 
 
-def as_markdown(before: Run, after: Run, compared: Sequence[Compared]) -> str:
+def as_markdown(before: RecordedRun, after: RecordedRun, compared: Sequence[ComparedCase]) -> str:
     """The same for the page of a CI job; long lists are cut."""
     parts = ["# Two runs compared", "", *(f"- {line}" for line in _sides(before, after))]
     parts += ["", headline(compared)]
@@ -50,7 +50,7 @@ def as_markdown(before: Run, after: Run, compared: Sequence[Compared]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def as_json(before: Run, after: Run, compared: Sequence[Compared]) -> str:
+def as_json(before: RecordedRun, after: RecordedRun, compared: Sequence[ComparedCase]) -> str:
     """All that changed, as data."""
     changed = [
         {
@@ -67,28 +67,28 @@ def as_json(before: Run, after: Run, compared: Sequence[Compared]) -> str:
     return json.dumps(value, indent=1) + "\n"
 
 
-def told(compared: Compared) -> str:
+def told(compared: ComparedCase) -> str:
     """What a case was and is, in a line."""
     before, after = compared.before, compared.after
     return f"{_state(before)} -> {_state(after)}" if before else _state(after)
 
 
-def _state(case: Case | None) -> str:
+def _state(case: CaseRecord | None) -> str:
     if case is None:
         return "not there"
     named = ", ".join(case.defects) if case.outcome is Outcome.KNOWN else one_line(case.reason, 200)
     return f"{case.outcome}{f' ({named})' if named else ''}"
 
 
-def _side(case: Case | None) -> dict[str, Any] | None:
+def _side(case: CaseRecord | None) -> dict[str, Any] | None:
     return None if case is None else case.model_dump(include={"outcome", "defects", "reason"}, mode="json")
 
 
-def _listed(compared: Sequence[Compared]) -> list[Compared]:
+def _listed(compared: Sequence[ComparedCase]) -> list[ComparedCase]:
     return [each for change in LISTED_CHANGES for each in compared if each.change is change]
 
 
-def _sides(before: Run, after: Run) -> Iterator[str]:
+def _sides(before: RecordedRun, after: RecordedRun) -> Iterator[str]:
     for name, run in (("before", before), ("after", after)):
         versions = sorted({target.vllm for target in run.targets.values() if target.vllm})
         yield f"{name}: {run.folder} (vLLM {', '.join(versions) or 'unknown'})"

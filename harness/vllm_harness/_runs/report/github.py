@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vllm_harness._protocol.formats import workflow_command
-from vllm_harness._runs.records import Case, Outcome
-from vllm_harness._runs.report.run import Run
+from vllm_harness._runs.records import CaseRecord, Outcome
+from vllm_harness._runs.report.run import RecordedRun
 
 SHOWN = 10
 """GitHub shows so many errors of a step."""
 
 
-def github(run: Run) -> str:
+def github(run: RecordedRun) -> str:
     """An error for each case with a finding, as many as GitHub shows, and a notice of the rest."""
     return "".join(f"{line}\n" for line in _commands(run))
 
 
-def _commands(run: Run) -> Iterator[str]:
+def _commands(run: RecordedRun) -> Iterator[str]:
     found = run.of(Outcome.FINDING)
     for case in found[:SHOWN]:
         title = f"{run.title(case.target)}: {case.group or case.id}"
@@ -31,12 +31,12 @@ def _commands(run: Run) -> Iterator[str]:
         yield workflow_command("warning", "the run has no end: it was killed, or it still goes on")
 
 
-def _file(case: Case) -> dict[str, str]:
+def _file(case: CaseRecord) -> dict[str, str]:
     file, separator, _ = case.id.partition("::")
     return {"file": file} if separator and file.endswith(".py") else {}
 
 
-def _message(case: Case) -> str:
+def _message(case: CaseRecord) -> str:
     findings = [
         f"{each.code} {each.path}: {each.message}" for each in case.findings if each.code and not each.known
     ]

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from vllm_harness._runs.records import Case, Outcome
-from vllm_harness._runs.report.run import Run, counts, duration_s
+from vllm_harness._runs.records import CaseRecord, Outcome
+from vllm_harness._runs.report.run import RecordedRun, counts, duration_s
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, 2.2
 _SKIPPED = {Outcome.SKIPPED: "skipped", Outcome.KNOWN: "known defect"}
 
 
-def junit(run: Run) -> str:
+def junit(run: RecordedRun) -> str:
     """The XML: a suite for each target; a known defect is a skip that names it, as pytest's xfail is."""
     root = Element("testsuites", name=_xml(f"vllm-harness {run.header.kind}"))
     for target in run.targets.values():
@@ -29,7 +29,7 @@ def junit(run: Run) -> str:
     return ElementTree.tostring(root, "unicode", xml_declaration=True) + "\n"
 
 
-def _suite(run: Run, name: str, cases: list[Case]) -> dict[str, str]:
+def _suite(run: RecordedRun, name: str, cases: list[CaseRecord]) -> dict[str, str]:
     number = counts(cases)
     seconds = sum(case.seconds or 0 for case in cases)
     return {
@@ -43,7 +43,7 @@ def _suite(run: Run, name: str, cases: list[Case]) -> dict[str, str]:
     }
 
 
-def _case(case: Case) -> Element:
+def _case(case: CaseRecord) -> Element:
     element = Element(
         "testcase",
         classname=_xml(case.group or case.target),
@@ -68,14 +68,14 @@ def _case(case: Case) -> Element:
     return element
 
 
-def _properties(case: Case) -> Iterator[tuple[str, str]]:
+def _properties(case: CaseRecord) -> Iterator[tuple[str, str]]:
     yield from (("defect", defect) for defect in case.defects)
     yield from (("covers", behaviour) for behaviour in case.covers)
     if case.attempts > 1:
         yield "attempts", str(case.attempts)
 
 
-def _message(case: Case) -> str:
+def _message(case: CaseRecord) -> str:
     return case.reason or next((finding.text for finding in case.findings), "a finding")
 
 

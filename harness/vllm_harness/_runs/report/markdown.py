@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from vllm_harness._runs.records import Case, Outcome
-from vllm_harness._runs.report.run import Run, counts, duration_s
+from vllm_harness._runs.records import CaseRecord, Outcome
+from vllm_harness._runs.report.run import RecordedRun, counts, duration_s
 from vllm_harness._terminal.markdown import code_span
 
 LISTED = 50
@@ -21,7 +21,7 @@ _HEADINGS = {
 }
 
 
-def markdown(run: Run, titles: Mapping[str, str]) -> str:
+def markdown(run: RecordedRun, titles: Mapping[str, str]) -> str:
     """The summary.
 
     Args:
@@ -33,7 +33,7 @@ def markdown(run: Run, titles: Mapping[str, str]) -> str:
     )
 
 
-def _head(run: Run) -> Iterator[str]:
+def _head(run: RecordedRun) -> Iterator[str]:
     header = run.header
     yield f"# vLLM harness: {header.kind}{f' {code_span(header.name)}' if header.name else ''}"
     yield ""
@@ -45,7 +45,7 @@ def _head(run: Run) -> Iterator[str]:
         yield f"\n**It was stopped**: {code_span(run.end.stopped, _WIDTH)}"
 
 
-def _table(run: Run) -> Iterator[str]:
+def _table(run: RecordedRun) -> Iterator[str]:
     of_target = {
         target: counts(case for case in run.cases if case.target == target) for target in run.targets
     }
@@ -64,12 +64,12 @@ def _table(run: Run) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def _findings(run: Run) -> Iterator[str]:
+def _findings(run: RecordedRun) -> Iterator[str]:
     found = run.of(Outcome.FINDING)
     yield from _list(f"Findings ({len(found)})", [_of_case(run, case) for case in found])
 
 
-def _defects(run: Run, titles: Mapping[str, str]) -> Iterator[str]:
+def _defects(run: RecordedRun, titles: Mapping[str, str]) -> Iterator[str]:
     shown: dict[str, int] = {}
     for case in run.cases:
         for defect in case.defects:
@@ -81,7 +81,7 @@ def _defects(run: Run, titles: Mapping[str, str]) -> Iterator[str]:
     yield from _list(f"Known defects that were seen ({len(shown)})", lines)
 
 
-def _skips(run: Run) -> Iterator[str]:
+def _skips(run: RecordedRun) -> Iterator[str]:
     reasons: dict[str, int] = {}
     for case in run.of(Outcome.SKIPPED):
         reasons[case.reason] = reasons.get(case.reason, 0) + 1
@@ -96,7 +96,7 @@ def _list(title: str, lines: Sequence[str]) -> Iterable[str]:
     return ["", f"## {title}", "", *lines[:LISTED], *more]
 
 
-def _of_case(run: Run, case: Case) -> str:
+def _of_case(run: RecordedRun, case: CaseRecord) -> str:
     return f"- {code_span(case.id)} on {code_span(run.title(case.target))}: {code_span(case.reason, _WIDTH)}"
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vllm_harness._runs.reading import header_of, last_word, records
-from vllm_harness._runs.records import Case, End, Header, Outcome, Target
+from vllm_harness._runs.records import CaseRecord, End, Header, Outcome, TargetRecord
 
 _READ = frozenset({"target", "case", "end"})
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """A run, whole or as far as it came.
 
     Attributes:
@@ -27,11 +27,11 @@ class Run:
 
     folder: Path
     header: Header
-    targets: dict[str, Target]
-    cases: list[Case]
+    targets: dict[str, TargetRecord]
+    cases: list[CaseRecord]
     end: End | None
 
-    def of(self, *outcomes: Outcome) -> list[Case]:
+    def of(self, *outcomes: Outcome) -> list[CaseRecord]:
         """The cases with one of these outcomes."""
         return [case for case in self.cases if case.outcome in outcomes]
 
@@ -42,31 +42,31 @@ class Run:
         return known.title if len(alike) == 1 else target
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RecordedRun:
     """Reads a run. Raises UsageError where none is there, or a record is damaged; see `runs.reading`."""
     header = header_of(folder)
-    targets: dict[str, Target] = {}
-    cases: list[Case] = []
+    targets: dict[str, TargetRecord] = {}
+    cases: list[CaseRecord] = []
     end = None
     for _, record in records(folder, only=_READ):
         match record:
-            case Target():
+            case TargetRecord():
                 targets[record.id] = record
-            case Case():
+            case CaseRecord():
                 cases.append(record)
             case End():
                 end = record
     for case in cases:
-        targets.setdefault(case.target, Target(id=case.target, title=case.target))
-    return Run(folder, header, targets, last_word(cases), end)
+        targets.setdefault(case.target, TargetRecord(id=case.target, title=case.target))
+    return RecordedRun(folder, header, targets, last_word(cases), end)
 
 
-def counts(cases: Iterable[Case]) -> Counter[Outcome]:
+def counts(cases: Iterable[CaseRecord]) -> Counter[Outcome]:
     """The number of cases by outcome."""
     return Counter(case.outcome for case in cases)
 
 
-def duration_s(run: Run) -> float:
+def duration_s(run: RecordedRun) -> float:
     """How long a run took; of one that has no end, as long as its cases say."""
     if run.end:
         return run.end.at - run.header.started

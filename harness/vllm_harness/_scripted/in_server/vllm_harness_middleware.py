@@ -23,7 +23,7 @@ import vllm_harness_exchanges as exchanges
 import vllm_harness_names as names
 import vllm_harness_steps as steps
 import vllm_harness_uses as uses
-from vllm_harness_served import Log, QuoteError, ServedBook, Taken, quoted
+from vllm_harness_served import Log, MatchedRule, QuoteError, ServedBook, quoted
 
 RESPONSES = "/v1/responses"
 LOOK_EVERY_S = 0.01  # until then the engine goes on with what was refused
@@ -111,7 +111,7 @@ class ScriptMiddleware:
         book = self._book(name)
         taken = book.take(facts)
         takes, reason = await self._said(scope, facts, taken)
-        rule = taken.rule if isinstance(taken, Taken) else {}
+        rule = taken.rule if isinstance(taken, MatchedRule) else {}
         use = {
             "id": f"{os.getpid()}-{next(self.numbers)}",
             "book": name,
@@ -143,10 +143,10 @@ class ScriptMiddleware:
                 uses.forget(use["id"])
 
     async def _said(
-        self, scope: dict[str, Any], facts: dict[str, Any], taken: Taken | str
+        self, scope: dict[str, Any], facts: dict[str, Any], taken: MatchedRule | str
     ) -> tuple[list[list[int]], str | None]:
         """The token ids of each take, or why there are none."""
-        if not isinstance(taken, Taken):
+        if not isinstance(taken, MatchedRule):
             return [], taken
         try:
             return [await self._ids(scope, take, taken.groups, facts["model"]) for take in taken.takes], None

@@ -26,7 +26,7 @@ class QuoteError(ValueError):
 
 
 @dataclass(frozen=True)
-class Taken:
+class MatchedRule:
     """A rule that takes a request: what the model generates, with the groups that it quotes."""
 
     rule: Rule
@@ -62,7 +62,7 @@ class ServedBook:
         for rule in self.rules:
             rule["left"] = rule["times"]
 
-    def take(self, facts: dict[str, Any]) -> Taken | str:
+    def take(self, facts: dict[str, Any]) -> MatchedRule | str:
         """The first rule that takes a request and is not used up; else the nearest, and why it does not."""
         nearest: tuple[tuple[int, int], Rule, list[str]] | None = None
         for rule in self.rules:
@@ -74,7 +74,7 @@ class ServedBook:
             if not problems and rule.get("left") != 0:
                 if rule.get("left"):
                     rule["left"] -= 1
-                return Taken(rule, takes, groups)
+                return MatchedRule(rule, takes, groups)
             distance = (len(problems), len(failed) - len(when))
             if nearest is None or distance < nearest[0]:
                 nearest = (distance, rule, problems or [f"times: {rule['times']} (and was taken as often)"])

@@ -47,7 +47,7 @@ Told = tuple[bool, str]
 """Whether the node cannot be set up, and a line: of progress, or why not."""
 
 
-class Source:
+class BundleSource:
     """Gives bundles to nodes, on the machine that has them.
 
     Args:
@@ -69,7 +69,7 @@ def arrive(bundles: Sequence[tuple[str, Manifest]], source: Any) -> Iterator[Tol
 
     Args:
         bundles: the folder of each on the machine of the command, and its manifest.
-        source: an actor of `Source`, for a node that has no such folder.
+        source: an actor of `BundleSource`, for a node that has no such folder.
     """
     try:
         for folder, manifest in bundles:

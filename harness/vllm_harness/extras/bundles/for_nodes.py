@@ -68,7 +68,7 @@ def outfit_of(bundles: Sequence[NodeBundle], source: Any) -> Outfit:
 
     Args:
         bundles: that it is set up from.
-        source: an actor of `arrival.Source`, which has their folders.
+        source: an actor of `arrival.BundleSource`, which has their folders.
     """
     harness = arrival.SET_UP.format(bundles[0].identity)
     sent = [(str(bundle.folder), bundle.manifest) for bundle in bundles]
@@ -87,7 +87,7 @@ def source_of(bundles: Sequence[NodeBundle], ray: Any) -> Any:
     ray.cloudpickle.register_pickle_by_value(arrival)
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     folders = {bundle.identity: str(bundle.folder) for bundle in bundles}
-    return ray.remote(num_cpus=0, scheduling_strategy=here)(arrival.Source).remote(folders)
+    return ray.remote(num_cpus=0, scheduling_strategy=here)(arrival.BundleSource).remote(folders)
 
 
 def _check_harness(bundle: NodeBundle, tests: bool) -> None:

@@ -23,7 +23,7 @@ from vllm_harness.extras.cluster.arrivals import Arrivals, Outfit
 from vllm_harness.extras.cluster.dispatch import ATTEMPTS, Attempt, Dispatcher, NodeState, may_run, slots_of
 from vllm_harness.extras.cluster.on_node import Begun, Failed, Finished, Line, prepare, run_shard
 from vllm_harness.extras.cluster.places import Placed
-from vllm_harness.extras.cluster.spread import Spread, needs_several, on_host, spread
+from vllm_harness.extras.cluster.spread import ShardSpread, needs_several, on_host, spread
 
 NODES_EVERY_S = 5.0
 _WAIT_S = 1.0
@@ -196,12 +196,12 @@ class _Run:
             # where one waits for the GPUs of several nodes, they are left to it
             may = {"others": len(self._nodes) > 1, "gpus": not self._several}
             while attempt := self._dispatcher.next_for(node, **may):
-                self._begin(attempt, Spread(node.name, {node.name: attempt.shard.needs}))
+                self._begin(attempt, ShardSpread(node.name, {node.name: attempt.shard.needs}))
 
-    def _over(self, attempt: Attempt, nodes: Iterable[NodeState]) -> Spread | None:
+    def _over(self, attempt: Attempt, nodes: Iterable[NodeState]) -> ShardSpread | None:
         return spread(attempt.shard.needs, [node for node in nodes if may_run(node, attempt.shard)])
 
-    def _begin(self, attempt: Attempt, where: Spread) -> None:
+    def _begin(self, attempt: Attempt, where: ShardSpread) -> None:
         attempt.taken = dict(where.takes)
         for name, needs in attempt.taken.items():
             self._nodes[name].take(needs)

@@ -14,7 +14,7 @@ from vllm_harness.extras.cluster.dispatch import NodeState
 
 
 @dataclass(frozen=True)
-class Spread:
+class ShardSpread:
     """What a shard takes over several nodes.
 
     Attributes:
@@ -31,7 +31,7 @@ def on_host(needs: Needs) -> Needs:
     return replace(needs, gpus=0, gpu_type="")
 
 
-def spread(needs: Needs, nodes: Sequence[NodeState]) -> Spread | None:
+def spread(needs: Needs, nodes: Sequence[NodeState]) -> ShardSpread | None:
     """How to take GPUs of several nodes: of as few as can be, as vLLM's placement group packs them.
 
     Args:
@@ -57,7 +57,7 @@ def spread(needs: Needs, nodes: Sequence[NodeState]) -> Spread | None:
     host = hosts[0].name
     takes = {name: Needs(cpus=0, memory_gib=0, gpus=number) for name, number in gpus.items()}
     takes[host] = replace(on_host(needs), gpus=gpus.get(host, 0))
-    return Spread(host, takes)
+    return ShardSpread(host, takes)
 
 
 def needs_several(needs: Needs, nodes: Sequence[NodeState]) -> bool:

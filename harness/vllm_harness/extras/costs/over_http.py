@@ -21,7 +21,7 @@ from vllm_harness._machine.side_by_side import go_on
 from vllm_harness._regression.cases.case import CaseInput, Grown
 from vllm_harness._regression.cases.delivery import Api, Delivery
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
-from vllm_harness._regression.engines.over_http import Client, Mismatches, count_tokens, served_by
+from vllm_harness._regression.engines.over_http import CaseClient, Mismatches, count_tokens, served_by
 from vllm_harness._scripted.families import LAYERS, Family, entry_of
 from vllm_harness._scripted.in_server.vllm_harness_names import STEPS_HEADER, STEPS_PATH
 from vllm_harness._server.remote import RemoteServer
@@ -193,7 +193,7 @@ class _Growing:
     family: str
     delivery: Delivery
     lengths: tuple[_Length, ...]
-    client: Client
+    client: CaseClient
 
     def measured(self, measure: Measure) -> CaseAnswer:
         """Its curve, while there is time, or the error that ended it."""
@@ -218,7 +218,7 @@ Measure = Callable[[_Growing, _Length], CostPoint | AnswerError]
 
 def _growing(server: RemoteServer, family: Family, input_: CaseInput) -> Iterator[_Growing]:
     lengths = tuple(_lengths(server, input_))
-    client = Client(server, family, [each.input_ for each in lengths], request_s=REQUEST_S)
+    client = CaseClient(server, family, [each.input_ for each in lengths], request_s=REQUEST_S)
     for delivery in input_.deliveries:
         yield _Growing(input_.name, family.name, delivery, lengths, client)
 

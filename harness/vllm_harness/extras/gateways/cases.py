@@ -21,7 +21,7 @@ CASES = Path(__file__).with_name("cases.yaml")
 APIS: tuple[Api, ...] = ("chat", "responses", "messages")
 
 
-class Case(StrictModel):
+class GatewayCase(StrictModel):
     """What is asked, and what the model answers.
 
     Attributes:
@@ -70,14 +70,14 @@ class Case(StrictModel):
 
 
 class _CasesFile(StrictModel):
-    cases: tuple[Case, ...]
+    cases: tuple[GatewayCase, ...]
 
 
 @dataclass(frozen=True)
 class Asked:
     """A case over one API, whole or as a stream."""
 
-    case: Case
+    case: GatewayCase
     api: Api
     streamed: bool
 
@@ -88,7 +88,7 @@ class Asked:
 
 
 @cache
-def load_cases(path: Path = CASES) -> tuple[Case, ...]:
+def load_cases(path: Path = CASES) -> tuple[GatewayCase, ...]:
     """The cases of a file.
 
     Raises:
@@ -103,7 +103,7 @@ def asked(
     only: Collection[str] = (),
     *,
     scripted: bool = True,
-    cases: Collection[Case] | None = None,
+    cases: Collection[GatewayCase] | None = None,
 ) -> Iterator[Asked]:
     """All that a gateway is asked, in the order of the file.
 

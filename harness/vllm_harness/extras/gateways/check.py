@@ -24,7 +24,7 @@ from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER, DEF
 from vllm_harness._terminal.status import Progress
 from vllm_harness.extras.gateways import rules
 from vllm_harness.extras.gateways.answers import Seen, SideExchange
-from vllm_harness.extras.gateways.cases import APIS, Asked, Case
+from vllm_harness.extras.gateways.cases import APIS, Asked, GatewayCase
 from vllm_harness.extras.gateways.compare import compare_answers
 from vllm_harness.extras.gateways.requests import first, following, request_of
 from vllm_harness.extras.gateways.sending import LEAVES_AFTER, send
@@ -39,11 +39,11 @@ _LOGGED_S = 5.0
 _CHOICES = 2
 """Choices that a case asks for at most; each is told to say the same."""
 _RUNNING = "vllm:num_requests_running"
-_PROBE = Case(name="probe", user="Does the header arrive?", say="It arrives.")
+_PROBE = GatewayCase(name="probe", user="Does the header arrive?", say="It arrives.")
 
 
 @dataclass(frozen=True)
-class Side:
+class GatewaySide:
     """One way to the model.
 
     Attributes:
@@ -73,7 +73,7 @@ class Both:
     notes: list[str] = field(default_factory=list)
 
 
-class Scripts:
+class GatewayScripts:
     """What the scripted server behind both ways is told, and what it saw.
 
     Args:
@@ -103,7 +103,7 @@ class Scripts:
     def _name(self, each: Asked) -> str:
         return f"{self._run}-{each.name.replace('/', '-')}"
 
-    def tell(self, each: Asked, side: Side) -> None:
+    def tell(self, each: Asked, side: GatewaySide) -> None:
         """Tells the server what the model says to a case."""
         lost = side.name == "gateway" and each.api in self.without_header
         book = DEFAULT_BOOK if lost else self.book
@@ -170,12 +170,12 @@ def _sent(body: Json | None) -> Json | None:
     return None if body is None else {key: value for key, value in body.items() if key != "vllm_xargs"}
 
 
-def scripts_of(books: Endpoint, entry: ModelEntry) -> Scripts | None:
+def scripts_of(books: Endpoint, entry: ModelEntry) -> GatewayScripts | None:
     """The scripts of a scripted server; None where it is none."""
     if entry.stand_in is None:
         return None
     try:
-        scripts = Scripts(books, entry)
+        scripts = GatewayScripts(books, entry)
         scripts.seen_until_now()
     except BookError:
         return None
@@ -183,7 +183,11 @@ def scripts_of(books: Endpoint, entry: ModelEntry) -> Scripts | None:
 
 
 async def record(
-    side: Side, cases: Sequence[Asked], scripts: Scripts | None, told: Progress, into: list[SideExchange]
+    side: GatewaySide,
+    cases: Sequence[Asked],
+    scripts: GatewayScripts | None,
+    told: Progress,
+    into: list[SideExchange],
 ) -> None:
     """Puts what one side answers to each case into a list, one after the other."""
     async with async_http_client() as client:
@@ -193,10 +197,10 @@ async def record(
 
 
 async def check(
-    direct: Side,
-    gateway: Side,
+    direct: GatewaySide,
+    gateway: GatewaySide,
     cases: Sequence[Asked],
-    scripts: Scripts | None,
+    scripts: GatewayScripts | None,
     told: Progress,
     *,
     at_once: int = AT_ONCE,
@@ -251,7 +255,7 @@ def _differences(
 
 
 async def _held(
-    client: httpx2.AsyncClient, side: Side, each: Asked, scripts: Scripts | None
+    client: httpx2.AsyncClient, side: GatewaySide, each: Asked, scripts: GatewayScripts | None
 ) -> list[SideExchange]:
     """The exchanges of a case on one side."""
     ask: Ask | None = first(each, side.model, scripts.mark(each) if scripts else "")
@@ -265,7 +269,12 @@ async def _held(
 
 
 async def _exchanged(
-    client: httpx2.AsyncClient, side: Side, each: Asked, scripts: Scripts | None, name: str, request: Json
+    client: httpx2.AsyncClient,
+    side: GatewaySide,
+    each: Asked,
+    scripts: GatewayScripts | None,
+    name: str,
+    request: Json,
 ) -> SideExchange:
     leaves = each.case.leaves and scripts is not None
     outgoing = _outgoing(each, side, request, scripts)
@@ -286,10 +295,10 @@ async def _exchanged(
 
 async def _probe(
     client: httpx2.AsyncClient,
-    direct: Side,
-    gateway: Side,
+    direct: GatewaySide,
+    gateway: GatewaySide,
     cases: Sequence[Asked],
-    scripts: Scripts,
+    scripts: GatewayScripts,
 ) -> list[str]:
     """Whether scripted requests arrive: directly at all, and through the gateway with their header.
 
@@ -324,23 +333,29 @@ async def _probe(
     return notes
 
 
-def _outgoing(each: Asked, side: Side, request: Json, scripts: Scripts | None) -> Outgoing:
+def _outgoing(each: Asked, side: GatewaySide, request: Json, scripts: GatewayScripts | None) -> Outgoing:
     headers = {BOOK_HEADER: scripts.book} if scripts else {}
     return Outgoing(side.endpoint, API_PATHS[each.api], request, headers)
 
 
-def _first(each: Asked, side: Side, scripts: Scripts) -> Json:
+def _first(each: Asked, side: GatewaySide, scripts: GatewayScripts) -> Json:
     return request_of(each, first(each, side.model, scripts.mark(each)))
 
 
 async def _crowd(
-    client: httpx2.AsyncClient, side: Side, cases: Sequence[Asked], scripts: Scripts, number: int
+    client: httpx2.AsyncClient,
+    side: GatewaySide,
+    cases: Sequence[Asked],
+    scripts: GatewayScripts,
+    number: int,
 ) -> list[SideExchange]:
     """Streams at once, each with a text of its own."""
     apis = list(dict.fromkeys(each.api for each in cases))
     crowd = [
         Asked(
-            Case(name=f"at-once-{index:02}", user=f"Who are you, {index}?", say=f"I am number {index}. " * 6),
+            GatewayCase(
+                name=f"at-once-{index:02}", user=f"Who are you, {index}?", say=f"I am number {index}. " * 6
+            ),
             apis[index % len(apis)],
             True,
         )

@@ -29,14 +29,14 @@ from vllm_harness.extras.gateways.cases import Asked, asked
 from vllm_harness.extras.gateways.check import (
     AT_ONCE,
     Both,
-    Scripts,
-    Side,
+    GatewayScripts,
+    GatewaySide,
     apis_of,
     check,
     record,
     scripts_of,
 )
-from vllm_harness.extras.gateways.findings import Difference, counts, together
+from vllm_harness.extras.gateways.findings import GatewayDifference, counts, together
 
 app = typer.Typer(help="Find out what a gateway makes of the answers of the server behind it.")
 console = plain_console()
@@ -95,8 +95,8 @@ def check_(
     """
     entry = load_models(models_file).get(model)
     server = attach(server_url, server_api_key_env)
-    direct = Side("direct", server, _served(server, entry))
-    gateway = Side(
+    direct = GatewaySide("direct", server, _served(server, entry))
+    gateway = GatewaySide(
         "gateway", _with_headers(attach(url, api_key_env), header or []), gateway_model or direct.model
     )
     known = gateway_deviations(product)
@@ -132,7 +132,7 @@ def record_(
     """Send the requests to one server, and keep its answers for `compare`."""
     entry = load_models(models_file).get(model)
     endpoint = _with_headers(attach(url, api_key_env), header or [])
-    side = Side("direct", endpoint, gateway_model or _served(endpoint, entry))
+    side = GatewaySide("direct", endpoint, gateway_model or _served(endpoint, entry))
     scripts = scripts_of(attach(books_url, server_api_key_env), entry) if books_url else None
     if books_url and scripts is None:
         raise UsageError(f"{books_url} is not a scripted server", hint="start one: vllm-harness serve MODEL")
@@ -164,7 +164,7 @@ def compare_recordings(first: Path, second: Path, product: str, as_json: bool) -
 
 @contextmanager
 def _kept(
-    recordings: Mapping[Path, tuple[Side, Sequence[SideExchange]]], scripts: Scripts | None
+    recordings: Mapping[Path, tuple[GatewaySide, Sequence[SideExchange]]], scripts: GatewayScripts | None
 ) -> Iterator[None]:
     """Writes what came when the block ends; where it did not end well, the terminal says where that is."""
 
@@ -215,7 +215,7 @@ def _with_headers(endpoint: Endpoint, given: Sequence[str]) -> Endpoint:
 
 
 def _show(
-    differences: Sequence[Difference], exchanges: int, notes: Sequence[str], folder: str, as_json: bool
+    differences: Sequence[GatewayDifference], exchanges: int, notes: Sequence[str], folder: str, as_json: bool
 ) -> bool:
     """Prints differences; says whether there is an error or a warning."""
     bad = sum(each.finding.counts for each in differences)
@@ -244,7 +244,7 @@ def _show(
     return counts(differences)
 
 
-def _row(difference: Difference) -> tuple[str, ...]:
+def _row(difference: GatewayDifference) -> tuple[str, ...]:
     finding: Finding = difference.finding
     more = f" and {len(difference.names) - 1} more" if len(difference.names) > 1 else ""
     known = f" [known: {finding.known}]" if finding.known else ""

@@ -14,7 +14,7 @@ _ORDER = list(Severity)
 
 
 @dataclass(frozen=True)
-class Difference:
+class GatewayDifference:
     """A finding, and the exchanges that show it.
 
     Attributes:
@@ -32,7 +32,7 @@ class Difference:
         return {**{name: getattr(finding, name) for name in shown}, "cases": list(self.names)}
 
 
-def together(findings: Iterable[tuple[str, Finding]]) -> list[Difference]:
+def together(findings: Iterable[tuple[str, Finding]]) -> list[GatewayDifference]:
     """Findings of one kind and place as one: errors first, then by their code.
 
     Args:
@@ -50,10 +50,10 @@ def together(findings: Iterable[tuple[str, Finding]]) -> list[Difference]:
             finding.known,
         )
         found.setdefault(key, (finding, {}))[1].setdefault(name)
-    differences = [Difference(finding, tuple(names)) for finding, names in found.values()]
+    differences = [GatewayDifference(finding, tuple(names)) for finding, names in found.values()]
     return sorted(differences, key=lambda each: (_ORDER.index(each.finding.severity), each.finding.code))
 
 
-def counts(differences: Sequence[Difference]) -> bool:
+def counts(differences: Sequence[GatewayDifference]) -> bool:
     """Whether any of them is an error or a warning that nobody has declared known."""
     return any(each.finding.counts for each in differences)

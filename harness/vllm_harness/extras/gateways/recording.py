@@ -40,7 +40,7 @@ class _Recorded(StrictModel):
     seen: tuple[_Seen, ...] | None = None
 
 
-class Recording(StrictModel):
+class GatewayRecording(StrictModel):
     """What one side answered.
 
     Attributes:
@@ -60,7 +60,7 @@ def write(folder: Path, url: str, model: str, scripted: bool, exchanges: Iterabl
     """Writes a recording; what the folder has of an earlier one is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     recorded = tuple(_written(folder, exchange) for exchange in exchanges)
-    index = Recording(url=url, model=model, scripted=scripted, exchanges=recorded)
+    index = GatewayRecording(url=url, model=model, scripted=scripted, exchanges=recorded)
     (folder / INDEX).write_text(index.model_dump_json(indent=1))
 
 
@@ -83,7 +83,7 @@ def _written(folder: Path, exchange: SideExchange) -> _Recorded:
     )
 
 
-def read(folder: Path) -> tuple[Recording, dict[str, SideExchange]]:
+def read(folder: Path) -> tuple[GatewayRecording, dict[str, SideExchange]]:
     """A recording, and its exchanges by their names.
 
     Raises:
@@ -93,7 +93,7 @@ def read(folder: Path) -> tuple[Recording, dict[str, SideExchange]]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise UsageError(f"{path} is larger than {MAX_BYTES} bytes")
-        index = Recording.model_validate_json(path.read_bytes())
+        index = GatewayRecording.model_validate_json(path.read_bytes())
         exchanges = {each.name: _read(folder, each) for each in index.exchanges}
     except OSError as error:
         raise UsageError(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from vllm_harness._exchange import building
 from vllm_harness._exchange.answer import Answer
-from vllm_harness._exchange.building import Ask, Part, Result, Said, Sent
+from vllm_harness._exchange.building import Ask, ContentPart, Result, Said, Sent
 from vllm_harness._protocol.core.events import Api, Json
 from vllm_harness.extras.gateways.answers import SideExchange
 from vllm_harness.extras.gateways.cases import Asked
@@ -75,7 +75,7 @@ def request_of(asked: Asked, ask: Ask) -> Json:
 
 
 def _said_by_user(text: str) -> Sent:
-    return Sent((), (Part(text=text),))
+    return Sent((), (ContentPart(text=text),))
 
 
 def _schema(api: Api, schema: Json) -> Json:

@@ -8,8 +8,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vllm_harness._defects.entry import Defect
-from vllm_harness._runs.reading import Place, header_of, last_word, records
-from vllm_harness._runs.records import Case, End, ExchangeRecord, Header, LogLines, Outcome, Series, Target
+from vllm_harness._runs.reading import RecordOffset, header_of, last_word, records
+from vllm_harness._runs.records import (
+    CaseRecord,
+    End,
+    ExchangeRecord,
+    Header,
+    LogLines,
+    Outcome,
+    Series,
+    TargetRecord,
+)
 from vllm_harness.extras.html.bounds import Allowance
 from vllm_harness.extras.html.exchanges import shown, with_twins
 from vllm_harness.extras.html.packing import Blocks
@@ -24,26 +33,26 @@ _TOO_LARGE = "Left out here, where the page would have become too large; the run
 
 
 @dataclass
-class Run:
+class RunContents:
     """A run folder as it was read; exchanges and logs stay on the disk."""
 
     header: Header
-    targets: dict[str, Target] = field(default_factory=dict)
-    cases: list[Case] = field(default_factory=list)
+    targets: dict[str, TargetRecord] = field(default_factory=dict)
+    cases: list[CaseRecord] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
     end: End | None = None
-    exchanges: dict[tuple[str, str], list[Place]] = field(default_factory=dict)
-    logs: dict[tuple[str, str], list[Place]] = field(default_factory=dict)
+    exchanges: dict[tuple[str, str], list[RecordOffset]] = field(default_factory=dict)
+    logs: dict[tuple[str, str], list[RecordOffset]] = field(default_factory=dict)
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunContents:
     """Reads a run folder. Raises UsageError as `runs.reading.header_of` does."""
-    run = Run(header_of(folder))
+    run = RunContents(header_of(folder))
     for place, record in records(folder):
         match record:
-            case Target():
+            case TargetRecord():
                 run.targets[record.id] = record
-            case Case():
+            case CaseRecord():
                 run.cases.append(record)
             case ExchangeRecord():
                 run.exchanges.setdefault((record.target, record.case), []).append(place)
@@ -55,11 +64,11 @@ def read_run(folder: Path) -> Run:
                 run.end = record
     run.cases = last_word(run.cases)
     for case in run.cases:
-        run.targets.setdefault(case.target, Target(id=case.target, title=case.target))
+        run.targets.setdefault(case.target, TargetRecord(id=case.target, title=case.target))
     return run
 
 
-def index_of(run: Run, blocks: Blocks, partners: Mapping[str, str]) -> dict[str, Any]:
+def index_of(run: RunContents, blocks: Blocks, partners: Mapping[str, str]) -> dict[str, Any]:
     """The index of a run, with the places of its cases' details.
 
     Args:
@@ -131,14 +140,14 @@ def defect_of(defect: Defect) -> dict[str, Any]:
     }
 
 
-def _summary(case: Case) -> str:
+def _summary(case: CaseRecord) -> str:
     found = (f"{each.code} {each.message}".strip() for each in case.findings if not each.known)
     texts = (case.reason, *found)
     text = " ".join(next(filter(None, texts), "").split())
     return text if len(text) <= SUMMARY else f"{text[:SUMMARY]}…"
 
 
-def _keep_details(run: Run, blocks: Blocks) -> list[tuple[int, int] | None]:
+def _keep_details(run: RunContents, blocks: Blocks) -> list[tuple[int, int] | None]:
     """Keeps the details of all cases, what failed first, as far as there is room."""
     places: list[tuple[int, int] | None] = [None] * len(run.cases)
     for at in sorted(range(len(run.cases)), key=lambda at: _urgency(run.cases[at])):
@@ -149,13 +158,13 @@ def _keep_details(run: Run, blocks: Blocks) -> list[tuple[int, int] | None]:
     return places
 
 
-def _urgency(case: Case) -> int:
+def _urgency(case: CaseRecord) -> int:
     if case.outcome is Outcome.FINDING:
         return 0
     return 2 + _LAST.index(case.outcome) if case.outcome in _LAST else 1
 
 
-def _detail(run: Run, case: Case, *, full: bool) -> dict[str, Any]:
+def _detail(run: RunContents, case: CaseRecord, *, full: bool) -> dict[str, Any]:
     room = Allowance()
     fields: dict[str, Any] = {
         "details": room.text(case.details),
@@ -175,7 +184,7 @@ def _detail(run: Run, case: Case, *, full: bool) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _exchanges(run: Run, case: Case, room: Allowance) -> list[dict[str, Any]]:
+def _exchanges(run: RunContents, case: CaseRecord, room: Allowance) -> list[dict[str, Any]]:
     """A case's exchanges in their order; those with a finding have the first right to the room."""
     exchanges = with_twins(list(_read(run.exchanges.get((case.target, case.id), ()), ExchangeRecord)))
     found = {each.exchange for each in case.findings}
@@ -193,5 +202,5 @@ def _log(log: LogLines, room: Allowance) -> dict[str, Any]:
     }
 
 
-def _read(places: Iterable[Place], kind: type[Kept]) -> Iterator[Kept]:
+def _read(places: Iterable[RecordOffset], kind: type[Kept]) -> Iterator[Kept]:
     return (record for place in places if isinstance(record := place.read(), kind))

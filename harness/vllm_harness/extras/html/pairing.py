@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from vllm_harness._runs.records import Target
+from vllm_harness._runs.records import TargetRecord
 
-_KEYS: tuple[Callable[[Target], Hashable], ...] = (
+_KEYS: tuple[Callable[[TargetRecord], Hashable], ...] = (
     lambda target: target.id,
     lambda target: (target.title, target.family, target.lane, target.vllm, target.frontend),
     lambda target: (target.title, target.family, target.lane, target.frontend),
@@ -14,7 +14,7 @@ _KEYS: tuple[Callable[[Target], Hashable], ...] = (
 )
 
 
-def pairs(before: Sequence[Target], now: Sequence[Target]) -> dict[str, str]:
+def pairs(before: Sequence[TargetRecord], now: Sequence[TargetRecord]) -> dict[str, str]:
     """The ids of targets of `now` and the ids of those that they are compared with.
 
     The nearest come together first: same id; same model, lane, version and front end; then without the

@@ -8,19 +8,19 @@ from typing import Protocol
 
 from vllm_harness._errors import HarnessError
 from vllm_harness._protocol.core.events import Json
-from vllm_harness.extras.load.health import Sample
-from vllm_harness.extras.load.holding import Held, Holding, Listener, State
+from vllm_harness.extras.load.health import ProcessSample
+from vllm_harness.extras.load.holding import ClientState, Held, Holding, Listener
 
 
 class Clients(Protocol):
     """Holds all conversations of a load."""
 
     @property
-    def states(self) -> Sequence[State]:
+    def states(self) -> Sequence[ClientState]:
         """How far each client is."""
 
     @property
-    def samples(self) -> dict[str, list[Sample]]:
+    def samples(self) -> dict[str, list[ProcessSample]]:
         """Memory and handles of each client, by its name."""
 
     @property
@@ -49,12 +49,12 @@ class Here:
         self._holding: Holding | None = None
 
     @property
-    def states(self) -> Sequence[State]:
+    def states(self) -> Sequence[ClientState]:
         """See `Clients`."""
         return [self._holding.state] if self._holding else []
 
     @property
-    def samples(self) -> dict[str, list[Sample]]:
+    def samples(self) -> dict[str, list[ProcessSample]]:
         """See `Clients`."""
         return {"client": self._holding.samples if self._holding else []}
 

@@ -17,17 +17,17 @@ from vllm_harness._protocol.core.events import Json
 from vllm_harness._scenarios import tied
 from vllm_harness._scenarios.conversation import Served, context_of
 from vllm_harness._scenarios.format import Scenario
-from vllm_harness._scenarios.judging import Mismatch
+from vllm_harness._scenarios.judging import TurnMismatch
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.load import health
 from vllm_harness.extras.load.clients import Clients, Here
-from vllm_harness.extras.load.health import Sample
+from vllm_harness.extras.load.health import ProcessSample
 from vllm_harness.extras.load.holding import Held, Listener
 from vllm_harness.extras.load.keeping import Keeper
 from vllm_harness.extras.load.marks import put_scripts
-from vllm_harness.extras.load.plan import Part, Plan
-from vllm_harness.extras.load.talking import Taken
-from vllm_harness.extras.load.tally import SAME_ID, Tally
+from vllm_harness.extras.load.plan import LoadShare, Plan
+from vllm_harness.extras.load.talking import TakenTurn
+from vllm_harness.extras.load.tally import SAME_ID, LoadTally
 
 IDS_KEPT = 65_536
 
@@ -59,11 +59,11 @@ class Load:
     server_pid: int | None = None
     defects: Defects | None = None
     clients: Clients = field(default_factory=Here)
-    by_transport: dict[str, Tally] = field(default_factory=dict)
+    by_transport: dict[str, LoadTally] = field(default_factory=dict)
     seconds: float = 0.0
     running: int | None = None
     stopped: str = ""
-    _server: dict[str, list[Sample]] = field(default_factory=dict)
+    _server: dict[str, list[ProcessSample]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.scenario.mcp or self.scenario.built_in or self.scenario.in_background:
@@ -83,13 +83,13 @@ class Load:
             raise UsageError(f"the server does not serve {paths}", hint="name the transports that it has")
         self._named = tied.named(self.scenario, load_defects() if self.defects is None else self.defects)
         for transport in self.plan.transports:
-            self.by_transport[transport.name] = Tally()
+            self.by_transport[transport.name] = LoadTally()
         self._ids = _Ids()
 
     @property
-    def total(self) -> Tally:
+    def total(self) -> LoadTally:
         """The figures over all transports."""
-        return Tally.of(self.by_transport.values())
+        return LoadTally.of(self.by_transport.values())
 
     @property
     def begun(self) -> int:
@@ -117,7 +117,7 @@ class Load:
         return sum(state.cpu_s for state in self.clients.states)
 
     @property
-    def samples(self) -> dict[str, list[Sample]]:
+    def samples(self) -> dict[str, list[ProcessSample]]:
         """Of memory and handles, by whose they are."""
         return {**self.clients.samples, **self._server}
 
@@ -144,7 +144,9 @@ class Load:
         try:
             context = await asyncio.to_thread(context_of, self.served.endpoint)
             known = known_deviations(self.served.entry.name, self.served.version, self.defects)
-            held = Held(self.scenario, self.plan, Part(), self.served, scripts, context, known, self._named)
+            held = Held(
+                self.scenario, self.plan, LoadShare(), self.served, scripts, context, known, self._named
+            )
             async with self._watched():
                 await self.clients.hold(held, Listener(self._taken, self._between), stop or asyncio.Event())
             self.running = await health.left_running(self.served.endpoint)
@@ -168,10 +170,10 @@ class Load:
             for each in watching:
                 each.cancel()
 
-    def _taken(self, taken: Taken) -> None:
+    def _taken(self, taken: TakenTurn) -> None:
         answer = taken.result.answer
         if answer is not None and answer.id not in ("", "None") and not self._ids.fresh(answer.id):
-            taken.result.mismatches.append(Mismatch(SAME_ID, "an id of its own", answer.id))
+            taken.result.mismatches.append(TurnMismatch(SAME_ID, "an id of its own", answer.id))
         self.by_transport[taken.transport.name].add(taken)
         self.keeper.turn(taken)
 

@@ -21,7 +21,7 @@ _GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 
 @dataclass(frozen=True)
-class Sample:
+class ProcessSample:
     """Processes at one time.
 
     Attributes:
@@ -35,14 +35,14 @@ class Sample:
     handles: int
 
 
-def sample(at_s: float, processes: Iterable[psutil.Process]) -> Sample:
+def sample(at_s: float, processes: Iterable[psutil.Process]) -> ProcessSample:
     """Memory and handles of processes now; those that have ended count as nothing."""
     memory, handles = 0, 0
     for process in processes:
         with contextlib.suppress(psutil.Error, OSError):
             memory += process.memory_info().rss
             handles += process.num_fds()
-    return Sample(round(at_s, 3), round(memory / 2**20, 2), handles)
+    return ProcessSample(round(at_s, 3), round(memory / 2**20, 2), handles)
 
 
 def itself() -> list[psutil.Process]:
@@ -88,7 +88,7 @@ class Drift:
         return asdict(self)
 
 
-def drift(samples: Sequence[Sample]) -> Drift | None:
+def drift(samples: Sequence[ProcessSample]) -> Drift | None:
     """The change over some samples; None where they are too few to say."""
     quarter = len(samples) // 4
     if not quarter:
@@ -101,7 +101,7 @@ def drift(samples: Sequence[Sample]) -> Drift | None:
 
 
 async def watch(
-    elapsed: Callable[[], float], processes: Callable[[], list[psutil.Process]], samples: list[Sample]
+    elapsed: Callable[[], float], processes: Callable[[], list[psutil.Process]], samples: list[ProcessSample]
 ) -> None:
     """Samples processes until it is cancelled."""
     while True:

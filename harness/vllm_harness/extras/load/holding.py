@@ -20,10 +20,10 @@ from vllm_harness._scenarios.format import Scenario, Turn
 from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.load import health
-from vllm_harness.extras.load.health import Sample
-from vllm_harness.extras.load.marks import Scripts
-from vllm_harness.extras.load.plan import Part, Plan
-from vllm_harness.extras.load.talking import Setting, Taken, talk
+from vllm_harness.extras.load.health import ProcessSample
+from vllm_harness.extras.load.marks import LoadScripts
+from vllm_harness.extras.load.plan import LoadShare, Plan
+from vllm_harness.extras.load.talking import Setting, TakenTurn, talk
 
 KNOWN_KEPT = 10_000
 
@@ -42,16 +42,16 @@ class Held:
 
     scenario: Scenario
     plan: Plan
-    part: Part
+    part: LoadShare
     served: Served
-    scripts: Scripts | None
+    scripts: LoadScripts | None
     context: int | None
     known: Sequence[KnownDeviation] = ()
     named: Defects = field(default_factory=dict)
 
 
 @dataclass
-class State:
+class ClientState:
     """How far a client is.
 
     Attributes:
@@ -79,7 +79,7 @@ class Listener:
         ended: the number of a conversation that was held to its end.
     """
 
-    taken: Callable[[Taken], None]
+    taken: Callable[[TakenTurn], None]
     between: Callable[[int, Transport, list[Finding]], None]
     ended: Callable[[int], None] = lambda _: None
 
@@ -101,8 +101,8 @@ class Holding:
     def __init__(
         self, held: Held, listener: Listener, done: Collection[int] = (), since_s: float = 0.0
     ) -> None:
-        self.state = State()
-        self.samples: list[Sample] = []
+        self.state = ClientState()
+        self.samples: list[ProcessSample] = []
         self._held, self._listener = held, listener
         self._done, self._since_s = done, since_s
         self._started = time.perf_counter() - since_s

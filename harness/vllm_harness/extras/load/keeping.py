@@ -10,11 +10,11 @@ from vllm_harness._protocol import Finding
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._runs.exchanges import record_of
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._runs.records import Case, Outcome, RunFinding, Series
+from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, Series
 from vllm_harness._scenarios.transports import Transport
-from vllm_harness.extras.load.health import Sample
-from vllm_harness.extras.load.talking import Taken
-from vllm_harness.extras.load.tally import PERCENTILES, Distribution, Tally, problems_of
+from vllm_harness.extras.load.health import ProcessSample
+from vllm_harness.extras.load.talking import TakenTurn
+from vllm_harness.extras.load.tally import PERCENTILES, Distribution, LoadTally, problems_of
 
 EXCHANGES = 200
 """Kept whole at most."""
@@ -40,7 +40,7 @@ class Keeper:
         """Of the run."""
         return self._writer.folder
 
-    def turn(self, taken: Taken) -> None:
+    def turn(self, taken: TakenTurn) -> None:
         """Keeps a turn."""
         result, name = taken.result, f"{taken.conversation}/{taken.turn.name}"
         exchange = self._exchange(taken, name) if self._first(taken) else ""
@@ -56,7 +56,7 @@ class Keeper:
         ]
         known = sorted({each.known for each in result.findings if each.known}.union(result.tied))
         self._writer.write(
-            Case(
+            CaseRecord(
                 id=name,
                 target=self._target,
                 group=taken.transport.name,
@@ -74,7 +74,7 @@ class Keeper:
         """Keeps what is wrong between the turns of a conversation."""
         counts = any(each.counts for each in findings)
         self._writer.write(
-            Case(
+            CaseRecord(
                 id=f"{conversation}/between its turns",
                 target=self._target,
                 group=transport.name,
@@ -83,7 +83,9 @@ class Keeper:
             )
         )
 
-    def figures(self, by_transport: Sequence[tuple[str, Tally]], health: dict[str, list[Sample]]) -> None:
+    def figures(
+        self, by_transport: Sequence[tuple[str, LoadTally]], health: dict[str, list[ProcessSample]]
+    ) -> None:
         """Keeps distributions, and memory and handles over the time."""
         for name, tally in by_transport:
             for title, times in (
@@ -111,7 +113,7 @@ class Keeper:
             series = Series(target=self._target, name=name, unit="s", form="percentiles", points=points)
             self._writer.write(series)
 
-    def _first(self, taken: Taken) -> bool:
+    def _first(self, taken: TakenTurn) -> bool:
         """Whether a turn has a problem of a kind that no turn before had."""
         kinds = {f"{taken.transport.name} {kind}" for kind in problems_of(taken.result)} - self._seen
         if not kinds or taken.heard is None or len(self._seen) >= EXCHANGES:
@@ -119,14 +121,14 @@ class Keeper:
         self._seen |= kinds
         return True
 
-    def _exchange(self, taken: Taken, name: str) -> str:
+    def _exchange(self, taken: TakenTurn, name: str) -> str:
         assert taken.heard is not None
         at = self._epoch + taken.began_s
         self._writer.write(record_of(taken.heard.exchange, id=name, target=self._target, case=name, at=at))
         return name
 
 
-def _outcome(taken: Taken, known: Sequence[str]) -> Outcome:
+def _outcome(taken: TakenTurn, known: Sequence[str]) -> Outcome:
     if taken.result.wrong:
         return Outcome.FINDING
     if taken.result.reason:

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vllm_harness._exchange.answer import Answer
-from vllm_harness._exchange.building import Part
+from vllm_harness._exchange.building import ContentPart
 from vllm_harness._scenarios.conversation import Served, take_of
 from vllm_harness._scenarios.format import Scenario, Turn
-from vllm_harness._scenarios.judging import Mismatch
+from vllm_harness._scenarios.judging import TurnMismatch
 from vllm_harness._scripted.book import BookRule, Say, ScriptBook
-from vllm_harness._scripted.meaning import Meaning, Reasoning, Text
 from vllm_harness._scripted.meaning import Part as Spoken
+from vllm_harness._scripted.meaning import Meaning, Reasoning, Text
 from vllm_harness._scripted.quoting import Quoting, sample
 from vllm_harness._scripted.when import MessageCondition, When
 
@@ -33,24 +33,24 @@ def mark(conversation: int) -> str:
     return f"[conversation {conversation}]"
 
 
-def marked(parts: tuple[Part, ...], conversation: int) -> tuple[Part, ...]:
+def marked(parts: tuple[ContentPart, ...], conversation: int) -> tuple[ContentPart, ...]:
     """What the user says, with the conversation's own words behind it."""
     *before, last = parts
     if last.text is None:
-        return (*parts, Part(text=mark(conversation)))
-    return (*before, Part(text=f"{last.text} {mark(conversation)}"))
+        return (*parts, ContentPart(text=mark(conversation)))
+    return (*before, ContentPart(text=f"{last.text} {mark(conversation)}"))
 
 
-def mixed(answer: Answer, conversation: int) -> Mismatch | None:
+def mixed(answer: Answer, conversation: int) -> TurnMismatch | None:
     """Where an answer has the words of another conversation."""
     others = {int(number) for number in _MARK.findall(f"{answer.reasoning} {answer.text}")} - {conversation}
     if not others:
         return None
-    return Mismatch("conversation", mark(conversation), ", ".join(map(mark, sorted(others))))
+    return TurnMismatch("conversation", mark(conversation), ", ".join(map(mark, sorted(others))))
 
 
 @dataclass(frozen=True)
-class Scripts:
+class LoadScripts:
     """What a scripted model says in a load: a book with a rule for each turn of any conversation.
 
     Attributes:
@@ -68,7 +68,7 @@ class Scripts:
         return found if isinstance(found, Meaning) else None
 
 
-def put_scripts(scenario: Scenario, served: Served) -> tuple[ScriptBook, Scripts]:
+def put_scripts(scenario: Scenario, served: Served) -> tuple[ScriptBook, LoadScripts]:
     """Puts the book of a load on a server; gives it, and what its clients need of it.
 
     Raises:
@@ -98,7 +98,7 @@ def put_scripts(scenario: Scenario, served: Served) -> tuple[ScriptBook, Scripts
         )
         if len(says) == 1:
             said[turn.name] = says[0]
-    return book, Scripts(book.name, said)
+    return book, LoadScripts(book.name, said)
 
 
 def repeating(say: Say) -> Say:

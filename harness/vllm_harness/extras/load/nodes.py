@@ -20,10 +20,10 @@ from vllm_harness._protocol.core.events import Json
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.cluster.ray_cluster import RayCluster
 from vllm_harness.extras.cluster.together import Together
-from vllm_harness.extras.load.health import Sample
-from vllm_harness.extras.load.holding import Held, Holding, Listener, State
-from vllm_harness.extras.load.plan import Part, parts_of
-from vllm_harness.extras.load.talking import Taken
+from vllm_harness.extras.load.health import ProcessSample
+from vllm_harness.extras.load.holding import ClientState, Held, Holding, Listener
+from vllm_harness.extras.load.plan import LoadShare, parts_of
+from vllm_harness.extras.load.talking import TakenTurn
 from vllm_harness.extras.load.tally import problems_of
 
 EVERY_S = 0.5
@@ -45,7 +45,7 @@ class Order:
 
 
 @dataclass
-class Batch:
+class ClientReport:
     """What a client tells.
 
     Attributes:
@@ -56,21 +56,21 @@ class Batch:
         ended: their numbers.
     """
 
-    state: State
-    samples: list[Sample] = field(default_factory=list)
-    turns: list[Taken] = field(default_factory=list)
+    state: ClientState
+    samples: list[ProcessSample] = field(default_factory=list)
+    turns: list[TakenTurn] = field(default_factory=list)
     between: list[Between] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
 
 
-class Client:
+class NodeClient:
     """Holds a part of a load on a node; see `executors.together.Member`."""
 
     def __init__(self, held: Held) -> None:
         self._held = held
         self._stop = asyncio.Event()
         self._seen: set[str] = set()
-        self._turns: dict[int, list[Taken]] = {}
+        self._turns: dict[int, list[TakenTurn]] = {}
         self._between: dict[int, Between] = {}
         self._ended: list[int] = []
         self._told = 0
@@ -85,7 +85,7 @@ class Client:
                 hint="name an address of the server that every node reaches",
             ) from None
 
-    async def work(self, order: Order) -> AsyncIterator[Batch]:
+    async def work(self, order: Order) -> AsyncIterator[ClientReport]:
         """Holds the conversations; yields what has come every half a second."""
         listener = Listener(self._taken, self._note_between, self._ended.append)
         holding = Holding(self._held, listener, order.done, order.since_s)
@@ -100,13 +100,13 @@ class Client:
         """Cuts off what runs."""
         self._stop.set()
 
-    def _taken(self, taken: Taken) -> None:
+    def _taken(self, taken: TakenTurn) -> None:
         self._turns.setdefault(taken.conversation, []).append(self._lean(taken))
 
     def _note_between(self, conversation: int, transport: Transport, findings: list[Finding]) -> None:
         self._between[conversation] = (conversation, transport, findings)
 
-    def _lean(self, taken: Taken) -> Taken:
+    def _lean(self, taken: TakenTurn) -> TakenTurn:
         """A turn without its bytes, unless it has a problem of a kind that none before had here."""
         kinds = {f"{taken.transport.name} {kind}" for kind in problems_of(taken.result)} - self._seen
         self._seen |= kinds
@@ -116,11 +116,11 @@ class Client:
         heard = replace(taken.heard, exchange=exchange)
         return replace(taken, heard=heard, result=replace(taken.result, exchange=None))
 
-    def _batch(self, holding: Holding, conversations: Sequence[int]) -> Batch:
+    def _batch(self, holding: Holding, conversations: Sequence[int]) -> ClientReport:
         told, self._told = self._told, len(holding.samples)
         numbers = list(conversations)
         ended, self._ended[:] = list(self._ended), []
-        return Batch(
+        return ClientReport(
             replace(holding.state, open=set(holding.state.open)),
             holding.samples[told:],
             [taken for number in numbers for taken in self._turns.pop(number, ())],
@@ -141,14 +141,14 @@ class Told:
         done: conversations that have ended.
     """
 
-    part: Part
+    part: LoadShare
     nodes: list[str] = field(default_factory=list)
-    state: State = field(default_factory=State)
-    before: State = field(default_factory=State)
+    state: ClientState = field(default_factory=ClientState)
+    before: ClientState = field(default_factory=ClientState)
     done: set[int] = field(default_factory=set)
 
     @property
-    def whole(self) -> State:
+    def whole(self) -> ClientState:
         """How far it is over all its nodes; a conversation that began twice counts once."""
         state, before = self.state, self.before
         return replace(
@@ -175,18 +175,18 @@ class OnNodes:
         self._cluster, self._clients = cluster, clients
         self._listener: Listener | None = None
         self._started = 0.0
-        self._samples: dict[str, list[Sample]] = {}
+        self._samples: dict[str, list[ProcessSample]] = {}
         self.told: list[Told] = []
         self.lost_with: dict[int, str] = {}
         self._together: Together | None = None
 
     @property
-    def states(self) -> Sequence[State]:
+    def states(self) -> Sequence[ClientState]:
         """See `Clients`."""
         return [each.whole for each in self.told]
 
     @property
-    def samples(self) -> dict[str, list[Sample]]:
+    def samples(self) -> dict[str, list[ProcessSample]]:
         """See `Clients`."""
         return dict(self._samples)
 
@@ -210,7 +210,7 @@ class OnNodes:
         number = self._clients or len(self._cluster.nodes())
         parts = parts_of(held.plan, len(held.scenario.turns), number)
         self._listener, self.told = listener, [Told(part) for part in parts]
-        makes = [partial(Client, replace(held, part=part)) for part in parts]
+        makes = [partial(NodeClient, replace(held, part=part)) for part in parts]
         self._together = Together(self._cluster, makes, self, "client")
         await self._together.run(stop)
 
@@ -222,7 +222,7 @@ class OnNodes:
         """What a client is to do; see `executors.together.Hearer`."""
         return Order(frozenset(self.told[number].done), self.elapsed_s)
 
-    def came(self, number: int, node: str, batch: Batch) -> None:
+    def came(self, number: int, node: str, batch: ClientReport) -> None:
         """Counts and keeps what a client tells."""
         told = self.told[number]
         assert self._listener is not None
@@ -240,7 +240,7 @@ class OnNodes:
         """Notes what was open on a node that is gone."""
         told = self.told[number]
         self.lost_with |= dict.fromkeys(told.state.open, node)
-        told.before, told.state = replace(told.whole, begun=len(told.done), open=set()), State()
+        told.before, told.state = replace(told.whole, begun=len(told.done), open=set()), ClientState()
 
     def as_json(self) -> Json:
         """See `Clients`."""

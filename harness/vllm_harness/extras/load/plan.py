@@ -89,7 +89,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Part:
+class LoadShare:
     """The conversations that one client holds: every so many-th, so that the parts begin side by side.
 
     Attributes:
@@ -116,8 +116,8 @@ class Part:
                 yield number, at_s
 
 
-def parts_of(plan: Plan, turns: int, clients: int) -> list[Part]:
+def parts_of(plan: Plan, turns: int, clients: int) -> list[LoadShare]:
     """A part for each client, so far as there is a conversation for it at a time."""
     bounds = [each for each in (plan.at_once, plan.conversations(turns)) if each is not None]
     of = max(1, min([clients, *bounds]))
-    return [Part(number, of) for number in range(of)]
+    return [LoadShare(number, of) for number in range(of)]

@@ -18,13 +18,13 @@ from vllm_harness._scenarios import judging
 from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.course import Course
 from vllm_harness._scenarios.format import Scenario, Turn
-from vllm_harness._scenarios.judging import Mismatch
+from vllm_harness._scenarios.judging import TurnMismatch
 from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.tools import Toolbox, outcome_of, output_for
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.extras.load.hearing import Heard, hear
-from vllm_harness.extras.load.marks import TURN_HEADER, Scripts, marked, mixed
+from vllm_harness.extras.load.marks import TURN_HEADER, LoadScripts, marked, mixed
 from vllm_harness.extras.load.plan import Plan
 
 LEFT = "the client went away"
@@ -32,7 +32,7 @@ OF_OUTPUTS = "tool outputs"
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenTurn:
     """A turn that was taken, or left out.
 
     Attributes:
@@ -74,13 +74,13 @@ class Setting:
     scenario: Scenario
     plan: Plan
     served: Served
-    scripts: Scripts | None
+    scripts: LoadScripts | None
     context: int | None
     session: aiohttp.ClientSession
     started: float
     known: Callable[[Finding], Finding]
     tied: Callable[[Turn, TurnResult, str], None]
-    taken: Callable[[Taken], None]
+    taken: Callable[[TakenTurn], None]
     between: Callable[[int, Transport, list[Finding]], None]
 
     @property
@@ -110,7 +110,7 @@ class _Talk:
             result.findings = [self._setting.known(each) for each in result.findings]
             if result.reason != LEFT:  # what a client did not wait for shows no defect, and none that is gone
                 self._setting.tied(turn, result, self._transport.label)
-            self._setting.taken(Taken(self._number, self._transport, turn, result, heard, began_s))
+            self._setting.taken(TakenTurn(self._number, self._transport, turn, result, heard, began_s))
             result.exchange = None  # only what later turns need is kept
         if found := validate_conversation(self._exchanges):
             findings = [self._setting.known(each) for each in found]
@@ -124,7 +124,7 @@ class _Talk:
             result = await self._output(call)
             if result is None:
                 actual = f"none for {call.name} with {call.arguments}"
-                missing = Mismatch(OF_OUTPUTS, "an output of the scenario for each call", actual)
+                missing = TurnMismatch(OF_OUTPUTS, "an output of the scenario for each call", actual)
                 return TurnResult(turn.name, mismatches=[missing]), None
             results.append(result)
         scripted = self._setting.scripts is not None
@@ -182,7 +182,7 @@ class _Talk:
             self._judge_words(turn, result, result.answer, self._setting.scripts)
         self._exchanges.append(Exchange(exchange.request, heard.body, status=exchange.status))
 
-    def _judge_words(self, turn: Turn, result: TurnResult, answer: Answer, scripts: Scripts) -> None:
+    def _judge_words(self, turn: Turn, result: TurnResult, answer: Answer, scripts: LoadScripts) -> None:
         if other := mixed(answer, self._number):
             result.mismatches.append(other)
         meaning = scripts.meaning(turn, self._number)

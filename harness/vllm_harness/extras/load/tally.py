@@ -16,7 +16,7 @@ from vllm_harness._scenarios.course import lacks_calls
 from vllm_harness._scenarios.judging import STATUS
 from vllm_harness._scenarios.results import TurnResult
 from vllm_harness.extras.load.hearing import Heard
-from vllm_harness.extras.load.talking import LEFT, OF_OUTPUTS, Taken
+from vllm_harness.extras.load.talking import LEFT, OF_OUTPUTS, TakenTurn
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 _LONGEST_US = 3600 * 10**6
@@ -63,7 +63,7 @@ class Distribution:
 
 
 @dataclass
-class Tally:
+class LoadTally:
     """Figures of some turns.
 
     Attributes:
@@ -103,7 +103,7 @@ class Tally:
     turn: Distribution = field(default_factory=Distribution)
 
     @classmethod
-    def of(cls, tallies: Iterable[Tally]) -> Tally:
+    def of(cls, tallies: Iterable[LoadTally]) -> LoadTally:
         """The sum of several."""
         whole = cls()
         for tally in tallies:
@@ -120,7 +120,7 @@ class Tally:
         """Whether something is not as it should be, and nobody knew of it."""
         return bool(self.errors or self.mismatches or self.findings)
 
-    def add(self, taken: Taken) -> None:
+    def add(self, taken: TakenTurn) -> None:
         """Counts a turn."""
         result, heard = taken.result, taken.heard
         self.add_findings(result.findings)
@@ -148,7 +148,7 @@ class Tally:
             elif finding.counts:
                 self.findings[place_of(finding)] += 1
 
-    def _add_calls(self, taken: Taken) -> None:
+    def _add_calls(self, taken: TakenTurn) -> None:
         result, answer = taken.result, taken.result.answer
         if answer is not None:
             self.calls += len(answer.calls)
@@ -191,7 +191,7 @@ SAME_ID = "id"
 MIXED = ("conversation", SAME_ID)
 
 
-def error_of(taken: Taken) -> str:
+def error_of(taken: TakenTurn) -> str:
     """The code of a request that was not answered as it was expected, and nobody knew of it; else empty."""
     result, heard = taken.result, taken.heard
     if heard is None or result.answer is None or result.answer.status == taken.turn.expect.status:
@@ -233,7 +233,7 @@ def _sorted(counter: Counter[str]) -> dict[str, int]:
     return dict(sorted(counter.items(), key=lambda item: (-item[1], item[0])))
 
 
-def summary_rows(tallies: Sequence[tuple[str, Tally]], seconds: float) -> list[tuple[Any, ...]]:
+def summary_rows(tallies: Sequence[tuple[str, LoadTally]], seconds: float) -> list[tuple[Any, ...]]:
     """A row for each: name, counts, rates, and times as text."""
     return [
         (

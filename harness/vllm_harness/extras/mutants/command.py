@@ -35,9 +35,9 @@ from vllm_harness.extras.mutants.judge import Judge, MutantFate, read_fates
 from vllm_harness.extras.mutants.measure import measure, texts_of
 from vllm_harness.extras.mutants.mutant import ServingMutant, applied, load_by_hand, of_library
 from vllm_harness.extras.mutants.parsers.mutants import make_mutants
-from vllm_harness.extras.mutants.shards import Judging
+from vllm_harness.extras.mutants.shards import JudgingOptions
 from vllm_harness.extras.mutants.suites import Suites
-from vllm_harness.extras.mutants.table import Tally, survivors, tallies, tally
+from vllm_harness.extras.mutants.table import MutantTally, survivors, tallies, tally
 
 MODELS = "qwen3,gpt-oss"
 GOES_ON = "the same command goes on with the others"
@@ -145,13 +145,13 @@ class _Run:
         notes.print(f"the lines of {len(found)} tests are known: {kept}")
         return found
 
-    def judging(self, judge: Judge, minutes: int) -> Judging:
+    def judging(self, judge: Judge, minutes: int) -> JudgingOptions:
         """How mutants are judged, within so many minutes; 0: as long as it takes."""
         vllm = VllmUnderTest(self.suites.vllm, self.environment)
         entries = map(load_models().get, self.suites.models)
         gib = max(expected_needs(entry, self.environment, "scripted", "python")[0] for entry in entries)
         needs = Needs(memory_gib=SERVERS * gib)
-        return Judging(judge, vllm, needs, time.time() + 60.0 * minutes if minutes else None)
+        return JudgingOptions(judge, vllm, needs, time.time() + 60.0 * minutes if minutes else None)
 
     def made(self, files: Sequence[str], only: set[str], library: int, seed: int) -> Iterator[ServingMutant]:
         """The mutants that were asked for: reverted fixes, others made by hand, those of the library."""
@@ -200,7 +200,7 @@ def _known(
     return {id_: fate for id_, fate in fates.items() if fate.fate in wanted}
 
 
-def _show(fates: Sequence[MutantFate], every: Sequence[ServingMutant]) -> Tally:
+def _show(fates: Sequence[MutantFate], every: Sequence[ServingMutant]) -> MutantTally:
     """Prints those that live on, and the tables; gives the whole."""
     by_id = {mutant.id: mutant for mutant in every}
     for fate in survivors(fates, by_id):
@@ -215,7 +215,7 @@ def _show(fates: Sequence[MutantFate], every: Sequence[ServingMutant]) -> Tally:
     return of_all
 
 
-def _row(name: str, each: Tally) -> tuple[str, ...]:
+def _row(name: str, each: MutantTally) -> tuple[str, ...]:
     numbers = (each.killed, each.noticed, each.survived, each.equivalent, each.not_judged)
     return name, *map(str, numbers), f"{each.score:.1f} %"
 

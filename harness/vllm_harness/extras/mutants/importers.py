@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from vllm_harness._regression.changed.imports import Import, Package, Source
+from vllm_harness._regression.changed.imports import Import, ModuleSource, Package
 
 Importers = dict[str, list[str]]
 """Of each module, the modules that import it as soon as they are imported."""
@@ -46,7 +46,7 @@ def all_importers(module: str, direct: Importers) -> list[str]:
 
 def _at_import(module: str, path: Path) -> tuple[Import, ...]:
     try:
-        return Source(module, path).at_import
+        return ModuleSource(module, path).at_import
     except SyntaxError:
         return ()
 

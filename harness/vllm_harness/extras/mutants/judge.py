@@ -59,7 +59,7 @@ class MutantFate(StrictModel):
 
 
 @dataclass(frozen=True)
-class Trial:
+class MutantTrial:
     """A mutant and the tests that judge it, on whatever machine.
 
     Attributes:
@@ -150,7 +150,7 @@ class Judge:
             if fate.fate == "killed":
                 self._kills.setdefault(fate.file, Counter())[fate.by] += 1
 
-    def trial(self, mutant: ServingMutant) -> Trial:
+    def trial(self, mutant: ServingMutant) -> MutantTrial:
         """A mutant with the tests that judge it, by what is known now."""
         running = self.coverage.running(mutant.file, mutant.span, mutant.caught_by)
         depth = partial(lines_run, file=mutant.file, span=mutant.span)
@@ -161,7 +161,7 @@ class Judge:
         chosen = choose(running, self.most, kills, depth, about, self.texts)
         module = module_of(mutant.file).removesuffix(".__init__")
         importers = all_importers(module, self.importers)
-        return Trial(mutant, tuple(chosen), len(running), tuple(importers), self.suites)
+        return MutantTrial(mutant, tuple(chosen), len(running), tuple(importers), self.suites)
 
     def one(self, mutant: ServingMutant) -> MutantFate:
         """Judges a mutant here."""

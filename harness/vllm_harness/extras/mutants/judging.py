@@ -16,10 +16,10 @@ from vllm_harness.extras.mutants.plans import JUDGING_PLAN, JudgingPlan, TestOut
 def pytest_configure(config: pytest.Config) -> None:
     """Judges, where there is a plan."""
     if plan := os.environ.get(JUDGING_PLAN):
-        config.pluginmanager.register(Judging(JudgingPlan.model_validate_json(Path(plan).read_text())))
+        config.pluginmanager.register(JudgingPlugin(JudgingPlan.model_validate_json(Path(plan).read_text())))
 
 
-class Judging:
+class JudgingPlugin:
     """The hooks."""
 
     def __init__(self, plan: JudgingPlan) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import HarnessError
 from vllm_harness._machine.shard import Executor, Needs, Shard
-from vllm_harness.extras.mutants.judge import Judge, MutantFate, Trial
+from vllm_harness.extras.mutants.judge import Judge, MutantFate, MutantTrial
 from vllm_harness.extras.mutants.mutant import ServingMutant
 
 
 @dataclass(frozen=True)
-class Judging:
+class JudgingOptions:
     """How mutants are judged.
 
     Attributes:
@@ -85,7 +85,7 @@ class _Judged:
 
 
 def _in_time(
-    trial: Trial, ends: float | None, cells: Sequence[str]
+    trial: MutantTrial, ends: float | None, cells: Sequence[str]
 ) -> Iterator[tuple[str, MutantFate | None]]:
     """The fate of a mutant; none where it is too late to begin."""
     for cell in cells:

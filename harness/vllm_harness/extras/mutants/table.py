@@ -10,7 +10,7 @@ from vllm_harness.extras.mutants.mutant import ServingMutant
 
 
 @dataclass(frozen=True)
-class Tally:
+class MutantTally:
     """Numbers of mutants.
 
     Attributes:
@@ -38,12 +38,12 @@ class Tally:
         return 100 * self.killed / self.counted if self.counted else 100.0
 
 
-def tally(fates: Iterable[MutantFate], mutants: Mapping[str, ServingMutant]) -> Tally:
+def tally(fates: Iterable[MutantFate], mutants: Mapping[str, ServingMutant]) -> MutantTally:
     """Adds fates up; what is called equivalent counts as such only where it was not killed."""
     every = list(fates)
     equivalent = [fate for fate in every if fate.fate != "killed" and _is_equivalent(fate, mutants)]
     rest = [fate.fate for fate in every if fate not in equivalent]
-    return Tally(
+    return MutantTally(
         killed=rest.count("killed"),
         noticed=rest.count("noticed"),
         survived=rest.count("survived") + rest.count("unreached"),
@@ -56,7 +56,7 @@ def tallies(
     fates: Sequence[MutantFate],
     mutants: Mapping[str, ServingMutant],
     by: Callable[[MutantFate], str] = lambda fate: fate.file,
-) -> dict[str, Tally]:
+) -> dict[str, MutantTally]:
     """The tally of each file, or of what else they are sorted by, in order."""
     names = sorted({by(fate) for fate in fates})
     return {name: tally([fate for fate in fates if by(fate) == name], mutants) for name in names}

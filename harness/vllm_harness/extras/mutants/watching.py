@@ -21,10 +21,12 @@ from vllm_harness.extras.mutants.plans import WATCHING_PLAN, WatchingPlan
 def pytest_configure(config: pytest.Config) -> None:
     """Watches, where there is a plan."""
     if plan := os.environ.get(WATCHING_PLAN):
-        config.pluginmanager.register(Watching(WatchingPlan.model_validate_json(Path(plan).read_text())))
+        config.pluginmanager.register(
+            WatchingPlugin(WatchingPlan.model_validate_json(Path(plan).read_text()))
+        )
 
 
-class Watching:
+class WatchingPlugin:
     """The hooks: of a test counts what servers run while its own code does and, apart, while it is set up."""
 
     def __init__(self, plan: WatchingPlan) -> None:

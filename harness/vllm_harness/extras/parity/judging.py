@@ -35,7 +35,7 @@ class Verdict(StrEnum):
     """The same arguments in other words of JSON, as `1.0` for `1`."""
 
 
-class Side(StrictModel):
+class FrontEndAnswer(StrictModel):
     """The answer of one front end.
 
     Attributes:
@@ -51,7 +51,7 @@ class Side(StrictModel):
     unexplained: tuple[MismatchField, ...] = ()
 
 
-class Compared(StrictModel):
+class AnswerPair(StrictModel):
     """The two answers to a case in one delivery, where they are not the same and right.
 
     Attributes:
@@ -67,8 +67,8 @@ class Compared(StrictModel):
     delivery: DeliveryField
     text: str
     verdict: Verdict
-    python: Side
-    rust: Side
+    python: FrontEndAnswer
+    rust: FrontEndAnswer
 
     @property
     def is_judged(self) -> bool:
@@ -96,7 +96,7 @@ class DifferenceClass(StrictModel):
     families: tuple[str, ...]
     defects: tuple[str, ...]
     unjudged: int
-    smallest: Compared
+    smallest: AnswerPair
 
 
 class FamilyParity(StrictModel):
@@ -157,7 +157,7 @@ def parity(
     families = by_family(known)
     theirs = {(cell.family, cell.group): cell for cell in rust}
     answers, not_served = dict[str, int](), dict(not_run or {})
-    pairs: list[Compared] = []
+    pairs: list[AnswerPair] = []
     for cell in python:
         other = theirs.get((cell.family, cell.group))
         if other is None:
@@ -178,13 +178,13 @@ def parity(
     )
 
 
-def _of_family(family: str, answers: int, pairs: Iterable[Compared]) -> FamilyParity:
+def _of_family(family: str, answers: int, pairs: Iterable[AnswerPair]) -> FamilyParity:
     found = Counter(pair.verdict for pair in pairs if pair.family == family)
     verdicts = {verdict: found[verdict] for verdict in Verdict if found[verdict]}
     return FamilyParity(family=family, answers=answers, verdicts=verdicts)
 
 
-def _compared(known: Sequence[ParserDefect], cells: tuple[Cell, Cell], name: str) -> Iterator[Compared]:
+def _compared(known: Sequence[ParserDefect], cells: tuple[Cell, Cell], name: str) -> Iterator[AnswerPair]:
     """The pairs of answers to a case, but for those that are the same and right."""
     results = [cell.cases[name] for cell in cells]
     every = dict.fromkeys(each for result in results for each in (*result.digests, *result.mismatches))
@@ -192,7 +192,7 @@ def _compared(known: Sequence[ParserDefect], cells: tuple[Cell, Cell], name: str
         python, rust = (_side(known, cell, name, delivery) for cell in cells)
         same = len({result.digests.get(delivery) for result in results}) == 1
         if verdict := _verdict(python, rust, same=same):
-            yield Compared(
+            yield AnswerPair(
                 family=cells[0].family,
                 group=cells[0].group,
                 case=name,
@@ -204,12 +204,12 @@ def _compared(known: Sequence[ParserDefect], cells: tuple[Cell, Cell], name: str
             )
 
 
-def _side(known: Sequence[ParserDefect], cell: Cell, name: str, delivery: Delivery) -> Side:
+def _side(known: Sequence[ParserDefect], cell: Cell, name: str, delivery: Delivery) -> FrontEndAnswer:
     result = cell.cases[name]
     mismatches = result.mismatches.get(delivery, ())
     failures = [failure_in(cell, name, delivery, each) for each in mismatches]
     ids = {failure.mismatch: explaining(failure, known) for failure in failures}
-    return Side(
+    return FrontEndAnswer(
         mismatches=mismatches,
         example=result.examples.get(delivery),
         defects=tuple(dict.fromkeys(id_ for found in ids.values() for id_ in found)),
@@ -217,7 +217,7 @@ def _side(known: Sequence[ParserDefect], cell: Cell, name: str, delivery: Delive
     )
 
 
-def _verdict(python: Side, rust: Side, *, same: bool) -> Verdict | None:
+def _verdict(python: FrontEndAnswer, rust: FrontEndAnswer, *, same: bool) -> Verdict | None:
     """Which is right; None: both are, and the same."""
     if python.mismatches and rust.mismatches:
         alike = same and set(python.mismatches) == set(rust.mismatches)
@@ -240,8 +240,8 @@ def _without_blanks(example: str) -> str:
     return NO_TEXT.sub("", BLANKS.sub("", example))
 
 
-def _classes(pairs: Iterable[Compared]) -> list[DifferenceClass]:
-    sorted_out: dict[tuple[object, ...], list[Compared]] = {}
+def _classes(pairs: Iterable[AnswerPair]) -> list[DifferenceClass]:
+    sorted_out: dict[tuple[object, ...], list[AnswerPair]] = {}
     for pair in pairs:
         key = (pair.verdict, frozenset(pair.python.mismatches), frozenset(pair.rust.mismatches))
         sorted_out.setdefault(key, []).append(pair)
@@ -249,7 +249,7 @@ def _classes(pairs: Iterable[Compared]) -> list[DifferenceClass]:
     return sorted(found, key=lambda each: (list(Verdict).index(each.verdict), -each.count))
 
 
-def _class(pairs: Sequence[Compared]) -> DifferenceClass:
+def _class(pairs: Sequence[AnswerPair]) -> DifferenceClass:
     smallest = min(pairs, key=lambda pair: (len(pair.text), pair.family, pair.case, pair.delivery.code))
     sides = [side for pair in pairs for side in (pair.python, pair.rust)]
     return DifferenceClass(

@@ -11,7 +11,14 @@ from rich.text import Text
 from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._terminal.tables import Cell as Shown
 from vllm_harness._terminal.tables import escaped, on_terminal, one_line, show_table
-from vllm_harness.extras.parity.judging import Compared, DifferenceClass, FamilyParity, Parity, Side, Verdict
+from vllm_harness.extras.parity.judging import (
+    AnswerPair,
+    DifferenceClass,
+    FamilyParity,
+    FrontEndAnswer,
+    Parity,
+    Verdict,
+)
 
 PARITY_COLUMNS = {
     "python\nright": (Verdict.PYTHON_RIGHT,),
@@ -71,7 +78,7 @@ def _show_folded(console: Console, line: str, style: str = "dim") -> None:
         console.print(escaped(line), style=style)
 
 
-def _sides(pair: Compared) -> tuple[tuple[str, Side], tuple[str, Side]]:
+def _sides(pair: AnswerPair) -> tuple[tuple[str, FrontEndAnswer], tuple[str, FrontEndAnswer]]:
     return ("Python", pair.python), ("Rust", pair.rust)
 
 

@@ -6,11 +6,11 @@ from enum import StrEnum
 from functools import cache
 
 from vllm_harness._regression.cases.case import Group, Topic
-from vllm_harness._regression.cases.delivery import Delivery, Shape
+from vllm_harness._regression.cases.delivery import Chunking, Delivery
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._scripted.meaning import Reasoning
 
-_TOKEN_BY_TOKEN = (Shape.TOKENS, Shape.HELD_BACK)
+_TOKEN_BY_TOKEN = (Chunking.TOKENS, Chunking.HELD_BACK)
 
 
 class Feature(StrEnum):

@@ -10,7 +10,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from vllm_harness._defects.entry import Defect, Step
+from vllm_harness._defects.entry import Defect, ReproStep
 from vllm_harness._defects.repro.reproducer import is_reproducible
 from vllm_harness._defects.repro.severity import severity_of
 from vllm_harness._defects.repro.table import LETTERS, UNMEASURED
@@ -28,7 +28,7 @@ from vllm_harness.extras.site.site import (
     rank,
     request_fields,
 )
-from vllm_harness.extras.site.table import Column, FamilyOnVersion, Shown, State, is_minor
+from vllm_harness.extras.site.table import Column, FamilyOnVersion, FeatureState, Shown, is_minor
 
 UPSTREAM = "https://github.com/vllm-project/vllm/issues/"
 MOST_FAILURES = 20
@@ -118,7 +118,7 @@ def _common(site: Site) -> dict[str, Any]:
         "table": site.table,
         "columns": tuple(reversed(site.table.columns)),
         "features": site.table.features,
-        "State": State,
+        "State": FeatureState,
         "label": site.label,
         "model_page": model_page,
         "defect_page": defect_page,
@@ -139,8 +139,8 @@ def _summary(measured: FamilyOnVersion | None, features: Iterable[Feature]) -> s
         return "not measured"
     if measured.start_error:
         return "no parser"
-    broken = [feature for feature in features if measured.state(feature) is State.BROKEN]
-    minor = [feature for feature in features if measured.state(feature) is State.MINOR]
+    broken = [feature for feature in features if measured.state(feature) is FeatureState.BROKEN]
+    minor = [feature for feature in features if measured.state(feature) is FeatureState.MINOR]
     if broken:
         return f"{len(broken)} broken"
     return f"{len(minor)} minor" if minor else "all works"
@@ -152,7 +152,7 @@ def _spoken(measured: FamilyOnVersion | None, features: Iterable[Feature]) -> st
         return _summary(measured, features)
     by_state = {
         state: [feature.value for feature in features if measured.state(feature) is state]
-        for state in (State.BROKEN, State.MINOR, State.WORKS)
+        for state in (FeatureState.BROKEN, FeatureState.MINOR, FeatureState.WORKS)
     }
     return "; ".join(f"{state}: {', '.join(names)}" for state, names in by_state.items() if names)
 
@@ -262,7 +262,7 @@ def _request(defect: Defect) -> str:
     return "\n\n".join(f"{step.method} {step.path}\n{_body(step)}".strip() for step in steps)
 
 
-def _body(step: Step) -> str:
+def _body(step: ReproStep) -> str:
     return step.content or "" if step.body is None else json.dumps(step.body, indent=2, ensure_ascii=False)
 
 
@@ -346,9 +346,11 @@ def _states(site: Site, column: Column) -> Counter[str]:
 def _worst(measured: FamilyOnVersion, features: Iterable[Feature]) -> str:
     """The worst state of its features."""
     if measured.start_error:
-        return State.NO_PARSER
+        return FeatureState.NO_PARSER
     states = {measured.state(feature) for feature in features}
-    return next((state for state in (State.BROKEN, State.MINOR) if state in states), State.WORKS)
+    return next(
+        (state for state in (FeatureState.BROKEN, FeatureState.MINOR) if state in states), FeatureState.WORKS
+    )
 
 
 def _release(site: Site, version: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from vllm_harness.extras.site.features import Feature, feature_of
 _RELEASE = re.compile(r"(?P<version>\d+(?:\.\d+)+\w*)(?:@[\w.]+)?(?:\+rust)?")
 
 
-class State(StrEnum):
+class FeatureState(StrEnum):
     """Whether a feature can be trusted."""
 
     WORKS = "works"
@@ -107,7 +107,7 @@ class Standing:
     failed: set[CaseKey] = field(default_factory=set)
     defects: dict[str, set[CaseKey]] = field(default_factory=dict)
     unexplained: set[CaseKey] = field(default_factory=set)
-    state: State = State.UNMEASURED
+    state: FeatureState = FeatureState.UNMEASURED
 
 
 @dataclass
@@ -154,13 +154,13 @@ class FamilyOnVersion:
     shown: dict[str, Shown] = field(default_factory=dict)
     unexplained: dict[Failure, str] = field(default_factory=dict)
 
-    def state(self, feature: Feature) -> State:
+    def state(self, feature: Feature) -> FeatureState:
         """Whether a feature can be trusted."""
         if self.start_error:
-            return State.NO_PARSER
-        return self.features[feature].state if feature in self.features else State.UNMEASURED
+            return FeatureState.NO_PARSER
+        return self.features[feature].state if feature in self.features else FeatureState.UNMEASURED
 
-    def count(self, state: State) -> int:
+    def count(self, state: FeatureState) -> int:
         """How many features are in a state."""
         return sum(standing.state is state for standing in self.features.values())
 
@@ -267,8 +267,8 @@ def is_minor(defect: Defect) -> bool:
     return defect.kind in ("arguable", "feature gap") or severity_of(defect) in ("delay", "contract")
 
 
-def _state(standing: Standing, defects: Mapping[str, Defect]) -> State:
+def _state(standing: Standing, defects: Mapping[str, Defect]) -> FeatureState:
     if not standing.failed:
-        return State.WORKS
+        return FeatureState.WORKS
     broken = {each for each in standing.defects if not is_minor(defects[each])}
-    return State.BROKEN if broken or standing.unexplained else State.MINOR
+    return FeatureState.BROKEN if broken or standing.unexplained else FeatureState.MINOR

@@ -10,7 +10,7 @@ from packaging.version import Version
 from vllm_harness._defects.entry import Defect, FailureSelector
 from vllm_harness._defects.repro.severity import severity_of
 from vllm_harness._defects.repro.verdict import Verdict
-from vllm_harness._regression.cases.delivery import Delivery, Shape
+from vllm_harness._regression.cases.delivery import Chunking, Delivery
 from vllm_harness.extras.site.features import Feature, is_token_by_token
 from vllm_harness.extras.site.table import Column, Compatibility, Shown
 
@@ -82,7 +82,7 @@ def _of_request(shown: Shown) -> Iterator[Workaround]:
     """What another request avoids."""
     deliveries = shown.deliveries
     streamed = [delivery for delivery in deliveries if delivery.is_streamed]
-    if all(delivery.shape is Shape.HELD_BACK for delivery in deliveries):
+    if all(delivery.shape is Chunking.HELD_BACK for delivery in deliveries):
         yield Workaround(
             "send no `stop` strings with a streamed request",
             "it shows only where text is held back for a stop string",

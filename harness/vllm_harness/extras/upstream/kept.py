@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vllm_harness._machine.gpus import describe_device
-from vllm_harness._runs.records import Case, Outcome, Target
+from vllm_harness._runs.records import CaseRecord, Outcome, TargetRecord
 from vllm_harness.extras.upstream.results import TestResult
 from vllm_harness.extras.upstream.servers import UpstreamServers
 
@@ -18,10 +18,10 @@ _OUTCOMES = {
 }
 
 
-def target_of(servers: UpstreamServers) -> Target:
+def target_of(servers: UpstreamServers) -> TargetRecord:
     """The environment whose servers are tested."""
     environment = servers.environment
-    return Target(
+    return TargetRecord(
         id=TARGET,
         title="vLLM's own tests",
         lane=servers.lane,
@@ -32,10 +32,10 @@ def target_of(servers: UpstreamServers) -> Target:
     )
 
 
-def case_of(file: str, test: str, result: TestResult, started: float | None = None) -> Case:
+def case_of(file: str, test: str, result: TestResult, started: float | None = None) -> CaseRecord:
     """What became of a test, grouped by its file."""
     known = result.outcome == "defect"
-    return Case(
+    return CaseRecord(
         id=f"{file}::{test}",
         target=TARGET,
         group=file.removeprefix("tests/"),

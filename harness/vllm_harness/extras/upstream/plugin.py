@@ -28,7 +28,13 @@ from vllm_harness.extras.upstream.elsewhere import Elsewhere
 from vllm_harness.extras.upstream.release_tests import release_of
 from vllm_harness.extras.upstream.results import RESULTS, show
 from vllm_harness.extras.upstream.retries import count_retries
-from vllm_harness.extras.upstream.run import Trial, UpstreamRun, book_for, name_of, path_in_upstream
+from vllm_harness.extras.upstream.run import (
+    FaultyAnswerTrial,
+    UpstreamRun,
+    book_for,
+    name_of,
+    path_in_upstream,
+)
 from vllm_harness.extras.upstream.servers import UpstreamServers
 from vllm_harness.extras.upstream.tests_utils import CLIENT_S, RemoteVLLMServer
 from vllm_harness.extras.upstream.wrong import KINDS, read_kinds, wrong_answers
@@ -251,14 +257,14 @@ def _try_wrong_answers(run: UpstreamRun, item: pytest.Item) -> None:
     for place, rule in enumerate(rules):
         if rule.name in run.taken:
             tried = (
-                (kind, Trial((*rules[:place], *wrong, *rules[place + 1 :])))
+                (kind, FaultyAnswerTrial((*rules[:place], *wrong, *rules[place + 1 :])))
                 for kind, wrong in wrong_answers(rule, run.wrong_answers)
             )
             result.wrong[rule.name] = next((kind for kind, trial in tried if _fails(run, item, trial)), None)
     run.trial, result.retries = None, retries
 
 
-def _fails(run: UpstreamRun, item: pytest.Item, trial: Trial) -> bool:
+def _fails(run: UpstreamRun, item: pytest.Item, trial: FaultyAnswerTrial) -> bool:
     """Whether a test fails, by what it does itself, where the servers answer so."""
     run.trial, after = trial, cast("Any", _Sibling(item))
     item._initrequest()  # type: ignore[attr-defined]

@@ -39,7 +39,7 @@ _IMPORT = re.compile(
 
 
 @dataclass
-class Trial:
+class FaultyAnswerTrial:
     """A test's run with a wrong answer.
 
     Attributes:
@@ -74,7 +74,7 @@ class UpstreamRun:
     results: UpstreamResults = field(default_factory=UpstreamResults)
     current: TestResult = field(default_factory=TestResult)
     taken: set[str] = field(default_factory=set)
-    trial: Trial | None = None
+    trial: FaultyAnswerTrial | None = None
     release: str = ""
     unit_files: dict[str, int] = field(default_factory=dict)
     _writer: RunWriter | None = None

@@ -42,7 +42,7 @@ class CheckPrompts(StrictModel):
 
 
 @dataclass(frozen=True)
-class Checked:
+class DtypeCheck:
     """The comparison of a dtype, and the start time of its server."""
 
     comparison: DtypeComparison
@@ -95,7 +95,7 @@ def check(
     cold_start: bool = False,
     progress: Progress,
     start_progress: StartProgress | None = None,
-) -> Iterator[Checked]:
+) -> Iterator[DtypeCheck]:
     """Compares servers of a launch, one after the other, with the reference.
 
     Args:
@@ -118,7 +118,7 @@ def check(
         with RemoteServer(planned, cold_start=cold_start, progress=start_progress) as server:
             progress(f"requesting completions in {dtype}")
             answers = request_answers(server.client(timeout=None), server.model, expected)
-            yield Checked(compare(dtype, expected, answers), server.startup_seconds)
+            yield DtypeCheck(compare(dtype, expected, answers), server.startup_seconds)
 
 
 def request_answers(client: OpenAI, model: str, expected: Reference) -> Answers:

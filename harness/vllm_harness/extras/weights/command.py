@@ -18,9 +18,9 @@ from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import Cell, plain_console, show_table
 from vllm_harness.cli.options import VllmOptions, with_options
 from vllm_harness.cli.run_folder import kept_run
-from vllm_harness.extras.weights.check import Checked, CheckPrompts, check, check_prompts
+from vllm_harness.extras.weights.check import CheckPrompts, DtypeCheck, check, check_prompts
 from vllm_harness.extras.weights.kept import case_of, target_of
-from vllm_harness.extras.weights.verdict import Candidate, Flip, Spread
+from vllm_harness.extras.weights.verdict import Candidate, Flip, LogprobSpread
 
 DTYPES = ("float32", "bfloat16", "float16")
 VERDICT_CELLS = {
@@ -80,7 +80,7 @@ def check_weights(
             raise typer.Exit(1)
 
 
-def _show(launch: Launch, inputs: CheckPrompts, checked: Sequence[Checked]) -> None:
+def _show(launch: Launch, inputs: CheckPrompts, checked: Sequence[DtypeCheck]) -> None:
     console.print(f"{launch.entry.name} on {launch.describe()}")
     show_table(console, HEADINGS, [_row(each) for each in checked], HEADINGS[1:-1])
     console.print("same: the number of equal answers; shortest: the tokens before the earliest difference")
@@ -94,7 +94,7 @@ def _show(launch: Launch, inputs: CheckPrompts, checked: Sequence[Checked]) -> N
         )
 
 
-def _row(each: Checked) -> tuple[Cell, ...]:
+def _row(each: DtypeCheck) -> tuple[Cell, ...]:
     comparison = each.comparison
     common, length = min(comparison.prefixes, key=lambda prefix: prefix[0] / max(prefix[1], 1))
     return (
@@ -108,7 +108,7 @@ def _row(each: Checked) -> tuple[Cell, ...]:
     )
 
 
-def _figures(spread: Spread) -> str:
+def _figures(spread: LogprobSpread) -> str:
     return f"{spread.largest:.2g} / {spread.mean:.2g}"
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from vllm_harness._runs.records import Case, Outcome, RunFinding, Target
+from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, TargetRecord
 from vllm_harness._server.launch import Launch
-from vllm_harness.extras.weights.check import Checked
+from vllm_harness.extras.weights.check import DtypeCheck
 
 
-def target_of(launch: Launch) -> Target:
+def target_of(launch: Launch) -> TargetRecord:
     """The server that is checked."""
-    return Target(
+    return TargetRecord(
         id=launch.entry.name,
         title=launch.entry.name,
         family=launch.entry.family,
@@ -21,7 +21,7 @@ def target_of(launch: Launch) -> Target:
     )
 
 
-def case_of(checked: Checked, target: str) -> Case:
+def case_of(checked: DtypeCheck, target: str) -> CaseRecord:
     """One dtype on a target; a finding where its differences exceed what rounding explains."""
     comparison = checked.comparison
     figures = (
@@ -29,7 +29,7 @@ def case_of(checked: Checked, target: str) -> Case:
         f"{comparison.difference.mean:.2g} on average, and by {comparison.noise.mean:.2g} from rounding alone"
     )
     wrong = comparison.verdict == "wrong"
-    return Case(
+    return CaseRecord(
         id=comparison.dtype,
         target=target,
         group="weights",

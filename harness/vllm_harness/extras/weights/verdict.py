@@ -62,13 +62,13 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Spread:
+class LogprobSpread:
     """Absolute differences of log-probabilities, in nats."""
 
     largest: float
     mean: float
 
-    def within(self, other: Spread) -> bool:
+    def within(self, other: LogprobSpread) -> bool:
         """Whether neither figure is beyond its limit, `other` being the noise."""
         return self.largest <= LARGEST * other.largest and self.mean <= MEAN * other.mean
 
@@ -110,8 +110,8 @@ class DtypeComparison:
     dtype: str
     prefixes: tuple[tuple[int, int], ...]
     flips: tuple[Flip, ...]
-    difference: Spread
-    noise: Spread
+    difference: LogprobSpread
+    noise: LogprobSpread
 
     @property
     def same(self) -> int:
@@ -154,16 +154,16 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
     return min(len(left), len(right))
 
 
-def spread(left: Sequence[float], right: Sequence[float]) -> Spread:
+def spread(left: Sequence[float], right: Sequence[float]) -> LogprobSpread:
     """The largest and the mean difference; infinite where a value is not a finite number."""
     differences = [abs(a - b) for a, b in zip(left, right, strict=True)]
     if not all(map(math.isfinite, differences)):
-        return Spread(math.inf, math.inf)
-    return Spread(max(differences), sum(differences) / len(differences))
+        return LogprobSpread(math.inf, math.inf)
+    return LogprobSpread(max(differences), sum(differences) / len(differences))
 
 
 def _flip(
-    number: int, at: int, steps: Sequence[Sequence[Candidate]], tokens: Sequence[int], noise: Spread
+    number: int, at: int, steps: Sequence[Sequence[Candidate]], tokens: Sequence[int], noise: LogprobSpread
 ) -> Flip:
     best = steps[at] if at < len(steps) else []
     expected = best[0] if best else None

@@ -17,7 +17,15 @@ import pytest
 
 from vllm_harness._files.paths import cache_dir
 from vllm_harness.extras.bundles import arrival
-from vllm_harness.extras.bundles.arrival import CACHE, SET_UP, Source, arrive, cache_of, error_in, receive
+from vllm_harness.extras.bundles.arrival import (
+    CACHE,
+    SET_UP,
+    BundleSource,
+    arrive,
+    cache_of,
+    error_in,
+    receive,
+)
 from vllm_harness.extras.bundles.install import identity, read_manifest
 
 INSTALLER = """
@@ -44,7 +52,7 @@ def manifest(bundle: Path) -> dict[str, Any]:
 def asked(bundle: Path, manifest: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The pieces that came from the machine of the command, without Ray between; each has 400 bytes."""
     monkeypatch.setattr(arrival, "PIECE", 400)
-    source, heard = Source({identity(manifest): str(bundle)}), []
+    source, heard = BundleSource({identity(manifest): str(bundle)}), []
 
     def piece(_: object, of: str, name: str, begin: int) -> bytes:
         heard.append((name, begin))

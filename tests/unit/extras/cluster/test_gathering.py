@@ -7,13 +7,13 @@ from pathlib import Path
 from vllm_harness._runs.beginning import new_header
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.reading import records
-from vllm_harness._runs.records import Case, ExchangeRecord, Kind, Outcome, RunFinding, Target
+from vllm_harness._runs.records import CaseRecord, ExchangeRecord, Kind, Outcome, RunFinding, TargetRecord
 from vllm_harness.extras.cluster.suites.gathering import gather
 from vllm_harness.extras.cluster.suites.on_node import SuiteResult
 
-TARGET = Target(id="scripted-qwen3", title="qwen3")
+TARGET = TargetRecord(id="scripted-qwen3", title="qwen3")
 FINDING = RunFinding(code="RS401", message="the deltas do not add up", exchange="77-1")
-CASE = Case(id="test_a", target=TARGET.id, outcome=Outcome.FINDING, findings=(FINDING,))
+CASE = CaseRecord(id="test_a", target=TARGET.id, outcome=Outcome.FINDING, findings=(FINDING,))
 SENT = ExchangeRecord(id="77-1", twin="77-2", target=TARGET.id, case="test_a", at=0.0)
 OTHER = ExchangeRecord(id="77-2", twin="77-1", target=TARGET.id, case="test_a", at=1.0)
 
@@ -24,8 +24,8 @@ def test_what_two_nodes_call_alike_is_told_apart(tmp_path: Path) -> None:
             result = SuiteResult(f"{version} tests/behaviours", f"node-{number}", (TARGET, CASE, SENT, OTHER))
             gather(result, writer, version)
     found = [record for _, record in records(tmp_path)]
-    targets = [each.id for each in found if isinstance(each, Target)]
-    cases = [each for each in found if isinstance(each, Case)]
+    targets = [each.id for each in found if isinstance(each, TargetRecord)]
+    cases = [each for each in found if isinstance(each, CaseRecord)]
     exchanges = {each.id: each for each in found if isinstance(each, ExchangeRecord)}
     assert targets == ["scripted-qwen3-0.31.0", "scripted-qwen3-0.32.0"] == [each.target for each in cases]
     assert [each.node for each in cases] == ["node-1", "node-2"]
@@ -39,4 +39,6 @@ def test_what_two_nodes_call_alike_is_told_apart(tmp_path: Path) -> None:
 def test_with_one_vllm_targets_keep_their_names(tmp_path: Path) -> None:
     with RunWriter.begin(tmp_path, new_header(Kind.SUITES)) as writer:
         gather(SuiteResult("0.32.0 tests/behaviours", "node-1", (TARGET, CASE)), writer)
-    assert [each.target for _, each in records(tmp_path) if isinstance(each, Case)] == ["scripted-qwen3"]
+    assert [each.target for _, each in records(tmp_path) if isinstance(each, CaseRecord)] == [
+        "scripted-qwen3"
+    ]

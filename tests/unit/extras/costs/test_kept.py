@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.cases.delivery import Api, Delivery, Shape
+from vllm_harness._regression.cases.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
 from vllm_harness._regression.results.cells import RegressionRun
 from vllm_harness.extras.costs.kept import KeptCurves, not_measured
 
-BODY = Delivery(Shape.WHOLE, api=Api.MESSAGES)
-STREAM = Delivery(Shape.TOKENS, tokens=1, api=Api.MESSAGES)
+BODY = Delivery(Chunking.WHOLE, api=Api.MESSAGES)
+STREAM = Delivery(Chunking.TOKENS, tokens=1, api=Api.MESSAGES)
 
 
 def measured(case: str, delivery: Delivery) -> CaseAnswer:

@@ -16,7 +16,7 @@ from vllm_harness._defects.repro.reproducer import checked, jobs_of, reproducer_
 from vllm_harness._defects.repro.verdict import Reproduction
 from vllm_harness._environments.spec import Environment
 from vllm_harness._regression.cases.case import Grown
-from vllm_harness._regression.cases.delivery import Api, Delivery, Shape
+from vllm_harness._regression.cases.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
@@ -175,7 +175,7 @@ def test_the_parsers_of_an_older_release_are_not_measured() -> None:
 
 def test_a_cost_is_news_where_no_defect_explains_it() -> None:
     cases = case_set("cost", load_families()["hermes"], load_meanings()).only(["text"])
-    streamed, whole = Delivery(Shape.TOKENS, 1, api=Api.CHAT), Delivery(Shape.WHOLE, api=Api.CHAT)
+    streamed, whole = Delivery(Chunking.TOKENS, 1, api=Api.CHAT), Delivery(Chunking.WHOLE, api=Api.CHAT)
     selector = {"case": "text", "groups": ("cost",), "deliveries": (streamed.code,)}
     steep = known(**selector, mismatches=("time_superlinear",))
 

@@ -13,7 +13,7 @@ from vllm_harness._exchange.endpoint import API_PATHS
 from vllm_harness._protocol.samples import SAMPLES
 from vllm_harness.extras.gateways import recording, rules
 from vllm_harness.extras.gateways.answers import Seen, SideExchange
-from vllm_harness.extras.gateways.cases import APIS, Asked, Case, asked, load_cases
+from vllm_harness.extras.gateways.cases import APIS, Asked, GatewayCase, asked, load_cases
 from vllm_harness.extras.gateways.findings import counts, together
 from vllm_harness.extras.gateways.requests import TOOLS, first, following, request_of
 
@@ -65,7 +65,9 @@ CALLS = {
 
 @pytest.mark.parametrize("api", APIS)
 def test_results_follow_a_call_by_its_id(api: str) -> None:
-    case = Case(name="loop", user="How is it?", tools=("get_weather",), results={"get_weather": "rain"})
+    case = GatewayCase(
+        name="loop", user="How is it?", tools=("get_weather",), results={"get_weather": "rain"}
+    )
     each = Asked(case, api, True)  # type: ignore[arg-type]
     ask = first(each, "m", "[mark]")
     request = request_of(each, ask)
@@ -78,13 +80,15 @@ def test_results_follow_a_call_by_its_id(api: str) -> None:
     assert '"call_1"' in last
     assert "rain" in last
     assert (
-        following(Asked(Case(name="a", user="b"), "chat", False), ask, SideExchange(body=CALLS["chat"]))
+        following(
+            Asked(GatewayCase(name="a", user="b"), "chat", False), ask, SideExchange(body=CALLS["chat"])
+        )
         is None
     )
 
 
 def test_a_stored_response_is_continued_by_its_id() -> None:
-    case = Case(name="stored", user="Remember 7.", continues="previous_response_id", then="It was 7.")
+    case = GatewayCase(name="stored", user="Remember 7.", continues="previous_response_id", then="It was 7.")
     each = Asked(case, "responses", False)
     after = following(each, first(each, "m", ""), SideExchange(body={"id": "resp_1", "output": []}))
     assert after is not None

@@ -8,11 +8,11 @@ import pytest
 
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness.extras.gateways.answers import SideExchange
-from vllm_harness.extras.gateways.check import Side
+from vllm_harness.extras.gateways.check import GatewaySide
 from vllm_harness.extras.gateways.command import _kept
 from vllm_harness.extras.gateways.recording import read
 
-SIDE = Side("direct", Endpoint("http://127.0.0.1:1"), "qwen3")
+SIDE = GatewaySide("direct", Endpoint("http://127.0.0.1:1"), "qwen3")
 CAME = SideExchange({"model": "qwen3"}, path="/v1/chat/completions", name="chat/text").answered(
     200, {"content-type": "application/json"}, [(0.1, b"{}")]
 )

@@ -16,14 +16,14 @@ from vllm_harness._errors import UsageError
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.records import (
     Arrival,
-    Case,
+    CaseRecord,
     ExchangeRecord,
     Header,
     Kind,
     LogLines,
     Outcome,
     RunFinding,
-    Target,
+    TargetRecord,
 )
 from vllm_harness.extras.html.page import write
 
@@ -43,7 +43,7 @@ def detail_of(data: dict[str, Any], row: list[Any]) -> dict[str, Any]:
     return detail
 
 
-def one_case(folder: Path, case: Case, *records: ExchangeRecord | LogLines) -> Path:
+def one_case(folder: Path, case: CaseRecord, *records: ExchangeRecord | LogLines) -> Path:
     with RunWriter.begin(folder, HEADER) as writer:
         for record in (*records, case):
             writer.write(record)
@@ -84,7 +84,7 @@ def test_a_stream_adds_up_and_its_events_have_times(tmp_path: Path) -> None:
         Arrival(after=0.01 * at, text=each) for at, each in enumerate(re.findall(r".{1,40}|\n", text))
     )
     exchange = ExchangeRecord(id="1", target="t", case="c", at=1.0, stream=stream)
-    run = one_case(tmp_path / "run", Case(id="c", target="t", outcome=Outcome.PASSED), exchange)
+    run = one_case(tmp_path / "run", CaseRecord(id="c", target="t", outcome=Outcome.PASSED), exchange)
     data = unpacked(write([run], tmp_path / "page.html"))
     [shown] = detail_of(data, data["index"]["runs"][0]["cases"][0])["exchanges"]
     assert [event[2] for event in shown["events"]] == [events[0][6:-2], "[DONE]", "cut"]
@@ -105,7 +105,7 @@ def test_twins_are_found_by_what_they_ask(tmp_path: Path) -> None:
 
     run = one_case(
         tmp_path / "run",
-        Case(id="c", target="t", outcome=Outcome.PASSED),
+        CaseRecord(id="c", target="t", outcome=Outcome.PASSED),
         *(exchange(str(number), number % 2 == 0) for number in range(4)),
     )
     data = unpacked(write([run], tmp_path / "page.html"))
@@ -115,7 +115,7 @@ def test_twins_are_found_by_what_they_ask(tmp_path: Path) -> None:
 
 def test_what_a_server_sends_is_no_markup(tmp_path: Path) -> None:
     hostile = "</script><script>alert(1)</script><!--"
-    case = Case(
+    case = CaseRecord(
         id=hostile,
         target="t",
         group=hostile,
@@ -141,7 +141,7 @@ def test_large_texts_are_cut_and_say_so(tmp_path: Path) -> None:
         for at in range(3)
     ]
     lines = LogLines(target="t", case="c", lines=tuple(f"line {at}" for at in range(5000)))
-    case = Case(id="c", target="t", outcome=Outcome.PASSED)
+    case = CaseRecord(id="c", target="t", outcome=Outcome.PASSED)
     page = write([one_case(tmp_path / "run", case, *exchanges, lines)], tmp_path / "page.html")
     assert page.stat().st_size < 1_000_000
     data = unpacked(page)
@@ -178,10 +178,10 @@ def test_two_runs_are_paired_by_what_they_serve(tmp_path: Path) -> None:
 
 
 def test_a_run_without_targets_or_end_is_shown(tmp_path: Path) -> None:
-    run = one_case(tmp_path / "run", Case(id="c", target="t", outcome=Outcome.PASSED))
+    run = one_case(tmp_path / "run", CaseRecord(id="c", target="t", outcome=Outcome.PASSED))
     index = unpacked(write([run], tmp_path / "page.html"))["index"]
     assert index["runs"][0]["targets"] == [
-        Target(id="t", title="t").model_dump(exclude_defaults=True) | {"partner": ""}
+        TargetRecord(id="t", title="t").model_dump(exclude_defaults=True) | {"partner": ""}
     ]
     assert index["runs"][0]["end"] is None
     assert index["defects"] == {}
@@ -194,7 +194,7 @@ def test_one_or_two_runs_are_wanted(tmp_path: Path, count: int) -> None:
 
 
 def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
-    run = one_case(tmp_path / "run", Case(id="c", target="t", outcome=Outcome.PASSED))
+    run = one_case(tmp_path / "run", CaseRecord(id="c", target="t", outcome=Outcome.PASSED))
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="can't be written"):
         write([run], tmp_path / "file" / "page.html")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness._runs.records import Target
+from vllm_harness._runs.records import TargetRecord
 from vllm_harness.extras.html.pairing import pairs
 
 
-def target(identifier: str, title: str = "qwen3", vllm: str = "0.32.0", frontend: str = "python") -> Target:
-    return Target(id=identifier, title=title, lane="scripted", vllm=vllm, frontend=frontend)
+def target(
+    identifier: str, title: str = "qwen3", vllm: str = "0.32.0", frontend: str = "python"
+) -> TargetRecord:
+    return TargetRecord(id=identifier, title=title, lane="scripted", vllm=vllm, frontend=frontend)
 
 
 @pytest.mark.parametrize(
@@ -26,5 +28,7 @@ def target(identifier: str, title: str = "qwen3", vllm: str = "0.32.0", frontend
     ],
     ids=["ids", "versions", "front ends", "same version first", "other front end", "once", "alone", "none"],
 )
-def test_targets_are_paired(before: list[Target], now: list[Target], found: dict[str, str]) -> None:
+def test_targets_are_paired(
+    before: list[TargetRecord], now: list[TargetRecord], found: dict[str, str]
+) -> None:
     assert pairs(before, now) == found

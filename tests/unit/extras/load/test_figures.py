@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 
 from vllm_harness._exchange.answer import Answer, Call
-from vllm_harness._exchange.building import Part, Sent
+from vllm_harness._exchange.building import ContentPart, Sent
 from vllm_harness._protocol import Exchange, Finding, Severity
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.reading import records
-from vllm_harness._runs.records import Case, ExchangeRecord, Header, Kind, Outcome, Series
+from vllm_harness._runs.records import CaseRecord, ExchangeRecord, Header, Kind, Outcome, Series
 from vllm_harness._scenarios.format import Turn
-from vllm_harness._scenarios.judging import Mismatch
+from vllm_harness._scenarios.judging import TurnMismatch
 from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.transports import TRANSPORTS
 from vllm_harness._scripted.meaning import Meaning, Raw, ToolCall
 from vllm_harness._scripted.quoting import Quoting, sample
-from vllm_harness.extras.load.health import Sample, drift
+from vllm_harness.extras.load.health import ProcessSample, drift
 from vllm_harness.extras.load.hearing import Heard
 from vllm_harness.extras.load.keeping import Keeper
 from vllm_harness.extras.load.marks import mark, marked, mixed, repeating
-from vllm_harness.extras.load.talking import LEFT, Taken
-from vllm_harness.extras.load.tally import Distribution, Tally
+from vllm_harness.extras.load.talking import LEFT, TakenTurn
+from vllm_harness.extras.load.tally import Distribution, LoadTally
 
 TURN = Turn.model_validate({"name": "ask", "user": "Weather?", "expect": {"calls": [{"name": "look"}]}})
 FINDING = Finding("RS101", Severity.ERROR, 3, "$.output[2].id", "it is wrong")
@@ -41,20 +41,20 @@ def taken(
     broken: str = "",
     reason: str = "",
     findings: tuple[Finding, ...] = (),
-    mismatches: tuple[Mismatch, ...] = (),
+    mismatches: tuple[TurnMismatch, ...] = (),
     asked: bool = True,
     body: Any = None,
-) -> Taken:
+) -> TakenTurn:
     came = CHAT.answered(status, STREAMED, [(0.1, b"data: {}\n\n")], broken)
     result = TurnResult(
         "ask", reason, mismatches=list(mismatches), findings=list(findings), sent=Sent((), ()), answer=answer
     )
     heard = Heard(replace(came, seconds=0.4), body, [], 0.1, [0.1, 0.2], 3) if asked else None
-    return Taken(7, TRANSPORTS["chat"], TURN, result, heard, 2.0)
+    return TakenTurn(7, TRANSPORTS["chat"], TURN, result, heard, 2.0)
 
 
-def tally(*turns: Taken) -> Tally:
-    whole = Tally()
+def tally(*turns: TakenTurn) -> LoadTally:
+    whole = LoadTally()
     for each in turns:
         whole.add(each)
     return whole
@@ -75,15 +75,15 @@ def test_a_conversation_has_words_of_its_own() -> None:
 
 
 def test_the_user_says_them_last() -> None:
-    assert marked((Part(text="Hello"),), 7) == (Part(text="Hello [conversation 7]"),)
-    image = Part(image="data:image/png;base64,AA")
-    assert marked((image,), 7) == (image, Part(text=mark(7)))
+    assert marked((ContentPart(text="Hello"),), 7) == (ContentPart(text="Hello [conversation 7]"),)
+    image = ContentPart(image="data:image/png;base64,AA")
+    assert marked((image,), 7) == (image, ContentPart(text=mark(7)))
 
 
 def test_words_of_another_conversation_are_found() -> None:
     assert mixed(Answer("completed", f"Mild {mark(7)}"), 7) is None
     found = mixed(Answer("completed", "Mild", f"Hm {mark(7)}{mark(71)}"), 7)
-    assert found == Mismatch("conversation", mark(7), mark(71))
+    assert found == TurnMismatch("conversation", mark(7), mark(71))
     assert mixed(Answer("completed", "Mild"), 7) is None
 
 
@@ -91,13 +91,15 @@ def test_what_is_counted() -> None:
     usage = {"usage": {"completion_tokens": 5}}
     whole = tally(
         taken(Answer("completed", calls=(CALL, Call("c2", "look", "{"))), body=usage),
-        taken(Answer("completed", "None."), mismatches=(Mismatch("calls", "look", "no call"),)),
-        taken(Answer("refused"), status=400, mismatches=(Mismatch("status", "completed", "HTTP 400"),)),
-        taken(Answer("failed"), status=0, broken=BROKEN, mismatches=(Mismatch("answer", "whole", BROKEN),)),
+        taken(Answer("completed", "None."), mismatches=(TurnMismatch("calls", "look", "no call"),)),
+        taken(Answer("refused"), status=400, mismatches=(TurnMismatch("status", "completed", "HTTP 400"),)),
+        taken(
+            Answer("failed"), status=0, broken=BROKEN, mismatches=(TurnMismatch("answer", "whole", BROKEN),)
+        ),
         taken(Answer("failed"), findings=(FINDING,)),
         taken(reason=LEFT),
         taken(reason="it continues turn ask", asked=False),
-        taken(Answer("completed", calls=(CALL,)), mismatches=(Mismatch("conversation", "7", "8"),)),
+        taken(Answer("completed", calls=(CALL,)), mismatches=(TurnMismatch("conversation", "7", "8"),)),
     )
     assert (whole.requests, whole.passed, whole.left, whole.left_out) == (7, 1, 1, 1)
     assert (whole.calls, whole.missing, whole.unparsable, whole.mixed) == (3, 1, 1, 1)
@@ -113,10 +115,10 @@ def test_what_is_counted() -> None:
 
 def test_what_a_turn_names_is_no_problem() -> None:
     """A refusal that is known is no error; what is wrong beside it still counts."""
-    refused = Mismatch("status", "completed", "HTTP 400", known="vllm-1")
+    refused = TurnMismatch("status", "completed", "HTTP 400", known="vllm-1")
     known = tally(taken(Answer("refused"), status=400, mismatches=(refused,)))
     assert (known.passed, known.known, known.errors, known.wrong) == (1, {"vllm-1": 1}, {}, False)
-    beside = (replace(refused, what="text[0]"), Mismatch("text[1]", "a", "b"))
+    beside = (replace(refused, what="text[0]"), TurnMismatch("text[1]", "a", "b"))
     wrong = tally(taken(Answer("completed"), mismatches=beside))
     assert (wrong.passed, wrong.known, wrong.mismatches) == (0, {"vllm-1": 1}, {"text[*]": 1})
 
@@ -124,8 +126,8 @@ def test_what_a_turn_names_is_no_problem() -> None:
 def test_sums_hold_all() -> None:
     each = taken(Answer("completed", calls=(CALL,)), findings=(FINDING,))
     one, two = tally(each), tally(each, each)
-    assert Tally.of([one, two]).as_json(3.0) == tally(each, each, each).as_json(3.0)
-    assert Tally.of([]).as_json(0.0)["requests_a_second"] is None
+    assert LoadTally.of([one, two]).as_json(3.0) == tally(each, each, each).as_json(3.0)
+    assert LoadTally.of([]).as_json(0.0)["requests_a_second"] is None
 
 
 def test_percentiles() -> None:
@@ -139,7 +141,7 @@ def test_percentiles() -> None:
 
 
 def test_drift_leaves_the_first_quarter_aside() -> None:
-    samples = [Sample(float(n), [500.0, 100.0, 100.0, 110.0][n // 10], 5 + n // 30) for n in range(40)]
+    samples = [ProcessSample(float(n), [500.0, 100.0, 100.0, 110.0][n // 10], 5 + n // 30) for n in range(40)]
     found = drift(samples)
     assert found is not None
     assert (found.memory_mib, found.handles) == ((100.0, 110.0), (5, 6))
@@ -158,10 +160,10 @@ def test_the_folder_has_every_turn_and_the_first_exchange_of_a_kind(tmp_path: Pa
         keeper = Keeper(writer, "qwen3", 1000.0)
         for each in turns:
             keeper.turn(each)
-        keeper.figures([("chat", tally(*turns))], {"client": [Sample(1.0, 50.0, 7)]})
+        keeper.figures([("chat", tally(*turns))], {"client": [ProcessSample(1.0, 50.0, 7)]})
         keeper.summary({"requests": 3})
     read = [record for _, record in records(tmp_path / "run")]
-    cases = [record for record in read if isinstance(record, Case)]
+    cases = [record for record in read if isinstance(record, CaseRecord)]
     assert [case.outcome for case in cases] == [
         Outcome.KNOWN,
         Outcome.FINDING,

@@ -9,7 +9,7 @@ import pytest
 
 from vllm_harness._errors import UsageError
 from vllm_harness._scenarios.running import transports_of
-from vllm_harness.extras.load.plan import LEFT_BY, Part, Plan, parts_of
+from vllm_harness.extras.load.plan import LEFT_BY, LoadShare, Plan, parts_of
 
 STREAMED = transports_of((), (True,))
 
@@ -80,12 +80,12 @@ def test_the_parts_of_a_load_are_the_whole_at_its_times() -> None:
     )
     assert [len(of_part) for of_part in held] == [25, 25, 25, 25]
     assert [part.at_once(whole) for part in parts] == [3, 3, 2, 2]
-    assert Part().at_once(plan(rate=5.0)) is None
+    assert LoadShare().at_once(plan(rate=5.0)) is None
 
 
 def test_a_load_without_an_end_has_parts_without_one() -> None:
     endless = plan(requests=None, duration_s=1.0, concurrency=2)
-    assert [number for number, _ in islice(Part(1, 2).begins(endless, 3), 3)] == [1, 3, 5]
+    assert [number for number, _ in islice(LoadShare(1, 2).begins(endless, 3), 3)] == [1, 3, 5]
 
 
 @pytest.mark.parametrize(

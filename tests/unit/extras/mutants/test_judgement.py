@@ -14,7 +14,7 @@ from vllm_harness.extras.mutants.importers import all_importers, direct_importer
 from vllm_harness.extras.mutants.judge import MutantFate, read_fates, verdict
 from vllm_harness.extras.mutants.mutant import ServingMutant
 from vllm_harness.extras.mutants.plans import JUDGING, JUDGING_PLAN, JudgingPlan, TestOutcome
-from vllm_harness.extras.mutants.table import Tally, survivors, tallies, tally
+from vllm_harness.extras.mutants.table import MutantTally, survivors, tallies, tally
 from vllm_harness.extras.mutants.watching import lines_of
 
 FILE = "entrypoints/anthropic/serving.py"
@@ -167,10 +167,10 @@ def test_what_nobody_could_notice_does_not_count() -> None:
     ]
     known = {each.id: mutant(each.id, "the same" if each.id in "fg" else None) for each in fates}
     found = tally(fates, known)
-    assert found == Tally(killed=2, noticed=1, survived=2, equivalent=1, not_judged=1)
+    assert found == MutantTally(killed=2, noticed=1, survived=2, equivalent=1, not_judged=1)
     assert (found.counted, found.score) == (5, 40.0)
     assert [each.id for each in survivors(fates, known)] == ["b", "c", "d", "e"]
-    assert Tally().score == 100.0
+    assert MutantTally().score == 100.0
 
 
 def test_fates_are_added_up_by_file_and_by_kind() -> None:
@@ -181,7 +181,7 @@ def test_fates_are_added_up_by_file_and_by_kind() -> None:
     ]
     known = {each.id: mutant(each.id) for each in fates}
     assert list(tallies(fates, known)) == ["x.py", "y.py"]
-    assert tallies(fates, known, by=lambda each: each.kind)["reverted"] == Tally(killed=1)
+    assert tallies(fates, known, by=lambda each: each.kind)["reverted"] == MutantTally(killed=1)
 
 
 def test_fates_are_read_again(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.unit.extras.mutants.test_judgement import FILE, fate, mutant, names, ran
 from vllm_harness._regression.changed.coverage import Coverage
-from vllm_harness.extras.mutants.judge import Judge, Trial
+from vllm_harness.extras.mutants.judge import Judge, MutantTrial
 from vllm_harness.extras.mutants.shards import _Judged
 from vllm_harness.extras.mutants.suites import Suites
 
@@ -22,8 +22,8 @@ def sent(judge: Judge, ends: float | None = None) -> Callable[[Sequence[str]], A
     return made
 
 
-def trial_of(work: Any) -> Trial:
-    trial: Trial = work.args[0]
+def trial_of(work: Any) -> MutantTrial:
+    trial: MutantTrial = work.args[0]
     return trial
 
 

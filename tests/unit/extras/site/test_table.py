@@ -12,7 +12,7 @@ from vllm_harness._regression.cases.case import Topic
 from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.results.cells import Cell
 from vllm_harness.extras.site.features import LETTERS, TITLES, Feature, feature_of
-from vllm_harness.extras.site.table import Column, Compatibility, FamilyOnVersion, State, compatibility
+from vllm_harness.extras.site.table import Column, Compatibility, FamilyOnVersion, FeatureState, compatibility
 
 NEW, OLD = Column("0.32.0"), Column("0.31.0")
 
@@ -65,31 +65,31 @@ def test_every_feature_has_a_letter_of_its_own_and_a_sentence() -> None:
 def test_a_failure_counts_where_it_shows_alone() -> None:
     measured = hermes(failing())
     several = measured.features[Feature.SEVERAL_TOKENS]
-    assert (len(several.cases), len(several.failed), several.state) == (3, 1, State.BROKEN)
+    assert (len(several.cases), len(several.failed), several.state) == (3, 1, FeatureState.BROKEN)
     assert several.defects == {"hermes-loses-a-call": {("canonical", "call")}}
-    assert measured.features[Feature.STREAMING].state is State.WORKS
-    assert measured.features[Feature.CALLS].state is State.WORKS
+    assert measured.features[Feature.STREAMING].state is FeatureState.WORKS
+    assert measured.features[Feature.CALLS].state is FeatureState.WORKS
     assert measured.shown["hermes-loses-a-call"].features == {Feature.SEVERAL_TOKENS}
-    assert measured.state(Feature.REASONING) is State.UNMEASURED
+    assert measured.state(Feature.REASONING) is FeatureState.UNMEASURED
 
 
 @pytest.mark.parametrize(
     ("changes", "state"),
     [
-        ({}, State.BROKEN),
-        ({"class": "arguable"}, State.MINOR),
-        ({"class": "feature gap"}, State.MINOR),
-        ({"class": "deviation"}, State.BROKEN),
-        ({"severity": "delay"}, State.MINOR),
+        ({}, FeatureState.BROKEN),
+        ({"class": "arguable"}, FeatureState.MINOR),
+        ({"class": "feature gap"}, FeatureState.MINOR),
+        ({"class": "deviation"}, FeatureState.BROKEN),
+        ({"severity": "delay"}, FeatureState.MINOR),
     ],
 )
-def test_what_explains_a_failure_says_how_bad_it_is(changes: dict[str, Any], state: State) -> None:
+def test_what_explains_a_failure_says_how_bad_it_is(changes: dict[str, Any], state: FeatureState) -> None:
     assert hermes(failing(), **changes).state(Feature.SEVERAL_TOKENS) is state
 
 
 def test_a_failure_without_a_defect_is_never_minor() -> None:
     measured = hermes(failing(mismatches={"whole": ("text_lost",)}), **{"class": "arguable"})
-    assert measured.state(Feature.CALLS) is State.BROKEN
+    assert measured.state(Feature.CALLS) is FeatureState.BROKEN
     assert [failure.case for failure in measured.unexplained] == ["call"]
 
 
@@ -101,18 +101,18 @@ def test_what_is_left_out_counts_nowhere() -> None:
 
 def test_parsers_that_cannot_be_made() -> None:
     measured = hermes(cell(cases={}, start_error="no such parser"))
-    assert measured.state(Feature.CALLS) is State.NO_PARSER
+    assert measured.state(Feature.CALLS) is FeatureState.NO_PARSER
 
 
 def test_the_later_run_counts() -> None:
-    assert hermes(failing(), cell()).state(Feature.SEVERAL_TOKENS) is State.WORKS
-    assert hermes(cell(), failing()).state(Feature.SEVERAL_TOKENS) is State.BROKEN
+    assert hermes(failing(), cell()).state(Feature.SEVERAL_TOKENS) is FeatureState.WORKS
+    assert hermes(cell(), failing()).state(Feature.SEVERAL_TOKENS) is FeatureState.BROKEN
 
 
 def test_a_family_on_both_tokenizers_is_one_row() -> None:
     measured = hermes(cell(), failing(family="hermes+real", tokenizer="real"))
     assert measured.tokenizers == {"real", "synthetic"}
-    assert measured.state(Feature.SEVERAL_TOKENS) is State.BROKEN
+    assert measured.state(Feature.SEVERAL_TOKENS) is FeatureState.BROKEN
 
 
 def test_columns_are_releases_and_grafts_by_version() -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from vllm_harness._runs.records import Outcome
-from vllm_harness.extras.weights.check import Checked, check_prompts
+from vllm_harness.extras.weights.check import DtypeCheck, check_prompts
 from vllm_harness.extras.weights.kept import case_of
 from vllm_harness.extras.weights.verdict import (
     Answers,
@@ -108,7 +108,7 @@ def test_not_a_number_is_wrong() -> None:
 
 def test_a_run_folder_keeps_the_verdict() -> None:
     right, wrong = (
-        case_of(Checked(compared("bfloat16", off=off), 1.0), "smollm2-135m") for off in (0.0, 1.0)
+        case_of(DtypeCheck(compared("bfloat16", off=off), 1.0), "smollm2-135m") for off in (0.0, 1.0)
     )
     assert (right.outcome, right.findings) == (Outcome.PASSED, ())
     assert wrong.outcome == Outcome.FINDING

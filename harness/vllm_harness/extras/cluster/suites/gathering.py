@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._runs.records import AnyRecord, Case, ExchangeRecord, LogLines, Series, Target
+from vllm_harness._runs.records import AnyRecord, CaseRecord, ExchangeRecord, LogLines, Series, TargetRecord
 from vllm_harness.extras.cluster.suites.on_node import SuiteResult
 
 
@@ -29,9 +29,9 @@ def _adopted(record: AnyRecord, result: SuiteResult, version: str) -> AnyRecord:
         return f"{result.cell} {name}" if name else name
 
     match record:
-        case Target():
+        case TargetRecord():
             return record.model_copy(update={"id": target(record.id)})
-        case Case():
+        case CaseRecord():
             findings = tuple(
                 each.model_copy(update={"exchange": exchange(each.exchange)}) for each in record.findings
             )

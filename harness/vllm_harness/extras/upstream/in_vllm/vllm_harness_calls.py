@@ -20,7 +20,7 @@ KINDS = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, 
 kept: list[Any] = []
 
 
-class Answer(pickle.Pickler):
+class PickledAnswer(pickle.Pickler):
     """Pickles an answer; what stays here becomes its number."""
 
     def persistent_id(self, value: Any) -> int | None:
@@ -57,7 +57,7 @@ def pickled(value: Any) -> bytes:
     """An answer with a value, by its number where it cannot be pickled."""
     out = io.BytesIO()
     try:
-        Answer(out).dump(("value", value))
+        PickledAnswer(out).dump(("value", value))
     except Exception:
         return pickle.dumps(("kept", keep(value)))
     return out.getvalue()

@@ -61,7 +61,7 @@ def unavailable(name: str) -> Any:
     importlib.import_module("pytest").skip(f"tests.utils.{name} has no stand-in", allow_module_level=True)
 
 
-class Recorder:
+class UnitTestRecorder:
     """A pytest plugin that writes what became of each test."""
 
     def __init__(self, file: Any) -> None:
@@ -118,7 +118,7 @@ def main(packages: str, results: str, *arguments: str) -> int:
     sys.path.append(packages)
     pytest = importlib.import_module("pytest")
     with Path(results).open("w", encoding="utf-8") as file:
-        return int(pytest.main([*arguments], plugins=[Recorder(file)]))
+        return int(pytest.main([*arguments], plugins=[UnitTestRecorder(file)]))
 
 
 if __name__ == "__main__":
