@@ -102,11 +102,11 @@ def test_no_public_class_shares_its_name() -> None:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+    assert {name: found for name, paths in places.items() if len(paths) > 1} == {}
 
 
 def test_what_is_private_says_so() -> None:
-    """Only the plugin, the command line and the extras have modules without an underscore; none is to be imported."""
+    """Nothing else may be imported; the plugin, the command line and the extras are loaded by their names."""
     inside = {
         path.name for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
     }

@@ -174,7 +174,7 @@ class Expectation(StrictModel):
     retries: Literal["none"] | None = None
 
 
-class ShownDefect(StrictModel):
+class TurnDefect(StrictModel):
     """A defect of vLLM that a turn shows.
 
     Attributes:
@@ -217,7 +217,7 @@ class Turn(StrictModel):
     sends: dict[Name, str] = Field(default_factory=dict)
     expect: Expectation = Expectation()
     say: Annotated[tuple[Annotated[SaySpec, text_as("text")], ...], ONE_OR_MORE] = ()
-    known: tuple[ShownDefect, ...] = ()
+    known: tuple[TurnDefect, ...] = ()
 
 
 class Scenario(StrictModel):

@@ -15,8 +15,8 @@ from vllm_harness._scenarios.conversation import Served, take_of
 from vllm_harness._scenarios.format import Scenario, Turn
 from vllm_harness._scenarios.judging import TurnMismatch
 from vllm_harness._scripted.book import BookRule, Say, ScriptBook
-from vllm_harness._scripted.meaning import Part as Spoken
 from vllm_harness._scripted.meaning import Meaning, Reasoning, Text
+from vllm_harness._scripted.meaning import Part as Spoken
 from vllm_harness._scripted.quoting import Quoting, sample
 from vllm_harness._scripted.when import MessageCondition, When
 

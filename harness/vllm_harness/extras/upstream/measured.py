@@ -62,7 +62,7 @@ class WrongAnswers(StrictModel):
         return self.tried - len(self.any_answer)
 
 
-class UpstreamRun(StrictModel):
+class MeasuredUpstreamRun(StrictModel):
     """A run.
 
     Attributes:
@@ -110,7 +110,7 @@ class UpstreamRun(StrictModel):
         return self.total.passed / max(1, self.total.tests - self.of_images)
 
 
-def measured(folders: Sequence[Path]) -> list[UpstreamRun]:
+def measured(folders: Sequence[Path]) -> list[MeasuredUpstreamRun]:
     """What the runs in folders measured; those of the same tests and the same version are one, test by test.
 
     Args:
@@ -146,14 +146,14 @@ def _results_in(folder: Path) -> dict[str, Any]:
     return results
 
 
-def _measured(results: dict[str, Any]) -> UpstreamRun:
+def _measured(results: dict[str, Any]) -> MeasuredUpstreamRun:
     files = {
         file.removeprefix("tests/"): _TESTS.validate_python(found["tests"])
         for file, found in results["files"].items()
     }
     every = [(f"{file}::{name}", test) for file, found in files.items() for name, test in found.items()]
     tests = [(name, test) for name, test in every if test.server]
-    return UpstreamRun(
+    return MeasuredUpstreamRun(
         tests=results["tests"],
         vllm=results["short"],
         seconds=round(results["seconds"], 1),
@@ -194,12 +194,12 @@ def _wrong(tests: Sequence[tuple[str, TestResult]], seconds: float) -> WrongAnsw
     )
 
 
-def read(path: Path = FILE) -> list[UpstreamRun]:
+def read(path: Path = FILE) -> list[MeasuredUpstreamRun]:
     """The runs of the package's file. Raises UsageError naming file, line and key."""
-    return read_yaml(path).validated(list[UpstreamRun])
+    return read_yaml(path).validated(list[MeasuredUpstreamRun])
 
 
-def write(runs: Sequence[UpstreamRun], path: Path = FILE) -> None:
+def write(runs: Sequence[MeasuredUpstreamRun], path: Path = FILE) -> None:
     """Writes the file."""
     text = yaml.safe_dump(
         [run.model_dump(mode="json", exclude_defaults=True) for run in runs],
@@ -210,7 +210,7 @@ def write(runs: Sequence[UpstreamRun], path: Path = FILE) -> None:
     path.write_text(_HEADING + text)
 
 
-def as_markdown(run: UpstreamRun) -> str:
+def as_markdown(run: MeasuredUpstreamRun) -> str:
     """A run as a section of a page."""
     total = run.total
     texts = f"{total.passed} of {total.tests - run.of_images} tests that start a server for a text model"
@@ -239,7 +239,7 @@ def as_markdown(run: UpstreamRun) -> str:
     return "\n".join([*lines, *(_wrong_as_markdown(run.wrong) if run.wrong else ())])
 
 
-def _times(run: UpstreamRun) -> str:
+def _times(run: MeasuredUpstreamRun) -> str:
     """How long it took."""
     wrong = run.wrong.seconds if run.wrong else 0
     times = ((run.seconds, ""), (wrong, " with wrong answers too"))

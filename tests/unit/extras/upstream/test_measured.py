@@ -8,14 +8,21 @@ import pytest
 
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._errors import UsageError
-from vllm_harness.extras.upstream.measured import IMAGES, UpstreamRun, as_markdown, measured, read, write
+from vllm_harness.extras.upstream.measured import (
+    IMAGES,
+    MeasuredUpstreamRun,
+    as_markdown,
+    measured,
+    read,
+    write,
+)
 from vllm_harness.extras.upstream.results import TestResult, UpstreamResults
 
 ABOUT = {"tests": "0.33.0", "short": "0.33.0@0.32.0", "seconds": 120.0, "machine": "2 cores"}
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> UpstreamRun:
+def run(tmp_path: Path) -> MeasuredUpstreamRun:
     """What a run measured that has a test of each kind."""
     results = UpstreamResults(about=ABOUT)
     results.tests["tests/a/test_a.py"] = {
@@ -36,7 +43,7 @@ def run(tmp_path: Path) -> UpstreamRun:
     return found
 
 
-def test_a_run_is_counted_by_file(run: UpstreamRun) -> None:
+def test_a_run_is_counted_by_file(run: MeasuredUpstreamRun) -> None:
     assert run.files["a/test_a.py"].model_dump() == {
         "tests": 7,
         "passed": 3,
@@ -61,7 +68,7 @@ def test_a_run_is_counted_by_file(run: UpstreamRun) -> None:
     assert run.retried == {"a-defect": 1}
 
 
-def test_the_page_names_each_reason_and_no_html_comes_from_it(run: UpstreamRun) -> None:
+def test_the_page_names_each_reason_and_no_html_comes_from_it(run: MeasuredUpstreamRun) -> None:
     page = as_markdown(run)
     assert "3 of 6 tests that start a server for a text model ran and passed (50%), and 1 of 2" in page
     assert "| a/test_a.py | 7 | 3 | 1 | 2 | 1 | 2 | 1 of 1 |" in page
@@ -96,7 +103,7 @@ def test_runs_of_a_file_each_are_one_where_tests_and_version_are_the_same(tmp_pa
     assert older.failures == {}
 
 
-def test_a_run_with_wrong_answers_adds_to_a_plain_one(run: UpstreamRun, tmp_path: Path) -> None:
+def test_a_run_with_wrong_answers_adds_to_a_plain_one(run: MeasuredUpstreamRun, tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.mkdir()
     results = UpstreamResults(about={**ABOUT, "seconds": 60.0})
@@ -110,7 +117,7 @@ def test_a_run_with_wrong_answers_adds_to_a_plain_one(run: UpstreamRun, tmp_path
     assert "1 minutes, and 2 minutes with wrong answers too on 2 cores." in as_markdown(both)
 
 
-def test_the_file_gives_back_what_was_written(run: UpstreamRun, tmp_path: Path) -> None:
+def test_the_file_gives_back_what_was_written(run: MeasuredUpstreamRun, tmp_path: Path) -> None:
     write([run], tmp_path / "measured.yaml")
     assert read(tmp_path / "measured.yaml") == [run]
 
