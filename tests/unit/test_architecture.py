@@ -102,7 +102,7 @@ def test_no_public_class_shares_its_name() -> None:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
-    assert {name: found for name, paths in places.items() if len(paths) > 1} == {}
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
 def test_what_is_private_says_so() -> None:
