@@ -24,7 +24,7 @@ ALONE = (
     "extras/bundles/install.py",
 )
 """Code that runs without the harness."""
-FRONT_DOORS = ("cli/", "_testing/", "pytest_plugin.py", "regression/selection.py", "extras/")
+FRONT_DOORS = ("cli/", "_testing/", "pytest_plugin.py", "_regression/selection.py", "extras/")
 """Code that one front door alone runs, and which may name that one's options."""
 
 
