@@ -18,8 +18,9 @@ from tests.own_server import OwnServer
 from vllm_harness._defects.entry import Defect
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._runs.reading import ended, records
+from vllm_harness._runs.reading import records
 from vllm_harness._runs.records import CaseRecord, ExchangeRecord, Header, Kind, Outcome
+from vllm_harness._runs.report.run import read_run
 from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
@@ -196,7 +197,7 @@ def test_an_interrupt_keeps_what_came(vllm_server: VllmServer, tmp_path: Path) -
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert f"records {out}" in said
-    end = ended(out)
+    end = read_run(out).end
     assert end is not None
     assert end.stopped == "SIGTERM"
     assert json.loads((out / "summary.json").read_text())["total"]["requests"] >= 1

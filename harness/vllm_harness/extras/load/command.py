@@ -22,8 +22,8 @@ from vllm_harness._exchange.endpoint import NO_KEY
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._files.redaction import secret_values
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._runs.beginning import new_header
 from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.header import new_header
 from vllm_harness._runs.records import End, Kind
 from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import MissingToolCall, Scenario

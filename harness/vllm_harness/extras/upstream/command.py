@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from vllm_harness._errors import UsageError
-from vllm_harness._runs.places import find_run
+from vllm_harness._runs.lookup import find_run
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.options import DEVICE, FRONTEND, LANE, VLLM, VLLM_PYTHON, environment
 from vllm_harness.extras.upstream import measured
