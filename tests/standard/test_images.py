@@ -11,9 +11,9 @@ import pytest
 
 from tests.own_server import OwnServer
 from vllm_harness._configuration.model_entries import load_models
-from vllm_harness._scenarios.conversation import Served
+from vllm_harness._exchange.server import VllmServer
 from vllm_harness._scenarios.format import Scenario
-from vllm_harness._scenarios.pictures import picture_host
+from vllm_harness._scenarios.images import image_host
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
 from vllm_harness._scenarios.results import Conversation
 from vllm_harness._scenarios.running import run, transports_of
@@ -42,19 +42,18 @@ over_each = pytest.mark.parametrize("transports", OVER, ids=[names[0] for names 
 
 
 @pytest.fixture
-def served(own_server: OwnServer) -> Served:
+def server(own_server: OwnServer) -> VllmServer:
     """A server whose model takes images."""
-    server = own_server(["--enable-prompt-tokens-details"], entry=load_models().get("smolvlm-256m"))
-    return Served.by(server)
+    return own_server(["--enable-prompt-tokens-details"], entry=load_models().get("smolvlm-256m"))
 
 
 @pytest.fixture
-def held(served: Served) -> Held:
+def held(server: VllmServer) -> Held:
     """Holds a story over transports, streamed and not; fails with all that is wrong."""
 
     def hold(story: str | Scenario, transports: list[str]) -> list[Conversation]:
         scenario = story if isinstance(story, Scenario) else read_scenario(find_scenario(story))
-        conversations = run(scenario, served, transports_of(transports))
+        conversations = run(scenario, server, transports_of(transports))
         problems = [problem for each in conversations for problem in each.problems()]
         assert not problems, "\n".join(problems)
         return conversations
@@ -100,9 +99,9 @@ def test_image_that_is_none_is_refused(held: Held, transports: list[str]) -> Non
 @pytest.mark.parametrize("transports", OVER[:2], ids=["responses", "chat"])
 def test_image_that_its_host_does_not_have(held: Held, transports: list[str]) -> None:
     """The host is asked, and its 404 is the client's fault."""
-    with picture_host() as host:
+    with image_host() as host:
         held(one_refused(host.address("/none.png"), http=422), transports)
-        assert host.asked
+        assert host.requested
 
 
 @pytest.mark.covers("VC-041")
@@ -121,22 +120,22 @@ def test_image_of_too_many_pixels(held: Held, transports: list[str]) -> None:
 def test_more_images_than_the_server_takes(own_server: OwnServer, transports: list[str]) -> None:
     """Its limit is a flag; what is refused is the client's fault."""
     limit = ["--limit-mm-per-prompt", '{"image": 1}']
-    served = Served.by(own_server(limit, entry=load_models().get("smolvlm-256m")))
-    for conversation in run(one_refused(UNSEEN, UNSEEN, http=400), served, transports_of(transports)):
+    server = own_server(limit, entry=load_models().get("smolvlm-256m"))
+    for conversation in run(one_refused(UNSEEN, UNSEEN, http=400), server, transports_of(transports)):
         problems = list(conversation.problems())
         assert not problems, "\n".join(problems)
 
 
 @pytest.mark.covers("VC-025", "VC-041")
-def test_tokens_of_an_image_are_counted(served: Served) -> None:
+def test_tokens_of_an_image_are_counted(server: VllmServer) -> None:
     """In a body as in a stream, at most as many as the prompt has more than without it."""
     text, image = {"type": "text", "text": "Hi"}, {"type": "image_url", "image_url": {"url": SMALL}}
-    book = ScriptBook(served.endpoint, served.entry)
+    book = ScriptBook(server.endpoint, server.entry)
     book.script("A banner.", times=3)
 
     def usage(*parts: Any, **more: Any) -> Any:
         messages: Any = [{"role": "user", "content": list(parts)}]
-        answer: Any = book.client().chat.completions.create(model=served.model, messages=messages, **more)
+        answer: Any = book.client().chat.completions.create(model=server.model, messages=messages, **more)
         return [*answer][-1].usage if more else answer.usage
 
     without = usage(text).prompt_tokens
@@ -157,31 +156,31 @@ def one_refused(*images: str, **expect: int) -> Scenario:
 
 @pytest.mark.covers("VC-041")
 @pytest.mark.vllm_known_defect("vllm-46354")
-def test_image_of_a_refused_request_is_taken_afterwards(served: Served) -> None:
+def test_image_of_a_refused_request_is_taken_afterwards(server: VllmServer) -> None:
     """A request that is refused for another reason leaves nothing behind."""
     asked = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": UNSEEN}}]}]
-    book = ScriptBook(served.endpoint, served.entry)
+    book = ScriptBook(server.endpoint, server.entry)
     try:
         book.script("A banner.", times=None)
         create: Any = book.client(timeout=60, max_retries=0).chat.completions.create
         with pytest.raises(openai.BadRequestError):
-            create(model=served.model, messages=asked, max_tokens=5, extra_body={"min_tokens": 6})
-        assert create(model=served.model, messages=asked).choices[0].message.content == "A banner."
+            create(model=server.model, messages=asked, max_tokens=5, extra_body={"min_tokens": 6})
+        assert create(model=server.model, messages=asked).choices[0].message.content == "A banner."
     finally:
         book.close()
 
 
 @pytest.mark.covers("VC-041")
-def test_image_that_is_known_is_named_alone(served: Served) -> None:
+def test_image_that_is_known_is_named_alone(server: VllmServer) -> None:
     """vLLM's own `uuid` of an image: sent once, it stands for the image; one never sent stands for none."""
-    book = ScriptBook(served.endpoint, served.entry)
+    book = ScriptBook(server.endpoint, server.entry)
     try:
         book.script("A banner.", times=None)
         create: Any = book.client(timeout=60, max_retries=0).chat.completions.create
 
         def asked(image: Any, uuid: str) -> Any:
             part = {"type": "image_url", "image_url": image, "uuid": uuid}
-            return create(model=served.model, messages=[{"role": "user", "content": [part]}])
+            return create(model=server.model, messages=[{"role": "user", "content": [part]}])
 
         whole, named = asked({"url": SMALL}, "banner"), asked(None, "banner")
         assert named.choices[0].message.content == "A banner."

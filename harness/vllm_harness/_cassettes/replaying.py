@@ -17,10 +17,10 @@ from vllm_harness._cassettes.new_ids import NewIds
 from vllm_harness._defects.registry import Defects, known_deviations
 from vllm_harness._exchange.answer import Answer
 from vllm_harness._exchange.sending import Outgoing, http_client, send
+from vllm_harness._exchange.server import VllmServer
 from vllm_harness._files.redaction import REDACTED
 from vllm_harness._protocol import Finding, apply_known
 from vllm_harness._protocol.captures import every_finding
-from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scripted.book import BookRule, ScriptBook
 from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness._scripted.meaning import Meaning, ToolCall
@@ -50,7 +50,7 @@ class Played:
         return bool(self.reason or self.differences) or any(each.counts for each in self.findings)
 
 
-def replay(cassette: Cassette, served: Served, defects: Defects | None = None) -> list[Played]:
+def replay(cassette: Cassette, server: VllmServer, defects: Defects | None = None) -> list[Played]:
     """Sends the requests of a cassette, in order, and compares what comes with what was recorded.
 
     Ids of responses, items and calls are those of the new run. On the scripted lane the model says what was
@@ -65,13 +65,13 @@ def replay(cassette: Cassette, served: Served, defects: Defects | None = None) -
         DialectError: the family of a scripted model cannot express what was recorded.
         BookError: the server takes no scripts.
     """
-    ids, same_model = NewIds(), cassette.recorded.model == served.entry.name
-    known = known_deviations(served.entry.name, served.version, defects)
+    ids, same_model = NewIds(), cassette.recorded.model == server.entry.name
+    known = known_deviations(server.entry.name, server.vllm_version, defects)
     played = []
     with http_client() as client:
         for recorded in cassette.exchanges:
-            one = _play(recorded, served, ids, same_model, client)
-            one.findings = apply_known(one.findings, known, served.version)
+            one = _play(recorded, server, ids, same_model, client)
+            one.findings = apply_known(one.findings, known, server.vllm_version)
             played.append(one)
     return played
 
@@ -89,14 +89,14 @@ def as_cassette(cassette: Cassette, played: Sequence[Played], recorded: Recorded
     )
 
 
-def objections(cassette: Cassette, served: Served) -> list[str]:
+def objections(cassette: Cassette, server: VllmServer) -> list[str]:
     """What is not the same as when it was recorded, a sentence each; it is played all the same."""
     recorded, found = cassette.recorded, []
-    if recorded.vllm and recorded.vllm != served.version:
-        found.append(f"it was recorded from vLLM {recorded.vllm}, and this is {served.version}")
-    if recorded.model and recorded.model != served.entry.name:
-        found.append(f"it was recorded from the model {recorded.model}, and this is {served.entry.name}")
-        if served.scripted and any(exchange.tokens for exchange in cassette.exchanges):
+    if recorded.vllm and recorded.vllm != server.vllm_version:
+        found.append(f"it was recorded from vLLM {recorded.vllm}, and this is {server.vllm_version}")
+    if recorded.model and recorded.model != server.entry.name:
+        found.append(f"it was recorded from the model {recorded.model}, and this is {server.entry.name}")
+        if server.lane == "scripted" and any(exchange.tokens for exchange in cassette.exchanges):
             found.append("its tokens are those of another model, so what they mean is scripted")
     if any(REDACTED in str(exchange.request.body) for exchange in cassette.exchanges):
         found.append("secrets of its requests were redacted, so that these are not the same")
@@ -104,32 +104,36 @@ def objections(cassette: Cassette, served: Served) -> list[str]:
 
 
 def _play(
-    recorded: RecordedExchange, served: Served, ids: NewIds, same_model: bool, client: httpx2.Client
+    recorded: RecordedExchange, server: VllmServer, ids: NewIds, same_model: bool, client: httpx2.Client
 ) -> Played:
     request, reason = ids.request(recorded)
     if reason:
         return Played(recorded.turn, reason)
     if isinstance(request.body, dict) and "model" in request.body:
-        request = request.model_copy(update={"body": {**request.body, "model": served.model}})
-    with _scripted(served, recorded, same_model) as headers:
-        outgoing = Outgoing(served.endpoint, request.path, request.body, headers, method=request.method)
+        request = request.model_copy(update={"body": {**request.body, "model": server.model}})
+    with _scripted(server, recorded, same_model) as headers:
+        outgoing = Outgoing(server.endpoint, request.path, request.body, headers, method=request.method)
         exchange = send(client, outgoing)
     new = recorded.model_copy(update={"request": request, "response": response_of(exchange), "tokens": ()})
     differences = comparing.compared(recorded.turn, recorded, new)
-    if not served.scripted:
+    if server.lane != "scripted":
         differences = comparing.without_words(differences)
     ids.learn(recorded, new)
     return Played(recorded.turn, "", new, differences, every_finding(exchange))
 
 
 @contextmanager
-def _scripted(served: Served, recorded: RecordedExchange, same_model: bool) -> Iterator[dict[str, str]]:
+def _scripted(server: VllmServer, recorded: RecordedExchange, same_model: bool) -> Iterator[dict[str, str]]:
     """The header of a book with what was recorded; nothing where the model is not scripted."""
-    takes = _takes(served, recorded, same_model) if served.scripted and exchange_of(recorded).api else []
+    takes = (
+        _takes(server, recorded, same_model)
+        if server.lane == "scripted" and exchange_of(recorded).api
+        else []
+    )
     if not takes:
         yield {}
         return
-    book = ScriptBook(served.endpoint, served.entry)
+    book = ScriptBook(server.endpoint, server.entry)
     by_choice = exchange_of(recorded).api != "responses"
     book.add(BookRule(f"turn {recorded.turn}", tuple(takes), by_choice=by_choice, constrained=True))
     try:
@@ -138,13 +142,13 @@ def _scripted(served: Served, recorded: RecordedExchange, same_model: bool) -> I
         book.close()
 
 
-def _takes(served: Served, recorded: RecordedExchange, same_model: bool) -> list[Any]:
+def _takes(server: VllmServer, recorded: RecordedExchange, same_model: bool) -> list[Any]:
     if recorded.response.status >= ERROR:
         return ["not to be generated"]
     if recorded.tokens and same_model:
         return [list(ids) for ids in recorded.tokens]
     answer = answer_of(recorded)
-    return [_meaning(answer, "reasoning" in served.entry.capabilities)] if answer else []
+    return [_meaning(answer, "reasoning" in server.entry.capabilities)] if answer else []
 
 
 def _meaning(answer: Answer, thinks: bool) -> Meaning:

@@ -20,7 +20,6 @@ from vllm_harness._cassettes.writing import CassetteWriter, check_writable, writ
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import attach
 from vllm_harness._exchange.server import VllmServer
-from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
 from vllm_harness._scenarios.results import Conversation
@@ -116,10 +115,9 @@ def _held(
     mcp: Mcp | None,
 ) -> Conversation:
     """A conversation over the only transport."""
-    served = Served.by(server)
     attempts = server.entry.limits.live_attempts
     with shown() as tell:
-        return run(scenario, served, transports, attempts=attempts, mcp=mcp, tell=tell)[0]
+        return run(scenario, server, transports, attempts=attempts, mcp=mcp, progress=tell)[0]
 
 
 def _keep(

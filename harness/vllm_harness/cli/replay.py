@@ -22,7 +22,6 @@ from vllm_harness._cassettes.serving import serve as serve_from
 from vllm_harness._cassettes.writing import check_writable, write
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.server import VllmServer
-from vllm_harness._scenarios.conversation import Served
 from vllm_harness._terminal.notices import show
 from vllm_harness._terminal.tables import escaped, plain_console, show_table
 from vllm_harness.cli.cassette_differences import show_differences
@@ -103,10 +102,9 @@ def _serve(cassette: Cassette, port: int, timed: bool) -> None:
 
 
 def _play(cassette: Cassette, server: VllmServer) -> list[Played]:
-    served = Served.by(server)
-    for objection in objections(cassette, served):
+    for objection in objections(cassette, server):
         show(objection)
-    return played_on(cassette, served)
+    return played_on(cassette, server)
 
 
 def _show_played(played: Sequence[Played]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.cassettes.samples import CALL, conversation, exchange, message, of, response
+from tests.unit.scenarios.servers import DescribedServer
 from vllm_harness._cassettes.format import (
     Cassette,
     Recorded,
@@ -13,11 +14,9 @@ from vllm_harness._cassettes.format import (
 from vllm_harness._cassettes.new_ids import NewIds
 from vllm_harness._cassettes.replaying import Played, as_cassette, objections
 from vllm_harness._configuration.model_entries import load_models
-from vllm_harness._exchange.endpoint import Endpoint
-from vllm_harness._scenarios.conversation import Served
 
 ENTRY = load_models().get("qwen3")
-LIVE = Served(Endpoint("http://127.0.0.1:9"), "served", ENTRY, "0.32.0", False)
+LIVE = DescribedServer(ENTRY, "live")
 
 
 NEW_CALL = {**CALL, "id": "fc_new", "call_id": "call_new"}
@@ -89,8 +88,7 @@ def test_what_was_played_is_a_cassette_without_what_was_not() -> None:
 def test_what_is_not_as_it_was_recorded_is_told() -> None:
     cassette = conversation(vllm="0.30.0", model="gpt-oss")
     tokens = cassette.exchanges[0].model_copy(update={"tokens": ((1, 2),)})
-    scripted = Served(LIVE.endpoint, "served", ENTRY, "0.32.0", True)
-    assert objections(of(tokens, vllm="0.30.0", model="gpt-oss"), scripted) == [
+    assert objections(of(tokens, vllm="0.30.0", model="gpt-oss"), DescribedServer(ENTRY)) == [
         "it was recorded from vLLM 0.30.0, and this is 0.32.0",
         "it was recorded from the model gpt-oss, and this is qwen3",
         "its tokens are those of another model, so what they mean is scripted",

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vllm_harness._scenarios.format import Scenario
-from vllm_harness._scenarios.judging import contradictions
+from vllm_harness._scenarios.mismatches import contradictions
 from vllm_harness._scenarios.reading import read_scenario, stories_of_package
 from vllm_harness.cli.main import app
 

@@ -13,7 +13,7 @@ from vllm_harness._exchange.answer import answer_of, answer_to
 from vllm_harness._exchange.building import Ask, ContentPart, Result, Said, Sent
 from vllm_harness._protocol import Exchange
 from vllm_harness._scenarios.format import Expectation, Tool
-from vllm_harness._scenarios.judging import mismatches
+from vllm_harness._scenarios.mismatches import mismatches
 from vllm_harness._scenarios.tools import Toolbox, with_tokens
 from vllm_harness._scenarios.transports import TRANSPORTS, find_transport
 
