@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from vllm_harness._cassettes import provenance
-from vllm_harness._cassettes.listening import check_installed
+from vllm_harness._cassettes.http_server import check_installed
 from vllm_harness._cassettes.proxy import RecordingProxy
 from vllm_harness._cassettes.recording import of_conversation
 from vllm_harness._cassettes.writing import CassetteWriter, check_writable, write

@@ -13,7 +13,7 @@ import typer
 from vllm_harness._cassettes import provenance
 from vllm_harness._cassettes.checking import CassetteFinding, about, check
 from vllm_harness._cassettes.format import Cassette
-from vllm_harness._cassettes.listening import check_installed
+from vllm_harness._cassettes.http_server import check_installed
 from vllm_harness._cassettes.reading import Read, read
 from vllm_harness._cassettes.replaying import Played, as_cassette, objections
 from vllm_harness._cassettes.replaying import replay as played_on
