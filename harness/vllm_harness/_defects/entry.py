@@ -186,8 +186,8 @@ class Defect(_Entry):
             `upstream` are then those of the product, and `deviations` those of `vllm-harness gateway check`.
         title: one sentence that says what goes wrong.
         kind: `class` in the file. `defect`: against vLLM's own contract, or data lost or changed;
-            `deviation`: from OpenAI's or Anthropic's contract; `feature gap`: missing; `arguable`: the contract
-            is open.
+            `deviation`: from OpenAI's or Anthropic's contract; `feature gap`: missing; `arguable`: the
+            contract is open.
         severity: the effect on a client: wrong data without a sign, lost data, output that cannot be parsed,
             an error, a delay (also for other clients), or a difference from the contract. None: derived from
             the mismatches of `failures`.

@@ -12,7 +12,7 @@ from vllm_harness._configuration.targets import Target
 from vllm_harness._protocol import Finding
 from vllm_harness._runs import records
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding
+from vllm_harness._runs.records import CaseRecord, RunFinding, case_outcome
 from vllm_harness._terminal.tables import one_line
 from vllm_harness._testing.defects import DEFECT_OF
 from vllm_harness._testing.recorder import TARGET_OF
@@ -73,17 +73,22 @@ def case_of(reports: Sequence[pytest.TestReport]) -> CaseRecord:
         (found for each in reversed(reports) if (found := getattr(each, CASE_OF, None))), {}
     )
     findings = tuple(RunFinding(**each) for each in facts.get("findings", ()))
-    defects, reason = _told(kind, decisive)
-    defects += [each.known for each in findings if each.known]
-    if kind in ("error", "failed") and not any(each.counts for each in findings):
-        findings = (*findings, RunFinding(message=reason))
+    explaining, reason = _explanation(kind, decisive)
+    failure = (RunFinding(message=reason),) if kind in ("error", "failed") else ()
+    # a test fails by what it raises: known findings that its checks met beside that do not make it known
+    outcome = case_outcome(
+        failure, defects=explaining, cancelled=not kind, skipped=kind in ("skipped", MISSED)
+    )
+    defects = (*explaining, *(finding.known for finding in findings if finding.known))
+    if failure and not any(finding.counts for finding in findings):
+        findings = (*findings, *failure)
     starts = [start for each in reports if (start := getattr(each, "start", None))]
     return CaseRecord(
         id=case_id(nodeid, target),
         target=target,
         group=group_of(nodeid),
         covers=tuple(facts.get("covers", ())),
-        outcome=_outcome(kind),
+        outcome=outcome,
         defects=tuple(dict.fromkeys(defects)),
         reason=reason,
         details=_details(decisive) if kind not in ("passed", "skipped") else "",
@@ -94,20 +99,7 @@ def case_of(reports: Sequence[pytest.TestReport]) -> CaseRecord:
     )
 
 
-def _outcome(kind: str) -> Outcome:
-    match kind:
-        case "error" | "failed":
-            return Outcome.FINDING
-        case "xfailed":
-            return Outcome.KNOWN
-        case "passed":
-            return Outcome.PASSED
-        case "skipped" | "missed":  # the model said something else, in a test that is repeated: a figure
-            return Outcome.SKIPPED
-    return Outcome.CANCELLED
-
-
-def _told(kind: str, report: pytest.TestReport) -> tuple[list[str], str]:
+def _explanation(kind: str, report: pytest.TestReport) -> tuple[list[str], str]:
     """The known defect that a test is to show and showed, and why the test did not pass."""
     if kind == "xfailed":
         defect, shown = getattr(report, DEFECT_OF)

@@ -20,7 +20,7 @@ COUNTED = {
     "passed": ("passed",),
     "failed": ("failed", "error"),
     "skipped": ("skipped",),
-    "defects": ("xfailed",),
+    "known": ("xfailed",),
     "retries": ("rerun",),
 }
 MISSED = "missed"  # of a repeated test, where the content was unexpected: a figure, not a failure

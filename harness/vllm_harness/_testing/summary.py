@@ -19,7 +19,7 @@ from vllm_harness._testing.results import TargetResult
 
 SHOWN = 10
 """Failures that are listed, and reason codes of skips, and cases of repeats."""
-HEADINGS = ("target", "start", "passed", "failed", "skipped", "defects")
+HEADINGS = ("target", "start", "passed", "known", "failed", "skipped")
 _LINE = 150
 """Characters of a failure's line where there is no terminal."""
 

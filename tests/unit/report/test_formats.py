@@ -74,7 +74,7 @@ def test_markdown_truncates_lists_and_reports_a_missing_end(tmp_path: Path) -> N
 
 def test_annotations_escape_line_ends(tmp_path: Path) -> None:
     lines = github(run_in(tmp_path, every_outcome())).splitlines()
-    assert lines[1:] == ["::notice::1 cases failed only by known defects"]
+    assert lines[1:] == ["::notice::cases that fail only by known defects: 1"]
     assert lines[0].startswith("::error file=tests/behaviours/test_a.py,title=qwen3%3A behaviours/test_a::")
     assert "%0A::error::pwned%0D%0A" in lines[0]
 

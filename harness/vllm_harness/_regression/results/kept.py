@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from vllm_harness._regression.results.cells import CaseResult, Cell
 from vllm_harness._regression.results.explained import ParserDefect, explaining, failure_in
 from vllm_harness._runs import records
-from vllm_harness._runs.records import Outcome, RunFinding, TargetRecord
+from vllm_harness._runs.records import Outcome, RunFinding, TargetRecord, case_outcome
 
 
 def target_of(cell: Cell) -> TargetRecord:
@@ -56,20 +56,12 @@ def _case(
         target=target,
         group=cell.group,
         title=f"{name} ({result.topic})",
-        outcome=_outcome(result, wrong=wrong),
+        outcome=case_outcome(findings, skipped=bool(result.left_out)),
         defects=defects,
         reason=result.left_out or next((each.message for each in findings if each.counts or not wrong), ""),
         details=f"the model generates: {result.text}" if findings else "",
         findings=findings,
     )
-
-
-def _outcome(result: CaseResult, *, wrong: bool) -> Outcome:
-    if result.left_out:
-        return Outcome.SKIPPED
-    if not result.mismatches:
-        return Outcome.PASSED
-    return Outcome.FINDING if wrong else Outcome.KNOWN
 
 
 def _findings(

@@ -28,7 +28,7 @@ def _commands(run: RecordedRun) -> Iterator[str]:
     if len(failed) > SHOWN:
         yield workflow_command("notice", f"{len(failed) - SHOWN} more cases with findings; see the report")
     if known := len(run.of(Outcome.KNOWN)):
-        yield workflow_command("notice", f"{known} cases failed only by known defects")
+        yield workflow_command("notice", f"cases that fail only by known defects: {known}")
     if run.end is None:
         yield workflow_command("warning", "the run has no end: it was killed, or it is still running")
 
