@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -28,8 +28,42 @@ class DefectsError(UsageError):
     """A file of the registry is invalid (names the file, the line and the key), or an id is unknown."""
 
 
+class _Registry(Mapping[str, Defect]):
+    """Entries by id; a file is read when its entry is first used."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._paths: dict[str, Path] = {}
+        self._entries: dict[str, Defect] = {}
+        for folder in folders:
+            if not folder.is_dir():
+                hint = "give a folder with a file ID.yaml for each defect"
+                raise DefectsError(f"the folder {folder} does not exist", hint=hint)
+            for path in sorted(folder.glob("*.yaml")):
+                if path.stem in self._paths:
+                    message = f"{path}:1: id: another entry has the id {path.stem}"
+                    raise DefectsError(message, hint="choose another id")
+                self._paths[path.stem] = path
+
+    def __getitem__(self, id: str) -> Defect:
+        if id not in self._entries:
+            self._entries[id] = _read(self._paths[id])
+        return self._entries[id]
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._paths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
+@cache
 def load_defects(folder: Path | None = None) -> Defects:
     """Loads the defects of the package and of a further folder, by id.
+
+    The package's entries are read when they are first used, those of the folder at once.
 
     Args:
         folder: a folder with a file `ID.yaml` for each defect.
@@ -37,30 +71,12 @@ def load_defects(folder: Path | None = None) -> Defects:
     Raises:
         DefectsError: names the file, the line and the key.
     """
-    return _loaded(folder)
-
-
-@cache
-def _loaded(folder: Path | None) -> Defects:
-    if folder is not None:
-        return _with({**_loaded(None)}, folder)
-    return _with({}, ENTRIES)
-
-
-def _with(defects: dict[str, Defect], folder: Path) -> Defects:
-    """Adds the defects of a folder."""
-    if not folder.is_dir():
-        raise DefectsError(
-            f"the folder {folder} does not exist", hint="give a folder with a file ID.yaml for each defect"
-        )
-    for path in sorted(folder.glob("*.yaml")):
-        defect = _read(path)
-        if defect.id in defects:
-            raise DefectsError(
-                f"{path}:1: id: another entry has the id {defect.id}", hint="choose another id"
-            )
-        defects[defect.id] = defect
-    return defects
+    if folder is None:
+        return _Registry([ENTRIES])
+    registry = _Registry([ENTRIES, folder])
+    for path in folder.glob("*.yaml"):
+        registry[path.stem]
+    return registry
 
 
 def find(id: str, defects: Defects) -> Defect:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from vllm_harness._defects import registry
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.registry import DefectsError, find, known_deviations, load_defects
 
@@ -61,6 +62,16 @@ def test_known_deviations_have_models_and_versions() -> None:
 def test_a_project_adds_entries(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL).title == "It is wrong"
     assert len(load_defects(tmp_path)) == len(load_defects()) + 1
+
+
+def test_entries_are_read_when_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    monkeypatch.setattr(registry, "_read", lambda path: read.append(path.stem))
+    defects = registry.load_defects.__wrapped__()
+    assert "vllm-46940" in defects
+    assert len(defects) == len(list(defects)) > 600
+    defects["vllm-46940"]
+    assert read == ["vllm-46940"]
 
 
 def test_the_nearest_ids_are_named() -> None:

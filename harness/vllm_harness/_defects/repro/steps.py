@@ -20,6 +20,7 @@ from vllm_harness._defects.repro.verdict import Reproduction, Sign, reproduction
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.sending import Outgoing, http_client, send
+from vllm_harness._exchange.server import VllmServer
 from vllm_harness._protocol import Exchange
 from vllm_harness._protocol.conversation.exchange import accumulate
 from vllm_harness._protocol.core.events import Json
@@ -27,7 +28,6 @@ from vllm_harness._scripted.book import BookError, ScriptBook
 from vllm_harness._scripted.book_file import take_of
 from vllm_harness._scripted.families import entry_of, load_families
 from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
-from vllm_harness._server.attached import AttachedServer
 from vllm_harness._server.progress import StartProgress
 from vllm_harness._server.remote import RemoteServer
 
@@ -80,7 +80,7 @@ class RequestedSteps:
             for each in alike:
                 yield each.defect, each.on_server(server)
 
-    def on_server(self, server: RemoteServer | AttachedServer) -> Reproduction:
+    def on_server(self, server: VllmServer) -> Reproduction:
         """Sends the requests to a running server, which must have the flags of the entry."""
         try:
             answers = answers_to(self.plan.steps, server)
@@ -123,7 +123,7 @@ def _holds(condition: str, answer: Json) -> bool:
         return False
 
 
-def answers_to(steps: Sequence[ReproStep], server: RemoteServer | AttachedServer) -> list[Json]:
+def answers_to(steps: Sequence[ReproStep], server: VllmServer) -> list[Json]:
     """Sends the requests in order, and returns their answers.
 
     Raises:
@@ -143,7 +143,7 @@ def answers_to(steps: Sequence[ReproStep], server: RemoteServer | AttachedServer
     return answers
 
 
-def _answer(step: ReproStep, server: RemoteServer | AttachedServer, answers: Sequence[Json]) -> Json:
+def _answer(step: ReproStep, server: VllmServer, answers: Sequence[Json]) -> Json:
     book = ScriptBook(server.endpoint, server.entry)
     try:
         ends = time.monotonic() + step.limit_s
@@ -160,7 +160,7 @@ def _answer(step: ReproStep, server: RemoteServer | AttachedServer, answers: Seq
         book.close()
 
 
-def _send(step: ReproStep, server: RemoteServer | AttachedServer, book: str, answers: Sequence[Json]) -> Json:
+def _send(step: ReproStep, server: VllmServer, book: str, answers: Sequence[Json]) -> Json:
     content = None if step.content is None else step.content.replace("{model}", server.model)
     body = None if step.body is None or content else {"model": server.model, **filled(step.body, answers)}
     outgoing = Outgoing(
