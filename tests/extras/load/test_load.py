@@ -24,10 +24,10 @@ from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
 from vllm_harness._scenarios.running import transports_of
-from vllm_harness.extras.load.driving import Load
+from vllm_harness.extras.load.driver import Load
 from vllm_harness.extras.load.health import drift
-from vllm_harness.extras.load.keeping import Keeper
 from vllm_harness.extras.load.plan import Plan
+from vllm_harness.extras.load.recorder import LoadRecorder
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools")]
 TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "21 degrees"}]}
@@ -83,7 +83,7 @@ def run(server: VllmServer, scenario: Scenario, folder: Path, **more: Any) -> Lo
     transports = transports_of(more.pop("transports", ()), (True,))
     with RunWriter.begin(folder, Header(kind=Kind.LOAD, started=0.0)) as writer:
         plan = Plan(transports, **more)
-        keeper, pid = Keeper(writer, server.model, 0.0), getattr(server, "pid", None)
+        keeper, pid = LoadRecorder(writer, server.model, 0.0), getattr(server, "pid", None)
         load = Load(scenario, served, plan, keeper, pid, defects)
         asyncio.run(load.run())
     return load

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from vllm_harness._errors import HarnessError
 from vllm_harness._protocol.core.events import Json
+from vllm_harness.extras.load.client import ClientJob, ClientState, Listener, LoadClient
 from vllm_harness.extras.load.health import ProcessSample
-from vllm_harness.extras.load.holding import ClientState, Held, Holding, Listener
 
 
 class Clients(Protocol):
@@ -31,7 +31,7 @@ class Clients(Protocol):
     def errors(self) -> Sequence[HarnessError]:
         """Of clients that were given up, so that conversations were not held."""
 
-    async def hold(self, held: Held, listener: Listener, stop: asyncio.Event) -> None:
+    async def hold(self, held: ClientJob, listener: Listener, stop: asyncio.Event) -> None:
         """Holds them to their end; where `stop` is set, what runs is cut off.
 
         Raises:
@@ -42,11 +42,11 @@ class Clients(Protocol):
         """What a report says of the clients; nothing where there is this process alone."""
 
 
-class Here:
+class LocalClient:
     """This process."""
 
     def __init__(self) -> None:
-        self._holding: Holding | None = None
+        self._holding: LoadClient | None = None
 
     @property
     def states(self) -> Sequence[ClientState]:
@@ -68,9 +68,9 @@ class Here:
         """See `Clients`."""
         return ()
 
-    async def hold(self, held: Held, listener: Listener, stop: asyncio.Event) -> None:
+    async def hold(self, held: ClientJob, listener: Listener, stop: asyncio.Event) -> None:
         """See `Clients`."""
-        self._holding = Holding(held, listener)
+        self._holding = LoadClient(held, listener)
         await self._holding.run(stop)
 
     def as_json(self) -> Json:

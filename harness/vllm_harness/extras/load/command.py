@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from vllm_harness.extras.load.clients import Clients
-    from vllm_harness.extras.load.driving import Load
+    from vllm_harness.extras.load.driver import Load
     from vllm_harness.extras.load.plan import Plan
 
 API_KEY = "VLLM_API_KEY"
@@ -130,19 +130,19 @@ def _clients(
     ray: str, number: int | None, folder: Path, bundles: Sequence[Path] | None = None
 ) -> Iterator[tuple[Clients, dict[str, Any]]]:
     """Who holds the conversations, and how a server that is started is reached by them."""
-    from vllm_harness.extras.load.clients import Here
-    from vllm_harness.extras.load.nodes import OnNodes
+    from vllm_harness.extras.load.clients import LocalClient
+    from vllm_harness.extras.load.nodes import ClusterClients
 
     if not ray:
         if number is not None:
             raise UsageError("--clients needs a cluster", hint="add --ray, or leave --clients out")
-        yield Here(), {}
+        yield LocalClient(), {}
         return
     checked = checked_bundles(bundles)
     with cluster_of(ray, Places(folder), extra="load", bundles=checked) as cluster:
         # other machines than the nodes may reach it as well, so that it wants a key of its own
         key = os.environ.get(API_KEY) or secrets.token_urlsafe(24)
-        yield OnNodes(cluster, number), {"host": cluster.address_here, "env": {API_KEY: key}}
+        yield ClusterClients(cluster, number), {"host": cluster.address_here, "env": {API_KEY: key}}
 
 
 def _plan(
@@ -156,7 +156,7 @@ def _plan(
     missing: MissingToolCall | None,
 ) -> Plan:
     try:
-        import vllm_harness.extras.load.driving  # noqa: F401
+        import vllm_harness.extras.load.driver  # noqa: F401
         from vllm_harness.extras.load.plan import Plan
     except ImportError as error:
         raise UsageError(
@@ -168,8 +168,8 @@ def _plan(
 
 
 def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clients: Clients) -> Load:
-    from vllm_harness.extras.load.driving import Load
-    from vllm_harness.extras.load.keeping import Keeper
+    from vllm_harness.extras.load.driver import Load
+    from vllm_harness.extras.load.recorder import LoadRecorder
 
     served = Served.by(server)
     header = new_header(Kind.LOAD, f"{scenario.title or 'load'}, {server.model}", plan.seed)
@@ -178,7 +178,7 @@ def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clien
         hidden.append(server.endpoint.api_key)
     with RunWriter.begin(folder, header, hidden) as writer:
         writer.write(described(server, server.model, writer))
-        keeper = Keeper(writer, server.model, header.started)
+        keeper = LoadRecorder(writer, server.model, header.started)
         pid = server.pid if isinstance(server, RemoteServer) else None
         running = Load(scenario, served, plan, keeper, pid, clients=clients)
         try:

@@ -20,10 +20,10 @@ from vllm_harness._protocol.core.events import Json
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.cluster.ray_cluster import RayCluster
 from vllm_harness.extras.cluster.together import Together
+from vllm_harness.extras.load.client import ClientJob, ClientState, Listener, LoadClient
+from vllm_harness.extras.load.conversations import LoadTurn
 from vllm_harness.extras.load.health import ProcessSample
-from vllm_harness.extras.load.holding import ClientState, Held, Holding, Listener
 from vllm_harness.extras.load.plan import LoadShare, parts_of
-from vllm_harness.extras.load.talking import TakenTurn
 from vllm_harness.extras.load.tally import problems_of
 
 EVERY_S = 0.5
@@ -32,7 +32,7 @@ Between = tuple[int, Transport, list[Finding]]
 
 
 @dataclass(frozen=True)
-class Order:
+class ClientOrder:
     """What a client is to do.
 
     Attributes:
@@ -58,7 +58,7 @@ class ClientReport:
 
     state: ClientState
     samples: list[ProcessSample] = field(default_factory=list)
-    turns: list[TakenTurn] = field(default_factory=list)
+    turns: list[LoadTurn] = field(default_factory=list)
     between: list[Between] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
 
@@ -66,11 +66,11 @@ class ClientReport:
 class NodeClient:
     """Holds a part of a load on a node; see `executors.together.Member`."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: ClientJob) -> None:
         self._held = held
         self._stop = asyncio.Event()
         self._seen: set[str] = set()
-        self._turns: dict[int, list[TakenTurn]] = {}
+        self._turns: dict[int, list[LoadTurn]] = {}
         self._between: dict[int, Between] = {}
         self._ended: list[int] = []
         self._told = 0
@@ -85,10 +85,10 @@ class NodeClient:
                 hint="name an address of the server that every node reaches",
             ) from None
 
-    async def work(self, order: Order) -> AsyncIterator[ClientReport]:
+    async def work(self, order: ClientOrder) -> AsyncIterator[ClientReport]:
         """Holds the conversations; yields what has come every half a second."""
         listener = Listener(self._taken, self._note_between, self._ended.append)
-        holding = Holding(self._held, listener, order.done, order.since_s)
+        holding = LoadClient(self._held, listener, order.done, order.since_s)
         running = asyncio.create_task(holding.run(self._stop))
         while not running.done():
             await asyncio.wait((running,), timeout=EVERY_S)
@@ -100,13 +100,13 @@ class NodeClient:
         """Cuts off what runs."""
         self._stop.set()
 
-    def _taken(self, taken: TakenTurn) -> None:
+    def _taken(self, taken: LoadTurn) -> None:
         self._turns.setdefault(taken.conversation, []).append(self._lean(taken))
 
     def _note_between(self, conversation: int, transport: Transport, findings: list[Finding]) -> None:
         self._between[conversation] = (conversation, transport, findings)
 
-    def _lean(self, taken: TakenTurn) -> TakenTurn:
+    def _lean(self, taken: LoadTurn) -> LoadTurn:
         """A turn without its bytes, unless it has a problem of a kind that none before had here."""
         kinds = {f"{taken.transport.name} {kind}" for kind in problems_of(taken.result)} - self._seen
         self._seen |= kinds
@@ -116,7 +116,7 @@ class NodeClient:
         heard = replace(taken.heard, exchange=exchange)
         return replace(taken, heard=heard, result=replace(taken.result, exchange=None))
 
-    def _batch(self, holding: Holding, conversations: Sequence[int]) -> ClientReport:
+    def _batch(self, holding: LoadClient, conversations: Sequence[int]) -> ClientReport:
         told, self._told = self._told, len(holding.samples)
         numbers = list(conversations)
         ended, self._ended[:] = list(self._ended), []
@@ -130,7 +130,7 @@ class NodeClient:
 
 
 @dataclass
-class Told:
+class ClientProgress:
     """What a client of the driver's has told so far, over all its nodes.
 
     Attributes:
@@ -159,7 +159,7 @@ class Told:
         )
 
 
-class OnNodes:
+class ClusterClients:
     """Clients on the nodes of a cluster; see `Clients`.
 
     Args:
@@ -176,7 +176,7 @@ class OnNodes:
         self._listener: Listener | None = None
         self._started = 0.0
         self._samples: dict[str, list[ProcessSample]] = {}
-        self.told: list[Told] = []
+        self.told: list[ClientProgress] = []
         self.lost_with: dict[int, str] = {}
         self._together: Together | None = None
 
@@ -205,11 +205,11 @@ class OnNodes:
         """Conversations that were lost with a node, and held on another one to their end."""
         return sum(number in each.done for number in self.lost_with for each in self.told)
 
-    async def hold(self, held: Held, listener: Listener, stop: asyncio.Event) -> None:
+    async def hold(self, held: ClientJob, listener: Listener, stop: asyncio.Event) -> None:
         """See `Clients`."""
         number = self._clients or len(self._cluster.nodes())
         parts = parts_of(held.plan, len(held.scenario.turns), number)
-        self._listener, self.told = listener, [Told(part) for part in parts]
+        self._listener, self.told = listener, [ClientProgress(part) for part in parts]
         makes = [partial(NodeClient, replace(held, part=part)) for part in parts]
         self._together = Together(self._cluster, makes, self, "client")
         await self._together.run(stop)
@@ -218,9 +218,9 @@ class OnNodes:
         """The clients are up: the load begins."""
         self._started = time.perf_counter()
 
-    def order(self, number: int) -> Order:
+    def order(self, number: int) -> ClientOrder:
         """What a client is to do; see `executors.together.Hearer`."""
-        return Order(frozenset(self.told[number].done), self.elapsed_s)
+        return ClientOrder(frozenset(self.told[number].done), self.elapsed_s)
 
     def came(self, number: int, node: str, batch: ClientReport) -> None:
         """Counts and keeps what a client tells."""

@@ -15,8 +15,8 @@ from vllm_harness._protocol.core.events import Json
 from vllm_harness._scenarios.course import lacks_calls
 from vllm_harness._scenarios.judging import STATUS
 from vllm_harness._scenarios.results import TurnResult
-from vllm_harness.extras.load.hearing import Heard
-from vllm_harness.extras.load.talking import LEFT, OF_OUTPUTS, TakenTurn
+from vllm_harness.extras.load.conversations import LEFT, OF_OUTPUTS, LoadTurn
+from vllm_harness.extras.load.streams import StreamResult
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 _LONGEST_US = 3600 * 10**6
@@ -120,7 +120,7 @@ class LoadTally:
         """Whether something is not as it should be, and nobody knew of it."""
         return bool(self.errors or self.mismatches or self.findings)
 
-    def add(self, taken: TakenTurn) -> None:
+    def add(self, taken: LoadTurn) -> None:
         """Counts a turn."""
         result, heard = taken.result, taken.heard
         self.add_findings(result.findings)
@@ -148,7 +148,7 @@ class LoadTally:
             elif finding.counts:
                 self.findings[place_of(finding)] += 1
 
-    def _add_calls(self, taken: TakenTurn) -> None:
+    def _add_calls(self, taken: LoadTurn) -> None:
         result, answer = taken.result, taken.result.answer
         if answer is not None:
             self.calls += len(answer.calls)
@@ -156,7 +156,7 @@ class LoadTally:
         self.missing += lacks_calls(taken.turn, result)
         self.mixed += any(each.what in MIXED for each in result.mismatches)
 
-    def _add_times(self, heard: Heard) -> None:
+    def _add_times(self, heard: StreamResult) -> None:
         if heard.first_s is not None:
             self.first.add(heard.first_s)
         for gap in heard.gaps_s:
@@ -191,7 +191,7 @@ SAME_ID = "id"
 MIXED = ("conversation", SAME_ID)
 
 
-def error_of(taken: TakenTurn) -> str:
+def error_of(taken: LoadTurn) -> str:
     """The code of a request that was not answered as it was expected, and nobody knew of it; else empty."""
     result, heard = taken.result, taken.heard
     if heard is None or result.answer is None or result.answer.status == taken.turn.expect.status:

@@ -20,11 +20,11 @@ from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.transports import TRANSPORTS
 from vllm_harness._scripted.meaning import Meaning, Raw, ToolCall
 from vllm_harness._scripted.quoting import Quoting, sample
+from vllm_harness.extras.load.conversations import LEFT, LoadTurn
 from vllm_harness.extras.load.health import ProcessSample, drift
-from vllm_harness.extras.load.hearing import Heard
-from vllm_harness.extras.load.keeping import Keeper
 from vllm_harness.extras.load.marks import mark, marked, mixed, repeating
-from vllm_harness.extras.load.talking import LEFT, TakenTurn
+from vllm_harness.extras.load.recorder import LoadRecorder
+from vllm_harness.extras.load.streams import StreamResult
 from vllm_harness.extras.load.tally import Distribution, LoadTally
 
 TURN = Turn.model_validate({"name": "ask", "user": "Weather?", "expect": {"calls": [{"name": "look"}]}})
@@ -44,16 +44,16 @@ def taken(
     mismatches: tuple[TurnMismatch, ...] = (),
     asked: bool = True,
     body: Any = None,
-) -> TakenTurn:
+) -> LoadTurn:
     came = CHAT.answered(status, STREAMED, [(0.1, b"data: {}\n\n")], broken)
     result = TurnResult(
         "ask", reason, mismatches=list(mismatches), findings=list(findings), sent=Sent((), ()), answer=answer
     )
-    heard = Heard(replace(came, seconds=0.4), body, [], 0.1, [0.1, 0.2], 3) if asked else None
-    return TakenTurn(7, TRANSPORTS["chat"], TURN, result, heard, 2.0)
+    heard = StreamResult(replace(came, seconds=0.4), body, [], 0.1, [0.1, 0.2], 3) if asked else None
+    return LoadTurn(7, TRANSPORTS["chat"], TURN, result, heard, 2.0)
 
 
-def tally(*turns: TakenTurn) -> LoadTally:
+def tally(*turns: LoadTurn) -> LoadTally:
     whole = LoadTally()
     for each in turns:
         whole.add(each)
@@ -157,7 +157,7 @@ def test_the_folder_has_every_turn_and_the_first_exchange_of_a_kind(tmp_path: Pa
         taken(reason="it continues turn ask", asked=False),
     ]
     with RunWriter.begin(tmp_path / "run", Header(kind=Kind.LOAD, started=1000.0)) as writer:
-        keeper = Keeper(writer, "qwen3", 1000.0)
+        keeper = LoadRecorder(writer, "qwen3", 1000.0)
         for each in turns:
             keeper.turn(each)
         keeper.figures([("chat", tally(*turns))], {"client": [ProcessSample(1.0, 50.0, 7)]})

@@ -6,23 +6,23 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.unit.extras.load.test_figures import taken
-from vllm_harness.extras.load.holding import ClientState, Listener
-from vllm_harness.extras.load.nodes import ClientReport, OnNodes, Told
+from vllm_harness.extras.load.client import ClientState, Listener
+from vllm_harness.extras.load.conversations import LoadTurn
+from vllm_harness.extras.load.nodes import ClientProgress, ClientReport, ClusterClients
 from vllm_harness.extras.load.plan import LoadShare
-from vllm_harness.extras.load.talking import TakenTurn
 
 
-def on_nodes(turns: list[TakenTurn]) -> OnNodes:
+def on_nodes(turns: list[LoadTurn]) -> ClusterClients:
     """Two clients that have been told to begin."""
     cluster: Any = SimpleNamespace()  # it is asked for nothing
-    clients = OnNodes(cluster)
-    clients.told = [Told(LoadShare(number, 2)) for number in range(2)]
+    clients = ClusterClients(cluster)
+    clients.told = [ClientProgress(LoadShare(number, 2)) for number in range(2)]
     clients._listener = Listener(turns.append, lambda *_: None)
     return clients
 
 
 def test_what_a_lost_client_had_open_is_held_again() -> None:
-    turns: list[TakenTurn] = []
+    turns: list[LoadTurn] = []
     clients = on_nodes(turns)
     clients.came(
         0, "a", ClientReport(ClientState(begun=5, open={6, 8}, late_s=0.5), ended=[0, 2, 4], turns=[taken()])

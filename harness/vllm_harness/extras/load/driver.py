@@ -20,13 +20,13 @@ from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.judging import TurnMismatch
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.load import health
-from vllm_harness.extras.load.clients import Clients, Here
+from vllm_harness.extras.load.client import ClientJob, Listener
+from vllm_harness.extras.load.clients import Clients, LocalClient
+from vllm_harness.extras.load.conversations import LoadTurn
 from vllm_harness.extras.load.health import ProcessSample
-from vllm_harness.extras.load.holding import Held, Listener
-from vllm_harness.extras.load.keeping import Keeper
 from vllm_harness.extras.load.marks import put_scripts
 from vllm_harness.extras.load.plan import LoadShare, Plan
-from vllm_harness.extras.load.talking import TakenTurn
+from vllm_harness.extras.load.recorder import LoadRecorder
 from vllm_harness.extras.load.tally import SAME_ID, LoadTally
 
 IDS_KEPT = 65_536
@@ -55,10 +55,10 @@ class Load:
     scenario: Scenario
     served: Served
     plan: Plan
-    keeper: Keeper
+    keeper: LoadRecorder
     server_pid: int | None = None
     defects: Defects | None = None
-    clients: Clients = field(default_factory=Here)
+    clients: Clients = field(default_factory=LocalClient)
     by_transport: dict[str, LoadTally] = field(default_factory=dict)
     seconds: float = 0.0
     running: int | None = None
@@ -144,7 +144,7 @@ class Load:
         try:
             context = await asyncio.to_thread(context_of, self.served.endpoint)
             known = known_deviations(self.served.entry.name, self.served.version, self.defects)
-            held = Held(
+            held = ClientJob(
                 self.scenario, self.plan, LoadShare(), self.served, scripts, context, known, self._named
             )
             async with self._watched():
@@ -170,7 +170,7 @@ class Load:
             for each in watching:
                 each.cancel()
 
-    def _taken(self, taken: TakenTurn) -> None:
+    def _taken(self, taken: LoadTurn) -> None:
         answer = taken.result.answer
         if answer is not None and answer.id not in ("", "None") and not self._ids.fresh(answer.id):
             taken.result.mismatches.append(TurnMismatch(SAME_ID, "an id of its own", answer.id))

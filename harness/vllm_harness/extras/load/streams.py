@@ -27,7 +27,7 @@ from vllm_harness._protocol.responses import schema
 
 
 @dataclass(frozen=True)
-class Heard:
+class StreamResult:
     """An answer and its figures.
 
     Attributes:
@@ -47,7 +47,7 @@ class Heard:
     events: int = 0
 
 
-class Ear:
+class StreamReader:
     """Takes the bytes of a stream as they come.
 
     Args:
@@ -119,7 +119,7 @@ _SUMS: Mapping[Api, type[ResponseAccumulator | ChatAccumulator | MessageAccumula
 
 async def hear(
     session: aiohttp.ClientSession, outgoing: Outgoing, api: Api, *, leaves_after: int | None = None
-) -> Heard:
+) -> StreamResult:
     """Sends a request once, and reads its answer.
 
     Args:
@@ -128,7 +128,7 @@ async def hear(
         api: whose rules the answer is held against.
         leaves_after: after how many events the client goes away.
     """
-    pending, ear = PendingExchange(outgoing.asked), Ear(api, outgoing.body)
+    pending, ear = PendingExchange(outgoing.asked), StreamReader(api, outgoing.body)
     url, headers = outgoing.endpoint.url_for(outgoing.path), outgoing.arguments["headers"]
     try:
         async with session.post(url, json=outgoing.body, headers=headers) as answer:
@@ -147,6 +147,8 @@ async def hear(
         pending.ended(error)
     pending.ended()
     if not pending.streamed:
-        return Heard(exchange := pending.exchange, exchange.body)
+        return StreamResult(exchange := pending.exchange, exchange.body)
     ear.end(pending.elapsed_s, whole=not (pending.broken or pending.left))
-    return Heard(pending.read(ear.events), ear.body, ear.findings, ear.first_s, ear.gaps_s, len(ear.events))
+    return StreamResult(
+        pending.read(ear.events), ear.body, ear.findings, ear.first_s, ear.gaps_s, len(ear.events)
+    )

@@ -12,8 +12,8 @@ from vllm_harness._runs.exchanges import record_of
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, Series
 from vllm_harness._scenarios.transports import Transport
+from vllm_harness.extras.load.conversations import LoadTurn
 from vllm_harness.extras.load.health import ProcessSample
-from vllm_harness.extras.load.talking import TakenTurn
 from vllm_harness.extras.load.tally import PERCENTILES, Distribution, LoadTally, problems_of
 
 EXCHANGES = 200
@@ -22,7 +22,7 @@ SUMMARY = "summary.json"
 _POINTS = (0.0, 25.0, *PERCENTILES, 100.0)
 
 
-class Keeper:
+class LoadRecorder:
     """Writes what a load brings.
 
     Args:
@@ -40,7 +40,7 @@ class Keeper:
         """Of the run."""
         return self._writer.folder
 
-    def turn(self, taken: TakenTurn) -> None:
+    def turn(self, taken: LoadTurn) -> None:
         """Keeps a turn."""
         result, name = taken.result, f"{taken.conversation}/{taken.turn.name}"
         exchange = self._exchange(taken, name) if self._first(taken) else ""
@@ -113,7 +113,7 @@ class Keeper:
             series = Series(target=self._target, name=name, unit="s", form="percentiles", points=points)
             self._writer.write(series)
 
-    def _first(self, taken: TakenTurn) -> bool:
+    def _first(self, taken: LoadTurn) -> bool:
         """Whether a turn has a problem of a kind that no turn before had."""
         kinds = {f"{taken.transport.name} {kind}" for kind in problems_of(taken.result)} - self._seen
         if not kinds or taken.heard is None or len(self._seen) >= EXCHANGES:
@@ -121,14 +121,14 @@ class Keeper:
         self._seen |= kinds
         return True
 
-    def _exchange(self, taken: TakenTurn, name: str) -> str:
+    def _exchange(self, taken: LoadTurn, name: str) -> str:
         assert taken.heard is not None
         at = self._epoch + taken.began_s
         self._writer.write(record_of(taken.heard.exchange, id=name, target=self._target, case=name, at=at))
         return name
 
 
-def _outcome(taken: TakenTurn, known: Sequence[str]) -> Outcome:
+def _outcome(taken: LoadTurn, known: Sequence[str]) -> Outcome:
     if taken.result.wrong:
         return Outcome.FINDING
     if taken.result.reason:

@@ -23,16 +23,16 @@ from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.tools import Toolbox, outcome_of, output_for
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
-from vllm_harness.extras.load.hearing import Heard, hear
 from vllm_harness.extras.load.marks import TURN_HEADER, LoadScripts, marked, mixed
 from vllm_harness.extras.load.plan import Plan
+from vllm_harness.extras.load.streams import StreamResult, hear
 
 LEFT = "the client went away"
 OF_OUTPUTS = "tool outputs"
 
 
 @dataclass(frozen=True)
-class TakenTurn:
+class LoadTurn:
     """A turn that was taken, or left out.
 
     Attributes:
@@ -49,13 +49,13 @@ class TakenTurn:
     transport: Transport
     turn: Turn
     result: TurnResult
-    heard: Heard | None
+    heard: StreamResult | None
     began_s: float
     node: str = ""
 
 
 @dataclass(frozen=True)
-class Setting:
+class LoadContext:
     """What all conversations of a load share.
 
     Attributes:
@@ -80,7 +80,7 @@ class Setting:
     started: float
     known: Callable[[Finding], Finding]
     tied: Callable[[Turn, TurnResult, str], None]
-    taken: Callable[[TakenTurn], None]
+    taken: Callable[[LoadTurn], None]
     between: Callable[[int, Transport, list[Finding]], None]
 
     @property
@@ -89,13 +89,13 @@ class Setting:
         return time.perf_counter() - self.started
 
 
-async def talk(setting: Setting, number: int) -> None:
+async def talk(setting: LoadContext, number: int) -> None:
     """Holds a conversation, from its first turn to its last."""
-    await _Talk(setting, number).hold()
+    await _Conversation(setting, number).hold()
 
 
-class _Talk:
-    def __init__(self, setting: Setting, number: int) -> None:
+class _Conversation:
+    def __init__(self, setting: LoadContext, number: int) -> None:
         self._setting, self._number = setting, number
         self._transport = setting.plan.transport(number)
         self._course = Course(setting.scenario, setting.plan.missing_tool_call)
@@ -110,13 +110,13 @@ class _Talk:
             result.findings = [self._setting.known(each) for each in result.findings]
             if result.reason != LEFT:  # what a client did not wait for shows no defect, and none that is gone
                 self._setting.tied(turn, result, self._transport.label)
-            self._setting.taken(TakenTurn(self._number, self._transport, turn, result, heard, began_s))
+            self._setting.taken(LoadTurn(self._number, self._transport, turn, result, heard, began_s))
             result.exchange = None  # only what later turns need is kept
         if found := validate_conversation(self._exchanges):
             findings = [self._setting.known(each) for each in found]
             self._setting.between(self._number, self._transport, findings)
 
-    async def _take(self, turn: Turn) -> tuple[TurnResult, Heard | None]:
+    async def _take(self, turn: Turn) -> tuple[TurnResult, StreamResult | None]:
         if reason := self._course.why_not(turn):
             return TurnResult(turn.name, reason), None
         line, results = self._course.line(turn), []
@@ -142,7 +142,7 @@ class _Talk:
         outcome = outcome_of(output)
         return Result(call.id, outcome.text, outcome.failed, outcome.images)
 
-    async def _exchange(self, turn: Turn, result: TurnResult, line: list[Said]) -> Heard:
+    async def _exchange(self, turn: Turn, result: TurnResult, line: list[Said]) -> StreamResult:
         setting, transport = self._setting, self._transport
         assert result.sent is not None
         ask = Ask(
@@ -168,7 +168,7 @@ class _Talk:
             return {}
         return {BOOK_HEADER: self._setting.scripts.book, TURN_HEADER: turn.name}
 
-    def _judge(self, turn: Turn, result: TurnResult, heard: Heard) -> None:
+    def _judge(self, turn: Turn, result: TurnResult, heard: StreamResult) -> None:
         exchange = heard.exchange
         result.findings += heard.findings
         if exchange.left:
@@ -191,7 +191,7 @@ class _Talk:
             result.findings += judging.said_findings(meaning, answer, place, self._transport.name)
 
 
-def _answer(heard: Heard, transport: Transport) -> Answer:
+def _answer(heard: StreamResult, transport: Transport) -> Answer:
     if not heard.exchange.ok:
         return answer_to(heard.exchange) or Answer("failed")
     return Answer("failed") if heard.body is None else answer_of(transport.api, heard.body)

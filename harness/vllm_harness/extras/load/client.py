@@ -20,16 +20,16 @@ from vllm_harness._scenarios.format import Scenario, Turn
 from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.load import health
+from vllm_harness.extras.load.conversations import LoadContext, LoadTurn, talk
 from vllm_harness.extras.load.health import ProcessSample
 from vllm_harness.extras.load.marks import LoadScripts
 from vllm_harness.extras.load.plan import LoadShare, Plan
-from vllm_harness.extras.load.talking import Setting, TakenTurn, talk
 
 KNOWN_KEPT = 10_000
 
 
 @dataclass(frozen=True)
-class Held:
+class ClientJob:
     """What a client holds, as it travels to its process.
 
     Attributes:
@@ -79,12 +79,12 @@ class Listener:
         ended: the number of a conversation that was held to its end.
     """
 
-    taken: Callable[[TakenTurn], None]
+    taken: Callable[[LoadTurn], None]
     between: Callable[[int, Transport, list[Finding]], None]
     ended: Callable[[int], None] = lambda _: None
 
 
-class Holding:
+class LoadClient:
     """Holds the conversations of a part.
 
     Args:
@@ -99,7 +99,7 @@ class Holding:
     """
 
     def __init__(
-        self, held: Held, listener: Listener, done: Collection[int] = (), since_s: float = 0.0
+        self, held: ClientJob, listener: Listener, done: Collection[int] = (), since_s: float = 0.0
     ) -> None:
         self.state = ClientState()
         self.samples: list[ProcessSample] = []
@@ -126,9 +126,9 @@ class Holding:
             self.state.cpu_s = time.process_time() - before
             watching.cancel()
 
-    def _setting(self, session: aiohttp.ClientSession) -> Setting:
+    def _setting(self, session: aiohttp.ClientSession) -> LoadContext:
         held, listener = self._held, self._listener
-        return Setting(
+        return LoadContext(
             held.scenario,
             held.plan,
             held.served,
@@ -157,7 +157,7 @@ class Holding:
         with suppress(asyncio.CancelledError):
             await working
 
-    async def _all(self, setting: Setting) -> None:
+    async def _all(self, setting: LoadContext) -> None:
         plan, part = self._held.plan, self._held.part
         gate = asyncio.Semaphore(part.at_once(plan) or sys.maxsize)
         async with asyncio.TaskGroup() as conversations:
@@ -182,7 +182,7 @@ class Holding:
             self.state.late_s = max(self.state.late_s, self.elapsed_s - at_s)
         return True
 
-    async def _one(self, setting: Setting, number: int, gate: asyncio.Semaphore) -> None:
+    async def _one(self, setting: LoadContext, number: int, gate: asyncio.Semaphore) -> None:
         try:
             await talk(setting, number)
             self._listener.ended(number)

@@ -9,7 +9,7 @@ from vllm_harness._protocol import StreamValidator, parse_sse, validate_stream
 from vllm_harness._protocol.core.events import Api
 from vllm_harness._protocol.core.examples import as_sse
 from vllm_harness._protocol.samples import SAMPLES
-from vllm_harness.extras.load.hearing import Ear
+from vllm_harness.extras.load.streams import StreamReader
 
 OF_API: dict[Api, str] = {"responses": "sse", "chat": "chat_sse", "messages": "messages_text"}
 WORDS = {"responses": "Hello, world", "chat": "Hello, world"}
@@ -20,9 +20,9 @@ def wire(api: Api) -> bytes:
     return text.encode() if "[DONE]" in text or api != "chat" else f"{text}data: [DONE]\n\n".encode()
 
 
-def heard(api: Api, data: bytes, size: int) -> Ear:
+def heard(api: Api, data: bytes, size: int) -> StreamReader:
     """An ear that got the data in pieces of a size, one each second."""
-    ear = Ear(api, {"stream": True})
+    ear = StreamReader(api, {"stream": True})
     for number, start in enumerate(range(0, len(data), size)):
         ear.take(float(number), data[start : start + size])
     ear.end(1000.0, whole=True)
@@ -58,7 +58,7 @@ def test_the_same_rules_as_of_a_recorded_stream(api: Api) -> None:
 
 def test_times_are_those_of_arrivals() -> None:
     events = [f"{each}\n\n".encode() for each in wire("chat").decode().split("\n\n")[:-1]]
-    ear = Ear("chat", {"stream": True})
+    ear = StreamReader("chat", {"stream": True})
     ear.take(0.5, events[0])  # the role, no words
     ear.take(0.75, events[1][:10])
     ear.take(1.0, events[1][10:])
@@ -70,7 +70,7 @@ def test_times_are_those_of_arrivals() -> None:
 
 def test_a_stream_that_was_left_is_not_held_to_its_end() -> None:
     events = [f"{each}\n\n".encode() for each in wire("responses").decode().split("\n\n")[:-1]]
-    left, cut = Ear("responses", {"stream": True}), Ear("responses", {"stream": True})
+    left, cut = StreamReader("responses", {"stream": True}), StreamReader("responses", {"stream": True})
     for ear, whole in ((left, False), (cut, True)):
         ear.take(1.0, b"".join(events[:3]) + events[3][:5])
         ear.end(2.0, whole=whole)
