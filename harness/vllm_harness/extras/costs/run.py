@@ -13,7 +13,7 @@ from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.results.cells import RegressionRun
 from vllm_harness._regression.results.explained import Failure, ParserDefect, explaining, parser_defects
 from vllm_harness._regression.results.judge import cost_mismatches
-from vllm_harness.extras.costs.kept import KeptCurves, not_measured
+from vllm_harness.extras.costs.curve_store import CurveStore, not_measured
 from vllm_harness.extras.costs.over_http import measure_served
 
 
@@ -24,7 +24,7 @@ def measure_cell(run: RegressionRun, vllm: VllmUnderTest, cases: CaseSet) -> Ite
         StartupError: the server does not start.
     """
     measured = short_digest([cases.digest, *(input_.cpu_s for input_ in cases.inputs)])
-    kept = KeptCurves(run.kept_curves(vllm.name, cases.family.name), measured)
+    kept = CurveStore(run.kept_curves(vllm.name, cases.family.name), measured)
     known = kept.read()
     kept.begin(known)
     yield from known

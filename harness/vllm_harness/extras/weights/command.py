@@ -19,7 +19,7 @@ from vllm_harness._terminal.tables import Cell, plain_console, show_table
 from vllm_harness.cli.options import VllmOptions, with_options
 from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.extras.weights.check import CheckPrompts, DtypeCheck, check, check_prompts
-from vllm_harness.extras.weights.kept import case_of, target_of
+from vllm_harness.extras.weights.records import case_of, target_of
 from vllm_harness.extras.weights.verdict import Candidate, Flip, LogprobSpread
 
 DTYPES = ("float32", "bfloat16", "float16")

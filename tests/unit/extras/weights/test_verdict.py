@@ -8,7 +8,7 @@ import pytest
 
 from vllm_harness._runs.records import Outcome
 from vllm_harness.extras.weights.check import DtypeCheck, check_prompts
-from vllm_harness.extras.weights.kept import case_of
+from vllm_harness.extras.weights.records import case_of
 from vllm_harness.extras.weights.verdict import (
     Answers,
     Candidate,

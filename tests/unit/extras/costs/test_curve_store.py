@@ -10,7 +10,7 @@ from vllm_harness._regression.cases.case import CaseInput
 from vllm_harness._regression.cases.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
 from vllm_harness._regression.results.cells import RegressionRun
-from vllm_harness.extras.costs.kept import KeptCurves, not_measured
+from vllm_harness.extras.costs.curve_store import CurveStore, not_measured
 
 BODY = Delivery(Chunking.WHOLE, api=Api.MESSAGES)
 STREAM = Delivery(Chunking.TOKENS, tokens=1, api=Api.MESSAGES)
@@ -21,8 +21,8 @@ def measured(case: str, delivery: Delivery) -> CaseAnswer:
     return CaseAnswer(family="hermes", case=case, delivery=delivery, curve=curve)
 
 
-def kept(run: Path, what: str = "these") -> KeptCurves:
-    return KeptCurves(RegressionRun(run).kept_curves("release:0.32.0", "hermes"), what)
+def kept(run: Path, what: str = "these") -> CurveStore:
+    return CurveStore(RegressionRun(run).kept_curves("release:0.32.0", "hermes"), what)
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from vllm_harness._regression.engines.answer import CaseAnswer
 
 
 @dataclass(frozen=True)
-class KeptCurves:
+class CurveStore:
     """The curves that an interrupted run has measured of a cell.
 
     Attributes:
