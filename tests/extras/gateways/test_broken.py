@@ -17,9 +17,10 @@ from tests.extras.gateways.broken import FAULTS, Fault, gateway
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._terminal.status import quiet
 from vllm_harness.cli.main import app
-from vllm_harness.extras.gateways.cases import APIS, asked
-from vllm_harness.extras.gateways.check import Both, GatewaySide, check, scripts_of
-from vllm_harness.extras.gateways.findings import together
+from vllm_harness.extras.gateways.cases import APIS, case_variants
+from vllm_harness.extras.gateways.check import GatewayCheck, check
+from vllm_harness.extras.gateways.findings import merge_findings
+from vllm_harness.extras.gateways.scripts import GatewaySide, scripts_of
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 
@@ -47,11 +48,11 @@ QUICK = ("drops a delta", "merges two calls", "drops [DONE]", "answers 200 to an
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.vllm_slow) for name in FAULTS]
 
 
-def both_ways(server: VllmServer, address: str, only: Sequence[str], at_once: int = 0) -> Both:
+def both_ways(server: VllmServer, address: str, only: Sequence[str], at_once: int = 0) -> GatewayCheck:
     """The cases of these names, to a scripted server and through the gateway at an address."""
     scripts = scripts_of(server.endpoint, server.entry)
     assert scripts is not None
-    cases = list(asked(APIS, server.entry.capabilities, only))
+    cases = list(case_variants(APIS, server.entry.capabilities, only))
     assert cases
     direct = GatewaySide("direct", server.endpoint, server.model)
     through = GatewaySide("gateway", replace(server.endpoint, base_url=address), server.model)
@@ -61,7 +62,7 @@ def both_ways(server: VllmServer, address: str, only: Sequence[str], at_once: in
         scripts.close()
 
 
-def codes(both: Both) -> set[str]:
+def codes(both: GatewayCheck) -> set[str]:
     """The codes of gateways' rules among what counts."""
     return {finding.code for _, finding in both.findings if finding.counts and finding.code.startswith("GW")}
 
@@ -138,5 +139,5 @@ def test_a_check_that_is_ended_keeps_what_came(vllm_server: VllmServer, tmp_path
 def test_findings_of_one_kind_are_one(vllm_server: VllmServer) -> None:
     with gateway(vllm_server.endpoint.base_url, FAULTS["drops [DONE]"]) as address:
         both = both_ways(vllm_server, address, ["chat/text/*", "chat/call/*"])
-    (difference,) = together(both.findings)
+    (difference,) = merge_findings(both.findings)
     assert difference.names == ("chat/text/streamed", "chat/call/streamed")

@@ -48,16 +48,16 @@ SUITE = '''
 
 def test_chat(vllm_server, openai_client, script, check_stream):
     script("The capital of France is Paris.")
-    asked = {"model": vllm_server.model, "messages": [{"role": "user", "content": "What is it?"}]}
+    request = {"model": vllm_server.model, "messages": [{"role": "user", "content": "What is it?"}]}
     usage = {"include_usage": True}
-    check_stream(openai_client.chat.completions.create(**asked, stream=True, stream_options=usage))
+    check_stream(openai_client.chat.completions.create(**request, stream=True, stream_options=usage))
 
 
 def test_responses(vllm_server, openai_client, script, check_stream, check_body, check_same):
     script("The capital of France is Paris.", times=2)
-    asked = {"model": vllm_server.model, "input": "What is it?"}
-    events = list(openai_client.responses.create(**asked, stream=True))
-    body = openai_client.responses.create(**asked)
+    request = {"model": vllm_server.model, "input": "What is it?"}
+    events = list(openai_client.responses.create(**request, stream=True))
+    body = openai_client.responses.create(**request)
     check_stream(events)
     check_body(body)
     check_same(events, body)

@@ -26,7 +26,7 @@ _ENDS: Mapping[str, frozenset[str]] = {
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReceivedRequest:
     """A request as the server got it.
 
     Attributes:
@@ -50,7 +50,7 @@ class SideExchange(Exchange):
     """
 
     name: str = ""
-    seen: tuple[Seen, ...] | None = None
+    seen: tuple[ReceivedRequest, ...] | None = None
 
     @classmethod
     def of(cls, exchange: Exchange, **more: Any) -> SideExchange:
@@ -116,18 +116,18 @@ def answer_of(value: Mapping[str, Any]) -> SideExchange:
     if events is None and "body" not in value:
         raise ProtocolInputError("an answer has events or a body")
     seen = value.get("seen")
-    asked = SideExchange(
+    exchange = SideExchange(
         {"model": value.get("model", ""), "stream": bool(value.get("stream"))},
         path=API_PATHS[api],
         left=bool(value.get("left")),
         seen=None
         if seen is None
-        else tuple(Seen(**{**each, "states": tuple(each["states"])}) for each in seen),
+        else tuple(ReceivedRequest(**{**each, "states": tuple(each["states"])}) for each in seen),
     )
     pieces = [json.dumps(value.get("body"))] if events is None else [_frame(event, api) for event in events]
     times = chain(value.get("times", ()), repeat(0.0))
     chunks = ((at, piece.encode()) for at, piece in zip(times, pieces, strict=False))
-    return asked.answered(value["status"], value.get("headers", {}), chunks, value.get("broken", ""))
+    return exchange.answered(value["status"], value.get("headers", {}), chunks, value.get("broken", ""))
 
 
 def _frame(event: Any, api: Api) -> str:

@@ -74,7 +74,7 @@ class _CasesFile(StrictModel):
 
 
 @dataclass(frozen=True)
-class Asked:
+class CaseVariant:
     """A case over one API, whole or as a stream."""
 
     case: GatewayCase
@@ -97,14 +97,14 @@ def load_cases(path: Path = CASES) -> tuple[GatewayCase, ...]:
     return read_yaml(path).validated(_CasesFile, keys_at=lambda where: keys_of(_CasesFile, where)).cases
 
 
-def asked(
+def case_variants(
     apis: Collection[Api],
     capabilities: Collection[str],
     only: Collection[str] = (),
     *,
     scripted: bool = True,
     cases: Collection[GatewayCase] | None = None,
-) -> Iterator[Asked]:
+) -> Iterator[CaseVariant]:
     """All that a gateway is asked, in the order of the file.
 
     Args:
@@ -119,6 +119,6 @@ def asked(
             continue
         for api in case.apis:
             for streamed in case.streamed if api in apis else ():
-                each = Asked(case, api, streamed)
+                each = CaseVariant(case, api, streamed)
                 if not only or any(fnmatchcase(each.name, pattern) for pattern in only):
                     yield each

@@ -25,18 +25,10 @@ from vllm_harness._terminal.tables import one_line, plain_console, show_table
 from vllm_harness.cli.options import API_KEY_ENV, AS_JSON, MODEL, MODELS_FILE
 from vllm_harness.extras.gateways import recording
 from vllm_harness.extras.gateways.answers import SideExchange
-from vllm_harness.extras.gateways.cases import Asked, asked
-from vllm_harness.extras.gateways.check import (
-    AT_ONCE,
-    Both,
-    GatewayScripts,
-    GatewaySide,
-    apis_of,
-    check,
-    record,
-    scripts_of,
-)
-from vllm_harness.extras.gateways.findings import GatewayDifference, counts, together
+from vllm_harness.extras.gateways.cases import CaseVariant, case_variants
+from vllm_harness.extras.gateways.check import AT_ONCE, GatewayCheck, apis_of, check, record
+from vllm_harness.extras.gateways.findings import GatewayDifference, counts, merge_findings
+from vllm_harness.extras.gateways.scripts import GatewayScripts, GatewaySide, scripts_of
 
 app = typer.Typer(help="Find out what a gateway makes of the answers of the server behind it.")
 console = plain_console()
@@ -103,7 +95,7 @@ def check_(
     scripts = scripts_of(attach(books_url, server_api_key_env) if books_url else server, entry)
     cases = _cases(server, entry, only, scripted=scripts is not None)
     folder = output or run_folder("gateways", time.strftime("%Y%m%d-%H%M%S"))
-    both = Both()
+    both = GatewayCheck()
     kept = {folder / "direct": (direct, both.direct), folder / "gateway": (gateway, both.gateway)}
     with _kept(kept, scripts), shown() as told:
         asyncio.run(check(direct, gateway, cases, scripts, told, at_once=at_once, into=both))
@@ -112,7 +104,7 @@ def check_(
     notes = (
         both.notes if scripts else ["the server is not scripted: only the shape of the answers is compared"]
     )
-    if _show(together(zip(names, marked, strict=True)), len(both.direct), notes, str(folder), as_json):
+    if _show(merge_findings(zip(names, marked, strict=True)), len(both.direct), notes, str(folder), as_json):
         raise typer.Exit(1)
 
 
@@ -158,7 +150,7 @@ def compare_recordings(first: Path, second: Path, product: str, as_json: bool) -
     known = gateway_deviations(product)
     marked = apply_known([finding for _, finding in found], known, "0")
     notes = [] if content else ["not scripted: only the shape of the answers is compared"]
-    differences = together(zip([name for name, _ in found], marked, strict=True))
+    differences = merge_findings(zip([name for name, _ in found], marked, strict=True))
     return _show(differences, len(both), notes, f"{first} {second}", as_json)
 
 
@@ -187,8 +179,10 @@ def _kept(
             scripts.close()
 
 
-def _cases(endpoint: Endpoint, entry: ModelEntry, only: list[str] | None, *, scripted: bool) -> list[Asked]:
-    cases = list(asked(apis_of(endpoint), entry.capabilities, only or (), scripted=scripted))
+def _cases(
+    endpoint: Endpoint, entry: ModelEntry, only: list[str] | None, *, scripted: bool
+) -> list[CaseVariant]:
+    cases = list(case_variants(apis_of(endpoint), entry.capabilities, only or (), scripted=scripted))
     if not cases:
         raise UsageError(
             f"no case is called {' or '.join(only or ['anything'])}",

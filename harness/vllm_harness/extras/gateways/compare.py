@@ -187,8 +187,8 @@ def _of_the_calls(left: Answer, right: Answer) -> Iterator[Finding]:
     shown = brief([_text(call) for call in calls]), brief([_text(call) for call in others])
     before, after = len(calls), len(others)
     if after < before:
-        together = "".join(call.arguments for call in others)
-        if after and all(call.arguments in together for call in calls):
+        joined = "".join(call.arguments for call in others)
+        if after and all(call.arguments in joined for call in calls):
             yield rules.GW104.finding(left.path, *shown, before=before, after=after)
         else:
             yield rules.GW103.finding(left.path, *shown, lost=before - after, all=before)

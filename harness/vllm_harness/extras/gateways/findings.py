@@ -32,7 +32,7 @@ class GatewayDifference:
         return {**{name: getattr(finding, name) for name in shown}, "cases": list(self.names)}
 
 
-def together(findings: Iterable[tuple[str, Finding]]) -> list[GatewayDifference]:
+def merge_findings(findings: Iterable[tuple[str, Finding]]) -> list[GatewayDifference]:
     """Findings of one kind and place as one: errors first, then by their code.
 
     Args:

@@ -12,14 +12,14 @@ from vllm_harness._exchange.endpoint import API_PATHS
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._protocol.core.events import Api, Json
 from vllm_harness._protocol.core.findings import Finding
-from vllm_harness.extras.gateways.answers import Seen, SideExchange
+from vllm_harness.extras.gateways.answers import ReceivedRequest, SideExchange
 from vllm_harness.extras.gateways.compare import compare_answers
 
 INDEX = "recording.json"
 MAX_BYTES = 256 * 1024 * 1024
 
 
-class _Seen(StrictModel):
+class _ReceivedRequest(StrictModel):
     api: str
     body: Json | None = None
     states: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class _Recorded(StrictModel):
     arrivals: tuple[tuple[float, int], ...]
     broken: str = ""
     left: bool = False
-    seen: tuple[_Seen, ...] | None = None
+    seen: tuple[_ReceivedRequest, ...] | None = None
 
 
 class GatewayRecording(StrictModel):
@@ -79,7 +79,9 @@ def _written(folder: Path, exchange: SideExchange) -> _Recorded:
         left=exchange.left,
         seen=None
         if exchange.seen is None
-        else tuple(_Seen(api=each.api, body=each.body, states=each.states) for each in exchange.seen),
+        else tuple(
+            _ReceivedRequest(api=each.api, body=each.body, states=each.states) for each in exchange.seen
+        ),
     )
 
 
@@ -109,16 +111,18 @@ def _read(folder: Path, recorded: _Recorded) -> SideExchange:
     if Path(recorded.file).name != recorded.file:
         raise UsageError(f"{folder / INDEX}: {recorded.file!r} is no name of a file in this folder")
     data = (folder / recorded.file).read_bytes()
-    asked = SideExchange(
+    exchange = SideExchange(
         recorded.request,
         path=API_PATHS[recorded.api],
         left=recorded.left,
         name=recorded.name,
         seen=None
         if recorded.seen is None
-        else tuple(Seen(each.api, each.body, each.states) for each in recorded.seen),
+        else tuple(ReceivedRequest(each.api, each.body, each.states) for each in recorded.seen),
     )
-    return asked.answered(recorded.status, recorded.headers, _cut(data, recorded.arrivals), recorded.broken)
+    return exchange.answered(
+        recorded.status, recorded.headers, _cut(data, recorded.arrivals), recorded.broken
+    )
 
 
 def _cut(data: bytes, arrivals: Iterable[tuple[float, int]]) -> Iterator[tuple[float, bytes]]:

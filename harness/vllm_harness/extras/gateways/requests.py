@@ -11,7 +11,7 @@ from vllm_harness._exchange.answer import Answer
 from vllm_harness._exchange.building import Ask, ContentPart, Result, Said, Sent
 from vllm_harness._protocol.core.events import Api, Json
 from vllm_harness.extras.gateways.answers import SideExchange
-from vllm_harness.extras.gateways.cases import Asked
+from vllm_harness.extras.gateways.cases import CaseVariant
 
 MAX_TOKENS = 600
 _OF_LEAVERS = 3000
@@ -26,14 +26,14 @@ TOOLS: Mapping[str, Json] = {
 }
 
 
-def first(asked: Asked, model: str, mark: str) -> Ask:
+def first(variant: CaseVariant, model: str, mark: str) -> Ask:
     """What a case asks first.
 
     Args:
         model: the name that is asked for.
         mark: put behind the user's text.
     """
-    case = asked.case
+    case = variant.case
     return Ask(
         model,
         _said_by_user(f"{case.user} {mark}"),
@@ -41,18 +41,18 @@ def first(asked: Asked, model: str, mark: str) -> Ask:
         functions=[TOOLS[name] for name in case.tools],
         max_tokens=_OF_LEAVERS if case.leaves else MAX_TOKENS,
         stored=bool(case.continues),
-        stream=asked.streamed,
+        stream=variant.streamed,
     )
 
 
-def following(asked: Asked, ask: Ask, came: SideExchange) -> Ask | None:
+def following(variant: CaseVariant, ask: Ask, came: SideExchange) -> Ask | None:
     """What follows an answer: results of its calls, or what continues it by its id; None where nothing does.
 
     Args:
         ask: what was asked.
         came: the exchange with its answer.
     """
-    case, said = asked.case, Said(ask.sent, came.answers[0] if came.answers else Answer("failed"))
+    case, said = variant.case, Said(ask.sent, came.answers[0] if came.answers else Answer("failed"))
     if case.continues:
         sent = _said_by_user("Which number was it?")
     elif case.results:
@@ -62,14 +62,14 @@ def following(asked: Asked, ask: Ask, came: SideExchange) -> Ask | None:
     return replace(ask, line=(*ask.line, said), sent=sent)
 
 
-def request_of(asked: Asked, ask: Ask) -> Json:
+def request_of(variant: CaseVariant, ask: Ask) -> Json:
     """The body of a request."""
-    case = asked.case
+    case = variant.case
     return {
-        **building.request_of(asked.api, ask),
-        **({} if asked.api != "responses" or ask.line else {"input": ask.sent.user[0].text}),
-        **(_schema(asked.api, case.schema_) if case.schema_ else {}),
-        **case.more(asked.api),
+        **building.request_of(variant.api, ask),
+        **({} if variant.api != "responses" or ask.line else {"input": ask.sent.user[0].text}),
+        **(_schema(variant.api, case.schema_) if case.schema_ else {}),
+        **case.more(variant.api),
         **(case.broken or {}),
     }
 

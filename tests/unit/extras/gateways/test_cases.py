@@ -12,16 +12,16 @@ from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import API_PATHS
 from vllm_harness._protocol.samples import SAMPLES
 from vllm_harness.extras.gateways import recording, rules
-from vllm_harness.extras.gateways.answers import Seen, SideExchange
-from vllm_harness.extras.gateways.cases import APIS, Asked, GatewayCase, asked, load_cases
-from vllm_harness.extras.gateways.findings import counts, together
+from vllm_harness.extras.gateways.answers import ReceivedRequest, SideExchange
+from vllm_harness.extras.gateways.cases import APIS, CaseVariant, GatewayCase, case_variants, load_cases
+from vllm_harness.extras.gateways.findings import counts, merge_findings
 from vllm_harness.extras.gateways.requests import TOOLS, first, following, request_of
 
 ALL = ("tools", "auto_tools", "parallel_tools", "reasoning", "structured_output", "store")
 
 
 def test_every_case_is_asked_over_each_of_its_apis_both_ways() -> None:
-    names = [each.name for each in asked(APIS, ALL)]
+    names = [each.name for each in case_variants(APIS, ALL)]
     assert len(names) == len(set(names))
     assert {"chat/text", "chat/text/streamed", "messages/loop", "responses/stored/streamed"} <= set(names)
     assert "chat/stored" not in names
@@ -29,12 +29,12 @@ def test_every_case_is_asked_over_each_of_its_apis_both_ways() -> None:
 
 
 def test_cases_are_chosen_by_capabilities_apis_and_names() -> None:
-    assert not [each for each in asked(APIS, ()) if each.case.tools]
-    assert {each.api for each in asked(["chat"], ALL)} == {"chat"}
-    assert [each.name for each in asked(APIS, ALL, ["*/loop/streamed"])] == [
+    assert not [each for each in case_variants(APIS, ()) if each.case.tools]
+    assert {each.api for each in case_variants(["chat"], ALL)} == {"chat"}
+    assert [each.name for each in case_variants(APIS, ALL, ["*/loop/streamed"])] == [
         f"{api}/loop/streamed" for api in APIS
     ]
-    assert not [each for each in asked(APIS, ALL, scripted=False) if each.case.leaves]
+    assert not [each for each in case_variants(APIS, ALL, scripted=False) if each.case.leaves]
 
 
 def test_names_of_tools_are_known() -> None:
@@ -68,7 +68,7 @@ def test_results_follow_a_call_by_its_id(api: str) -> None:
     case = GatewayCase(
         name="loop", user="How is it?", tools=("get_weather",), results={"get_weather": "rain"}
     )
-    each = Asked(case, api, True)  # type: ignore[arg-type]
+    each = CaseVariant(case, api, True)  # type: ignore[arg-type]
     ask = first(each, "m", "[mark]")
     request = request_of(each, ask)
     assert request["stream"] is True
@@ -81,7 +81,7 @@ def test_results_follow_a_call_by_its_id(api: str) -> None:
     assert "rain" in last
     assert (
         following(
-            Asked(GatewayCase(name="a", user="b"), "chat", False), ask, SideExchange(body=CALLS["chat"])
+            CaseVariant(GatewayCase(name="a", user="b"), "chat", False), ask, SideExchange(body=CALLS["chat"])
         )
         is None
     )
@@ -89,7 +89,7 @@ def test_results_follow_a_call_by_its_id(api: str) -> None:
 
 def test_a_stored_response_is_continued_by_its_id() -> None:
     case = GatewayCase(name="stored", user="Remember 7.", continues="previous_response_id", then="It was 7.")
-    each = Asked(case, "responses", False)
+    each = CaseVariant(case, "responses", False)
     after = following(each, first(each, "m", ""), SideExchange(body={"id": "resp_1", "output": []}))
     assert after is not None
     request = request_of(each, after)
@@ -98,15 +98,15 @@ def test_a_stored_response_is_continued_by_its_id() -> None:
 
 
 def exchange(name: str = "chat/text/streamed", broken: str = "", **more: Any) -> SideExchange:
-    asked = SideExchange(
+    exchange = SideExchange(
         {"model": "m", "stream": True},
         path="/v1/chat/completions",
         name=name,
-        seen=(Seen("chat", {"model": "m"}, ("done",)),),
+        seen=(ReceivedRequest("chat", {"model": "m"}, ("done",)),),
         **more,
     )
     chunks = ((0.1, b'data: {"choi'), (0.2, b'ces": []}\n\ndata: [DO'), (0.5, b"NE]\n\n"))
-    return asked.answered(200, {"content-type": "text/event-stream"}, chunks, broken)
+    return exchange.answered(200, {"content-type": "text/event-stream"}, chunks, broken)
 
 
 def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_recording_names_no_file_outside(tmp_path: Path) -> None:
 def test_findings_of_one_kind_are_told_once() -> None:
     lost = rules.GW107.finding("$.usage", "{}", "nothing")
     added = rules.GW111.finding("$.provider")
-    found = together([("chat/a", added), ("chat/a", lost), ("chat/b", lost), ("messages/a", lost)])
+    found = merge_findings([("chat/a", added), ("chat/a", lost), ("chat/b", lost), ("messages/a", lost)])
     assert [(each.finding.code, each.names) for each in found] == [
         ("GW107", ("chat/a", "chat/b")),
         ("GW107", ("messages/a",)),

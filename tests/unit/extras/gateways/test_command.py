@@ -8,9 +8,9 @@ import pytest
 
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness.extras.gateways.answers import SideExchange
-from vllm_harness.extras.gateways.check import GatewaySide
 from vllm_harness.extras.gateways.command import _kept
 from vllm_harness.extras.gateways.recording import read
+from vllm_harness.extras.gateways.scripts import GatewaySide
 
 SIDE = GatewaySide("direct", Endpoint("http://127.0.0.1:1"), "qwen3")
 CAME = SideExchange({"model": "qwen3"}, path="/v1/chat/completions", name="chat/text").answered(
