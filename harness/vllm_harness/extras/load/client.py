@@ -118,7 +118,7 @@ class LoadClient:
         held, before = self._held, time.process_time()
         timeout = aiohttp.ClientTimeout(total=held.served.endpoint.request_s)
         connector = aiohttp.TCPConnector(limit=0, ssl=tls())
-        watching = asyncio.create_task(health.watch(lambda: self.elapsed_s, health.itself, self.samples))
+        watching = asyncio.create_task(health.watch(lambda: self.elapsed_s, health.own_process, self.samples))
         try:
             async with aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True) as session:
                 await self._until(stop, self._all(self._setting(session)))

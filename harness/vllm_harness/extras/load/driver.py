@@ -158,7 +158,7 @@ class Load:
     async def _watched(self) -> AsyncIterator[None]:
         """Samples the server and its engine meanwhile, and takes the time."""
         watching = []
-        for whose, processes in (("server", health.serving), ("engine", health.engine)):
+        for whose, processes in (("server", health.server_processes), ("engine", health.engine_processes)):
             if self.server_pid is not None:
                 samples = self._server.setdefault(whose, [])
                 watch = health.watch(lambda: self.elapsed_s, partial(processes, self.server_pid), samples)

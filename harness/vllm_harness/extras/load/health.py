@@ -45,17 +45,17 @@ def sample(at_s: float, processes: Iterable[psutil.Process]) -> ProcessSample:
     return ProcessSample(round(at_s, 3), round(memory / 2**20, 2), handles)
 
 
-def itself() -> list[psutil.Process]:
+def own_process() -> list[psutil.Process]:
     """This process."""
     return [psutil.Process()]
 
 
-def serving(pid: int) -> list[psutil.Process]:
+def server_processes(pid: int) -> list[psutil.Process]:
     """A server's process and those below it that are not its engine's; none where it has ended."""
     return [each for each in _with_descendants(pid) if not _of_engine(each)]
 
 
-def engine(pid: int) -> list[psutil.Process]:
+def engine_processes(pid: int) -> list[psutil.Process]:
     """The processes below a server's that run its model: the engine's core and its workers."""
     return [each for each in _with_descendants(pid) if _of_engine(each)]
 
