@@ -1,4 +1,4 @@
-"""A client's part of a load: its conversations begun in their time, so many at once, until its end."""
+"""A client of a load: it starts its share of the conversations on time, so many at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vllm_harness._scenarios.format import Scenario, Turn
 from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.load import health
-from vllm_harness.extras.load.conversations import LoadContext, LoadTurn, talk
+from vllm_harness.extras.load.conversations import LoadContext, LoadTurn, hold_conversation
 from vllm_harness.extras.load.health import ProcessSample
 from vllm_harness.extras.load.marks import LoadScripts
 from vllm_harness.extras.load.plan import LoadShare, Plan
@@ -30,19 +30,22 @@ KNOWN_KEPT = 10_000
 
 @dataclass(frozen=True)
 class ClientJob:
-    """What a client holds, as it travels to its process.
+    """What a client is to do, as it is sent to the client's process.
 
     Attributes:
-        scenario, plan, part, served: what is held, how, which part of it, and where.
-        scripts: what the model says; None where it says what it likes.
-        context: length of the model's context, where it is known.
-        known: deviations that are known of vLLM.
-        named: the defects that its turns name, by id.
+        scenario: the conversation to hold.
+        plan: how often to hold it, and when.
+        share: the conversations that this client holds.
+        served: the server.
+        scripts: what the model says; None on the live lane.
+        context: the length of the model's context, if it is known.
+        known: vLLM's known deviations.
+        named: the defects that the turns name, by id.
     """
 
     scenario: Scenario
     plan: Plan
-    part: LoadShare
+    share: LoadShare
     served: Served
     scripts: LoadScripts | None
     context: int | None
@@ -52,14 +55,14 @@ class ClientJob:
 
 @dataclass
 class ClientState:
-    """How far a client is.
+    """The progress of a client.
 
     Attributes:
-        begun: conversations that it has begun.
-        open: those that it holds now, by their numbers.
-        cut_off: conversations that were ended before their time.
-        late_s: how much later than planned a conversation began, at the most.
-        cpu_s: processor time of its process.
+        begun: the number of conversations that it has started.
+        open: the numbers of the conversations that it holds now.
+        cut_off: the number of conversations that were cancelled.
+        late_s: the largest delay of a conversation's start.
+        cpu_s: the CPU time of its process.
     """
 
     begun: int = 0
@@ -71,79 +74,80 @@ class ClientState:
 
 @dataclass(frozen=True)
 class Listener:
-    """Receives what comes of conversations.
+    """Callbacks for the results of conversations.
 
     Attributes:
-        taken: a turn.
-        between: a conversation's number, its transport, and what is wrong between its turns.
-        ended: the number of a conversation that was held to its end.
+        on_turn: receives each turn.
+        on_findings: receives the findings between the turns of a conversation: the conversation's number, its
+            transport, and the findings.
+        on_end: receives the number of each conversation that was held to its end.
     """
 
-    taken: Callable[[LoadTurn], None]
-    between: Callable[[int, Transport, list[Finding]], None]
-    ended: Callable[[int], None] = lambda _: None
+    on_turn: Callable[[LoadTurn], None]
+    on_findings: Callable[[int, Transport, list[Finding]], None]
+    on_end: Callable[[int], None] = lambda _: None
 
 
 class LoadClient:
-    """Holds the conversations of a part.
+    """Holds its share of a load's conversations.
 
     Args:
-        held: what.
-        listener: receives what comes.
-        done: conversations that have ended before, and are not held again.
-        since_s: how many seconds ago the load began.
+        job: what to do.
+        listener: receives the results.
+        done: the numbers of conversations that have already ended; they are not held again.
+        since_s: how many seconds ago the load started.
 
     Attributes:
-        state: how far it is.
+        state: the client's progress.
         samples: memory and handles of this process.
     """
 
     def __init__(
-        self, held: ClientJob, listener: Listener, done: Collection[int] = (), since_s: float = 0.0
+        self, job: ClientJob, listener: Listener, done: Collection[int] = (), since_s: float = 0.0
     ) -> None:
         self.state = ClientState()
         self.samples: list[ProcessSample] = []
-        self._held, self._listener = held, listener
+        self._job, self._listener = job, listener
         self._done, self._since_s = done, since_s
         self._started = time.perf_counter() - since_s
-        self._known = _Known(held.known, held.served.version)
+        self._known = _KnownFindings(job.known, job.served.version)
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the load began."""
+        """Seconds since the load started."""
         return time.perf_counter() - self._started
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Holds them; where `stop` is set, what runs is cut off."""
-        held, before = self._held, time.process_time()
-        timeout = aiohttp.ClientTimeout(total=held.served.endpoint.request_s)
+        """Holds the conversations; setting `stop` cancels those that are open."""
+        job, before = self._job, time.process_time()
+        timeout = aiohttp.ClientTimeout(total=job.served.endpoint.request_s)
         connector = aiohttp.TCPConnector(limit=0, ssl=tls())
         watching = asyncio.create_task(health.watch(lambda: self.elapsed_s, health.own_process, self.samples))
         try:
             async with aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True) as session:
-                await self._until(stop, self._all(self._setting(session)))
+                await self._until(stop, self._all(self._load_context(session)))
         finally:
             self.state.cpu_s = time.process_time() - before
             watching.cancel()
 
-    def _setting(self, session: aiohttp.ClientSession) -> LoadContext:
-        held, listener = self._held, self._listener
+    def _load_context(self, session: aiohttp.ClientSession) -> LoadContext:
+        job, listener = self._job, self._listener
         return LoadContext(
-            held.scenario,
-            held.plan,
-            held.served,
-            held.scripts,
-            held.context,
+            job.scenario,
+            job.plan,
+            job.served,
+            job.scripts,
+            job.context,
             session,
             self._started,
             self._known.marked,
-            self._tied,
-            listener.taken,
-            listener.between,
+            self._mark_named_defects,
+            listener.on_turn,
+            listener.on_findings,
         )
 
-    def _tied(self, turn: Turn, result: TurnResult, label: str) -> None:
-        tied.mark_turn(turn, result, label, self._held.served, self._held.named)
+    def _mark_named_defects(self, turn: Turn, result: TurnResult, label: str) -> None:
+        tied.mark_turn(turn, result, label, self._job.served, self._job.named)
 
     async def _until(self, stop: asyncio.Event, work: Coroutine[None, None, None]) -> None:
         working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
@@ -157,49 +161,51 @@ class LoadClient:
         with suppress(asyncio.CancelledError):
             await working
 
-    async def _all(self, setting: LoadContext) -> None:
-        plan, part = self._held.plan, self._held.part
-        gate = asyncio.Semaphore(part.at_once(plan) or sys.maxsize)
+    async def _all(self, context: LoadContext) -> None:
+        plan, share = self._job.plan, self._job.share
+        gate = asyncio.Semaphore(share.at_once(plan) or sys.maxsize)
         async with asyncio.TaskGroup() as conversations:
-            for number, at_s in part.begins(plan, len(self._held.scenario.turns)):
+            for number, at_s in share.starts(plan, len(self._job.scenario.turns)):
                 if number in self._done:
                     continue
-                if not await self._may_begin(at_s, gate):
+                if not await self._wait_to_start(at_s, gate):
                     return
                 self.state.begun += 1
                 self.state.open.add(number)
-                conversations.create_task(self._one(setting, number, gate))
+                conversations.create_task(self._hold(context, number, gate))
 
-    async def _may_begin(self, at_s: float, gate: asyncio.Semaphore) -> bool:
-        """Waits until a further conversation may begin; False where the load's time is over."""
-        plan = self._held.plan
+    async def _wait_to_start(self, at_s: float, gate: asyncio.Semaphore) -> bool:
+        """Waits until a further conversation may start; False if the load's time is over."""
+        plan = self._job.plan
         end_s = plan.duration_s or float("inf")
         await asyncio.sleep(max(0.0, min(at_s, end_s) - self.elapsed_s))
         await gate.acquire()
         if self.elapsed_s >= end_s:
             return False
-        if plan.rate and at_s >= self._since_s:  # what another client has lost is late through no fault here
+        if (
+            plan.rate and at_s >= self._since_s
+        ):  # a conversation of a lost client starts late by no fault of the plan
             self.state.late_s = max(self.state.late_s, self.elapsed_s - at_s)
         return True
 
-    async def _one(self, setting: LoadContext, number: int, gate: asyncio.Semaphore) -> None:
+    async def _hold(self, context: LoadContext, number: int, gate: asyncio.Semaphore) -> None:
         try:
-            await talk(setting, number)
-            self._listener.ended(number)
+            await hold_conversation(context, number)
+            self._listener.on_end(number)
         finally:
             self.state.open.discard(number)
             gate.release()
 
 
-class _Known:
-    """Marks findings that are known; the same finding comes with every stream, and is looked up once."""
+class _KnownFindings:
+    """Marks known findings, and looks up each of them only once."""
 
     def __init__(self, deviations: Sequence[KnownDeviation], version: str) -> None:
         self._deviations, self._version = deviations, version
         self._marks: dict[tuple[str, str, str, str], str] = {}
 
     def marked(self, finding: Finding) -> Finding:
-        """The finding, with the reference of the deviation that it belongs to."""
+        """The finding, with the reference of its known deviation if it has one."""
         key = (finding.code, finding.path, finding.expected, finding.kind)
         if key not in self._marks:
             if len(self._marks) >= KNOWN_KEPT:

@@ -1,4 +1,4 @@
-"""Who holds the conversations of a load: this process, or clients elsewhere."""
+"""The clients of a load: this process, or processes elsewhere."""
 
 from __future__ import annotations
 
@@ -13,65 +13,65 @@ from vllm_harness.extras.load.health import ProcessSample
 
 
 class Clients(Protocol):
-    """Holds all conversations of a load."""
+    """The clients that together hold all conversations of a load."""
 
     @property
     def states(self) -> Sequence[ClientState]:
-        """How far each client is."""
+        """The progress of each client."""
 
     @property
     def samples(self) -> dict[str, list[ProcessSample]]:
-        """Memory and handles of each client, by its name."""
+        """Memory and handles of each client, by the client's name."""
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the first conversation might begin; 0 before."""
+        """Seconds since the load started; 0 before."""
 
     @property
     def errors(self) -> Sequence[HarnessError]:
-        """Of clients that were given up, so that conversations were not held."""
+        """The errors of the clients that were given up; their conversations were not held."""
 
-    async def hold(self, held: ClientJob, listener: Listener, stop: asyncio.Event) -> None:
-        """Holds them to their end; where `stop` is set, what runs is cut off.
+    async def run(self, job: ClientJob, listener: Listener, stop: asyncio.Event) -> None:
+        """Holds the conversations to their end; setting `stop` cancels those that are open.
 
         Raises:
-            HarnessError: they cannot be held.
+            HarnessError: the conversations cannot be held.
         """
 
     def as_json(self) -> Json:
-        """What a report says of the clients; nothing where there is this process alone."""
+        """The clients' part of the report; empty if this process is the only client."""
 
 
 class LocalClient:
-    """This process."""
+    """This process as the only client."""
 
     def __init__(self) -> None:
-        self._holding: LoadClient | None = None
+        self._client: LoadClient | None = None
 
     @property
     def states(self) -> Sequence[ClientState]:
         """See `Clients`."""
-        return [self._holding.state] if self._holding else []
+        return [self._client.state] if self._client else []
 
     @property
     def samples(self) -> dict[str, list[ProcessSample]]:
         """See `Clients`."""
-        return {"client": self._holding.samples if self._holding else []}
+        return {"client": self._client.samples if self._client else []}
 
     @property
     def elapsed_s(self) -> float:
         """See `Clients`."""
-        return self._holding.elapsed_s if self._holding else 0.0
+        return self._client.elapsed_s if self._client else 0.0
 
     @property
     def errors(self) -> Sequence[HarnessError]:
         """See `Clients`."""
         return ()
 
-    async def hold(self, held: ClientJob, listener: Listener, stop: asyncio.Event) -> None:
+    async def run(self, job: ClientJob, listener: Listener, stop: asyncio.Event) -> None:
         """See `Clients`."""
-        self._holding = LoadClient(held, listener)
-        await self._holding.run(stop)
+        self._client = LoadClient(job, listener)
+        await self._client.run(stop)
 
     def as_json(self) -> Json:
         """See `Clients`."""

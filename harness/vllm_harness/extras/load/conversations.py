@@ -1,4 +1,4 @@
-"""One conversation of a load: its turns, each asked, heard and judged."""
+"""One conversation of a load: each turn is sent, read and judged."""
 
 from __future__ import annotations
 
@@ -23,52 +23,54 @@ from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.tools import Toolbox, outcome_of, output_for
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
-from vllm_harness.extras.load.marks import TURN_HEADER, LoadScripts, marked, mixed
+from vllm_harness.extras.load.marks import TURN_HEADER, LoadScripts, marked, mixed_up
 from vllm_harness.extras.load.plan import Plan
-from vllm_harness.extras.load.streams import StreamResult, hear
+from vllm_harness.extras.load.streams import StreamResult, send_and_read
 
 LEFT = "the client went away"
 OF_OUTPUTS = "tool outputs"
+"""The subject of the mismatch if the scenario has no output for a call."""
 
 
 @dataclass(frozen=True)
 class LoadTurn:
-    """A turn that was taken, or left out.
+    """A turn of a conversation, sent or left out.
 
     Attributes:
-        conversation: its number.
-        transport: over which.
-        turn: of the scenario.
-        result: what became of it.
-        heard: the answer; None where the turn was left out.
-        began_s: seconds after the load's start.
-        node: of a cluster, where its client ran.
+        conversation: the conversation's number.
+        transport: the transport that the conversation uses.
+        turn: the scenario's turn.
+        result: its result.
+        stream: the answer; None if the turn was left out.
+        began_s: its start, in seconds after the load's start.
+        node: the cluster's node that its client ran on; empty for this process.
     """
 
     conversation: int
     transport: Transport
     turn: Turn
     result: TurnResult
-    heard: StreamResult | None
+    stream: StreamResult | None
     began_s: float
     node: str = ""
 
 
 @dataclass(frozen=True)
 class LoadContext:
-    """What all conversations of a load share.
+    """What all conversations of a client share.
 
     Attributes:
-        scenario, plan, served: what is held, how, and where.
-        scripts: what the model says; None where it says what it likes.
-        context: length of the model's context, where it is known.
-        session: of the connections.
-        started: when the load began, by `time.perf_counter`.
-        known: marks findings that are known of vLLM.
-        tied: marks what is wrong with a turn because of the defects that the scenario says it shows, over the
-            transport of a label.
-        taken: receives each turn.
-        between: receives what is wrong between the turns of a conversation: its number, over which transport.
+        scenario: the conversation to hold.
+        plan: which transport each conversation uses, and which streams the client leaves.
+        served: the server.
+        scripts: what the model says; None on the live lane.
+        context: the length of the model's context, if it is known.
+        session: the HTTP session.
+        started: the start of the load, by `time.perf_counter`.
+        mark_known: marks a finding that is a known deviation of vLLM.
+        mark_named: marks the problems of a turn that come from the defects it names; given the transport's
+            label.
+        on_turn, on_findings: see `Listener`.
     """
 
     scenario: Scenario
@@ -78,62 +80,62 @@ class LoadContext:
     context: int | None
     session: aiohttp.ClientSession
     started: float
-    known: Callable[[Finding], Finding]
-    tied: Callable[[Turn, TurnResult, str], None]
-    taken: Callable[[LoadTurn], None]
-    between: Callable[[int, Transport, list[Finding]], None]
+    mark_known: Callable[[Finding], Finding]
+    mark_named: Callable[[Turn, TurnResult, str], None]
+    on_turn: Callable[[LoadTurn], None]
+    on_findings: Callable[[int, Transport, list[Finding]], None]
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the start."""
+        """Seconds since the load started."""
         return time.perf_counter() - self.started
 
 
-async def talk(setting: LoadContext, number: int) -> None:
+async def hold_conversation(context: LoadContext, number: int) -> None:
     """Holds a conversation, from its first turn to its last."""
-    await _Conversation(setting, number).hold()
+    await _LoadConversation(context, number).hold()
 
 
-class _Conversation:
-    def __init__(self, setting: LoadContext, number: int) -> None:
-        self._setting, self._number = setting, number
-        self._transport = setting.plan.transport(number)
-        self._course = Course(setting.scenario, setting.plan.missing_tool_call)
-        self._toolbox = Toolbox(setting.scenario.tools, (), lambda name, arguments: None)
+class _LoadConversation:
+    def __init__(self, context: LoadContext, number: int) -> None:
+        self._context, self._number = context, number
+        self._transport = context.plan.transport(number)
+        self._course = Course(context.scenario, context.plan.missing_tool_call)
+        self._toolbox = Toolbox(context.scenario.tools, (), lambda name, arguments: None)
         self._exchanges: list[Exchange] = []
 
     async def hold(self) -> None:
-        for turn in self._setting.scenario.turns:
-            began_s = self._setting.elapsed_s
-            result, heard = await self._take(turn)
+        for turn in self._context.scenario.turns:
+            began_s = self._context.elapsed_s
+            result, stream = await self._run_turn(turn)
             self._course.note(turn, result)
-            result.findings = [self._setting.known(each) for each in result.findings]
-            if result.reason != LEFT:  # what a client did not wait for shows no defect, and none that is gone
-                self._setting.tied(turn, result, self._transport.label)
-            self._setting.taken(LoadTurn(self._number, self._transport, turn, result, heard, began_s))
-            result.exchange = None  # only what later turns need is kept
-        if found := validate_conversation(self._exchanges):
-            findings = [self._setting.known(each) for each in found]
-            self._setting.between(self._number, self._transport, findings)
+            result.findings = [self._context.mark_known(finding) for finding in result.findings]
+            if result.reason != LEFT:  # an answer that was not read to its end shows no defect, nor its fix
+                self._context.mark_named(turn, result, self._transport.label)
+            self._context.on_turn(LoadTurn(self._number, self._transport, turn, result, stream, began_s))
+            result.exchange = None  # later turns do not need it
+        if findings := validate_conversation(self._exchanges):
+            marked_findings = [self._context.mark_known(finding) for finding in findings]
+            self._context.on_findings(self._number, self._transport, marked_findings)
 
-    async def _take(self, turn: Turn) -> tuple[TurnResult, StreamResult | None]:
+    async def _run_turn(self, turn: Turn) -> tuple[TurnResult, StreamResult | None]:
         if reason := self._course.why_not(turn):
             return TurnResult(turn.name, reason), None
         line, results = self._course.line(turn), []
         for call in line[-1].answer.open_calls if line else ():
-            result = await self._output(call)
+            result = await self._tool_result(call)
             if result is None:
                 actual = f"none for {call.name} with {call.arguments}"
                 missing = TurnMismatch(OF_OUTPUTS, "an output of the scenario for each call", actual)
                 return TurnResult(turn.name, mismatches=[missing]), None
             results.append(result)
-        scripted = self._setting.scripts is not None
+        scripted = self._context.scripts is not None
         user = marked(turn.user, self._number) if scripted and turn.user and not line else turn.user
-        taken = TurnResult(turn.name, sent=Sent(tuple(results), user))
-        return taken, await self._exchange(turn, taken, line)
+        turn_result = TurnResult(turn.name, sent=Sent(tuple(results), user))
+        return turn_result, await self._exchange(turn, turn_result, line)
 
-    async def _output(self, call: Call) -> Result | None:
-        tool = self._setting.scenario.tools.get(call.name)
+    async def _tool_result(self, call: Call) -> Result | None:
+        tool = self._context.scenario.tools.get(call.name)
         output = output_for(tool, call.values) if tool and call.values is not None else None
         if output is None:
             return None
@@ -143,55 +145,55 @@ class _Conversation:
         return Result(call.id, outcome.text, outcome.failed, outcome.images)
 
     async def _exchange(self, turn: Turn, result: TurnResult, line: list[Said]) -> StreamResult:
-        setting, transport = self._setting, self._transport
+        context, transport = self._context, self._transport
         assert result.sent is not None
         ask = Ask(
-            setting.served.model,
+            context.served.model,
             result.sent,
             tuple(line),
-            setting.scenario.instructions,
+            context.scenario.instructions,
             self._toolbox.offered,
             tool_choice=turn.tool_choice,
-            max_tokens=turn.max_tokens or setting.scenario.max_tokens,
-            context=setting.context,
+            max_tokens=turn.max_tokens or context.scenario.max_tokens,
+            context=context.context,
         )
         request = replace(transport, streamed=True).request(ask)
-        outgoing = Outgoing(setting.served.endpoint, transport.path, request, self._headers(turn))
-        leaves_after = setting.plan.leaves_after(self._number, turn.name)
-        heard = await hear(setting.session, outgoing, transport.api, leaves_after=leaves_after)
-        result.exchange = heard.exchange
-        self._judge(turn, result, heard)
-        return heard
+        outgoing = Outgoing(context.served.endpoint, transport.path, request, self._headers(turn))
+        leaves_after = context.plan.leaves_after(self._number, turn.name)
+        stream = await send_and_read(context.session, outgoing, transport.api, leaves_after=leaves_after)
+        result.exchange = stream.exchange
+        self._judge(turn, result, stream)
+        return stream
 
     def _headers(self, turn: Turn) -> Mapping[str, str]:
-        if self._setting.scripts is None:
+        if self._context.scripts is None:
             return {}
-        return {BOOK_HEADER: self._setting.scripts.book, TURN_HEADER: turn.name}
+        return {BOOK_HEADER: self._context.scripts.book, TURN_HEADER: turn.name}
 
-    def _judge(self, turn: Turn, result: TurnResult, heard: StreamResult) -> None:
-        exchange = heard.exchange
-        result.findings += heard.findings
+    def _judge(self, turn: Turn, result: TurnResult, stream: StreamResult) -> None:
+        exchange = stream.exchange
+        result.findings += stream.findings
         if exchange.left:
             result.reason = LEFT
             return
-        result.answer = _answer(heard, self._transport)
+        result.answer = _answer(stream, self._transport)
         if not exchange.streamed:
             result.findings += every_finding(exchange)
         result.mismatches += judging.mismatches(turn.expect, exchange, result.answer)
-        if self._setting.scripts is not None:
-            self._judge_words(turn, result, result.answer, self._setting.scripts)
-        self._exchanges.append(Exchange(exchange.request, heard.body, status=exchange.status))
+        if self._context.scripts is not None:
+            self._judge_words(turn, result, result.answer, self._context.scripts)
+        self._exchanges.append(Exchange(exchange.request, stream.body, status=exchange.status))
 
     def _judge_words(self, turn: Turn, result: TurnResult, answer: Answer, scripts: LoadScripts) -> None:
-        if other := mixed(answer, self._number):
-            result.mismatches.append(other)
+        if mismatch := mixed_up(answer, self._number):
+            result.mismatches.append(mismatch)
         meaning = scripts.meaning(turn, self._number)
         if meaning is not None and answer.status == "completed":
             place = f"$.{self._transport.name}.{turn.name}"
             result.findings += judging.said_findings(meaning, answer, place, self._transport.name)
 
 
-def _answer(heard: StreamResult, transport: Transport) -> Answer:
-    if not heard.exchange.ok:
-        return answer_to(heard.exchange) or Answer("failed")
-    return Answer("failed") if heard.body is None else answer_of(transport.api, heard.body)
+def _answer(stream: StreamResult, transport: Transport) -> Answer:
+    if not stream.exchange.ok:
+        return answer_to(stream.exchange) or Answer("failed")
+    return Answer("failed") if stream.body is None else answer_of(transport.api, stream.body)

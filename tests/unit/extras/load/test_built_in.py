@@ -1,4 +1,4 @@
-"""What a load refuses."""
+"""A load refuses scenarios that it cannot hold."""
 
 from __future__ import annotations
 

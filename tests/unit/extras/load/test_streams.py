@@ -1,4 +1,4 @@
-"""A stream is timed and validated while it comes, however its bytes are cut."""
+"""A stream is timed and validated while it arrives, however its bytes are split."""
 
 from __future__ import annotations
 
@@ -20,62 +20,65 @@ def wire(api: Api) -> bytes:
     return text.encode() if "[DONE]" in text or api != "chat" else f"{text}data: [DONE]\n\n".encode()
 
 
-def heard(api: Api, data: bytes, size: int) -> StreamReader:
-    """An ear that got the data in pieces of a size, one each second."""
-    ear = StreamReader(api, {"stream": True})
+def read(api: Api, data: bytes, size: int) -> StreamReader:
+    """Reads the data in pieces of a size, one each second."""
+    reader = StreamReader(api, {"stream": True})
     for number, start in enumerate(range(0, len(data), size)):
-        ear.take(float(number), data[start : start + size])
-    ear.end(1000.0, whole=True)
-    return ear
+        reader.feed(float(number), data[start : start + size])
+    reader.close(1000.0, whole=True)
+    return reader
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 100_000])
 @pytest.mark.parametrize("api", OF_API)
-def test_any_cut_gives_the_same(api: Api, size: int) -> None:
+def test_pieces_of_any_size(api: Api, size: int) -> None:
     data = wire(api)
-    whole, cut = heard(api, data, len(data)), heard(api, data, size)
-    assert whole.findings == [] == cut.findings
+    whole, pieces = read(api, data, len(data)), read(api, data, size)
+    assert whole.findings == [] == pieces.findings
     assert whole.body is not None
-    assert whole.body == cut.body
-    assert [*whole.events] == [*cut.events] == list(parse_sse([data]))
+    assert whole.body == pieces.body
+    assert [*whole.events] == [*pieces.events] == list(parse_sse([data]))
     answer = answer_of(api, whole.body)
     assert answer.status == "completed"
     assert answer.text == WORDS.get(api, answer.text) != ""
 
 
 @pytest.mark.parametrize("api", OF_API)
-def test_the_same_rules_as_of_a_recorded_stream(api: Api) -> None:
-    """Each event left out in turn."""
+def test_same_findings_as_for_a_recorded_stream(api: Api) -> None:
+    """Leaves out each event in turn."""
     events = wire(api).decode().split("\n\n")[:-1]
-    found = 0
+    with_findings = 0
     for number in range(len(events)):
         data = "".join(f"{each}\n\n" for i, each in enumerate(events) if i != number).encode()
-        ear = heard(api, data, 100)
-        assert ear.findings == validate_stream(parse_sse([data]), api=api, request={"stream": True})
-        found += bool(ear.findings)
-    assert found > len(events) // 2
+        reader = read(api, data, 100)
+        assert reader.findings == validate_stream(parse_sse([data]), api=api, request={"stream": True})
+        with_findings += bool(reader.findings)
+    assert with_findings > len(events) // 2
 
 
-def test_times_are_those_of_arrivals() -> None:
+def test_times_of_arrivals() -> None:
     events = [f"{each}\n\n".encode() for each in wire("chat").decode().split("\n\n")[:-1]]
-    ear = StreamReader("chat", {"stream": True})
-    ear.take(0.5, events[0])  # the role, no words
-    ear.take(0.75, events[1][:10])
-    ear.take(1.0, events[1][10:])
-    ear.take(3.0, b"".join(events[2:]))
-    ear.end(4.0, whole=True)
-    assert ear.first_s == 1.0
-    assert ear.gaps_s == [0.5, 2.0]
+    reader = StreamReader("chat", {"stream": True})
+    reader.feed(0.5, events[0])  # the role, without text
+    reader.feed(0.75, events[1][:10])
+    reader.feed(1.0, events[1][10:])
+    reader.feed(3.0, b"".join(events[2:]))
+    reader.close(4.0, whole=True)
+    assert reader.first_s == 1.0
+    assert reader.gaps_s == [0.5, 2.0]
 
 
-def test_a_stream_that_was_left_is_not_held_to_its_end() -> None:
+def test_a_stream_that_the_client_left_may_lack_its_end() -> None:
     events = [f"{each}\n\n".encode() for each in wire("responses").decode().split("\n\n")[:-1]]
-    left, cut = StreamReader("responses", {"stream": True}), StreamReader("responses", {"stream": True})
-    for ear, whole in ((left, False), (cut, True)):
-        ear.take(1.0, b"".join(events[:3]) + events[3][:5])
-        ear.end(2.0, whole=whole)
+    left, broken_off = (
+        StreamReader("responses", {"stream": True}),
+        StreamReader("responses", {"stream": True}),
+    )
+    for reader, whole in ((left, False), (broken_off, True)):
+        reader.feed(1.0, b"".join(events[:3]) + events[3][:5])
+        reader.close(2.0, whole=whole)
     assert left.findings == []
-    assert {finding.code for finding in cut.findings} == {"RS105"}
+    assert {finding.code for finding in broken_off.findings} == {"RS105"}
     assert left.body is None
 
 
