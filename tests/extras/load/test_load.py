@@ -144,7 +144,7 @@ def test_missing_calls(vllm_server: VllmServer, tmp_path: Path) -> None:
 
 @pytest.mark.vllm_standard  # gpt-oss drops parts that it cannot read (harmony-drops-parts-without-text)
 def test_defects_that_a_turn_names(vllm_server: VllmServer, tmp_path: Path) -> None:
-    """A wrong answer and a refusal are known over the transport that the turn names; over the other they count."""
+    """A wrong answer and a refusal are known over the transport that the turn names; elsewhere they count."""
     load = run(
         vllm_server,
         Scenario.model_validate(NAMED),
@@ -208,7 +208,7 @@ def test_interrupted_load(vllm_server: VllmServer, tmp_path: Path) -> None:
 def test_soak(own_server: OwnServer, tmp_path: Path) -> None:
     """Nothing is lost, and neither side grows; `VLLM_HARNESS_SOAK` sets the number of turns.
 
-    The transports store nothing on the server, because vLLM never deletes what it stores. Batches have at most
+    The transports store nothing on the server, because vLLM never deletes what it stores. A batch has at most
     8 requests: the logits of 32 take 25 MiB (32 * 201,088 * 4 bytes), which vLLM allocates and frees.
     """
     load = run(

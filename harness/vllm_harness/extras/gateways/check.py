@@ -1,4 +1,4 @@
-"""The cases both ways: to the server directly, and through the gateway before it."""
+"""Sends the cases both ways: to the server directly, and through the gateway before it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from vllm_harness.extras.gateways.scripts import GatewayScripts, GatewaySide
 from vllm_harness.extras.gateways.sending import LEAVES_AFTER, send
 
 AT_ONCE = 32
-_CHANCE = {rules.GW116.code, rules.GW117.code}
-"""Findings about times, which a busy machine can bring about: told only where they come every time."""
+_BY_CHANCE = {rules.GW116.code, rules.GW117.code}
+"""Findings about times, which a busy machine can cause: they count only if every try shows them."""
 _TRIES = 3
 _PROBE = GatewayCase(name="probe", user="Does the header arrive?", say="It arrives.")
 
 
 @dataclass(frozen=True)
 class GatewayCheck:
-    """What came both ways.
+    """The results of a check.
 
     Attributes:
-        direct, gateway: exchanges by their names.
+        direct, gateway: the exchanges of each side.
         findings: the differences, each with the name of its exchange.
         notes: what a reader has to know about the run.
     """
@@ -51,14 +51,14 @@ async def record(
     side: GatewaySide,
     cases: Sequence[CaseVariant],
     scripts: GatewayScripts | None,
-    told: Progress,
-    into: list[SideExchange],
+    progress: Progress,
+    exchanges: list[SideExchange],
 ) -> None:
-    """Puts what one side answers to each case into a list, one after the other."""
+    """Sends each case to one side, and appends the exchanges to a list."""
     async with async_http_client() as client:
-        for number, each in enumerate(cases, 1):
-            told(f"{number} of {len(cases)}: {each.name}")
-            into += await _held(client, side, each, scripts)
+        for number, variant in enumerate(cases, 1):
+            progress(f"{number} of {len(cases)}: {variant.name}")
+            exchanges += await _run_case(client, side, variant, scripts)
 
 
 async def check(
@@ -66,45 +66,48 @@ async def check(
     gateway: GatewaySide,
     cases: Sequence[CaseVariant],
     scripts: GatewayScripts | None,
-    told: Progress,
+    progress: Progress,
     *,
     at_once: int = AT_ONCE,
     into: GatewayCheck | None = None,
 ) -> GatewayCheck:
-    """Every case both ways, and a crowd of streams at once.
+    """Sends every case both ways, then many streams at once.
 
     Args:
-        scripts: of the scripted server behind; None where the model says what it will.
-        at_once: streams at once, each with a text of its own; 0 for none.
-        into: what is returned, filled case by case, so that a caller who is interrupted has what came.
+        direct, gateway: the two sides.
+        cases: the cases, each over one API.
+        scripts: the scripted server behind both; None if the server is not scripted.
+        progress: is called with a line for each case.
+        at_once: the number of streams at once, each with another text; 0 for none.
+        into: the object to fill and return; it has the results so far if the check is interrupted.
     """
-    both = into or GatewayCheck()
+    result = into or GatewayCheck()
     async with async_http_client() as client:
         if scripts is not None:
-            both.notes.extend(await _probe(client, direct, gateway, cases, scripts))
-        for number, each in enumerate(cases, 1):
-            told(f"{number} of {len(cases)}: {each.name}")
+            result.notes.extend(await _probe(client, direct, gateway, cases, scripts))
+        for number, variant in enumerate(cases, 1):
+            progress(f"{number} of {len(cases)}: {variant.name}")
             for _ in range(_TRIES):
-                left = await _held(client, direct, each, scripts)
-                right = await _held(client, gateway, each, scripts)
-                found = _differences(left, right, content=scripts is not None)
-                if not {finding.code for _, finding in found} & _CHANCE:
+                left = await _run_case(client, direct, variant, scripts)
+                right = await _run_case(client, gateway, variant, scripts)
+                findings = _differences(left, right, content=scripts is not None)
+                if not {finding.code for _, finding in findings} & _BY_CHANCE:
                     break
-            both.direct.extend(left)
-            both.gateway.extend(right)
-            both.findings.extend(found)
+            result.direct.extend(left)
+            result.gateway.extend(right)
+            result.findings.extend(findings)
         if scripts is not None and at_once:
-            told(f"{at_once} streams at once")
-            left = await _crowd(client, direct, cases, scripts, at_once)
-            right = await _crowd(client, gateway, cases, scripts, at_once)
-            known = {(f.code, f.path) for _, f in both.findings}
-            found = _differences(left, right, content=True)
-            both.findings.extend(
-                (name, f) for name, f in found if (f.code, f.path) not in known and f.code not in _CHANCE
+            progress(f"{at_once} streams at once")
+            left = await _concurrent_streams(client, direct, cases, scripts, at_once)
+            right = await _concurrent_streams(client, gateway, cases, scripts, at_once)
+            seen = {(f.code, f.path) for _, f in result.findings}
+            findings = _differences(left, right, content=True)
+            result.findings.extend(
+                (name, f) for name, f in findings if (f.code, f.path) not in seen and f.code not in _BY_CHANCE
             )
-            both.direct.extend(left)
-            both.gateway.extend(right)
-    return both
+            result.direct.extend(left)
+            result.gateway.extend(right)
+    return result
 
 
 def _differences(
@@ -119,42 +122,42 @@ def _differences(
     ]
 
 
-async def _held(
-    client: httpx2.AsyncClient, side: GatewaySide, each: CaseVariant, scripts: GatewayScripts | None
+async def _run_case(
+    client: httpx2.AsyncClient, side: GatewaySide, variant: CaseVariant, scripts: GatewayScripts | None
 ) -> list[SideExchange]:
-    """The exchanges of a case on one side."""
-    ask: Ask | None = first(each, side.model, scripts.mark(each) if scripts else "")
-    found: list[SideExchange] = []
-    while ask is not None and len(found) < 2:
-        name = f"{each.name}/{len(found) + 1}" if each.case.then is not None else each.name
-        found.append(await _exchanged(client, side, each, scripts, name, request_of(each, ask)))
-        came = found[-1]
-        ask = following(each, ask, came) if 200 <= came.status < 300 else None
-    return found
+    """Sends the one or two requests of a case to one side."""
+    ask: Ask | None = first(variant, side.model, scripts.mark(variant) if scripts else "")
+    exchanges: list[SideExchange] = []
+    while ask is not None and len(exchanges) < 2:
+        name = f"{variant.name}/{len(exchanges) + 1}" if variant.case.then is not None else variant.name
+        exchange = await _exchange(client, side, variant, scripts, name, request_of(variant, ask))
+        exchanges.append(exchange)
+        ask = following(variant, ask, exchange) if 200 <= exchange.status < 300 else None
+    return exchanges
 
 
-async def _exchanged(
+async def _exchange(
     client: httpx2.AsyncClient,
     side: GatewaySide,
-    each: CaseVariant,
+    variant: CaseVariant,
     scripts: GatewayScripts | None,
     name: str,
     request: Json,
 ) -> SideExchange:
-    leaves = each.case.leaves and scripts is not None
-    outgoing = _outgoing(each, side, request, scripts)
+    leaves = variant.case.leaves and scripts is not None
+    outgoing = _outgoing(variant, side, request, scripts)
     if leaves and request.get("stream"):
         outgoing = replace(outgoing, leaves_after=LEAVES_AFTER)
     if scripts is None:
         return await send(client, name, outgoing, leaves=False)
-    await asyncio.to_thread(scripts.tell, each, side)
-    after = await asyncio.to_thread(scripts.seen_until_now)
+    await asyncio.to_thread(scripts.add_rules, variant, side)
+    after = await asyncio.to_thread(scripts.last_number)
     exchange = await send(client, name, outgoing, leaves=leaves)
-    if each.case.leaves:
-        seen = await asyncio.to_thread(scripts.seen_of_leaver, each, after)
+    if variant.case.leaves:
+        seen = await asyncio.to_thread(scripts.received_before_leaving, variant, after)
     else:
         wanted = 1 if exchange.status < 400 else 0
-        seen = await asyncio.to_thread(scripts.seen, each, after, wanted)
+        seen = await asyncio.to_thread(scripts.received, variant, after, wanted)
     return replace(exchange, seen=tuple(seen))
 
 
@@ -165,60 +168,60 @@ async def _probe(
     cases: Sequence[CaseVariant],
     scripts: GatewayScripts,
 ) -> list[str]:
-    """Whether scripted requests arrive: directly at all, and through the gateway with their header.
+    """Checks that scripted requests arrive, directly and through the gateway; returns notes about headers.
 
     Raises:
-        EndpointError: the scripted server is not behind the server that is asked directly.
+        EndpointError: the scripted server is not behind the direct side, or the gateway does not answer.
     """
     notes = []
-    for api in dict.fromkeys(each.api for each in cases):
+    for api in _apis_in(cases):
         probe = CaseVariant(_PROBE, api, False)
-        sent = await _exchanged(client, direct, probe, scripts, probe.name, _first(probe, direct, scripts))
+        sent = await _exchange(client, direct, probe, scripts, probe.name, _first(probe, direct, scripts))
         if sent.status >= 400 or not sent.seen:
             raise EndpointError(
                 f"a scripted request over {api} to {direct.endpoint.base_url} is not answered as scripted "
                 f"(HTTP {sent.status} {sent.broken})",
-                hint="name the scripted server by --books-url, and start it with `vllm-harness serve`",
+                hint="start the scripted server with `vllm-harness serve`, and name it with --books-url",
             )
-        through = await _exchanged(
+        through = await _exchange(
             client, gateway, probe, scripts, probe.name, _first(probe, gateway, scripts)
         )
         if not through.status or through.status in (401, 403):
             raise EndpointError(
                 f"{gateway.endpoint.base_url} does not answer a request over {api}: "
                 f"HTTP {through.status} {through.broken}".rstrip(),
-                hint="is the gateway started, and are its address and its key right?",
+                hint="check that the gateway runs, and that its address and key are right",
             )
         if not through.seen:
             scripts.without_header.add(api)
             notes.append(
-                f"{api}: the header {BOOK_HEADER} does not arrive, so the server knows these requests by "
-                "their text"
+                f"{api}: the gateway drops the header {BOOK_HEADER}, so the server recognizes these requests "
+                "by their text"
             )
     return notes
 
 
 def _outgoing(
-    each: CaseVariant, side: GatewaySide, request: Json, scripts: GatewayScripts | None
+    variant: CaseVariant, side: GatewaySide, request: Json, scripts: GatewayScripts | None
 ) -> Outgoing:
     headers = {BOOK_HEADER: scripts.book} if scripts else {}
-    return Outgoing(side.endpoint, API_PATHS[each.api], request, headers)
+    return Outgoing(side.endpoint, API_PATHS[variant.api], request, headers)
 
 
-def _first(each: CaseVariant, side: GatewaySide, scripts: GatewayScripts) -> Json:
-    return request_of(each, first(each, side.model, scripts.mark(each)))
+def _first(variant: CaseVariant, side: GatewaySide, scripts: GatewayScripts) -> Json:
+    return request_of(variant, first(variant, side.model, scripts.mark(variant)))
 
 
-async def _crowd(
+async def _concurrent_streams(
     client: httpx2.AsyncClient,
     side: GatewaySide,
     cases: Sequence[CaseVariant],
     scripts: GatewayScripts,
     number: int,
 ) -> list[SideExchange]:
-    """Streams at once, each with a text of its own."""
-    apis = list(dict.fromkeys(each.api for each in cases))
-    crowd = [
+    """Requests several streams at once, each with another text."""
+    apis = _apis_in(cases)
+    variants = [
         CaseVariant(
             GatewayCase(
                 name=f"at-once-{index:02}", user=f"Who are you, {index}?", say=f"I am number {index}. " * 6
@@ -228,24 +231,28 @@ async def _crowd(
         )
         for index in range(number)
     ]
-    for each in crowd:
-        await asyncio.to_thread(scripts.tell, each, side)
-    outgoing = (_outgoing(each, side, _first(each, side, scripts), scripts) for each in crowd)
-    sent = (send(client, each.name, out, leaves=False) for each, out in zip(crowd, outgoing, strict=True))
+    for variant in variants:
+        await asyncio.to_thread(scripts.add_rules, variant, side)
+    outgoing = ((each.name, _outgoing(each, side, _first(each, side, scripts), scripts)) for each in variants)
+    sent = (send(client, name, request, leaves=False) for name, request in outgoing)
     return list(await asyncio.gather(*sent))
+
+
+def _apis_in(cases: Sequence[CaseVariant]) -> list[Api]:
+    return list(dict.fromkeys(variant.api for variant in cases))
 
 
 def apis_of(endpoint: Endpoint) -> list[Api]:
     """The APIs that a server has.
 
     Raises:
-        EndpointError: it does not answer.
+        EndpointError: the server does not answer.
     """
     try:
         lacking = endpoint.lacking()
     except requests.RequestException as error:
         raise EndpointError(
             f"{endpoint.base_url} does not answer: {error}",
-            hint="is the server started, and is this its address?",
+            hint="check that the server runs, and that this is its address",
         ) from error
     return [api for api in APIS if api in API_PATHS and api not in lacking]

@@ -1,4 +1,4 @@
-"""Recordings: what one side answered, in a folder with an index and the bytes of each answer as they came."""
+"""Recordings: the answers of one side, in a folder with an index and the bytes of each answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _ReceivedRequest(StrictModel):
 
 
 class _Recorded(StrictModel):
-    """An exchange; its answer's bytes are in a file beside the index, `arrivals` are seconds and lengths."""
+    """An exchange; the answer's bytes are in a file beside the index, `arrivals` has seconds and lengths."""
 
     name: str
     api: Api
@@ -41,13 +41,13 @@ class _Recorded(StrictModel):
 
 
 class GatewayRecording(StrictModel):
-    """What one side answered.
+    """The index of a recording.
 
     Attributes:
-        url: of the side.
-        model: the name that was asked for.
-        scripted: whether the model behind was told what to say.
-        exchanges: in order.
+        url: the address of the side.
+        model: the requested model.
+        scripted: whether the server behind it was scripted.
+        exchanges: the exchanges, in order.
     """
 
     url: str
@@ -57,7 +57,7 @@ class GatewayRecording(StrictModel):
 
 
 def write(folder: Path, url: str, model: str, scripted: bool, exchanges: Iterable[SideExchange]) -> None:
-    """Writes a recording; what the folder has of an earlier one is replaced."""
+    """Writes a recording; it replaces an earlier one in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     recorded = tuple(_written(folder, exchange) for exchange in exchanges)
     index = GatewayRecording(url=url, model=model, scripted=scripted, exchanges=recorded)
@@ -86,10 +86,10 @@ def _written(folder: Path, exchange: SideExchange) -> _Recorded:
 
 
 def read(folder: Path) -> tuple[GatewayRecording, dict[str, SideExchange]]:
-    """A recording, and its exchanges by their names.
+    """Reads a recording, and its exchanges by their names.
 
     Raises:
-        UsageError: the folder has none, or one that cannot be read.
+        UsageError: the folder has no recording, or an invalid one.
     """
     path = folder / INDEX
     try:
@@ -99,7 +99,7 @@ def read(folder: Path) -> tuple[GatewayRecording, dict[str, SideExchange]]:
         exchanges = {each.name: _read(folder, each) for each in index.exchanges}
     except OSError as error:
         raise UsageError(
-            f"{folder} is no recording: {error}",
+            f"{folder} is not a recording: {error}",
             hint="make one: vllm-harness gateway record URL --output FOLDER",
         ) from error
     except ValidationError as error:
@@ -109,7 +109,7 @@ def read(folder: Path) -> tuple[GatewayRecording, dict[str, SideExchange]]:
 
 def _read(folder: Path, recorded: _Recorded) -> SideExchange:
     if Path(recorded.file).name != recorded.file:
-        raise UsageError(f"{folder / INDEX}: {recorded.file!r} is no name of a file in this folder")
+        raise UsageError(f"{folder / INDEX}: {recorded.file!r} is not the name of a file in this folder")
     data = (folder / recorded.file).read_bytes()
     exchange = SideExchange(
         recorded.request,
@@ -121,11 +121,11 @@ def _read(folder: Path, recorded: _Recorded) -> SideExchange:
         else tuple(ReceivedRequest(each.api, each.body, each.states) for each in recorded.seen),
     )
     return exchange.answered(
-        recorded.status, recorded.headers, _cut(data, recorded.arrivals), recorded.broken
+        recorded.status, recorded.headers, _split(data, recorded.arrivals), recorded.broken
     )
 
 
-def _cut(data: bytes, arrivals: Iterable[tuple[float, int]]) -> Iterator[tuple[float, bytes]]:
+def _split(data: bytes, arrivals: Iterable[tuple[float, int]]) -> Iterator[tuple[float, bytes]]:
     at = 0
     for seconds, length in arrivals:
         yield seconds, data[at : at + length]
@@ -138,5 +138,5 @@ def compare_recordings(
     """The differences of the exchanges that both recordings have, each with the name of its exchange."""
     for name, exchange in direct.items():
         if name in through:
-            found = compare_answers(exchange, through[name], content=content)
-            yield from ((name, finding) for finding in found)
+            findings = compare_answers(exchange, through[name], content=content)
+            yield from ((name, finding) for finding in findings)
