@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.extras.html.conftest import browser
-from tests.unit.extras.site.made import HOSTILE, cell, failing, site
+from tests.unit.extras.site.samples import HOSTILE, cell, failing, site
 from vllm_harness.extras.site.build import build
 
 __all__ = ["browser"]

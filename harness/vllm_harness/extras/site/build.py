@@ -26,7 +26,8 @@ from vllm_harness._files.paths import checkout, run_folder
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._scripted.families import load_families
 from vllm_harness.extras.site import feed
-from vllm_harness.extras.site.pages import files, pages, rule_addition
+from vllm_harness.extras.site.files import files
+from vllm_harness.extras.site.pages import pages, rule_addition
 from vllm_harness.extras.site.render import address
 from vllm_harness.extras.site.scripts import exported
 from vllm_harness.extras.site.site import BEGINNING, Site, day_of
@@ -42,7 +43,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltSite:
     """A site that was built.
 
     Attributes:
@@ -105,7 +106,7 @@ def check_out(out: Path) -> None:
         )
 
 
-def build(site: Site, out: Path, url: str = "", say: Say = lambda line: None) -> Built:
+def build(site: Site, out: Path, url: str = "", say: Say = lambda line: None) -> BuiltSite:
     """Builds the site into a folder, which it replaces when it is whole.
 
     Args:
@@ -143,7 +144,7 @@ def build(site: Site, out: Path, url: str = "", say: Say = lambda line: None) ->
         built.replace(out)
     every = [path for path in out.rglob("*") if path.is_file()]
     html = sum(path.suffix == ".html" for path in every)
-    return Built(html, len(every), sum(path.stat().st_size for path in every))
+    return BuiltSite(html, len(every), sum(path.stat().st_size for path in every))
 
 
 def _stage_manual(site: Site, root: Path, docs: Path) -> list[str]:

@@ -10,11 +10,11 @@ from packaging.version import Version
 from vllm_harness._defects.entry import Defect
 from vllm_harness.extras.site.features import Feature
 from vllm_harness.extras.site.site import Site, ordered
-from vllm_harness.extras.site.table import Column, Standing
+from vllm_harness.extras.site.table import Column, FeatureResult
 
 
 @dataclass(frozen=True)
-class Turned:
+class FeatureChange:
     """A feature of a family whose failures are not the same cases.
 
     Attributes:
@@ -25,8 +25,8 @@ class Turned:
 
     family: str
     feature: Feature
-    before: Standing
-    after: Standing
+    before: FeatureResult
+    after: FeatureResult
     fixed: int
     broken: int
 
@@ -48,17 +48,17 @@ class Changes:
     gone: tuple[Defect, ...]
     new: tuple[Defect, ...]
     runs_since: Column | None
-    turned: tuple[Turned, ...]
+    turned: tuple[FeatureChange, ...]
     families_gone: tuple[str, ...]
     families_new: tuple[str, ...]
 
     @property
-    def better(self) -> tuple[Turned, ...]:
+    def better(self) -> tuple[FeatureChange, ...]:
         """Where more cases pass."""
         return tuple(each for each in self.turned if each.fixed > each.broken)
 
     @property
-    def worse(self) -> tuple[Turned, ...]:
+    def worse(self) -> tuple[FeatureChange, ...]:
         """Where no more cases pass, and some fail that did not."""
         return tuple(each for each in self.turned if each.fixed <= each.broken)
 
@@ -89,7 +89,7 @@ def changes_of(site: Site, version: str) -> Changes:
     )
 
 
-def _turned(site: Site, before: Column, after: Column) -> Iterator[Turned]:
+def _turned(site: Site, before: Column, after: Column) -> Iterator[FeatureChange]:
     """Of the cases that ran on both."""
     for family in site.shown_families:
         measured = site.table.families[family.name]
@@ -102,7 +102,7 @@ def _turned(site: Site, before: Column, after: Column) -> Iterator[Turned]:
             fixed = len(old.failed & (new.cases - new.failed))
             broken = len(new.failed & (old.cases - old.failed))
             if fixed or broken:
-                yield Turned(family.name, feature, old, new, fixed, broken)
+                yield FeatureChange(family.name, feature, old, new, fixed, broken)
 
 
 def _lost(site: Site, there: Column, not_here: Column) -> Iterator[str]:

@@ -13,53 +13,34 @@ from packaging.version import Version
 from vllm_harness._defects.entry import Defect, ReproStep
 from vllm_harness._defects.repro.reproducer import is_reproducible
 from vllm_harness._defects.repro.severity import severity_of
-from vllm_harness._defects.repro.table import LETTERS, UNMEASURED
 from vllm_harness._regression.results.explained import Failure, selections_of
 from vllm_harness._scripted.families import Family
 from vllm_harness.extras.site.changes import changes_of
 from vllm_harness.extras.site.features import Feature
-from vllm_harness.extras.site.render import address, rendered
+from vllm_harness.extras.site.paths import (
+    defect_page,
+    model_feed,
+    model_page,
+    release_page,
+    report_file,
+    rule_page,
+    script_file,
+)
+from vllm_harness.extras.site.render import rendered
 from vllm_harness.extras.site.site import (
     CLASSES,
+    SIGNS,
     Site,
     command,
     model_name,
     ordered,
-    rank,
     request_fields,
 )
-from vllm_harness.extras.site.table import Column, FamilyOnVersion, FeatureState, Shown, is_minor
+from vllm_harness.extras.site.table import Column, DefectFailures, FamilyOnVersion, FeatureState, is_minor
 
 UPSTREAM = "https://github.com/vllm-project/vllm/issues/"
 MOST_FAILURES = 20
 """How many failures without a defect a page shows of a version."""
-SIGNS = {"x": "shows it", ".": "is right", "-": "has no such parser, flag or API", "?": "answers otherwise"}
-_UNSAFE = str.maketrans("/@", "--")
-
-
-def model_page(family: str) -> str:
-    """The path of a family's page."""
-    return f"models/{family.translate(_UNSAFE)}.md"
-
-
-def model_feed(family: str) -> str:
-    """The path of the feed of a family's changes."""
-    return f"models/{family.translate(_UNSAFE)}.xml"
-
-
-def defect_page(defect: str) -> str:
-    """The path of a defect's page."""
-    return f"defects/{defect}.md"
-
-
-def release_page(version: str) -> str:
-    """The path of a release's page."""
-    return f"releases/{version}.md"
-
-
-def rule_page(code: str) -> str:
-    """The path of a rule's page, which the manual has."""
-    return f"rules/{code}.md"
 
 
 def pages(site: Site) -> Iterator[tuple[str, str]]:
@@ -92,24 +73,6 @@ def rule_addition(site: Site, code: str) -> str:
         )
     )
     return rendered("rule.md.jinja", rule_page(code), {**_common(site), "defects": found}) if found else ""
-
-
-def files(site: Site) -> Iterator[tuple[str, str]]:
-    """What is no page: the report and the script of each defect, and the table for programs."""
-    for defect, exported in site.exported.items():
-        yield report_file(defect), exported.files.report
-        yield script_file(defect), exported.files.script
-    yield "compatibility.json", f"{json.dumps(_as_json(site), indent=1, sort_keys=True)}\n"
-
-
-def report_file(defect: str) -> str:
-    """The path of a defect's report."""
-    return f"defects/{defect}/report.md.txt"
-
-
-def script_file(defect: str) -> str:
-    """The path of a defect's script."""
-    return f"defects/{defect}/reproduce.py"
 
 
 def _common(site: Site) -> dict[str, Any]:
@@ -210,7 +173,7 @@ def _defects(site: Site) -> dict[str, Any]:
     return {
         "by_class": {kind: ordered(iter(_of_class(site, kind))) for kind in CLASSES},
         "versions": site.measured.versions,
-        "letters": {each: _letters(site, each) for each in site.table.defects},
+        "letters": {each: site.letters(each) for each in site.table.defects},
         "signs": SIGNS,
     }
 
@@ -219,20 +182,12 @@ def _of_class(site: Site, kind: str) -> list[Defect]:
     return [each for each in site.table.defects.values() if each.kind == kind]
 
 
-def _letters(site: Site, defect: str) -> list[tuple[str, str]]:
-    letters = site.measured.verdicts.get(defect, "").ljust(len(site.measured.versions))
-    return [
-        (version, letter if letter in LETTERS.values() else UNMEASURED)
-        for version, letter in zip(site.measured.versions, letters, strict=False)
-    ]
-
-
 def _defect(site: Site, defect: Defect) -> dict[str, Any]:
     repro = defect.repro
     return {
         "defect": defect,
         "severity": severity_of(defect),
-        "letters": _letters(site, defect.id),
+        "letters": site.letters(defect.id),
         "signs": SIGNS,
         "upstream_url": _upstream_url(defect),
         "request": _request(defect),
@@ -281,7 +236,7 @@ def _commands(defect: Defect) -> list[str]:
 
 def _seen(site: Site, defect: Defect) -> Iterator[dict[str, Any]]:
     """Where runs show it, a family a row, with the smallest answer on the newest version."""
-    by_family: dict[str, list[tuple[Column, Shown]]] = {}
+    by_family: dict[str, list[tuple[Column, DefectFailures]]] = {}
     for family, column, shown in site.table.showing(defect.id):
         by_family.setdefault(family, []).append((column, shown))
     for family, found in by_family.items():
@@ -298,7 +253,7 @@ def _seen(site: Site, defect: Defect) -> Iterator[dict[str, Any]]:
         }
 
 
-def _smallest(shown: Shown, named: set[str]) -> tuple[Failure, str]:
+def _smallest(shown: DefectFailures, named: set[str]) -> tuple[Failure, str]:
     """The failure of a case that the entry names, else the one with the shortest name."""
     every = sorted(
         shown.failures.items(), key=lambda pair: (pair[0].case not in named, len(pair[0].case), str(pair[0]))
@@ -370,54 +325,4 @@ def _release(site: Site, version: str) -> dict[str, Any]:
         "known": len(known),
         "states": _states(site, column),
         "measured_on_servers": Version(version) in {*map(Version, site.measured.versions)},
-    }
-
-
-def _as_json(site: Site) -> dict[str, Any]:
-    """The table for programs."""
-    return {
-        "features": {feature.value: feature.meaning for feature in site.table.features},
-        "families": {
-            family.name: {
-                "model": family.model,
-                "tool_parser": family.tool_parser,
-                "reasoning_parser": family.reasoning_parser,
-                "page": address(model_page(family.name)),
-                "versions": {
-                    column.label: _column_as_json(site, measured)
-                    for column, measured in site.table.families[family.name].items()
-                },
-            }
-            for family in site.shown_families
-        },
-        "defects": {
-            each.id: {
-                "title": each.title,
-                "class": each.kind,
-                "severity": severity_of(each),
-                "upstream": each.upstream.reference,
-                "versions": {
-                    version: SIGNS[letter] for version, letter in _letters(site, each.id) if letter in SIGNS
-                },
-            }
-            for each in sorted(site.table.defects.values(), key=rank)
-        },
-    }
-
-
-def _column_as_json(site: Site, measured: FamilyOnVersion) -> dict[str, Any]:
-    if measured.start_error:
-        return {"vllm": measured.described, "no parser": measured.start_error}
-    return {
-        "vllm": measured.described,
-        "features": {
-            feature.value: {
-                "state": standing.state,
-                "cases": len(standing.cases),
-                "failed": len(standing.failed),
-                "defects": sorted(standing.defects),
-                "without a defect": len(standing.unexplained),
-            }
-            for feature, standing in measured.features.items()
-        },
     }

@@ -15,7 +15,7 @@ from vllm_harness.extras.site.table import Compatibility
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedDefect:
     """A defect as files.
 
     Attributes:
@@ -27,7 +27,7 @@ class Exported:
     shown_on: str
 
 
-def exported(table: Compatibility, verdicts: Iterable[Measured]) -> Iterator[tuple[str, Exported]]:
+def exported(table: Compatibility, verdicts: Iterable[Measured]) -> Iterator[tuple[str, ExportedDefect]]:
     """The files of each defect that requests to one server show, by its id.
 
     A parser's defect needs a case and a delivery that were seen to show it: of a verdict, or else of a cell
@@ -42,7 +42,10 @@ def exported(table: Compatibility, verdicts: Iterable[Measured]) -> Iterator[tup
         reproducer = reproducer_of(defect)
         if reproducer and (found := reproduced.get(defect.id) or _shown(table, reproducer)):
             vllm, outcome = found
-            yield defect.id, Exported(reproducer.files(outcome, f"vLLM {vllm}" if vllm else "vLLM"), vllm)
+            yield (
+                defect.id,
+                ExportedDefect(reproducer.files(outcome, f"vLLM {vllm}" if vllm else "vLLM"), vllm),
+            )
 
 
 def _latest(verdicts: Iterable[Measured]) -> Mapping[str, tuple[str, Reproduction]]:

@@ -15,14 +15,15 @@ from packaging.version import Version
 from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.repro.severity import SEVERITIES, severity_of
-from vllm_harness._defects.repro.table import Table
+from vllm_harness._defects.repro.table import LETTERS, UNMEASURED, Table
 from vllm_harness._scripted.families import Family
 from vllm_harness.extras.site import workarounds
-from vllm_harness.extras.site.scripts import Exported
+from vllm_harness.extras.site.scripts import ExportedDefect
 from vllm_harness.extras.site.table import Column, Compatibility
 from vllm_harness.extras.site.workarounds import Verdicts, Workaround
 
 CLASSES = ("defect", "deviation", "arguable", "feature gap")
+SIGNS = {"x": "shows it", ".": "is right", "-": "has no such parser, flag or API", "?": "answers otherwise"}
 BEGINNING = date(2026, 1, 1)
 """The day of what says no other."""
 
@@ -43,7 +44,7 @@ class Site:
     measured: Table
     families: Mapping[str, Family]
     entries: tuple[ModelEntry, ...]
-    exported: Mapping[str, Exported]
+    exported: Mapping[str, ExportedDefect]
 
     @cached_property
     def shown_families(self) -> tuple[Family, ...]:
@@ -78,6 +79,14 @@ class Site:
         """Whether a server of a version shows a defect: as measured, else as its entry says."""
         verdict = self.verdicts(defect).get(Version(version))
         return defect.holds_for(version) if verdict is None else verdict == "reproduced"
+
+    def letters(self, defect: str) -> list[tuple[str, str]]:
+        """The measured versions, each with the letter of what its server does."""
+        letters = self.measured.verdicts.get(defect, "").ljust(len(self.measured.versions))
+        return [
+            (version, letter if letter in LETTERS.values() else UNMEASURED)
+            for version, letter in zip(self.measured.versions, letters, strict=False)
+        ]
 
     @cached_property
     def of_every_model(self) -> tuple[Defect, ...]:

@@ -92,7 +92,7 @@ CaseKey = tuple[Group, str]
 
 
 @dataclass
-class Standing:
+class FeatureResult:
     """How a feature of a family stands on a version.
 
     Attributes:
@@ -111,7 +111,7 @@ class Standing:
 
 
 @dataclass
-class Shown:
+class DefectFailures:
     """How a defect shows in the parsers of a family on a version.
 
     Attributes:
@@ -150,8 +150,8 @@ class FamilyOnVersion:
     groups: dict[Group, int] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     start_error: str = ""
-    features: dict[Feature, Standing] = field(default_factory=dict)
-    shown: dict[str, Shown] = field(default_factory=dict)
+    features: dict[Feature, FeatureResult] = field(default_factory=dict)
+    shown: dict[str, DefectFailures] = field(default_factory=dict)
     unexplained: dict[Failure, str] = field(default_factory=dict)
 
     def state(self, feature: Feature) -> FeatureState:
@@ -190,7 +190,7 @@ class Compatibility:
         }
         return tuple(feature for feature in Feature if feature in seen)
 
-    def showing(self, defect: str) -> Iterator[tuple[str, Column, Shown]]:
+    def showing(self, defect: str) -> Iterator[tuple[str, Column, DefectFailures]]:
         """Where a defect shows: the family, the column, and how."""
         for family, measured in self.families.items():
             for column, each in measured.items():
@@ -245,7 +245,7 @@ def _judge(
 ) -> None:
     """Adds what one answer says."""
     feature, key = feature_of(cell.group, name, case.topic, delivery), (cell.group, name)
-    standing = measured.features.setdefault(feature, Standing())
+    standing = measured.features.setdefault(feature, FeatureResult())
     standing.cases.add(key)
     for mismatch in case.mismatches.get(delivery, ()):
         standing.failed.add(key)
@@ -254,7 +254,7 @@ def _judge(
         ids = explaining(failure, known)
         for each in ids:
             standing.defects.setdefault(each, set()).add(key)
-            shown = measured.shown.setdefault(each, Shown())
+            shown = measured.shown.setdefault(each, DefectFailures())
             shown.features.add(feature)
             shown.failures[failure] = answer
         if not ids:
@@ -267,7 +267,7 @@ def is_minor(defect: Defect) -> bool:
     return defect.kind in ("arguable", "feature gap") or severity_of(defect) in ("delay", "contract")
 
 
-def _state(standing: Standing, defects: Mapping[str, Defect]) -> FeatureState:
+def _state(standing: FeatureResult, defects: Mapping[str, Defect]) -> FeatureState:
     if not standing.failed:
         return FeatureState.WORKS
     broken = {each for each in standing.defects if not is_minor(defects[each])}

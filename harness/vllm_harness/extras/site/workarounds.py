@@ -12,7 +12,7 @@ from vllm_harness._defects.repro.severity import severity_of
 from vllm_harness._defects.repro.verdict import Verdict
 from vllm_harness._regression.cases.delivery import Chunking, Delivery
 from vllm_harness.extras.site.features import Feature, is_token_by_token
-from vllm_harness.extras.site.table import Column, Compatibility, Shown
+from vllm_harness.extras.site.table import Column, Compatibility, DefectFailures
 
 MOST_BACK = 3
 """How many minor releases back one is still worth a thought."""
@@ -78,7 +78,7 @@ def of_servers(defect: Defect, version: str, verdicts: Verdicts) -> list[Workaro
     return found or [*_guard(defect)]
 
 
-def _of_request(shown: Shown) -> Iterator[Workaround]:
+def _of_request(shown: DefectFailures) -> Iterator[Workaround]:
     """What another request avoids."""
     deliveries = shown.deliveries
     streamed = [delivery for delivery in deliveries if delivery.is_streamed]
@@ -107,7 +107,9 @@ def _of_frontend(table: Compatibility, defect: Defect, family: str, column: Colu
         yield Workaround(f"use {name}'s front end", f"{other.label} ran the same cases and does not show it")
 
 
-def _is_free(table: Compatibility, defect: Defect, family: str, column: Column, shown: Shown) -> bool:
+def _is_free(
+    table: Compatibility, defect: Defect, family: str, column: Column, shown: DefectFailures
+) -> bool:
     """Whether a column ran the groups of cases that show a defect, and does not show it."""
     measured = table.families[family].get(column)
     if measured is None or measured.start_error or defect.id in measured.shown:
@@ -120,7 +122,7 @@ def _other_release(
     defect: Defect,
     family: str,
     column: Column,
-    shown: Shown,
+    shown: DefectFailures,
     verdicts: Verdicts,
 ) -> Workaround | None:
     free = [

@@ -10,12 +10,13 @@ from pathlib import Path
 import markdown
 import pytest
 
-from tests.unit.extras.site.made import HOSTILE, cell, entry, failing, site
+from tests.unit.extras.site.samples import HOSTILE, cell, entry, failing, site
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness.extras.site.build import check_links, check_out, site_of
 from vllm_harness.extras.site.changes import changes_of
 from vllm_harness.extras.site.feed import feeds
-from vllm_harness.extras.site.pages import files, pages, rule_addition
+from vllm_harness.extras.site.files import files
+from vllm_harness.extras.site.pages import pages, rule_addition
 from vllm_harness.extras.site.render import code, escaped, fenced, front, marked
 from vllm_harness.extras.site.site import Site
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.extras.site.made import cell, entry, failing
+from tests.unit.extras.site.samples import cell, entry, failing
 from vllm_harness._errors import UsageError
 from vllm_harness._regression.cases.case import Topic
 from vllm_harness._regression.cases.delivery import Delivery

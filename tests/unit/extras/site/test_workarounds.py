@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from tests.unit.extras.site.made import cell, entry, failing, site
+from tests.unit.extras.site.samples import cell, entry, failing, site
 from vllm_harness._defects.repro.verdict import Verdict
 from vllm_harness._regression.results.cells import Cell
 from vllm_harness.extras.site.table import Column
