@@ -14,7 +14,7 @@ from vllm_harness.extras.site.table import FamilyOnVersion
 
 
 def files(site: Site) -> Iterator[tuple[str, str]]:
-    """What is no page: the report and the script of each defect, and the table for programs."""
+    """The report and script of each defect, and the table as JSON: the path and the text of each."""
     for defect, exported in site.exported.items():
         yield report_file(defect), exported.files.report
         yield script_file(defect), exported.files.script
@@ -22,7 +22,6 @@ def files(site: Site) -> Iterator[tuple[str, str]]:
 
 
 def _as_json(site: Site) -> dict[str, Any]:
-    """The table for programs."""
     return {
         "features": {feature.value: feature.meaning for feature in site.table.features},
         "families": {

@@ -40,11 +40,11 @@ from vllm_harness.extras.site.table import Column, DefectFailures, FamilyOnVersi
 
 UPSTREAM = "https://github.com/vllm-project/vllm/issues/"
 MOST_FAILURES = 20
-"""How many failures without a defect a page shows of a version."""
+"""The maximum number of failures without a defect that a page shows for a version."""
 
 
 def pages(site: Site) -> Iterator[tuple[str, str]]:
-    """Every page of the site but those of the manual: its path and its Markdown."""
+    """The pages of the site without the manual's: the path and the Markdown of each."""
     common = _common(site)
     yield "index.md", rendered("index.md.jinja", "index.md", common)
     for family in site.shown_families:
@@ -64,15 +64,17 @@ def pages(site: Site) -> Iterator[tuple[str, str]]:
 
 
 def rule_addition(site: Site, code: str) -> str:
-    """What a rule's page gets at its end: the defects that it finds; empty where there are none."""
-    found = ordered(
+    """The end of a rule's page: the defects that the rule finds; empty if there are none."""
+    defects = ordered(
         iter(
             each
             for each in site.table.defects.values()
             if any(place.code == code for place in each.deviations)
         )
     )
-    return rendered("rule.md.jinja", rule_page(code), {**_common(site), "defects": found}) if found else ""
+    return (
+        rendered("rule.md.jinja", rule_page(code), {**_common(site), "defects": defects}) if defects else ""
+    )
 
 
 def _common(site: Site) -> dict[str, Any]:
@@ -97,7 +99,7 @@ def _common(site: Site) -> dict[str, Any]:
 
 
 def _summary(measured: FamilyOnVersion | None, features: Iterable[Feature]) -> str:
-    """A family on a version in a word or two."""
+    """The state of a family on a version, in a word or two."""
     if measured is None:
         return "not measured"
     if measured.start_error:
@@ -110,7 +112,7 @@ def _summary(measured: FamilyOnVersion | None, features: Iterable[Feature]) -> s
 
 
 def _spoken(measured: FamilyOnVersion | None, features: Iterable[Feature]) -> str:
-    """The same in full, for those who cannot see it."""
+    """The state of each feature in full, for screen readers."""
     if measured is None or measured.start_error:
         return _summary(measured, features)
     by_state = {
@@ -149,7 +151,7 @@ def _share_tool_parser(one: Family, other: Family) -> bool:
 
 
 def _part(site: Site, family: Family, column: Column) -> dict[str, Any]:
-    """What a family's page says of a version."""
+    """The part of a family's page about a version."""
     measured = site.table.families[family.name][column]
     shown = ordered(site.table.defects[each] for each in measured.shown)
     return {
@@ -210,7 +212,7 @@ def _upstream_url(defect: Defect) -> str:
 
 
 def _request(defect: Defect) -> str:
-    """The smallest request, as JSON."""
+    """The smallest request that shows a defect, as JSON."""
     if defect.request:
         return json.dumps(defect.request, indent=2, ensure_ascii=False)
     steps = defect.repro.steps if defect.repro else ()
@@ -228,25 +230,25 @@ def _says(says: Any) -> str:
 
 
 def _commands(defect: Defect) -> list[str]:
-    """What shows it again: on a server, and in the parsers alone."""
+    """The commands that reproduce a defect: on a server, and in the parsers alone."""
     in_parsers = [selections_of(defect)[0].command] if defect.failures else []
     on_server = [f"vllm-harness repro {defect.id}"] if is_reproducible(defect) else []
     return [f"$ {command}" for command in (*on_server, *in_parsers)]
 
 
 def _seen(site: Site, defect: Defect) -> Iterator[dict[str, Any]]:
-    """Where runs show it, a family a row, with the smallest answer on the newest version."""
+    """Where runs show a defect: a row for each family, with the smallest answer on the newest version."""
     by_family: dict[str, list[tuple[Column, DefectFailures]]] = {}
     for family, column, shown in site.table.showing(defect.id):
         by_family.setdefault(family, []).append((column, shown))
-    for family, found in by_family.items():
-        found.sort(key=lambda pair: pair[0].order, reverse=True)
-        failure, answer = _smallest(found[0][1], {selector.case for selector in defect.failures})
+    for family, shown_on in by_family.items():
+        shown_on.sort(key=lambda pair: pair[0].order, reverse=True)
+        failure, answer = _smallest(shown_on[0][1], {selector.case for selector in defect.failures})
         yield {
             "family": site.families[family],
-            "columns": [column for column, _ in found],
+            "columns": [column for column, _ in shown_on],
             "features": [
-                feature for feature in Feature if any(feature in shown.features for _, shown in found)
+                feature for feature in Feature if any(feature in shown.features for _, shown in shown_on)
             ],
             "failure": failure,
             "answer": answer,
@@ -254,15 +256,14 @@ def _seen(site: Site, defect: Defect) -> Iterator[dict[str, Any]]:
 
 
 def _smallest(shown: DefectFailures, named: set[str]) -> tuple[Failure, str]:
-    """The failure of a case that the entry names, else the one with the shortest name."""
-    every = sorted(
+    """The failure of a case that the entry names, or else the one with the shortest name."""
+    return min(
         shown.failures.items(), key=lambda pair: (pair[0].case not in named, len(pair[0].case), str(pair[0]))
     )
-    return every[0]
 
 
 def _around(site: Site, defect: Defect) -> Iterator[tuple[str, list[Any]]]:
-    """The ways around it: those of the newest version that shows it, by the names of the models."""
+    """The workarounds for the newest version that shows a defect, by the names of the models."""
     newest: dict[str, Column] = {}
     for family, column, _ in site.table.showing(defect.id):
         newest[family] = max(column, newest.get(family, column), key=lambda each: each.order)
@@ -293,13 +294,13 @@ def _releases(site: Site) -> dict[str, Any]:
 
 
 def _states(site: Site, column: Column) -> Counter[str]:
-    """How many families are how on a version."""
+    """The number of families in each state on a version."""
     measured = (each.get(column) for each in site.table.families.values())
     return Counter(_worst(each, site.table.features) for each in measured if each)
 
 
 def _worst(measured: FamilyOnVersion, features: Iterable[Feature]) -> str:
-    """The worst state of its features."""
+    """The worst state of a family's features."""
     if measured.start_error:
         return FeatureState.NO_PARSER
     states = {measured.state(feature) for feature in features}

@@ -26,7 +26,7 @@ def release_page(version: str) -> str:
 
 
 def rule_page(code: str) -> str:
-    """The path of a rule's page, which the manual has."""
+    """The path of a rule's page in the manual."""
     return f"rules/{code}.md"
 
 
