@@ -58,7 +58,7 @@ TITLES: dict[Feature, str] = {
     Feature.FORCED: "`tool_choice` required, named and none, and strict tools, are obeyed.",
     Feature.MARKERS: "A marker of the model's format in a string argument stays data.",
     Feature.STREAMING: "A stream of one token a step adds up to the same answer.",
-    Feature.SEVERAL_TOKENS: "A stream of several tokens a step, as in speculation, adds up to the same answer.",
+    Feature.SEVERAL_TOKENS: "A stream of several tokens a step adds up to the same answer, too.",
     Feature.BROKEN: "An answer that breaks the model's format loses nothing, and raises no error.",
     Feature.LONG: "Time and memory grow no faster than the answer.",
 }
