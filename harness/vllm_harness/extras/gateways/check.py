@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import httpx2
@@ -19,7 +19,7 @@ from vllm_harness._terminal.status import Progress
 from vllm_harness.extras.gateways import rules
 from vllm_harness.extras.gateways.answers import SideExchange
 from vllm_harness.extras.gateways.cases import APIS, CaseVariant, GatewayCase
-from vllm_harness.extras.gateways.compare import compare_answers
+from vllm_harness.extras.gateways.compare import compare_sides
 from vllm_harness.extras.gateways.requests import first, following, request_of
 from vllm_harness.extras.gateways.scripts import GatewayScripts, GatewaySide
 from vllm_harness.extras.gateways.sending import LEAVES_AFTER, send
@@ -90,7 +90,7 @@ async def check(
             for _ in range(_TRIES):
                 left = await _run_case(client, direct, variant, scripts)
                 right = await _run_case(client, gateway, variant, scripts)
-                findings = _differences(left, right, content=scripts is not None)
+                findings = compare_sides(left, right, content=scripts is not None)
                 if not {finding.code for _, finding in findings} & _BY_CHANCE:
                     break
             result.direct.extend(left)
@@ -101,25 +101,13 @@ async def check(
             left = await _concurrent_streams(client, direct, cases, scripts, at_once)
             right = await _concurrent_streams(client, gateway, cases, scripts, at_once)
             seen = {(f.code, f.path) for _, f in result.findings}
-            findings = _differences(left, right, content=True)
+            findings = compare_sides(left, right, content=True)
             result.findings.extend(
                 (name, f) for name, f in findings if (f.code, f.path) not in seen and f.code not in _BY_CHANCE
             )
             result.direct.extend(left)
             result.gateway.extend(right)
     return result
-
-
-def _differences(
-    left: Iterable[SideExchange], right: Iterable[SideExchange], *, content: bool
-) -> list[tuple[str, Finding]]:
-    through = {exchange.name: exchange for exchange in right}
-    return [
-        (exchange.name, finding)
-        for exchange in left
-        if exchange.name in through
-        for finding in compare_answers(exchange, through[exchange.name], content=content)
-    ]
 
 
 async def _run_case(

@@ -27,7 +27,8 @@ from vllm_harness.extras.gateways import recording
 from vllm_harness.extras.gateways.answers import SideExchange
 from vllm_harness.extras.gateways.cases import CaseVariant, case_variants
 from vllm_harness.extras.gateways.check import AT_ONCE, GatewayCheck, apis_of, check, record
-from vllm_harness.extras.gateways.findings import GatewayDifference, counts, merge_findings
+from vllm_harness.extras.gateways.compare import compare_sides
+from vllm_harness.extras.gateways.findings import GatewayDifference, merge_findings
 from vllm_harness.extras.gateways.scripts import GatewayScripts, GatewaySide, scripts_of
 
 app = typer.Typer(help="Compare the answers through a gateway with those of the server behind it.")
@@ -144,16 +145,16 @@ def compare_recordings(first: Path, second: Path, product: str, as_json: bool) -
     the answers.
     """
     (left, before), (right, after) = recording.read(first), recording.read(second)
-    both = [name for name in before if name in after]
-    if not both:
+    common = before.keys() & after.keys()
+    if not common:
         raise UsageError(f"{first} and {second} have no request in common", hint="record the same cases")
     content = left.scripted and right.scripted
-    findings = list(recording.compare_recordings(before, after, content=content))
+    findings = compare_sides(before.values(), after.values(), content=content)
     known = gateway_deviations(product)
     marked = apply_known([finding for _, finding in findings], known, "0")
     notes = [] if content else ["not scripted: only the shape of the answers is compared"]
     differences = merge_findings(zip([name for name, _ in findings], marked, strict=True))
-    return _show(differences, len(both), notes, f"{first} {second}", as_json)
+    return _show(differences, len(common), notes, f"{first} {second}", as_json)
 
 
 @contextmanager
@@ -240,7 +241,7 @@ def _show(
             f"{known} known, {len(differences) - counted - known} for information"
         )
         console.print(f"recordings: {folder}")
-    return counts(differences)
+    return bool(counted)
 
 
 def _row(difference: GatewayDifference) -> tuple[str, ...]:

@@ -73,6 +73,19 @@ def compare_answers(direct: SideExchange, through: SideExchange, *, content: boo
     return [*findings, *_compare_validity(direct, through, {finding.code for finding in findings})]
 
 
+def compare_sides(
+    direct: Iterable[SideExchange], through: Iterable[SideExchange], *, content: bool
+) -> list[tuple[str, Finding]]:
+    """Compares the exchanges that both sides have; each finding with the name of its exchange."""
+    by_name = {exchange.name: exchange for exchange in through}
+    return [
+        (exchange.name, finding)
+        for exchange in direct
+        if exchange.name in by_name
+        for finding in compare_answers(exchange, by_name[exchange.name], content=content)
+    ]
+
+
 def _compare_requests(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
     """Compares the requests that the server received."""
     if direct.seen is None or through.seen is None or not direct.seen:
@@ -248,11 +261,6 @@ def _spread_s(facts: TimingFacts) -> float:
 
 def _facts(answer: SideExchange) -> TimingFacts:
     return timing_facts(zip(answer.times, answer.frames, strict=False))
-
-
-def held_back(answer: SideExchange) -> bool:
-    """Whether the deltas of a stream arrived all at once."""
-    return _facts(answer).incremental is False
 
 
 def _compare_ids(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +52,3 @@ def merge_findings(findings: Iterable[tuple[str, Finding]]) -> list[GatewayDiffe
         merged.setdefault(key, (finding, {}))[1].setdefault(name)
     differences = [GatewayDifference(finding, tuple(names)) for finding, names in merged.values()]
     return sorted(differences, key=lambda each: (_ORDER.index(each.finding.severity), each.finding.code))
-
-
-def counts(differences: Sequence[GatewayDifference]) -> bool:
-    """Whether any of them is an error or a warning that is not known."""
-    return any(each.finding.counts for each in differences)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -11,18 +11,10 @@ from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import API_PATHS
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._protocol.core.events import Api, Json
-from vllm_harness._protocol.core.findings import Finding
 from vllm_harness.extras.gateways.answers import ReceivedRequest, SideExchange
-from vllm_harness.extras.gateways.compare import compare_answers
 
 INDEX = "recording.json"
 MAX_BYTES = 256 * 1024 * 1024
-
-
-class _ReceivedRequest(StrictModel):
-    api: str
-    body: Json | None = None
-    states: tuple[str, ...] = ()
 
 
 class _Recorded(StrictModel):
@@ -37,7 +29,7 @@ class _Recorded(StrictModel):
     arrivals: tuple[tuple[float, int], ...]
     broken: str = ""
     left: bool = False
-    seen: tuple[_ReceivedRequest, ...] | None = None
+    seen: tuple[ReceivedRequest, ...] | None = None
 
 
 class GatewayRecording(StrictModel):
@@ -77,11 +69,7 @@ def _written(folder: Path, exchange: SideExchange) -> _Recorded:
         arrivals=tuple((at, len(chunk)) for at, chunk in exchange.chunks),
         broken=exchange.broken,
         left=exchange.left,
-        seen=None
-        if exchange.seen is None
-        else tuple(
-            _ReceivedRequest(api=each.api, body=each.body, states=each.states) for each in exchange.seen
-        ),
+        seen=exchange.seen,
     )
 
 
@@ -116,9 +104,7 @@ def _read(folder: Path, recorded: _Recorded) -> SideExchange:
         path=API_PATHS[recorded.api],
         left=recorded.left,
         name=recorded.name,
-        seen=None
-        if recorded.seen is None
-        else tuple(ReceivedRequest(each.api, each.body, each.states) for each in recorded.seen),
+        seen=recorded.seen,
     )
     return exchange.answered(
         recorded.status, recorded.headers, _split(data, recorded.arrivals), recorded.broken
@@ -130,13 +116,3 @@ def _split(data: bytes, arrivals: Iterable[tuple[float, int]]) -> Iterator[tuple
     for seconds, length in arrivals:
         yield seconds, data[at : at + length]
         at += length
-
-
-def compare_recordings(
-    direct: Mapping[str, SideExchange], through: Mapping[str, SideExchange], *, content: bool
-) -> Iterator[tuple[str, Finding]]:
-    """The differences of the exchanges that both recordings have, each with the name of its exchange."""
-    for name, exchange in direct.items():
-        if name in through:
-            findings = compare_answers(exchange, through[name], content=content)
-            yield from ((name, finding) for finding in findings)

@@ -78,8 +78,8 @@ def index_of(run: RunContents, blocks: Blocks, partners: Mapping[str, str]) -> d
 
     Returns:
         `header`, `end`, `targets` (each with its `partner`), `groups`, `series`, and `cases` as rows: id,
-        index of the target, index of the group, title, index of the outcome, defects, summary, seconds, attempts,
-        codes, covers, and the place of the details.
+        index of the target, index of the group, title, index of the outcome, defects, summary, seconds,
+        attempts, codes, covers, and the place of the details.
     """
     targets = list(run.targets.values())
     groups = list(dict.fromkeys(case.group for case in run.cases))

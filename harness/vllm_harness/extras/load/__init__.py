@@ -4,8 +4,8 @@
 - `marks`: the mark of each conversation, which must come back to it
 - `streams`: reads, times and validates one streamed answer
 - `conversations`: holds one conversation, turn by turn
-- `client`: a client, which holds its share of the conversations
-- `clients`, `nodes`: the clients of a load: this process, or processes on the nodes of a cluster
+- `client`: a client, which holds its share of the conversations, in this process
+- `nodes`: clients on the nodes of a cluster
 - `tally`: counts and distributions
 - `health`: memory and handles of processes, and the requests that a server still runs
 - `recorder`: writes the run folder

@@ -1,4 +1,4 @@
-"""A client of a load: it starts its share of the conversations on time, so many at once."""
+"""A client of a load, which starts its share of the conversations on time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import aiohttp
 
 from vllm_harness._defects.registry import Defects
+from vllm_harness._errors import HarnessError
 from vllm_harness._exchange.endpoint import tls
 from vllm_harness._protocol import Finding, KnownDeviation, apply_known
+from vllm_harness._protocol.core.events import Json
 from vllm_harness._scenarios import tied
 from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import Scenario, Turn
@@ -212,3 +215,69 @@ class _KnownFindings:
                 self._marks.clear()
             self._marks[key] = apply_known([finding], self._deviations, self._version)[0].known
         return replace(finding, known=self._marks[key]) if self._marks[key] else finding
+
+
+class Clients(Protocol):
+    """The clients that together hold all conversations of a load."""
+
+    @property
+    def states(self) -> Sequence[ClientState]:
+        """The progress of each client."""
+
+    @property
+    def samples(self) -> dict[str, list[ProcessSample]]:
+        """Memory and handles of each client, by the client's name."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the load started; 0 before."""
+
+    @property
+    def errors(self) -> Sequence[HarnessError]:
+        """The errors of the clients that were given up; their conversations were not held."""
+
+    async def run(self, job: ClientJob, listener: Listener, stop: asyncio.Event) -> None:
+        """Holds the conversations to their end; setting `stop` cancels those that are open.
+
+        Raises:
+            HarnessError: the conversations cannot be held.
+        """
+
+    def as_json(self) -> Json:
+        """The clients' part of the report; empty if this process is the only client."""
+
+
+class LocalClient:
+    """This process as the only client."""
+
+    def __init__(self) -> None:
+        self._client: LoadClient | None = None
+
+    @property
+    def states(self) -> Sequence[ClientState]:
+        """See `Clients`."""
+        return [self._client.state] if self._client else []
+
+    @property
+    def samples(self) -> dict[str, list[ProcessSample]]:
+        """See `Clients`."""
+        return {"client": self._client.samples if self._client else []}
+
+    @property
+    def elapsed_s(self) -> float:
+        """See `Clients`."""
+        return self._client.elapsed_s if self._client else 0.0
+
+    @property
+    def errors(self) -> Sequence[HarnessError]:
+        """See `Clients`."""
+        return ()
+
+    async def run(self, job: ClientJob, listener: Listener, stop: asyncio.Event) -> None:
+        """See `Clients`."""
+        self._client = LoadClient(job, listener)
+        await self._client.run(stop)
+
+    def as_json(self) -> Json:
+        """See `Clients`."""
+        return {}

@@ -44,7 +44,7 @@ from vllm_harness.extras.cluster.places import Places
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vllm_harness.extras.load.clients import Clients
+    from vllm_harness.extras.load.client import Clients
     from vllm_harness.extras.load.driver import Load
     from vllm_harness.extras.load.plan import Plan
 
@@ -114,7 +114,11 @@ def load(
     request after the end.
     """
     conversation = read_scenario(find_scenario(scenario))
-    plan = _plan(transport or (), concurrency, requests, duration, rate, cancel, seed, missing_tool_call)
+    _check_packages()
+    from vllm_harness.extras.load.plan import Plan
+
+    transports = transports_of(transport or (), (True,))
+    plan = Plan(transports, concurrency, requests, duration, rate, cancel, seed, missing_tool_call)
     entry, folder = on.entry(model), output or run_folder()
     lane = on.lane_of(entry, scriptable=conversation.scriptable)
     with (
@@ -130,7 +134,7 @@ def _clients(
     ray: str, number: int | None, folder: Path, bundles: Sequence[Path] | None = None
 ) -> Iterator[tuple[Clients, dict[str, Any]]]:
     """Gives the clients, and the options by which a server that is started can be reached from them."""
-    from vllm_harness.extras.load.clients import LocalClient
+    from vllm_harness.extras.load.client import LocalClient
     from vllm_harness.extras.load.nodes import ClusterClients
 
     if not ray:
@@ -145,26 +149,13 @@ def _clients(
         yield ClusterClients(cluster, number), {"host": cluster.address_here, "env": {API_KEY: key}}
 
 
-def _plan(
-    transports: Sequence[str],
-    concurrency: int | None,
-    requests: int | None,
-    duration: float | None,
-    rate: float | None,
-    cancel: float,
-    seed: int,
-    missing: MissingToolCall | None,
-) -> Plan:
+def _check_packages() -> None:
     try:
         import vllm_harness.extras.load.driver  # noqa: F401
-        from vllm_harness.extras.load.plan import Plan
     except ImportError as error:
         raise UsageError(
             f"load needs the package {error.name}", hint="pip install 'vllm-harness[load]'"
         ) from error
-    return Plan(
-        transports_of(transports, (True,)), concurrency, requests, duration, rate, cancel, seed, missing
-    )
 
 
 def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clients: Clients) -> Load:

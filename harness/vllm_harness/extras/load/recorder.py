@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from vllm_harness._protocol import Finding
 from vllm_harness._protocol.core.events import Json
@@ -34,11 +33,6 @@ class LoadRecorder:
     def __init__(self, writer: RunWriter, target: str, epoch: float) -> None:
         self._writer, self._target, self._epoch = writer, target, epoch
         self._seen: set[str] = set()
-
-    @property
-    def folder(self) -> Path:
-        """The run folder."""
-        return self._writer.folder
 
     def record_turn(self, load_turn: LoadTurn) -> None:
         """Writes a turn."""
@@ -105,7 +99,7 @@ class LoadRecorder:
 
     def write_summary(self, summary: Json) -> None:
         """Writes the figures to `summary.json`."""
-        (self.folder / SUMMARY).write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+        (self._writer.folder / SUMMARY).write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
 
     def _record_distribution(self, name: str, times: Distribution) -> None:
         points = tuple((point, value) for point in _POINTS if (value := times.at(point)) is not None)

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from packaging.version import Version
-
 from vllm_harness._defects.entry import Defect, ReproStep
 from vllm_harness._defects.repro.reproducer import is_reproducible
 from vllm_harness._defects.repro.severity import severity_of
@@ -173,28 +171,24 @@ def _part(site: Site, family: Family, column: Column) -> dict[str, Any]:
 
 def _defects(site: Site) -> dict[str, Any]:
     return {
-        "by_class": {kind: ordered(iter(_of_class(site, kind))) for kind in CLASSES},
+        "by_class": {
+            kind: ordered(each for each in site.table.defects.values() if each.kind == kind)
+            for kind in CLASSES
+        },
         "versions": site.measured.versions,
         "letters": {each: site.letters(each) for each in site.table.defects},
         "signs": SIGNS,
     }
 
 
-def _of_class(site: Site, kind: str) -> list[Defect]:
-    return [each for each in site.table.defects.values() if each.kind == kind]
-
-
 def _defect(site: Site, defect: Defect) -> dict[str, Any]:
-    repro = defect.repro
     return {
         "defect": defect,
-        "severity": severity_of(defect),
         "letters": site.letters(defect.id),
         "signs": SIGNS,
         "upstream_url": _upstream_url(defect),
         "request": _request(defect),
         "says": _says(defect.says),
-        "flags": " ".join(repro.args) if repro else "",
         "families": [site.families[each] for each in defect.families if each in site.table.families],
         "rules": sorted({place.code for place in defect.deviations}),
         "seen": list(_seen(site, defect)),
@@ -325,5 +319,4 @@ def _release(site: Site, version: str) -> dict[str, Any]:
         "counts": Counter(each.kind for each in known),
         "known": len(known),
         "states": _states(site, column),
-        "measured_on_servers": Version(version) in {*map(Version, site.measured.versions)},
     }

@@ -18,7 +18,7 @@ from vllm_harness.cli.main import app
 from vllm_harness.extras.cluster.options import checked_bundles
 from vllm_harness.extras.cluster.places import Placed, Places
 from vllm_harness.extras.cluster.shipping import SHIP, make_wheel, pins, runtime_env
-from vllm_harness.extras.load.clients import LocalClient
+from vllm_harness.extras.load.client import LocalClient
 from vllm_harness.extras.load.command import _clients
 
 
