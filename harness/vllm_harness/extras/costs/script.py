@@ -1,4 +1,4 @@
-"""What an answer costs, measured without the harness: vLLM's parsers in process, or its server."""
+"""Writes the script that measures a defect of cost without the harness, and its report."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from vllm_harness.extras.costs.repro import CostCase
 _REPEATED = re.compile(r"(.{1,300}?)\1{3,}", re.DOTALL)
 MEASURE = Path(__file__).with_name("standalone") / "measure.py"
 HOW = """\
-It has vLLM's parsers read an answer at lengths that double, as its server does for each request, and prints
+It has vLLM's parsers read an answer at doubling lengths, as its server does for each request, and prints
 the CPU time that this takes."""
 
 
 @dataclass(frozen=True)
 class ParsersScript:
-    """What a file needs to measure parsers in process.
+    """What a script needs to measure parsers in process.
 
     Attributes:
-        tool_parser, reasoning_parser: vLLM's names.
-        request: fields of each request.
-        tools: that a request offers.
-        lengths: of the answer, each as runs.
-        streamed: whether it is read token by token, not whole.
+        tool_parser, reasoning_parser: vLLM's names of the parsers.
+        request: further fields of each request.
+        tools: the tools that a request offers.
+        lengths: the answer at each length, as runs.
+        streamed: whether the answer is read token by token, or whole.
         harmony: whether the parser is that of gpt-oss.
-        files, tokenizer: as of `ServerScript`.
-        plugin: the file with the tool parser, among the files; empty: vLLM's own.
+        files, tokenizer: see `ServerScript`.
+        plugin: the file among `files` with the tool parser; empty for a parser of vLLM.
     """
 
     tool_parser: str | None
@@ -62,28 +62,28 @@ class ParsersScript:
 
 
 def cost_files(cost: CostCase, shown: Reproduction, environment: str) -> ReportFiles:
-    """The files of a defect, measured at the lengths at which it was seen."""
+    """The report and script of a defect, with the lengths that showed it."""
     if cost.is_served:
         return files_of_server(cost.defect, _served(cost, shown), shown, environment)
-    made = _in_process(cost, shown)
-    report = markdown(cost.defect, _measurement(made), shown.answers, environment)
-    return ReportFiles(report, cost_script_of(cost.defect, made))
+    script = _in_process(cost, shown)
+    report = markdown(cost.defect, _measurement(script), shown.answers, environment)
+    return ReportFiles(report, cost_script_of(cost.defect, script))
 
 
-def cost_script_of(defect: Defect, made: ParsersScript) -> str:
-    """The file's text."""
+def cost_script_of(defect: Defect, script: ParsersScript) -> str:
+    """The text of the script."""
     constants = {
-        "TOOL_PARSER": made.tool_parser,
-        "REASONING_PARSER": made.reasoning_parser,
-        "PLUGIN": made.plugin,
-        "REQUEST": dict(made.request),
-        "TOOLS": list(made.tools),
-        "LENGTHS": [list(runs) for runs in made.lengths],
-        "STREAMED": made.streamed,
-        "HARMONY": made.harmony,
-        "FILES": dict(made.files),
+        "TOOL_PARSER": script.tool_parser,
+        "REASONING_PARSER": script.reasoning_parser,
+        "PLUGIN": script.plugin,
+        "REQUEST": dict(script.request),
+        "TOOLS": list(script.tools),
+        "LENGTHS": [list(runs) for runs in script.lengths],
+        "STREAMED": script.streamed,
+        "HARMONY": script.harmony,
+        "FILES": dict(script.files),
     }
-    return filled_template(MEASURE, defect, HOW, constants, made.tokenizer)
+    return filled_template(MEASURE, defect, HOW, constants, script.tokenizer)
 
 
 def _in_process(cost: CostCase, shown: Reproduction) -> ParsersScript:
@@ -129,28 +129,28 @@ def _served(cost: CostCase, shown: Reproduction) -> ServerScript:
 
 
 def folded(text: str) -> list[Run]:
-    """A text as runs: what is repeated in it four times or more is told once."""
+    """A text as runs: a piece that is repeated four times or more is written once, with its count."""
     runs: list[Run] = []
     end = 0
-    for found in _REPEATED.finditer(text):
-        runs += [(text[end : found.start()], 1), (found[1], len(found[0]) // len(found[1]))]
-        end = found.end()
+    for match in _REPEATED.finditer(text):
+        runs += [(text[end : match.start()], 1), (match[1], len(match[0]) // len(match[1]))]
+        end = match.end()
     return [run for run in (*runs, (text[end:], 1)) if run[0]]
 
 
 def _curve(shown: Reproduction) -> Curve | None:
-    """The curve that shows the defect; None where an error in its place does."""
+    """The curve that shows the defect; None if an error shows it."""
     answers = map(CaseAnswer.model_validate, shown.answers)
     return next((each.curve for each in answers if str(each.delivery) == shown.delivery), None)
 
 
-def _measurement(made: ParsersScript) -> Iterator[str]:
-    how = "token by token" if made.streamed else "whole"
-    parsers = {"tool parser": made.tool_parser, "reasoning parser": made.reasoning_parser}
+def _measurement(script: ParsersScript) -> Iterator[str]:
+    how = "token by token" if script.streamed else "whole"
+    parsers = {"tool parser": script.tool_parser, "reasoning parser": script.reasoning_parser}
     named = " and ".join(f"the {kind} `{name}`" for kind, name in parsers.items() if name)
     yield "## Reproduce\n"
     yield (
-        f"`python reproduce.py` needs vLLM alone, on any machine: it has {named} read an answer at lengths "
-        f"that double, {how}, as the server does, and prints the CPU time. The longest:\n"
+        f"`python reproduce.py` needs vLLM alone, on any machine: it has {named} read an answer at doubling "
+        f"lengths, {how}, as the server does, and prints the CPU time. The longest:\n"
     )
-    yield f"{fenced(truncated(piece_text(made.lengths[-1])))}\n"
+    yield f"{fenced(truncated(piece_text(script.lengths[-1])))}\n"

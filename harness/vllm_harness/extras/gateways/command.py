@@ -1,4 +1,4 @@
-"""`vllm-harness gateway`: what a gateway makes of the answers of the server behind it."""
+"""`vllm-harness gateway`: what a gateway changes in the answers of the server behind it."""
 
 from __future__ import annotations
 
@@ -25,20 +25,13 @@ from vllm_harness._terminal.tables import one_line, plain_console, show_table
 from vllm_harness.cli.options import API_KEY_ENV, AS_JSON, MODEL, MODELS_FILE
 from vllm_harness.extras.gateways import recording
 from vllm_harness.extras.gateways.answers import SideExchange
-from vllm_harness.extras.gateways.cases import Asked, asked
-from vllm_harness.extras.gateways.check import (
-    AT_ONCE,
-    Both,
-    GatewayScripts,
-    GatewaySide,
-    apis_of,
-    check,
-    record,
-    scripts_of,
-)
-from vllm_harness.extras.gateways.findings import GatewayDifference, counts, together
+from vllm_harness.extras.gateways.cases import CaseVariant, case_variants
+from vllm_harness.extras.gateways.check import AT_ONCE, GatewayCheck, apis_of, check, record
+from vllm_harness.extras.gateways.compare import compare_sides
+from vllm_harness.extras.gateways.findings import GatewayDifference, merge_findings
+from vllm_harness.extras.gateways.scripts import GatewayScripts, GatewaySide, scripts_of
 
-app = typer.Typer(help="Find out what a gateway makes of the answers of the server behind it.")
+app = typer.Typer(help="Compare the answers through a gateway with those of the server behind it.")
 console = plain_console()
 SERVED = Annotated[
     str, typer.Option(help="The model's name behind the gateway; by default the entry's name.")
@@ -88,10 +81,10 @@ def check_(
 ) -> None:
     """Send the same requests to a server directly and through a gateway, and print what differs.
 
-    The server is scripted (`vllm-harness serve`), so that both answers must be
-    the same; with any other server only the shape of the answers is compared.
-    What the server does by itself does not count. The exit code is 1 if there
-    is an error or a warning that the registry does not know of --product.
+    With a scripted server (`vllm-harness serve`) both answers must be the same;
+    with any other server only the shape of the answers is compared. Faults of
+    the server itself do not count. The exit code is 1 if there is an error or a
+    warning that is not a known defect of --product.
     """
     entry = load_models(models_file).get(model)
     server = attach(server_url, server_api_key_env)
@@ -103,16 +96,18 @@ def check_(
     scripts = scripts_of(attach(books_url, server_api_key_env) if books_url else server, entry)
     cases = _cases(server, entry, only, scripted=scripts is not None)
     folder = output or run_folder("gateways", time.strftime("%Y%m%d-%H%M%S"))
-    both = Both()
-    kept = {folder / "direct": (direct, both.direct), folder / "gateway": (gateway, both.gateway)}
-    with _kept(kept, scripts), shown() as told:
-        asyncio.run(check(direct, gateway, cases, scripts, told, at_once=at_once, into=both))
-    marked = apply_known([finding for _, finding in both.findings], known, "0")
-    names = [name for name, _ in both.findings]
+    result = GatewayCheck()
+    recordings = {folder / "direct": (direct, result.direct), folder / "gateway": (gateway, result.gateway)}
+    with _recorded(recordings, scripts), shown() as progress:
+        asyncio.run(check(direct, gateway, cases, scripts, progress, at_once=at_once, into=result))
+    marked = apply_known([finding for _, finding in result.findings], known, "0")
+    names = [name for name, _ in result.findings]
     notes = (
-        both.notes if scripts else ["the server is not scripted: only the shape of the answers is compared"]
+        result.notes if scripts else ["the server is not scripted: only the shape of the answers is compared"]
     )
-    if _show(together(zip(names, marked, strict=True)), len(both.direct), notes, str(folder), as_json):
+    if _show(
+        merge_findings(zip(names, marked, strict=True)), len(result.direct), notes, str(folder), as_json
+    ):
         raise typer.Exit(1)
 
 
@@ -129,7 +124,7 @@ def record_(
     only: ONLY = None,
     models_file: MODELS_FILE = None,
 ) -> None:
-    """Send the requests to one server, and keep its answers for `compare`."""
+    """Send the requests to one server, and store its answers for `compare`."""
     entry = load_models(models_file).get(model)
     endpoint = _with_headers(attach(url, api_key_env), header or [])
     side = GatewaySide("direct", endpoint, gateway_model or _served(endpoint, entry))
@@ -138,35 +133,35 @@ def record_(
         raise UsageError(f"{books_url} is not a scripted server", hint="start one: vllm-harness serve MODEL")
     cases = _cases(endpoint, entry, only, scripted=scripts is not None)
     exchanges: list[SideExchange] = []
-    with _kept({output: (side, exchanges)}, scripts), shown() as told:
-        asyncio.run(record(side, cases, scripts, told, exchanges))
+    with _recorded({output: (side, exchanges)}, scripts), shown() as progress:
+        asyncio.run(record(side, cases, scripts, progress, exchanges))
     console.print(f"{len(exchanges)} answers of {endpoint.base_url}: {output}")
 
 
 def compare_recordings(first: Path, second: Path, product: str, as_json: bool) -> bool:
-    """Prints what differs between two recordings; says whether there is an error or a warning.
+    """Prints the differences of two recordings; returns whether there is an error or a warning.
 
-    What was said is compared where both were scripted, else only the shape of
+    The content is compared if both servers were scripted, else only the shape of
     the answers.
     """
     (left, before), (right, after) = recording.read(first), recording.read(second)
-    both = [name for name in before if name in after]
-    if not both:
+    common = before.keys() & after.keys()
+    if not common:
         raise UsageError(f"{first} and {second} have no request in common", hint="record the same cases")
     content = left.scripted and right.scripted
-    found = list(recording.compare_recordings(before, after, content=content))
+    findings = compare_sides(before.values(), after.values(), content=content)
     known = gateway_deviations(product)
-    marked = apply_known([finding for _, finding in found], known, "0")
+    marked = apply_known([finding for _, finding in findings], known, "0")
     notes = [] if content else ["not scripted: only the shape of the answers is compared"]
-    differences = together(zip([name for name, _ in found], marked, strict=True))
-    return _show(differences, len(both), notes, f"{first} {second}", as_json)
+    differences = merge_findings(zip([name for name, _ in findings], marked, strict=True))
+    return _show(differences, len(common), notes, f"{first} {second}", as_json)
 
 
 @contextmanager
-def _kept(
+def _recorded(
     recordings: Mapping[Path, tuple[GatewaySide, Sequence[SideExchange]]], scripts: GatewayScripts | None
 ) -> Iterator[None]:
-    """Writes what came when the block ends; where it did not end well, the terminal says where that is."""
+    """Writes the recordings when the block ends; if it fails, prints where they are."""
 
     def write() -> None:
         for folder, (side, exchanges) in recordings.items():
@@ -178,7 +173,11 @@ def _kept(
         if any(exchanges for _, exchanges in recordings.values()):
             write()
             folders = " ".join(map(str, recordings))
-            print(f"not all was asked; for `compare`, what came: {folders}", file=sys.stderr, flush=True)
+            print(
+                f"not all requests were sent; the answers so far, for `compare`: {folders}",
+                file=sys.stderr,
+                flush=True,
+            )
         raise
     else:
         write()
@@ -187,12 +186,14 @@ def _kept(
             scripts.close()
 
 
-def _cases(endpoint: Endpoint, entry: ModelEntry, only: list[str] | None, *, scripted: bool) -> list[Asked]:
-    cases = list(asked(apis_of(endpoint), entry.capabilities, only or (), scripted=scripted))
+def _cases(
+    endpoint: Endpoint, entry: ModelEntry, only: list[str] | None, *, scripted: bool
+) -> list[CaseVariant]:
+    cases = list(case_variants(apis_of(endpoint), entry.capabilities, only or (), scripted=scripted))
     if not cases:
         raise UsageError(
-            f"no case is called {' or '.join(only or ['anything'])}",
-            hint="such as --only 'chat/*' or '*/loop*'",
+            f"no case matches {' or '.join(only or ['this model and server'])}",
+            hint="use patterns such as --only 'chat/*' or --only '*/loop*'",
         )
     return cases
 
@@ -217,16 +218,15 @@ def _with_headers(endpoint: Endpoint, given: Sequence[str]) -> Endpoint:
 def _show(
     differences: Sequence[GatewayDifference], exchanges: int, notes: Sequence[str], folder: str, as_json: bool
 ) -> bool:
-    """Prints differences; says whether there is an error or a warning."""
-    bad = sum(each.finding.counts for each in differences)
+    """Prints the differences; returns whether there is an error or a warning."""
+    counted = sum(each.finding.counts for each in differences)
     if as_json:
-        found = [each.as_json() for each in differences]
         whole = {
             "exchanges": exchanges,
-            "counted": bad,
+            "counted": counted,
             "notes": notes,
             "recordings": folder,
-            "differences": found,
+            "differences": [each.as_json() for each in differences],
         }
         print(json.dumps(whole, indent=1, ensure_ascii=False))
     else:
@@ -237,11 +237,11 @@ def _show(
             console.print(f"note: {note}")
         known = sum(bool(each.finding.known) for each in differences)
         console.print(
-            f"{exchanges} requests, {len(differences)} differences: {bad} errors and warnings, "
-            f"{known} known, {len(differences) - bad - known} for information"
+            f"{exchanges} requests, {len(differences)} differences: {counted} errors and warnings, "
+            f"{known} known, {len(differences) - counted - known} for information"
         )
-        console.print(f"what came both ways: {folder}")
-    return counts(differences)
+        console.print(f"recordings: {folder}")
+    return bool(counted)
 
 
 def _row(difference: GatewayDifference) -> tuple[str, ...]:

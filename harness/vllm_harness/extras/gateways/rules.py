@@ -1,4 +1,4 @@
-"""The rules of gateways: what becomes of an answer, or of a request, on its way through one."""
+"""The rules of gateways: what a gateway changes in an answer or a request."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ _SEEN = {"api": "chat", "body": {"seed": 7}, "states": ["done"]}
 GW101 = rule(
     "GW101",
     ERROR,
-    "The text is another than the server's",
-    "What the model said is lost, repeated or changed on the way. A stream counts as what its deltas add "
-    "up to.",
+    "The text differs from the server's",
+    "Text of the model is lost, repeated or changed on the way. A stream counts as the sum of its deltas.",
     _SOURCE,
     "through_chat",
     ("unset", 1, "events.1"),
     ("unset", 1, "times.1"),
-    message="the text is another than the server's from character {at} on",
+    message="the text differs from the server's, from character {at} on",
 )
 
 GW102 = rule(
     "GW102",
     ERROR,
-    "The reasoning is another than the server's",
-    "A client that shows reasoning, or sends it back as the next turn needs it, has none, or less.",
+    "The reasoning differs from the server's",
+    "A client that shows reasoning, or has to send it back with the next turn, gets none, or less.",
     _SOURCE,
     "through_reasoning",
     ("unset", 1, "events.1"),
@@ -42,7 +41,7 @@ GW103 = rule(
     "GW103",
     ERROR,
     "A call is lost",
-    "The client waits for the user where it should run a tool.",
+    "The client waits for the user when it should run a tool.",
     _SOURCE,
     "through_calls_body",
     ("unset", 1, "body.choices.0.message.tool_calls.1"),
@@ -53,7 +52,7 @@ GW104 = rule(
     "GW104",
     ERROR,
     "Calls are merged",
-    "Two calls under one index or id: their arguments run together, and are no JSON any more.",
+    "Two calls come under one index or id: their arguments run together, and are not valid JSON any more.",
     _SOURCE,
     "through_calls",
     ("set", 1, "events.4.choices.0.delta.tool_calls.0.index", 0),
@@ -65,21 +64,21 @@ GW104 = rule(
 GW105 = rule(
     "GW105",
     ERROR,
-    "A call is another than the server's",
-    "Its name or its arguments differ, or there is one more. Information only where the arguments are the "
-    "same JSON, written otherwise.",
+    "A call differs from the server's",
+    "Its name or its arguments differ, or there is one more call. Information only if the arguments are the "
+    "same JSON, formatted in another way.",
     _SOURCE,
     "through_calls_body",
     ("set", 1, "body.choices.0.message.tool_calls.1.function.name", "get_time"),
-    message="a call is another than the server's",
+    message="a call differs from the server's",
 )
 
 GW106 = rule(
     "GW106",
     ERROR,
     "The answer ends for another reason",
-    "`finish_reason`, `stop_reason` or `status` decides what a client does next: run the tools, go on, "
-    "give up.",
+    "`finish_reason`, `stop_reason` or `status` decides what a client does next: run the tools, "
+    "continue, or give up.",
     _SOURCE,
     "through_body",
     ("set", 1, "body.choices.0.finish_reason", "length"),
@@ -90,7 +89,7 @@ GW107 = rule(
     "GW107",
     WARNING,
     "The usage is lost",
-    "Who bills or limits by tokens has nothing to count.",
+    "A client that bills or limits by tokens has nothing to count.",
     _SOURCE,
     _BODY,
     ("unset", 1, "body.usage"),
@@ -100,8 +99,8 @@ GW108 = rule(
     "GW108",
     WARNING,
     "The usage has other counts",
-    "Prompt and answer were the same, so their tokens are. What was cached is left aside. Information only "
-    "where the server is asked over another API, whose prompt may be another.",
+    "Prompt and answer were the same, so their token counts must be. Cached tokens do not count. "
+    "Information only if the gateway calls the server over another API, where the prompt may differ.",
     _SOURCE,
     _BODY,
     ("set", 1, "body.usage.completion_tokens", 1),
@@ -113,8 +112,8 @@ GW109 = rule(
     "GW109",
     ERROR,
     "A field is lost",
-    "The server sends it with a value, and the client does not get it. What is null counts as not there. "
-    "A warning where the API's published description does not have the field, as `stop_reason` of a choice.",
+    "The server sends it with a value, and the client does not get it. Null counts as missing. A warning if "
+    "the API's published description does not have the field, such as `stop_reason` of a choice.",
     _SOURCE,
     _TEXT,
     ("unset", 1, "events.0.response.object"),
@@ -127,8 +126,8 @@ GW110 = rule(
     "GW110",
     WARNING,
     "A field is renamed",
-    "The same value comes under another name: a client of the server finds nothing under the one that it "
-    "reads.",
+    "The same value comes under another name, so a client of the server finds nothing under the name that "
+    "it reads.",
     _SOURCE,
     "through_reasoning_body",
     ("unset", 1, "body.choices.0.message.reasoning"),
@@ -140,7 +139,7 @@ GW111 = rule(
     "GW111",
     INFO,
     "A field is added",
-    "It does no harm by itself; it tells that the answer was written anew.",
+    "It does no harm by itself, but shows that the gateway rewrote the answer.",
     _SOURCE,
     _BODY,
     ("set", 1, "body.provider", "a-gateway"),
@@ -151,8 +150,7 @@ GW112 = rule(
     "GW112",
     WARNING,
     "A field has another value",
-    "A value that is neither a text of the model, nor an id, nor a time. The name of the model may be the "
-    "one that was asked for.",
+    "The value is not a text of the model, an id or a time. The name of the model may be the requested one.",
     _SOURCE,
     _BODY,
     ("set", 1, "body.choices.0.message.role", "user"),
@@ -163,7 +161,7 @@ GW113 = rule(
     "GW113",
     ERROR,
     "Events are lost",
-    "Events of this type come from the server, and none gets through.",
+    "The server sends events of this type, and none arrives.",
     _SOURCE,
     _TEXT,
     ("unset", 1, "events.3"),
@@ -186,7 +184,7 @@ GW115 = rule(
     "GW115",
     ERROR,
     "Events come in another order",
-    "A client builds an answer by the order of its events, each kind counted where it first comes. "
+    "A client builds an answer by the order of its events. Each kind of event counts where it first comes. "
     "Choices may take turns.",
     _SOURCE,
     "through_chat_usage",
@@ -198,9 +196,9 @@ GW116 = rule(
     "GW116",
     ERROR,
     "The stream is held back and comes at once",
-    "The server's text came spread over the time of the answer; through the gateway the deltas came "
-    "together at its end. Only a stream of ten deltas that takes the server 0.2 s or more is told, "
-    "and a request that shows it is sent again before.",
+    "The server's text arrived spread over the time of the answer; through the gateway the deltas arrived "
+    "together at its end. Only a stream of at least ten deltas and 0.2 s is judged, and a request that "
+    "shows this is first repeated.",
     _SOURCE,
     "through_long",
     ("set", 1, "times", [2.0] * 15),
@@ -211,8 +209,8 @@ GW117 = rule(
     "GW117",
     WARNING,
     "Deltas are merged",
-    "The text comes in far fewer pieces. How tokens fall into deltas is left to chance, so it counts only "
-    "from a quarter of the server's on.",
+    "The text comes in far fewer pieces. It is left to chance which tokens a delta holds, so only a quarter "
+    "of the server's number of deltas, or less, counts.",
     _SOURCE,
     "through_long",
     ("set", 1, "events", [*completion_chunks([{"content": "word" * 12}]), "[DONE]"]),
@@ -225,7 +223,7 @@ GW118 = rule(
     ERROR,
     "[DONE] is lost",
     "It ends a stream of Chat Completions; a client that waits for it does not know that the answer is "
-    "whole.",
+    "complete.",
     SSE,
     "through_chat",
     ("unset", 1, "events.4"),
@@ -248,21 +246,21 @@ GW119 = rule(
 GW120 = rule(
     "GW120",
     ERROR,
-    "Another status of HTTP",
-    "What the server answers is refused, or fails, or an error gets another class, by which clients try "
-    "again or give up. A warning where both are errors of the client (4xx).",
+    "The HTTP status differs",
+    "A request that the server answers is refused or fails, or an error gets another class, by which clients "
+    "try again or give up. A warning if both are client errors (4xx).",
     _SOURCE,
     _BODY,
     ("set", 1, "status", 500),
     ("set", 1, "body", {"error": {"message": "no connection", "type": "internal_error", "code": "500"}}),
-    message="HTTP {after} in the place of {before}",
+    message="HTTP {after} instead of {before}",
 )
 
 GW121 = rule(
     "GW121",
     ERROR,
     "200 for an error",
-    "The server refuses the request; the client takes what comes for an answer.",
+    "The server refuses the request, but the client takes the error for an answer.",
     _SOURCE,
     _ERROR,
     ("set", 1, "status", 200),
@@ -273,8 +271,8 @@ GW122 = rule(
     "GW122",
     WARNING,
     "An error has other fields or words",
-    "Clients tell errors by `type`, `code` and `param`; the message is read by people. Information only "
-    "where the gateway adds words to the message and keeps the server's.",
+    "Clients distinguish errors by `type`, `code` and `param`; people read the message. Information only if "
+    "the gateway adds words to the message and keeps the server's.",
     _SOURCE,
     _ERROR,
     ("set", 1, "body.error.type", "InternalServerError"),
@@ -283,9 +281,9 @@ GW122 = rule(
 GW123 = rule(
     "GW123",
     ERROR,
-    "A thing has more than one id",
+    "A response, an item or a call has several ids",
     "The server's stream names a response, an item or a call by one id throughout; through the gateway "
-    "its events disagree, so a client cannot put them together, or answers a call that nobody knows.",
+    "its events disagree, so a client cannot put them together, or answers an unknown call.",
     _SOURCE,
     "through_call_item",
     ("set", 1, "events.6.item.call_id", "call_other"),
@@ -296,7 +294,7 @@ GW124 = rule(
     "GW124",
     ERROR,
     "Another kind of body",
-    "A stream was asked for and one body came, or the reverse, or what is no JSON.",
+    "A stream was requested and one body came, or the other way around, or the body is not valid JSON.",
     _SOURCE,
     "through_chat",
     ("set", 1, "headers.content-type", "application/json"),
@@ -309,7 +307,7 @@ GW125 = rule(
     "GW125",
     WARNING,
     "A header is lost",
-    "By `x-request-id` a request is found in the server's log; `retry-after` tells a client when to come "
+    "`x-request-id` identifies the request in the server's log; `retry-after` says when a client may try "
     "again.",
     _SOURCE,
     _BODY,
@@ -321,8 +319,8 @@ GW126 = rule(
     "GW126",
     ERROR,
     "The server goes on after the client has left",
-    "The client closed the connection. The server, asked directly, stops; behind the gateway it generates "
-    "the answer to its end, for nobody.",
+    "The client closed the connection. The server stops if it is called directly; behind the gateway it "
+    "generates the answer to its end, although no client reads it.",
     _SOURCE,
     "through_left",
     ("set", 1, "seen.0.states", ["done"]),
@@ -332,8 +330,7 @@ GW127 = rule(
     "GW127",
     WARNING,
     "The server gets a request more than once",
-    "The gateway tried again, unasked: the work is done twice, and what the request changes is changed "
-    "twice.",
+    "The gateway retried by itself: the work is done twice, and what the request changes is changed twice.",
     _SOURCE,
     _BODY,
     ("set", 1, "seen", [_SEEN, _SEEN]),
@@ -345,7 +342,7 @@ GW128 = rule(
     WARNING,
     "The request is changed",
     "The server gets another body than the client sent: a field is lost, or has another value. "
-    "Information only where a field is added, and of the model's name.",
+    "Information only if a field is added, or if the field is the model's name.",
     _SOURCE,
     _BODY,
     ("unset", 1, "seen.0.body.seed"),
@@ -355,10 +352,10 @@ GW128 = rule(
 GW129 = rule(
     "GW129",
     INFO,
-    "The server is asked over another API",
-    "The gateway translates: what the other API cannot say is lost, in the request and in the answer.",
+    "The server is called over another API",
+    "The gateway translates: what the other API cannot express is lost, in the request and in the answer.",
     _SOURCE,
     _BODY,
     ("set", 1, "seen.0.api", "responses"),
-    message="the server is asked over another API than the client's",
+    message="the server is called over another API than the client's",
 )

@@ -1,4 +1,4 @@
-"""`vllm-harness regression parity`: Python's front end against Rust's, and which of them is right."""
+"""`vllm-harness regression parity`: compares the front ends in Python and Rust, and judges which is right."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def parity_(
     run: RUN_NAME = "",
     as_json: AS_JSON = False,
 ) -> None:
-    """Send the same cases to Python's front end and to Rust's, and judge each difference.
+    """Send the same cases to the front ends in Python and Rust, and judge each difference.
 
-    Chat Completions only: Rust's front end has no Responses. Exit 1 where an
-    answer is wrong and no known defect of its front end says why.
+    Chat Completions only: the Rust front end has no Responses. The exit code is
+    1 if an answer is wrong and no known defect of its front end explains it.
     """
     if len(split_names(vllm)) != 1:
-        raise UsageError("parity compares two front ends of one vLLM", hint="give one environment to --vllm")
+        raise UsageError("parity compares the front ends of one vLLM", hint="give one environment to --vllm")
     sides = select_environments(vllm, "python,rust", "http", notes.print)
-    named = select_families(parsers, "")
-    lacking = {name: reason for side in sides for name, reason in _lacking(side, named).items()}
-    families = tuple(family for family in named if family.name not in lacking)
+    selected = select_families(parsers, "")
+    lacking = {name: reason for side in sides for name, reason in _lacking(side, selected).items()}
+    families = tuple(family for family in selected if family.name not in lacking)
     selection = Selection(families, select_groups(groups), "http", tuple(only or ()))
     case_sets = [_over_chat(cases) for cases in selection.case_sets() if cases.cases]
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
@@ -64,13 +64,13 @@ def parity_(
         whole_cells(folder, side, case_sets, f"cells of {side.frontend}", engine="http", parallel=at_a_time)
         for side in sides
     )
-    found = parity(parser_defects(load_defects()), python, rust, lacking)
+    result = parity(parser_defects(load_defects()), python, rust, lacking)
     if as_json:
-        print(json.dumps({"vllm": vllm, **found.model_dump(mode="json")}, indent=2, ensure_ascii=False))
+        print(json.dumps({"vllm": vllm, **result.model_dump(mode="json")}, indent=2, ensure_ascii=False))
     else:
-        show_parity(console, found)
+        show_parity(console, result)
         console.print(f"run: {folder.folder}")
-    raise typer.Exit(1 if found.unjudged else 0)
+    raise typer.Exit(1 if result.unjudged else 0)
 
 
 def _lacking(vllm: VllmUnderTest, families: Sequence[Family]) -> dict[str, str]:
@@ -87,8 +87,9 @@ def _lacking(vllm: VllmUnderTest, families: Sequence[Family]) -> dict[str, str]:
 
 def _over_chat(cases: CaseSet) -> CaseSet:
     """The cases in the deliveries that both front ends have."""
-    chosen = []
+    over_chat = []
     for case in cases.cases:
-        kept = tuple(each for each in case.input.deliveries if each.api is Api.CHAT)
-        chosen.append(replace(case, input=case.input.model_copy(update={"deliveries": kept})))
-    return replace(cases, cases=tuple(chosen))
+        deliveries = tuple(each for each in case.input.deliveries if each.api is Api.CHAT)
+        input_ = case.input.model_copy(update={"deliveries": deliveries})
+        over_chat.append(replace(case, input=input_))
+    return replace(cases, cases=tuple(over_chat))

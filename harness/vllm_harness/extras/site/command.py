@@ -1,4 +1,4 @@
-"""`vllm-harness site`: which vLLM can be trusted with a model, as a site for a static host."""
+"""`vllm-harness site`: builds the compatibility site for a static host."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def site(
     ],
     url: Annotated[str, typer.Option(help="Where the site will be, for its feeds and canonical links.")] = "",
 ) -> None:
-    """Build the compatibility site with the manual: what works with which release, and what to do where not.
+    """Build the compatibility site: what works with which release, and what to do if it does not.
 
     The same runs and the same registry give the same bytes.
     """
     started = time.monotonic()
     check_out(out)
     cells, verdicts = read_runs(run)
-    notes.print(f"{len(cells)} cells and {len(verdicts)} verdicts of {len(run)} runs")
+    notes.print(f"{len(cells)} cells and {len(verdicts)} verdicts from {len(run)} runs")
     built = build(site_of(cells, verdicts), out, url, notes.print)
     seconds = time.monotonic() - started
     print(

@@ -18,7 +18,7 @@ from vllm_harness.cli.main import app
 from vllm_harness.extras.cluster.options import checked_bundles
 from vllm_harness.extras.cluster.places import Placed, Places
 from vllm_harness.extras.cluster.shipping import SHIP, make_wheel, pins, runtime_env
-from vllm_harness.extras.load.clients import Here
+from vllm_harness.extras.load.client import LocalClient
 from vllm_harness.extras.load.command import _clients
 
 
@@ -51,7 +51,7 @@ def test_clients_are_of_a_cluster(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--clients"), _clients("", 2, tmp_path):
         pass
     with _clients("", None, tmp_path) as (clients, reach):
-        assert isinstance(clients, Here)
+        assert isinstance(clients, LocalClient)
         assert reach == {}
 
 

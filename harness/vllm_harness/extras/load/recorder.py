@@ -1,10 +1,9 @@
-"""The folder of a load's run: every turn as it ends, and the first exchange of each kind of problem."""
+"""Writes the run folder of a load: every turn as it ends, and the first exchange of each kind of problem."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from vllm_harness._protocol import Finding
 from vllm_harness._protocol.core.events import Json
@@ -12,38 +11,33 @@ from vllm_harness._runs.exchanges import record_of
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, Series
 from vllm_harness._scenarios.transports import Transport
+from vllm_harness.extras.load.conversations import LoadTurn
 from vllm_harness.extras.load.health import ProcessSample
-from vllm_harness.extras.load.talking import TakenTurn
-from vllm_harness.extras.load.tally import PERCENTILES, Distribution, LoadTally, problems_of
+from vllm_harness.extras.load.tally import PERCENTILES, Distribution, LoadTally, problem_kinds
 
 EXCHANGES = 200
-"""Kept whole at most."""
+"""The maximum number of exchanges that are stored."""
 SUMMARY = "summary.json"
 _POINTS = (0.0, 25.0, *PERCENTILES, 100.0)
 
 
-class Keeper:
-    """Writes what a load brings.
+class LoadRecorder:
+    """Writes the results of a load to its run folder.
 
     Args:
-        writer: of the run's folder.
-        target: id of the server in it.
-        epoch: when the load began, in seconds since the epoch.
+        writer: writes the run folder.
+        target: the id of the server in it.
+        epoch: the start of the load, in seconds since the epoch.
     """
 
     def __init__(self, writer: RunWriter, target: str, epoch: float) -> None:
         self._writer, self._target, self._epoch = writer, target, epoch
         self._seen: set[str] = set()
 
-    @property
-    def folder(self) -> Path:
-        """Of the run."""
-        return self._writer.folder
-
-    def turn(self, taken: TakenTurn) -> None:
-        """Keeps a turn."""
-        result, name = taken.result, f"{taken.conversation}/{taken.turn.name}"
-        exchange = self._exchange(taken, name) if self._first(taken) else ""
+    def record_turn(self, load_turn: LoadTurn) -> None:
+        """Writes a turn."""
+        result, name = load_turn.result, f"{load_turn.conversation}/{load_turn.turn.name}"
+        exchange = self._record_exchange(load_turn, name) if self._is_first(load_turn) else ""
         mismatches = [
             RunFinding(
                 message=str(each),
@@ -59,19 +53,19 @@ class Keeper:
             CaseRecord(
                 id=name,
                 target=self._target,
-                group=taken.transport.name,
-                outcome=_outcome(taken, known),
+                group=load_turn.transport.name,
+                outcome=_outcome(load_turn, known),
                 defects=tuple(known),
                 reason=result.reason or "; ".join(map(str, result.mismatches)),
                 findings=(*mismatches, *(RunFinding.of(each, exchange) for each in result.findings)),
-                started=round(self._epoch + taken.began_s, 6),
-                seconds=taken.heard and taken.heard.exchange.seconds,
-                node=taken.node,
+                started=round(self._epoch + load_turn.began_s, 6),
+                seconds=load_turn.stream and load_turn.stream.exchange.seconds,
+                node=load_turn.node,
             )
         )
 
-    def between(self, conversation: int, transport: Transport, findings: Sequence[Finding]) -> None:
-        """Keeps what is wrong between the turns of a conversation."""
+    def record_findings(self, conversation: int, transport: Transport, findings: Sequence[Finding]) -> None:
+        """Writes the findings between the turns of a conversation."""
         counts = any(each.counts for each in findings)
         self._writer.write(
             CaseRecord(
@@ -83,54 +77,56 @@ class Keeper:
             )
         )
 
-    def figures(
+    def record_figures(
         self, by_transport: Sequence[tuple[str, LoadTally]], health: dict[str, list[ProcessSample]]
     ) -> None:
-        """Keeps distributions, and memory and handles over the time."""
+        """Writes the distributions of times, and memory and handles over time."""
         for name, tally in by_transport:
             for title, times in (
                 ("time to first token", tally.first),
                 ("gap between events", tally.gap),
                 ("time of a turn", tally.turn),
             ):
-                self._distribution(f"{title}, {name}", times)
-        for whose, samples in health.items():
+                self._record_distribution(f"{title}, {name}", times)
+        for process, samples in health.items():
             memory = tuple((each.at_s, each.memory_mib) for each in samples)
             handles = tuple((each.at_s, float(each.handles)) for each in samples)
             for title, unit, points in (("memory", "MiB", memory), ("handles", "", handles)):
                 series = Series(
-                    target=self._target, name=f"{title}, {whose}", unit=unit, form="time", points=points
+                    target=self._target, name=f"{title}, {process}", unit=unit, form="time", points=points
                 )
                 self._writer.write(series)
 
-    def summary(self, summary: Json) -> None:
-        """Keeps the figures as a file of their own."""
-        (self.folder / SUMMARY).write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    def write_summary(self, summary: Json) -> None:
+        """Writes the figures to `summary.json`."""
+        (self._writer.folder / SUMMARY).write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
 
-    def _distribution(self, name: str, times: Distribution) -> None:
-        points = tuple((each, value) for each in _POINTS if (value := times.at(each)) is not None)
+    def _record_distribution(self, name: str, times: Distribution) -> None:
+        points = tuple((point, value) for point in _POINTS if (value := times.at(point)) is not None)
         if points:
             series = Series(target=self._target, name=name, unit="s", form="percentiles", points=points)
             self._writer.write(series)
 
-    def _first(self, taken: TakenTurn) -> bool:
-        """Whether a turn has a problem of a kind that no turn before had."""
-        kinds = {f"{taken.transport.name} {kind}" for kind in problems_of(taken.result)} - self._seen
-        if not kinds or taken.heard is None or len(self._seen) >= EXCHANGES:
+    def _is_first(self, load_turn: LoadTurn) -> bool:
+        """Whether a turn is the first with a problem of its kind."""
+        kinds = problem_kinds(load_turn) - self._seen
+        if not kinds or load_turn.stream is None or len(self._seen) >= EXCHANGES:
             return False
         self._seen |= kinds
         return True
 
-    def _exchange(self, taken: TakenTurn, name: str) -> str:
-        assert taken.heard is not None
-        at = self._epoch + taken.began_s
-        self._writer.write(record_of(taken.heard.exchange, id=name, target=self._target, case=name, at=at))
+    def _record_exchange(self, load_turn: LoadTurn, name: str) -> str:
+        assert load_turn.stream is not None
+        at = self._epoch + load_turn.began_s
+        self._writer.write(
+            record_of(load_turn.stream.exchange, id=name, target=self._target, case=name, at=at)
+        )
         return name
 
 
-def _outcome(taken: TakenTurn, known: Sequence[str]) -> Outcome:
-    if taken.result.wrong:
+def _outcome(load_turn: LoadTurn, known: Sequence[str]) -> Outcome:
+    if load_turn.result.wrong:
         return Outcome.FINDING
-    if taken.result.reason:
+    if load_turn.result.reason:
         return Outcome.CANCELLED
     return Outcome.KNOWN if known else Outcome.PASSED

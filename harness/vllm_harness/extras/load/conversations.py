@@ -1,0 +1,199 @@
+"""One conversation of a load: each turn is sent, read and judged."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import aiohttp
+
+from vllm_harness._exchange.answer import Answer, Call, answer_of, answer_to
+from vllm_harness._exchange.building import Ask, Result, Said, Sent
+from vllm_harness._exchange.sending import Outgoing
+from vllm_harness._protocol import Exchange, Finding, validate_conversation
+from vllm_harness._protocol.captures import every_finding
+from vllm_harness._scenarios import judging
+from vllm_harness._scenarios.conversation import Served
+from vllm_harness._scenarios.course import Course
+from vllm_harness._scenarios.format import Scenario, Turn
+from vllm_harness._scenarios.judging import TurnMismatch
+from vllm_harness._scenarios.results import TurnResult
+from vllm_harness._scenarios.tools import Toolbox, outcome_of, output_for
+from vllm_harness._scenarios.transports import Transport
+from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
+from vllm_harness.extras.load.marks import TURN_HEADER, LoadScripts, marked, mixed_up
+from vllm_harness.extras.load.plan import Plan
+from vllm_harness.extras.load.streams import StreamResult, send_and_read
+
+LEFT = "the client went away"
+OF_OUTPUTS = "tool outputs"
+"""The subject of the mismatch if the scenario has no output for a call."""
+
+
+@dataclass(frozen=True)
+class LoadTurn:
+    """A turn of a conversation, sent or left out.
+
+    Attributes:
+        conversation: the conversation's number.
+        transport: the transport that the conversation uses.
+        turn: the scenario's turn.
+        result: its result.
+        stream: the answer; None if the turn was left out.
+        began_s: its start, in seconds after the load's start.
+        node: the cluster's node that its client ran on; empty for this process.
+    """
+
+    conversation: int
+    transport: Transport
+    turn: Turn
+    result: TurnResult
+    stream: StreamResult | None
+    began_s: float
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class LoadContext:
+    """What all conversations of a client share.
+
+    Attributes:
+        scenario: the conversation to hold.
+        plan: which transport each conversation uses, and which streams the client leaves.
+        served: the server.
+        scripts: what the model says; None on the live lane.
+        context: the length of the model's context, if it is known.
+        session: the HTTP session.
+        started: the start of the load, by `time.perf_counter`.
+        mark_known: marks a finding that is a known deviation of vLLM.
+        mark_named: marks the problems of a turn that come from the defects it names; given the transport's
+            label.
+        on_turn, on_findings: see `Listener`.
+    """
+
+    scenario: Scenario
+    plan: Plan
+    served: Served
+    scripts: LoadScripts | None
+    context: int | None
+    session: aiohttp.ClientSession
+    started: float
+    mark_known: Callable[[Finding], Finding]
+    mark_named: Callable[[Turn, TurnResult, str], None]
+    on_turn: Callable[[LoadTurn], None]
+    on_findings: Callable[[int, Transport, list[Finding]], None]
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the load started."""
+        return time.perf_counter() - self.started
+
+
+async def hold_conversation(context: LoadContext, number: int) -> None:
+    """Holds a conversation, from its first turn to its last."""
+    await _LoadConversation(context, number).hold()
+
+
+class _LoadConversation:
+    def __init__(self, context: LoadContext, number: int) -> None:
+        self._context, self._number = context, number
+        self._transport = context.plan.transport(number)
+        self._course = Course(context.scenario, context.plan.missing_tool_call)
+        self._toolbox = Toolbox(context.scenario.tools, (), lambda name, arguments: None)
+        self._exchanges: list[Exchange] = []
+
+    async def hold(self) -> None:
+        for turn in self._context.scenario.turns:
+            began_s = self._context.elapsed_s
+            result, stream = await self._run_turn(turn)
+            self._course.note(turn, result)
+            result.findings = [self._context.mark_known(finding) for finding in result.findings]
+            if result.reason != LEFT:  # an answer that was not read to its end shows no defect, nor its fix
+                self._context.mark_named(turn, result, self._transport.label)
+            self._context.on_turn(LoadTurn(self._number, self._transport, turn, result, stream, began_s))
+            result.exchange = None  # later turns do not need it
+        if findings := validate_conversation(self._exchanges):
+            marked_findings = [self._context.mark_known(finding) for finding in findings]
+            self._context.on_findings(self._number, self._transport, marked_findings)
+
+    async def _run_turn(self, turn: Turn) -> tuple[TurnResult, StreamResult | None]:
+        if reason := self._course.why_not(turn):
+            return TurnResult(turn.name, reason), None
+        line, results = self._course.line(turn), []
+        for call in line[-1].answer.open_calls if line else ():
+            result = await self._tool_result(call)
+            if result is None:
+                actual = f"none for {call.name} with {call.arguments}"
+                missing = TurnMismatch(OF_OUTPUTS, "an output of the scenario for each call", actual)
+                return TurnResult(turn.name, mismatches=[missing]), None
+            results.append(result)
+        scripted = self._context.scripts is not None
+        user = marked(turn.user, self._number) if scripted and turn.user and not line else turn.user
+        turn_result = TurnResult(turn.name, sent=Sent(tuple(results), user))
+        return turn_result, await self._exchange(turn, turn_result, line)
+
+    async def _tool_result(self, call: Call) -> Result | None:
+        tool = self._context.scenario.tools.get(call.name)
+        output = output_for(tool, call.values) if tool and call.values is not None else None
+        if output is None:
+            return None
+        if output.seconds:
+            await asyncio.sleep(output.seconds)
+        outcome = outcome_of(output)
+        return Result(call.id, outcome.text, outcome.failed, outcome.images)
+
+    async def _exchange(self, turn: Turn, result: TurnResult, line: list[Said]) -> StreamResult:
+        context, transport = self._context, self._transport
+        assert result.sent is not None
+        ask = Ask(
+            context.served.model,
+            result.sent,
+            tuple(line),
+            context.scenario.instructions,
+            self._toolbox.offered,
+            tool_choice=turn.tool_choice,
+            max_tokens=turn.max_tokens or context.scenario.max_tokens,
+            context=context.context,
+        )
+        request = replace(transport, streamed=True).request(ask)
+        outgoing = Outgoing(context.served.endpoint, transport.path, request, self._headers(turn))
+        leaves_after = context.plan.leaves_after(self._number, turn.name)
+        stream = await send_and_read(context.session, outgoing, transport.api, leaves_after=leaves_after)
+        result.exchange = stream.exchange
+        self._judge(turn, result, stream)
+        return stream
+
+    def _headers(self, turn: Turn) -> Mapping[str, str]:
+        if self._context.scripts is None:
+            return {}
+        return {BOOK_HEADER: self._context.scripts.book, TURN_HEADER: turn.name}
+
+    def _judge(self, turn: Turn, result: TurnResult, stream: StreamResult) -> None:
+        exchange = stream.exchange
+        result.findings += stream.findings
+        if exchange.left:
+            result.reason = LEFT
+            return
+        result.answer = _answer(stream, self._transport)
+        if not exchange.streamed:
+            result.findings += every_finding(exchange)
+        result.mismatches += judging.mismatches(turn.expect, exchange, result.answer)
+        if self._context.scripts is not None:
+            self._judge_words(turn, result, result.answer, self._context.scripts)
+        self._exchanges.append(Exchange(exchange.request, stream.body, status=exchange.status))
+
+    def _judge_words(self, turn: Turn, result: TurnResult, answer: Answer, scripts: LoadScripts) -> None:
+        if mismatch := mixed_up(answer, self._number):
+            result.mismatches.append(mismatch)
+        meaning = scripts.meaning(turn, self._number)
+        if meaning is not None and answer.status == "completed":
+            place = f"$.{self._transport.name}.{turn.name}"
+            result.findings += judging.said_findings(meaning, answer, place, self._transport.name)
+
+
+def _answer(stream: StreamResult, transport: Transport) -> Answer:
+    if not stream.exchange.ok:
+        return answer_to(stream.exchange) or Answer("failed")
+    return Answer("failed") if stream.body is None else answer_of(transport.api, stream.body)
