@@ -14,12 +14,11 @@ import aiohttp
 
 from vllm_harness._defects.registry import Defects
 from vllm_harness._errors import HarnessError
-from vllm_harness._exchange.endpoint import tls
+from vllm_harness._exchange.endpoint import Endpoint, tls
 from vllm_harness._protocol import Finding, KnownDeviation, apply_known
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._scenarios import tied
-from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import Scenario, Turn
+from vllm_harness._scenarios.known_defects import mark_turn
 from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.load import health
@@ -39,17 +38,19 @@ class ClientJob:
         scenario: the conversation to hold.
         plan: how often to hold it, and when.
         share: the conversations that this client holds.
-        served: the server.
+        endpoint, model, version: the server, its model and its vLLM.
         scripts: what the model says; None on the live lane.
         context: the length of the model's context, if it is known.
         known: vLLM's known deviations.
-        named: the defects that the turns name, by id.
+        named: the defects that the turns name and that hold for the server, by id.
     """
 
     scenario: Scenario
     plan: Plan
     share: LoadShare
-    served: Served
+    endpoint: Endpoint
+    model: str
+    version: str
     scripts: LoadScripts | None
     context: int | None
     known: Sequence[KnownDeviation] = ()
@@ -113,7 +114,7 @@ class LoadClient:
         self._job, self._listener = job, listener
         self._done, self._since_s = done, since_s
         self._started = time.perf_counter() - since_s
-        self._known = _KnownFindings(job.known, job.served.version)
+        self._known = _KnownFindings(job.known, job.version)
 
     @property
     def elapsed_s(self) -> float:
@@ -123,7 +124,7 @@ class LoadClient:
     async def run(self, stop: asyncio.Event) -> None:
         """Holds the conversations; setting `stop` cancels those that are open."""
         job, before = self._job, time.process_time()
-        timeout = aiohttp.ClientTimeout(total=job.served.endpoint.request_s)
+        timeout = aiohttp.ClientTimeout(total=job.endpoint.request_s)
         connector = aiohttp.TCPConnector(limit=0, ssl=tls())
         watching = asyncio.create_task(health.watch(lambda: self.elapsed_s, health.own_process, self.samples))
         try:
@@ -138,7 +139,8 @@ class LoadClient:
         return LoadContext(
             job.scenario,
             job.plan,
-            job.served,
+            job.endpoint,
+            job.model,
             job.scripts,
             job.context,
             session,
@@ -150,7 +152,8 @@ class LoadClient:
         )
 
     def _mark_named_defects(self, turn: Turn, result: TurnResult, label: str) -> None:
-        tied.mark_turn(turn, result, label, self._job.served, self._job.named)
+        missing_on = self._job.version if self._job.scripts is not None else ""
+        mark_turn(turn, result, label, self._job.named, missing_on=missing_on)
 
     async def _until(self, stop: asyncio.Event, work: Coroutine[None, None, None]) -> None:
         working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())

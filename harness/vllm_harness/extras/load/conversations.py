@@ -11,14 +11,13 @@ import aiohttp
 
 from vllm_harness._exchange.answer import Answer, Call, answer_of, answer_to
 from vllm_harness._exchange.building import Ask, Result, Said, Sent
+from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.sending import Outgoing
 from vllm_harness._protocol import Exchange, Finding, validate_conversation
 from vllm_harness._protocol.captures import every_finding
-from vllm_harness._scenarios import judging
-from vllm_harness._scenarios.conversation import Served
-from vllm_harness._scenarios.course import Course
 from vllm_harness._scenarios.format import Scenario, Turn
-from vllm_harness._scenarios.judging import TurnMismatch
+from vllm_harness._scenarios.history import ConversationHistory
+from vllm_harness._scenarios.mismatches import TurnMismatch, mismatches, said_findings
 from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.tools import Toolbox, outcome_of, output_for
 from vllm_harness._scenarios.transports import Transport
@@ -62,7 +61,7 @@ class LoadContext:
     Attributes:
         scenario: the conversation to hold.
         plan: which transport each conversation uses, and which streams the client leaves.
-        served: the server.
+        endpoint, model: the server and its model.
         scripts: what the model says; None on the live lane.
         context: the length of the model's context, if it is known.
         session: the HTTP session.
@@ -75,7 +74,8 @@ class LoadContext:
 
     scenario: Scenario
     plan: Plan
-    served: Served
+    endpoint: Endpoint
+    model: str
     scripts: LoadScripts | None
     context: int | None
     session: aiohttp.ClientSession
@@ -100,7 +100,7 @@ class _LoadConversation:
     def __init__(self, context: LoadContext, number: int) -> None:
         self._context, self._number = context, number
         self._transport = context.plan.transport(number)
-        self._course = Course(context.scenario, context.plan.missing_tool_call)
+        self._history = ConversationHistory(context.scenario, context.plan.missing_tool_call)
         self._toolbox = Toolbox(context.scenario.tools, (), lambda name, arguments: None)
         self._exchanges: list[Exchange] = []
 
@@ -108,7 +108,7 @@ class _LoadConversation:
         for turn in self._context.scenario.turns:
             began_s = self._context.elapsed_s
             result, stream = await self._run_turn(turn)
-            self._course.note(turn, result)
+            self._history.add(turn, result)
             result.findings = [self._context.mark_known(finding) for finding in result.findings]
             if result.reason != LEFT:  # an answer that was not read to its end shows no defect, nor its fix
                 self._context.mark_named(turn, result, self._transport.label)
@@ -119,10 +119,10 @@ class _LoadConversation:
             self._context.on_findings(self._number, self._transport, marked_findings)
 
     async def _run_turn(self, turn: Turn) -> tuple[TurnResult, StreamResult | None]:
-        if reason := self._course.why_not(turn):
+        if reason := self._history.obstacle(turn):
             return TurnResult(turn.name, reason), None
-        line, results = self._course.line(turn), []
-        for call in line[-1].answer.open_calls if line else ():
+        before, results = self._history.said_before(turn), []
+        for call in before[-1].answer.open_calls if before else ():
             result = await self._tool_result(call)
             if result is None:
                 actual = f"none for {call.name} with {call.arguments}"
@@ -130,9 +130,9 @@ class _LoadConversation:
                 return TurnResult(turn.name, mismatches=[missing]), None
             results.append(result)
         scripted = self._context.scripts is not None
-        user = marked(turn.user, self._number) if scripted and turn.user and not line else turn.user
+        user = marked(turn.user, self._number) if scripted and turn.user and not before else turn.user
         turn_result = TurnResult(turn.name, sent=Sent(tuple(results), user))
-        return turn_result, await self._exchange(turn, turn_result, line)
+        return turn_result, await self._exchange(turn, turn_result, before)
 
     async def _tool_result(self, call: Call) -> Result | None:
         tool = self._context.scenario.tools.get(call.name)
@@ -144,13 +144,13 @@ class _LoadConversation:
         outcome = outcome_of(output)
         return Result(call.id, outcome.text, outcome.failed, outcome.images)
 
-    async def _exchange(self, turn: Turn, result: TurnResult, line: list[Said]) -> StreamResult:
+    async def _exchange(self, turn: Turn, result: TurnResult, before: list[Said]) -> StreamResult:
         context, transport = self._context, self._transport
         assert result.sent is not None
         ask = Ask(
-            context.served.model,
+            context.model,
             result.sent,
-            tuple(line),
+            tuple(before),
             context.scenario.instructions,
             self._toolbox.offered,
             tool_choice=turn.tool_choice,
@@ -158,7 +158,7 @@ class _LoadConversation:
             context=context.context,
         )
         request = replace(transport, streamed=True).request(ask)
-        outgoing = Outgoing(context.served.endpoint, transport.path, request, self._headers(turn))
+        outgoing = Outgoing(context.endpoint, transport.path, request, self._headers(turn))
         leaves_after = context.plan.leaves_after(self._number, turn.name)
         stream = await send_and_read(context.session, outgoing, transport.api, leaves_after=leaves_after)
         result.exchange = stream.exchange
@@ -179,7 +179,7 @@ class _LoadConversation:
         result.answer = _answer(stream, self._transport)
         if not exchange.streamed:
             result.findings += every_finding(exchange)
-        result.mismatches += judging.mismatches(turn.expect, exchange, result.answer)
+        result.mismatches += mismatches(turn.expect, exchange, result.answer)
         if self._context.scripts is not None:
             self._judge_words(turn, result, result.answer, self._context.scripts)
         self._exchanges.append(Exchange(exchange.request, stream.body, status=exchange.status))
@@ -190,7 +190,7 @@ class _LoadConversation:
         meaning = scripts.meaning(turn, self._number)
         if meaning is not None and answer.status == "completed":
             place = f"$.{self._transport.name}.{turn.name}"
-            result.findings += judging.said_findings(meaning, answer, place, self._transport.name)
+            result.findings += said_findings(meaning, answer, place, self._transport.name)
 
 
 def _answer(stream: StreamResult, transport: Transport) -> Answer:
