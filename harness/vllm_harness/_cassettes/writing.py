@@ -12,7 +12,16 @@ from typing import Any
 import yaml
 
 from vllm_harness._cassettes.answers import text_of
-from vllm_harness._cassettes.format import VERSION, Cassette, Data, Recorded, RecordedChunk, RecordedExchange
+from vllm_harness._cassettes.format import (
+    VERSION,
+    Cassette,
+    Data,
+    Recorded,
+    RecordedChunk,
+    RecordedExchange,
+    RecordedRequest,
+    RecordedResponse,
+)
 from vllm_harness._errors import UsageError
 from vllm_harness._files.redaction import REDACTED, Redactor
 
@@ -121,7 +130,7 @@ def _packed(text: str, path: Path) -> bytes:
 
 def _head(title: str, recorded: Recorded, redactor: Redactor) -> str:
     head = {"cassette": VERSION, **({"title": title} if title else {})}
-    head["recorded"] = redactor.value(_plain(_given(recorded.model_dump())))
+    head["recorded"] = redactor.value(recorded.model_dump(mode="json", exclude_defaults=True))
     return f"{_yaml(head)}exchanges:\n"
 
 
@@ -130,7 +139,7 @@ def _end(count: int) -> str:
 
 
 def _item(exchange: RecordedExchange, redactor: Redactor) -> str:
-    return _yaml([_plain(without_secrets(exchange, redactor))])
+    return _yaml([without_secrets(exchange, redactor)])
 
 
 def _yaml(data: Any) -> str:
@@ -140,60 +149,36 @@ def _yaml(data: Any) -> str:
     return text.removesuffix("...\n")  # which YAML writes after a text with trailing line ends
 
 
-def _plain(value: Any) -> Any:
-    """Replaces tuples with lists, as YAML has no safe tag for tuples."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)) and not isinstance(value, _Row):
-        return [_plain(each) for each in value]
-    return value
-
-
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Drops empty values."""
-    return {key: value for key, value in values.items() if value not in (None, "", (), {}, False)}
-
-
 def without_secrets(exchange: RecordedExchange, redactor: Redactor) -> dict[str, Any]:
     """Converts an exchange to plain data, without secrets and empty values."""
     request, response = exchange.request, exchange.response
-    sent = {
-        "method": request.method,
-        "path": redactor.text(request.path),
-        "headers": kept_headers(request.headers, redactor),
-        "body": redactor.value(request.body),
-        "text": _data(request.text, redactor),
-    }
-    came = {
-        "status": response.status,
-        "headers": kept_headers(response.headers, redactor),
-        "seconds": None if response.seconds is None else round(response.seconds, 6),
-        "body": redactor.value(response.body),
-        "text": _data(response.text, redactor),
-        "broken": redactor.text(response.broken),
-    }
-    stream = response.sse
-    whole = {
-        "turn": exchange.turn,
-        "after": exchange.after,
-        "outputs": [
-            _given(each.model_dump()) | {"output": redactor.text(each.output)} for each in exchange.outputs
-        ],
-        "request": {**_given(sent), **_empty_body(request.body)},
-        "response": {
-            "status": response.status,
-            **_given(came),
-            **_empty_body(response.body),
-            **({} if stream is None else {"sse": list(_stream(stream, redactor))}),
-        },
-        "tokens": list(map(_Row, exchange.tokens)),
-    }
-    return {key: value for key, value in whole.items() if value not in (None, [])}
-
-
-def _empty_body(body: Any) -> dict[str, Any]:
-    """Keeps a body that `_given` would drop, such as `{}`."""
-    return {"body": body} if body is not None and not body else {}
+    seconds, stream = response.seconds, response.sse
+    redacted = RecordedExchange(
+        turn=exchange.turn,
+        after=exchange.after,
+        outputs=tuple(
+            output.model_copy(update={"output": redactor.text(output.output)}) for output in exchange.outputs
+        ),
+        request=RecordedRequest(
+            method=request.method,
+            path=redactor.text(request.path),
+            headers=kept_headers(request.headers, redactor),
+            body=redactor.value(request.body),
+            text=_data(request.text, redactor),
+        ),
+        response=RecordedResponse(
+            status=response.status,
+            headers=kept_headers(response.headers, redactor),
+            seconds=None if seconds is None else round(seconds, 6),
+            body=redactor.value(response.body),
+            text=_data(response.text, redactor),
+            sse=None if stream is None else tuple(_stream(stream, redactor)),
+            broken=redactor.text(response.broken),
+        ),
+    )
+    plain = redacted.model_dump(exclude_defaults=True)
+    plain["request"] = {"method": request.method, **plain["request"]}
+    return plain | ({"tokens": list(map(_Row, exchange.tokens))} if exchange.tokens else {})
 
 
 def kept_headers(headers: Mapping[str, str], redactor: Redactor) -> dict[str, str]:
@@ -215,10 +200,10 @@ def _data(data: Data | None, redactor: Redactor) -> Data | None:
     return text_of(redactor.chunks([content])[0])
 
 
-def _stream(stream: Sequence[RecordedChunk], redactor: Redactor) -> Iterator[dict[str, Any]]:
+def _stream(stream: Sequence[RecordedChunk], redactor: Redactor) -> Iterator[RecordedChunk]:
     contents = redactor.chunks(_without_secrets_in_pieces([chunk.content for chunk in stream], redactor))
     for chunk, content in zip(stream, contents, strict=True):
-        yield {"at": round(chunk.at, 6), "data": text_of(content)}
+        yield RecordedChunk(at=round(chunk.at, 6), data=text_of(content))
 
 
 def _without_secrets_in_pieces(chunks: Sequence[bytes], redactor: Redactor) -> list[bytes]:
