@@ -67,7 +67,8 @@ def read(path: Path) -> Read:
 
 
 def _own(document: Document) -> Cassette:
-    _check_version(document)
+    hint = "a cassette begins with `cassette: 1`; agentic-api has `turns`, VCR `interactions`, HAR `log`"
+    document.check_version("cassette", VERSION, CassetteError, hint)
     content = document.data
     if "count" not in content and isinstance(content.get("exchanges"), list):
         count = len(content["exchanges"])
@@ -78,28 +79,8 @@ def _own(document: Document) -> Cassette:
         )
     cassette = document.validated(Cassette, CassetteError, _keys_at)
     if problems := list(_problems(cassette)):
-        lines = (
-            f"{document.path}:{document.line(place)}: {'.'.join(map(str, place))}: {message}"
-            for place, message in problems
-        )
-        raise CassetteError("\n".join(lines))
+        raise CassetteError("\n".join(document.problem(*problem) for problem in problems))
     return cassette
-
-
-def _check_version(document: Document) -> None:
-    content = document.data
-    if not isinstance(content, dict) or "cassette" not in content:
-        raise CassetteError(
-            f"{document.path}:1: cassette: the version of the format is missing",
-            hint="a cassette begins with `cassette: 1`; files of agentic-api have `turns`, those of VCR "
-            "`interactions`, HTTP archives `log`",
-        )
-    if content["cassette"] is True or content["cassette"] != VERSION:
-        line = document.line(("cassette",))
-        raise CassetteError(
-            f"{document.path}:{line}: cassette: version {content['cassette']!r} of the format is unknown",
-            hint=f"this harness reads version {VERSION}",
-        )
 
 
 def _problems(cassette: Cassette) -> Iterator[tuple[Location, str]]:

@@ -58,11 +58,12 @@ def read_scenario(path: Path) -> data.Scenario:
         UsageError: names the file, the line and the key of every problem.
     """
     document = read_yaml(path)
-    _check_version(document)
+    hint = f"begin the file with `scenario: {data.VERSION}`"
+    document.check_version("scenario", data.VERSION, ScenarioError, hint)
     scenario = document.validated(data.Scenario, ScenarioError, _keys_at)
     whole = _with_shared_tools(scenario, document)
     if problems := list(_problems(whole)):
-        raise ScenarioError("\n".join(_placed(document, *problem) for problem in problems))
+        raise ScenarioError("\n".join(document.problem(*problem) for problem in problems))
     return whole.model_copy(update={"turns": tuple(_with_images(whole, document))})
 
 
@@ -110,25 +111,11 @@ def _image(image: str, document: Document, place: Location) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_IMAGE + 1)
     except OSError as error:
-        raise ScenarioError(_placed(document, place, f"{path}: {error.strerror}")) from error
+        raise ScenarioError(document.problem(place, f"{path}: {error.strerror}")) from error
     if len(content) > MAX_IMAGE:
-        raise ScenarioError(_placed(document, place, f"{path}: more than {MAX_IMAGE} bytes"))
+        raise ScenarioError(document.problem(place, f"{path}: more than {MAX_IMAGE} bytes"))
     kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def _check_version(document: Document) -> None:
-    content = document.data
-    if not isinstance(content, dict) or "scenario" not in content:
-        raise ScenarioError(
-            f"{document.path}:1: scenario: the version of the format is missing",
-            hint=f"begin the file with `scenario: {data.VERSION}`",
-        )
-    if content["scenario"] is True or content["scenario"] != data.VERSION:
-        raise ScenarioError(
-            _placed(document, ("scenario",), f"version {content['scenario']!r} of the format is unknown"),
-            hint=f"this harness reads version {data.VERSION}",
-        )
 
 
 def _with_shared_tools(scenario: data.Scenario, document: Document) -> data.Scenario:
@@ -151,9 +138,7 @@ def _all_tools(
     tools = shared.validated(_TOOLS, ScenarioError, lambda location: _keys_at(("tools", *location)))
     if twice := sorted(tools.keys() & own.keys()):
         message = f"{shared.path} also has a tool with this name"
-        raise ScenarioError(
-            _placed(document, (*place, "tools", twice[0]), message), hint="remove one of them"
-        )
+        raise ScenarioError(document.problem((*place, "tools", twice[0]), message), hint="remove one of them")
     return {**_with_tool_images(tools, shared, ()), **own}
 
 
@@ -240,10 +225,6 @@ def _continuation_problems(scenario: data.Scenario) -> Iterator[Problem]:
                         place,
                         f"no output of {call.name} matches these arguments, and a later turn needs one",
                     )
-
-
-def _placed(document: Document, location: Location, message: str) -> str:
-    return f"{document.path}:{document.line(location)}: {'.'.join(map(str, location))}: {message}"
 
 
 def _keys_at(location: Location) -> Collection[str]:
