@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vllm_harness._protocol.chat.objects import REASONING_KEYS
+from vllm_harness._protocol.chat.schema import REASONING_KEYS
 from vllm_harness._protocol.conversation.exchange import Exchange
 from vllm_harness._protocol.core.events import Api, Json, decode
 from vllm_harness._protocol.responses import schema

@@ -11,7 +11,7 @@ from vllm_harness._protocol.core.events import AnyEvent, Api, decode, plain
 from vllm_harness._protocol.core.findings import Finding, Severity, brief
 from vllm_harness._protocol.core.report import MAX_FINDINGS, Report
 from vllm_harness._protocol.core.sse import SSEEvent
-from vllm_harness._protocol.messages.objects import EVENTS as MESSAGES_EVENTS
+from vllm_harness._protocol.messages.schema import EVENTS as MESSAGES_EVENTS
 from vllm_harness._protocol.messages.stream import MessagesValidator
 from vllm_harness._protocol.responses.stream import MAX_HELD, ResponsesValidator
 

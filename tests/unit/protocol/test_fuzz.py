@@ -27,7 +27,6 @@ from vllm_harness._protocol import (
 )
 from vllm_harness._protocol.core.events import Api
 from vllm_harness._protocol.core.examples import as_sse
-from vllm_harness._protocol.core.tree import draw
 from vllm_harness._protocol.samples import SAMPLES
 
 COUNT = int(os.environ.get("VLLM_HARNESS_FUZZ", "1500"))
@@ -122,11 +121,11 @@ def test_random_bytes_raise_nothing_else() -> None:
 def test_scrambled_json_raises_nothing_else() -> None:
     rng = random.Random(20260102)
     bodies = [sample.build()[0] for sample in SAMPLES.values() if sample.kind == "body"]
-    for number in range(max(COUNT // 3, 1)):
+    for _ in range(max(COUNT // 3, 1)):
         scrambled = [_scrambled(rng, event) for event in rng.choice(_STREAMS)]
         events = [event for event in scrambled if isinstance(event, dict)]
         rng.random() < 0.3 and rng.shuffle(events)
-        findings = validate_stream(events, request=rng.choice([None, {}, {"tools": [1], "n": "x"}]))
+        validate_stream(events, request=rng.choice([None, {}, {"tools": [1], "n": "x"}]))
         for accumulator in (ResponseAccumulator(), ChatAccumulator(), MessageAccumulator()):
             for event in events:
                 accumulator.feed(event)
@@ -136,8 +135,6 @@ def test_scrambled_json_raises_nothing_else() -> None:
         body = _scrambled(rng, rng.choice(bodies))
         if isinstance(body, dict):
             validate_body(body)
-        if number % 20 == 0:
-            draw(events, findings)
 
 
 def test_deep_and_odd_json_is_a_finding() -> None:

@@ -112,10 +112,10 @@ def codes_in(value: ast.expr) -> set[str]:
 
 
 def test_imports_point_one_way() -> None:
-    rooms = ("core", "responses", "chat", "messages", "conversation")
+    packages = ("core", "responses", "chat", "messages", "conversation")
     rank = {"core": 0, "responses": 1, "chat": 1, "messages": 1, "conversation": 2}
     for path in sorted(FOLDER.rglob("*.py")):
-        room = path.relative_to(FOLDER).parts[0]
+        package = path.relative_to(FOLDER).parts[0]
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.ImportFrom) or not str(node.module).startswith("vllm_harness"):
                 continue
@@ -125,8 +125,8 @@ def test_imports_point_one_way() -> None:
             inner = str(node.module).removeprefix("vllm_harness._protocol").lstrip(".").split(".")[0]
             names = [inner] if inner else [alias.name for alias in node.names]
             assert str(node.module).startswith("vllm_harness._protocol"), f"{path}: {node.module}"
-            for name in names if room in rooms else ():
-                allowed = name == room or rank.get(name, 3) < rank[room]
+            for name in names if package in packages else ():
+                allowed = name == package or rank.get(name, 3) < rank[package]
                 assert allowed, f"{path.relative_to(FOLDER)} imports {name}"
 
 

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from vllm_harness._protocol.chat import rules
+from vllm_harness._protocol.chat import object_rules as rules
+from vllm_harness._protocol.chat import schema
+from vllm_harness._protocol.chat.stream_rules import CC107, CC114
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.fields import (
-    DICT,
-    INT,
-    LIST,
     NULL,
-    NUMBER,
-    STR,
-    Fields,
     check_fields,
     check_token_counts,
     is_json_object,
 )
 from vllm_harness._protocol.core.findings import ABSENT, Severity, brief
 from vllm_harness._protocol.core.report import Report
-
-# of a completion and of a chunk
-COMPLETION_FIELDS: Fields = (
-    ("id", STR),
-    ("object", STR),
-    ("created", NUMBER),
-    ("model", STR),
-    ("choices", LIST),
-)
-CHOICE_FIELDS: Fields = (("index", INT), ("message", DICT), ("finish_reason", STR))
-CALL_FIELDS: Fields = (("id", STR), ("type", STR))
-FUNCTION_FIELDS: Fields = (("name", STR), ("arguments", STR))
-USAGE_FIELDS: Fields = (("prompt_tokens", INT), ("completion_tokens", INT), ("total_tokens", INT))
-FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
-REASONING_KEYS = ("reasoning", "reasoning_content")
-TEXT_KEYS = (*REASONING_KEYS, "content", "refusal")
-"""In the order in which one delta brings them: keys of an object have none of their own."""
 
 
 def check_completion(report: Report, body: Json, request: Json | None) -> None:
@@ -45,7 +24,7 @@ def check_completion(report: Report, body: Json, request: Json | None) -> None:
         body: the completion.
         request: the request it answers, when it is known.
     """
-    check_fields(report, body, COMPLETION_FIELDS, "$", rules.CB101, rules.CB102)
+    check_fields(report, body, schema.COMPLETION_FIELDS, "$", rules.CB101, rules.CB102)
     if body.get("object", "chat.completion") != "chat.completion":
         report.add(rules.CB103, "$.object", '"chat.completion"', brief(body["object"]))
     if body.get("usage") is None:
@@ -67,12 +46,12 @@ def check_completion(report: Report, body: Json, request: Json | None) -> None:
 
 def _check_choice(report: Report, choice: Json, number: int, request: Json | None) -> None:
     path = f"$.choices[{number}]"
-    check_fields(report, choice, CHOICE_FIELDS, path, rules.CB101, rules.CB102)
+    check_fields(report, choice, schema.CHOICE_FIELDS, path, rules.CB101, rules.CB102)
     if choice.get("index", number) != number:
         report.add(rules.CB106, f"{path}.index", str(number), brief(choice["index"]))
     finish, message = choice.get("finish_reason"), choice.get("message")
-    if isinstance(finish, str) and finish not in FINISH_REASONS:
-        wanted = " or ".join(sorted(FINISH_REASONS))
+    if isinstance(finish, str) and finish not in schema.FINISH_REASONS:
+        wanted = " or ".join(sorted(schema.FINISH_REASONS))
         report.add(rules.CB107, f"{path}.finish_reason", wanted, brief(finish))
     if not isinstance(message, dict):
         return
@@ -91,7 +70,7 @@ def _check_message(report: Report, message: Json, path: str) -> None:
         report.add(rules.CB108, f"{path}.role", '"assistant"', brief(message.get("role", ABSENT)))
     if "content" not in message:
         report.add(rules.CB101, f"{path}.content", "string or null", "nothing", key="content")
-    for key in TEXT_KEYS:
+    for key in schema.TEXT_KEYS:
         if not isinstance(message.get(key), (str, NULL)):
             report.add(rules.CB102, f"{path}.{key}", "string or null", brief(message[key]), key=key)
     if message.get("tool_calls") == []:
@@ -99,7 +78,7 @@ def _check_message(report: Report, message: Json, path: str) -> None:
 
 
 def _has_content(message: Json) -> bool:
-    return any(message.get(key) is not None for key in (*TEXT_KEYS, "audio", "function_call"))
+    return any(message.get(key) is not None for key in (*schema.TEXT_KEYS, "audio", "function_call"))
 
 
 def _check_calls(report: Report, calls: list[object], finish: object, path: str) -> None:
@@ -109,7 +88,7 @@ def _check_calls(report: Report, calls: list[object], finish: object, path: str)
         if not isinstance(call, dict):
             report.add(rules.CB102, place, "object", brief(call), key=f"tool_calls[{number}]")
             continue
-        check_fields(report, call, CALL_FIELDS, place, rules.CB111, rules.CB111)
+        check_fields(report, call, schema.CALL_FIELDS, place, rules.CB111, rules.CB111)
         identifier = call.get("id")
         if isinstance(identifier, str) and (first := seen.setdefault(identifier, number)) != number:
             report.add(rules.CB112, f"{place}.id", "an id of its own", brief(identifier), first=first)
@@ -121,7 +100,7 @@ def _check_function(report: Report, function: object, finish: object, path: str)
     if not isinstance(function, dict):
         report.add(rules.CB111, path, "object", brief(function), key="function")
         return
-    check_fields(report, function, FUNCTION_FIELDS, path, rules.CB111, rules.CB111)
+    check_fields(report, function, schema.FUNCTION_FIELDS, path, rules.CB111, rules.CB111)
     arguments = function.get("arguments")
     if isinstance(arguments, str) and finish != "length" and not is_json_object(arguments):
         report.add(rules.CB113, f"{path}.arguments", "a JSON object", brief(arguments))
@@ -138,12 +117,12 @@ def check_finish(report: Report, finish: str, called: bool, request: Json | None
         path: of the finish_reason.
     """
     if finish == "tool_calls" and not called:
-        report.add(rules.CC107, path, '"stop"', '"tool_calls"')
+        report.add(CC107, path, '"stop"', '"tool_calls"')
     elif finish == "stop" and called:
         choice = request.get("tool_choice", "auto") if request is not None else None
         severity = Severity.ERROR if choice in ("auto", None) and request is not None else Severity.INFO
         if not isinstance(choice, dict):
-            report.add(rules.CC114, path, '"tool_calls"', '"stop"', severity)
+            report.add(CC114, path, '"tool_calls"', '"stop"', severity)
 
 
 def check_usage(report: Report, usage: object, path: str) -> None:
@@ -151,7 +130,7 @@ def check_usage(report: Report, usage: object, path: str) -> None:
     if not isinstance(usage, dict):
         report.add(rules.CU101, path, "object", brief(usage), key="usage")
         return
-    check_fields(report, usage, USAGE_FIELDS, path, rules.CU101, rules.CU101)
+    check_fields(report, usage, schema.USAGE_FIELDS, path, rules.CU101, rules.CU101)
     check_token_counts(
         report, usage, path, "prompt_tokens", "completion_tokens", total=rules.CU102, part=rules.CU103
     )

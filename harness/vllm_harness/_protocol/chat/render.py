@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vllm_harness._protocol.chat.objects import TEXT_KEYS
+from vllm_harness._protocol.chat import schema
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.split import Split, halves
 
@@ -44,7 +44,7 @@ def _chunk(choices: list[Json]) -> Json:
 def _message_deltas(message: Json, split: Split) -> Iterator[Json]:
     calls = message.get("tool_calls") or ()
     yield {"role": "assistant", "content": None if calls else ""}
-    for key in TEXT_KEYS:
+    for key in schema.TEXT_KEYS:
         for piece in split(message.get(key) or ""):
             yield {key: piece}
     for number, call in enumerate(calls):

@@ -6,15 +6,9 @@ https://platform.openai.com/docs/api-reference/chat/streaming.
 
 from __future__ import annotations
 
-from vllm_harness._protocol.chat import rules
-from vllm_harness._protocol.chat.objects import (
-    COMPLETION_FIELDS,
-    FINISH_REASONS,
-    REASONING_KEYS,
-    TEXT_KEYS,
-    check_finish,
-    check_usage,
-)
+from vllm_harness._protocol.chat import schema
+from vllm_harness._protocol.chat import stream_rules as rules
+from vllm_harness._protocol.chat.objects import check_finish, check_usage
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.fields import is_json_object, type_names
 from vllm_harness._protocol.core.findings import ABSENT, brief
@@ -25,7 +19,7 @@ _NODE_COST = 256
 _MAX_INDEX = 4096
 _STABLE_FIELDS = ("created", "model", "object")
 # what a delta can carry besides its role
-_CONTENT_KEYS = (*TEXT_KEYS, "tool_calls", "function_call")
+_CONTENT_KEYS = (*schema.TEXT_KEYS, "tool_calls", "function_call")
 
 
 class _StreamedCall:
@@ -114,7 +108,7 @@ class ChatValidator:
         return options if isinstance(options, dict) else {}
 
     def _check_fields(self, chunk: Json) -> None:
-        for key, types in COMPLETION_FIELDS:
+        for key, types in schema.COMPLETION_FIELDS:
             actual = chunk.get(key, ABSENT)
             if type(actual) not in types:
                 rule = rules.CC121 if actual is ABSENT else rules.CC122
@@ -192,7 +186,7 @@ class ChatValidator:
 
     def _on_delta(self, choice: _StreamedChoice, delta: Json, path: str) -> None:
         self._check_role(choice, delta, path)
-        for key in TEXT_KEYS:
+        for key in schema.TEXT_KEYS:
             self._on_text(choice, key, delta.get(key), f"{path}.{key}")
         calls = delta.get("tool_calls")
         if calls is None:
@@ -223,7 +217,7 @@ class ChatValidator:
             self._wrong_type(path, key, "string or null", text)
         elif key == "content":
             choice.has_content = choice.has_content or bool(text)
-        elif text and choice.has_content and key in REASONING_KEYS:
+        elif text and choice.has_content and key in schema.REASONING_KEYS:
             self._report.add(rules.CC131, path, "reasoning first", brief(text), once=choice.index)
 
     def _on_call(self, choice: _StreamedChoice, delta: object, path: str) -> None:
@@ -289,8 +283,8 @@ class ChatValidator:
 
     def _on_finish(self, choice: _StreamedChoice, finish: object, path: str) -> None:
         report = self._report
-        if not isinstance(finish, str) or finish not in FINISH_REASONS:
-            expected = " or ".join(sorted(FINISH_REASONS))
+        if not isinstance(finish, str) or finish not in schema.FINISH_REASONS:
+            expected = " or ".join(sorted(schema.FINISH_REASONS))
             report.add(rules.CC106, path, expected, brief(finish), once=choice.index)
         choice.finish = str(finish)
         check_finish(report, choice.finish, bool(choice.calls), self._request, path)

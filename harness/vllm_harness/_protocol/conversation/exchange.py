@@ -13,7 +13,7 @@ from vllm_harness._protocol.core.errors import ProtocolInputError
 from vllm_harness._protocol.core.events import AnyEvent, Api, Json, as_json, decode
 from vllm_harness._protocol.core.sse import parse_sse
 from vllm_harness._protocol.messages.accumulate import MessageAccumulator
-from vllm_harness._protocol.messages.objects import EVENTS as MESSAGES_EVENTS
+from vllm_harness._protocol.messages.schema import EVENTS as MESSAGES_EVENTS
 from vllm_harness._protocol.responses.accumulate import ResponseAccumulator
 
 EVENT_STREAM = "text/event-stream"

@@ -76,12 +76,12 @@ class Rule:
 
 def rule(
     code: str,
-    severity: Severity,
     title: str,
     why: str,
-    source: str,
     sample: str,
     *edits: Edit,
+    severity: Severity = ERROR,
+    source: str = TRAFFIC,
     message: str = "",
     request: dict[str, Any] | None = None,
 ) -> Rule:

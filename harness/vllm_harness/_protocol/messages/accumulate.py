@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from vllm_harness._protocol.core.events import AnyEvent, Json, as_json
-from vllm_harness._protocol.messages.objects import PIECES
+from vllm_harness._protocol.messages import schema
 
 
 class MessageAccumulator:
@@ -43,7 +43,7 @@ class MessageAccumulator:
 
     def _on_delta(self, index: int, delta: Json) -> None:
         block, kind = self._blocks.setdefault(index, {}), str(delta.get("type"))
-        key = PIECES.get(kind)
+        key = schema.PIECES.get(kind)
         piece = delta.get(key) if key else None
         if not isinstance(piece, str):
             return

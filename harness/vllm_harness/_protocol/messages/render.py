@@ -8,7 +8,7 @@ from typing import Any
 
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.split import Split, halves
-from vllm_harness._protocol.messages.objects import BLOCKS, CALLS
+from vllm_harness._protocol.messages import schema
 
 USAGE = {"input_tokens": 9, "output_tokens": 7}
 
@@ -71,8 +71,8 @@ def tool_use(arguments: Json, name: str = "get_weather", number: int = 1) -> Jso
 
 def _block_events(block: Json, index: int, split: Split) -> Iterator[Json]:
     kind = block["type"]
-    growing = BLOCKS[kind].growing
-    begun = {**block, growing: {} if kind in CALLS else ""} if growing else dict(block)
+    growing = schema.BLOCKS[kind].growing
+    begun = {**block, growing: {} if kind in schema.CALLS else ""} if growing else dict(block)
     if kind == "thinking":
         begun["signature"] = ""
     yield {"type": "content_block_start", "index": index, "content_block": begun}

@@ -13,14 +13,10 @@ from vllm_harness._protocol.core.fields import DICT, INT, LIST, STR, Fields, che
 from vllm_harness._protocol.core.findings import ABSENT, brief
 from vllm_harness._protocol.core.report import Report
 from vllm_harness._protocol.core.rules import SE110
-from vllm_harness._protocol.messages import rules
+from vllm_harness._protocol.messages import schema
+from vllm_harness._protocol.messages import stream_rules as rules
+from vllm_harness._protocol.messages.object_rules import MB108
 from vllm_harness._protocol.messages.objects import (
-    BLOCKS,
-    CALLS,
-    CUT,
-    EVENTS,
-    INPUT_COUNTS,
-    PIECES,
     check_block,
     check_error,
     check_kind,
@@ -89,7 +85,7 @@ class MessagesValidator:
             report.add(rules.MS114, "$.error", actual=event.get("error"))
             check_error(report, event)
             return
-        if kind not in EVENTS:
+        if kind not in schema.EVENTS:
             report.add(rules.MS111, "$.type", once=kind, kind=kind)
             return
         if not self._begun and kind not in ("message_start", "ping"):
@@ -134,11 +130,11 @@ class MessagesValidator:
             report.add(rules.MS201, "$.index", str(self._next), index)
         check_block(report, block, "$.content_block", begins=True)
         kind = str(block.get("type"))
-        known = BLOCKS.get(kind)
+        known = schema.BLOCKS.get(kind)
         if known is not None and known.growing and block.get(known.growing):
             place = f"$.content_block.{known.growing}"
             report.add(rules.MS205, place, "empty", block[known.growing], kind=kind)
-        if kind in CALLS:
+        if kind in schema.CALLS:
             self._called = self._called or kind == "tool_use"
             self._check_id(block.get("id"))
         self._next = index + 1
@@ -149,12 +145,12 @@ class MessagesValidator:
         block = self._opened(event)
         if block is None:
             return
-        kind, known = delta.get("type"), BLOCKS.get(block.kind)
+        kind, known = delta.get("type"), schema.BLOCKS.get(block.kind)
         if known is not None and kind not in known.deltas:
             wanted = " or ".join(known.deltas) or "no delta"
             report.add(rules.MS206, "$.delta.type", wanted, kind, kind=block.kind)
             return
-        key = PIECES.get(str(kind))
+        key = schema.PIECES.get(str(kind))
         if key is None:
             return
         check_fields(report, delta, ((key, STR),), "$.delta", rules.MS109, rules.MS110)
@@ -181,7 +177,7 @@ class MessagesValidator:
         if self._half is not None:
             self._bad_input(self._half)
             self._half = None
-        if block.kind in CALLS and whole and self._left >= 0 and not is_json_object(whole):
+        if block.kind in schema.CALLS and whole and self._left >= 0 and not is_json_object(whole):
             self._half = block.index
 
     def _on_message_delta(self, event: Json) -> None:
@@ -198,7 +194,7 @@ class MessagesValidator:
         if isinstance(reason, str):
             self._reason = reason
         check_stop(report, delta, self._called, "$.delta")
-        if self._half is not None and reason not in CUT:
+        if self._half is not None and reason not in schema.CUT:
             self._bad_input(self._half)
         self._half = None
         self._check_cumulative(event["usage"])
@@ -223,7 +219,7 @@ class MessagesValidator:
         if not isinstance(identifier, str) or self._left < 0:
             return
         if identifier in self._ids:
-            self._report.add(rules.MB108, "$.content_block.id", "its own", identifier)
+            self._report.add(MB108, "$.content_block.id", "its own", identifier)
         self._ids.add(identifier)
 
     def _check_not_ended(self, kind: str) -> None:
@@ -247,4 +243,4 @@ class MessagesValidator:
 
 
 def _input_of(usage: Json) -> int:
-    return sum(count for key in INPUT_COUNTS if type(count := usage.get(key)) is int)
+    return sum(count for key in schema.INPUT_COUNTS if type(count := usage.get(key)) is int)

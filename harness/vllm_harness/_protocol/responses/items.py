@@ -6,10 +6,10 @@ import json
 
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.findings import ABSENT, Severity, brief
+from vllm_harness._protocol.responses import item_rules as rules
 from vllm_harness._protocol.responses import schema
+from vllm_harness._protocol.responses.object_rules import IT108, IT111
 from vllm_harness._protocol.responses.objects import check_item, check_unknown_item
-from vllm_harness._protocol.responses.rules import items as rules
-from vllm_harness._protocol.responses.rules.objects import IT108, IT111
 from vllm_harness._protocol.responses.state import (
     NODE_COST,
     StreamedItem,

@@ -8,8 +8,8 @@ from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.fields import check_fields, check_token_counts, is_json_object
 from vllm_harness._protocol.core.findings import ABSENT, Severity, brief
 from vllm_harness._protocol.core.report import Report
+from vllm_harness._protocol.responses import object_rules as rules
 from vllm_harness._protocol.responses import schema
-from vllm_harness._protocol.responses.rules import objects as rules
 
 _ERROR_KEYS = ("message", "type", "param", "code")
 

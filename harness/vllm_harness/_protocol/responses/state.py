@@ -10,9 +10,9 @@ from vllm_harness._protocol.core.findings import ABSENT, brief
 from vllm_harness._protocol.core.report import Report
 from vllm_harness._protocol.core.rule import Rule
 from vllm_harness._protocol.core.rules import SE110
+from vllm_harness._protocol.responses import item_rules as rules
 from vllm_harness._protocol.responses import schema
-from vllm_harness._protocol.responses.rules import items as rules
-from vllm_harness._protocol.responses.rules.lifecycle import RS104
+from vllm_harness._protocol.responses.stream_rules import RS104
 
 NODE_COST = 256
 LAST_PHASE = len(schema.HEAD)

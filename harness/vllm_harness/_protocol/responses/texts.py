@@ -8,8 +8,8 @@ from vllm_harness._protocol.core.differences import common_length
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.findings import ABSENT, brief
 from vllm_harness._protocol.responses import schema
+from vllm_harness._protocol.responses import text_rules as rules
 from vllm_harness._protocol.responses.objects import check_part
-from vllm_harness._protocol.responses.rules import texts as rules
 from vllm_harness._protocol.responses.schema import Channel, PartKind
 from vllm_harness._protocol.responses.state import (
     NODE_COST,

@@ -1,4 +1,4 @@
-"""watch, assert_valid_stream, known deviations, timing, the command line."""
+"""Watched streams, known deviations, timing, and `vllm-harness validate`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from vllm_harness._protocol import (
     watch,
     watch_async,
 )
-from vllm_harness._protocol.assertions import assert_valid_stream
 from vllm_harness._protocol.core.examples import Edit, as_sse, edited
 from vllm_harness._protocol.samples import SAMPLES
 from vllm_harness.cli.main import app
@@ -86,34 +85,18 @@ async def test_the_asynchronous_twins() -> None:
     assert len([event async for event in watch_async(stream)]) == 10
 
 
-def test_the_assertion_draws_the_stack() -> None:
-    with pytest.raises(AssertionError) as raised:
-        assert_valid_stream(edited(SAMPLES["text"].build(), BREAK))
-    lines = str(raised.value).split("\n")
-    at = next(number for number, line in enumerate(lines) if "^ RS308" in line)
-    assert "output_text.done" in lines[at - 1]
-    assert lines[at - 1].index("output_text.done") > lines[2].index("created")
-    assert "explain RS308" in lines[-1]
-
-
 def _known(code: str, versions: str = "<0.26", path: str = "") -> KnownDeviation:
     return KnownDeviation(
         code=code, reference="vllm#46940", versions=versions, note="status is null", path=path
     )
 
 
-def test_the_assertion_passes_known_and_ignored_findings() -> None:
+def test_known_findings_name_their_reference() -> None:
     events = edited(SAMPLES["call"].build(), [("set", "response.output_item.done#1", "item.status", None)])
     known = [_known("IT103"), _known("RS212", path="$.response.output[*].status")]
-    findings = assert_valid_stream(events, known=known, version="0.24.0")
-    assert {finding.known for finding in findings} == {"vllm#46940"}
-    assert_valid_stream(events, ignore=["IT103", "RS212"])
-    with pytest.raises(AssertionError):
-        assert_valid_stream(events, known=known, version="0.26.0")
-    silent = edited(SAMPLES["text"].build(), [("set", "response.created", "response.usage", {})])
-    assert_valid_stream(silent)
-    with pytest.raises(AssertionError, match="RS118"):
-        assert_valid_stream(silent, severity=Severity.WARNING)
+    found = validate_stream(events)
+    assert {finding.known for finding in apply_known(found, known, "0.24.0")} == {"vllm#46940"}
+    assert {finding.known for finding in apply_known(found, known, "0.26.0")} == {""}
 
 
 def test_known_deviations_end() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vllm_harness._protocol.core.rule import ERROR, TRAFFIC, rule
+from vllm_harness._protocol.core.rule import rule
 
 _DELTA = "response.output_text.delta"
 _ADDED = "response.output_item.added"
@@ -11,32 +11,26 @@ _COMPLETED = "response.completed"
 
 RS201 = rule(
     "RS201",
-    ERROR,
     "output_index is not the next one",
     "Items are numbered 0, 1, 2 in the order in which they are added, each once: 63 of 63 "
     "streams. Clients put them in an array.",
-    TRAFFIC,
     "call",
     ("set", f"{_ADDED}#1", "output_index", 5),
 )
 
 RS202 = rule(
     "RS202",
-    ERROR,
     "An event for an item that was never added",
     "Every event of an item comes after its output_item.added: 60 of 60 streams. Clients look "
     "the item up and crash.",
-    TRAFFIC,
     "text",
     ("drop", _ADDED),
 )
 
 RS203 = rule(
     "RS203",
-    ERROR,
     "An event for an item that is done",
     "Nothing comes for an item after its output_item.done.",
-    TRAFFIC,
     "text",
     ("dup", _DONE),
     message="the item at output_index {index} is already done",
@@ -44,21 +38,17 @@ RS203 = rule(
 
 RS204 = rule(
     "RS204",
-    ERROR,
     "item_id is not the id of the item",
     "The id given at output_item.added holds for all events of the item: 59 of 59 streams. "
     "Clients join by it.",
-    TRAFFIC,
     "text",
     ("set", _DELTA, "item_id", "msg_other"),
 )
 
 RS205 = rule(
     "RS205",
-    ERROR,
     "An item is added without an id",
     "Its events refer to the id.",
-    TRAFFIC,
     "text",
     ("set", _ADDED, "item.id", ""),
     message="the {kind} has no id when it is added",
@@ -66,10 +56,8 @@ RS205 = rule(
 
 RS207 = rule(
     "RS207",
-    ERROR,
     "id or type of an item changes",
     "Equal at added and done in 63 of 63 streams. vllm#44608: the id was null at done.",
-    TRAFFIC,
     "call",
     ("set", f"{_DONE}#1", "item.id", None),
     message="{key} of the item is not that at added",
@@ -77,12 +65,10 @@ RS207 = rule(
 
 RS208 = rule(
     "RS208",
-    ERROR,
     "name, role or call_id of an item changes",
     "Equal at added and done: name 17 of 17, role 45 of 45, call_id of function calls 12 of "
     "12. vllm#47916: two call ids for one call. (call_id of OpenAI's tool_search_call does "
     "change and is not checked.)",
-    TRAFFIC,
     "call",
     ("set", f"{_DONE}#1", "item.call_id", "call_other"),
     message="{key} of the {kind} is not that at added",
@@ -90,12 +76,10 @@ RS208 = rule(
 
 RS209 = rule(
     "RS209",
-    ERROR,
     "An item is never closed",
     "Every added item is done before the response is completed. OpenAI leaves mcp_list_tools "
     "open when several servers are listed at once, so that type is exempt; information only "
     "where the response did not complete.",
-    TRAFFIC,
     "text",
     ("drop", _DONE),
     message="the {kind} at output_index {index} is never closed",
@@ -103,12 +87,10 @@ RS209 = rule(
 
 RS210 = rule(
     "RS210",
-    ERROR,
     "Items overlap",
     "What the model writes comes one item after the other: 63 of 64 streams. Tools that the "
     "server runs may overlap (the 64th: three mcp_list_tools), and so may calls which a "
     "program makes (`caller`).",
-    TRAFFIC,
     "two_calls",
     ("move", _DONE, _DONE),
     message="the {kind} at output_index {index} is still open",
@@ -116,31 +98,25 @@ RS210 = rule(
 
 RS211 = rule(
     "RS211",
-    ERROR,
     "response.output has not as many items as the stream",
     "The terminal event repeats all items: 63 of 63 streams.",
-    TRAFFIC,
     "call",
     ("unset", _COMPLETED, "response.output.0"),
 )
 
 RS212 = rule(
     "RS212",
-    ERROR,
     "response.output differs from the streamed items",
     "Equal to the output_item.done items, in order, encrypted_content and fingerprint aside: "
     "63 of 63 streams.",
-    TRAFFIC,
     "call",
     ("set", _COMPLETED, "response.output.1.arguments", "{}"),
 )
 
 RS213 = rule(
     "RS213",
-    ERROR,
     "An item is added with content",
     "content, summary, arguments and input are empty at added; clients append the deltas to them.",
-    TRAFFIC,
     "call",
     ("set", f"{_ADDED}#1", "item.arguments", '{"city"'),
     message="{key} of the {kind} is not empty when it is added",
@@ -148,10 +124,8 @@ RS213 = rule(
 
 RS214 = rule(
     "RS214",
-    ERROR,
     "An item does not begin in_progress",
     "61 of 61 items with a status, tool outputs aside. Information only for tools that the server runs.",
-    TRAFFIC,
     "text",
     ("set", _ADDED, "item.status", "completed"),
     message="the {kind} does not begin in_progress",
@@ -159,11 +133,9 @@ RS214 = rule(
 
 RS215 = rule(
     "RS215",
-    ERROR,
     "An item is still in_progress when it is done",
     "A done item is completed or incomplete. Calls which a program makes (`caller`) stay "
     "in_progress and are exempt.",
-    TRAFFIC,
     "text",
     ("set", _DONE, "item.status", "in_progress"),
     message="the {kind} is still in_progress when it is done",
@@ -171,10 +143,8 @@ RS215 = rule(
 
 RS218 = rule(
     "RS218",
-    ERROR,
     "A call is added without name or call_id",
     "Clients show the tool's name and open the call when it is added.",
-    TRAFFIC,
     "call",
     ("unset", f"{_ADDED}#1", "item.name"),
     message="the {kind} has no {key} when it is added",
