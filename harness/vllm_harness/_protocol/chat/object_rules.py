@@ -11,7 +11,8 @@ _rule = partial(rule, source=CHAT)
 CB101 = _rule(
     "CB101",
     "A required field of the completion is missing",
-    "id, object, created, model, choices; index, message, finish_reason; content (it may be null).",
+    "Required are id, object, created, model and choices; index, message and finish_reason of a choice; "
+    "and content, which may be null.",
     "completion",
     ("unset", 0, "choices.0.message.content"),
     message="required field {key!r} is missing",
@@ -20,7 +21,7 @@ CB101 = _rule(
 CB102 = _rule(
     "CB102",
     "A field of the completion has the wrong type",
-    "Typed clients cannot read it.",
+    "Typed clients cannot read the completion.",
     "completion",
     ("set", 0, "choices.0.message.content", ["Hello"]),
     message="field {key!r} has the wrong type",
@@ -29,7 +30,7 @@ CB102 = _rule(
 CB103 = _rule(
     "CB103",
     'object is not "chat.completion"',
-    "Clients tell objects apart by it.",
+    "Clients distinguish objects by it.",
     "completion",
     ("set", 0, "object", "chat.completion.chunk"),
 )
@@ -37,15 +38,15 @@ CB103 = _rule(
 CB104 = _rule(
     "CB104",
     "A completion without usage",
-    "Bodies always carry it.",
+    "A body always carries it.",
     "completion",
     ("unset", 0, "usage"),
 )
 
 CB105 = _rule(
     "CB105",
-    "Not as many choices as were requested",
-    "n choices, one where n is not given.",
+    "The number of choices is not the requested one",
+    "There are n choices, or one if n is not given.",
     "completion",
     ("set", 0, "choices", []),
 )
@@ -53,15 +54,15 @@ CB105 = _rule(
 CB106 = _rule(
     "CB106",
     "The index of a choice is not its place",
-    "0, 1, 2.",
+    "Choices are numbered 0, 1, 2.",
     "completion",
     ("set", 0, "choices.0.index", 3),
 )
 
 CB107 = _rule(
     "CB107",
-    "finish_reason is not one of the API's",
-    "stop, length, tool_calls, content_filter, function_call.",
+    "finish_reason is not one of the API's values",
+    "It is stop, length, tool_calls, content_filter or function_call.",
     "completion",
     ("set", 0, "choices.0.finish_reason", "eos"),
 )
@@ -76,8 +77,8 @@ CB108 = _rule(
 
 CB109 = _rule(
     "CB109",
-    "tool_calls in a message without tool calls",
-    "OpenAI leaves the field out; clients that test for its presence see a call.",
+    "The message has an empty list of tool calls",
+    "OpenAI omits the field; clients that test for its presence see a call.",
     "completion",
     ("set", 0, "choices.0.message.tool_calls", []),
     severity=WARNING,
@@ -86,7 +87,7 @@ CB109 = _rule(
 CB110 = _rule(
     "CB110",
     "A message without content, reasoning or calls",
-    "vllm#41902: content and reasoning null, with completion tokens spent: the text was lost.",
+    "In vllm#41902 content and reasoning were null although completion tokens were spent: the text was lost.",
     "completion",
     ("set", 0, "choices.0.message.content", None),
     severity=WARNING,
@@ -95,7 +96,7 @@ CB110 = _rule(
 CB111 = _rule(
     "CB111",
     "A tool call is malformed",
-    "id, type, function with name and arguments.",
+    "A tool call has an id, a type, and a function with a name and arguments.",
     "completion_call",
     ("unset", 0, "choices.0.message.tool_calls.0.function.name"),
     message="field {key!r} of the tool call is missing or has the wrong type",
@@ -104,7 +105,7 @@ CB111 = _rule(
 CB112 = _rule(
     "CB112",
     "Two tool calls share an id",
-    "The tool message could answer either.",
+    "The tool message could answer either call.",
     "completion_call",
     ("set", 0, "choices.0.message.tool_calls.1.id", "call_1"),
     message="id repeats that of tool call {first}",
@@ -113,15 +114,15 @@ CB112 = _rule(
 CB113 = _rule(
     "CB113",
     "The arguments of a tool call are not a JSON object",
-    "Clients parse them. Not checked when finish_reason is length.",
+    "Clients parse them. Not checked if finish_reason is length.",
     "completion_call",
     ("set", 0, "choices.0.message.tool_calls.0.function.arguments", "{"),
 )
 
 CU101 = _rule(
     "CU101",
-    "A field of usage is missing or of the wrong type",
-    "prompt_tokens, completion_tokens, total_tokens.",
+    "A field of usage is missing or has the wrong type",
+    "prompt_tokens, completion_tokens and total_tokens are required.",
     "completion",
     ("unset", 0, "usage.total_tokens"),
     message="field {key!r} is missing or has the wrong type",
@@ -130,7 +131,7 @@ CU101 = _rule(
 CU102 = _rule(
     "CU102",
     "Token counts do not add up or are negative",
-    "total_tokens is prompt_tokens + completion_tokens, none negative.",
+    "total_tokens is prompt_tokens + completion_tokens, and none is negative.",
     "completion",
     ("set", 0, "usage.total_tokens", 5),
 )
@@ -138,7 +139,7 @@ CU102 = _rule(
 CU103 = _rule(
     "CU103",
     "A part of the tokens is larger than the whole",
-    "cached_tokens within prompt_tokens, reasoning_tokens within completion_tokens.",
+    "cached_tokens are part of prompt_tokens, and reasoning_tokens of completion_tokens.",
     "completion",
     ("set", 0, "usage.completion_tokens_details", {"reasoning_tokens": 99}),
 )

@@ -19,7 +19,7 @@ CC101 = _rule(
 
 CC102 = _rule(
     "CC102",
-    "The role comes again",
+    "The role is repeated",
     "Clients that append every string field build `assistantassistant`.",
     "chat_text",
     ("set", 1, "choices.0.delta.role", "assistant"),
@@ -28,34 +28,34 @@ CC102 = _rule(
 
 CC103 = _rule(
     "CC103",
-    "A choice goes on after its finish_reason",
-    "finish_reason is the last of a choice, once.",
+    "A choice continues after its finish_reason",
+    "finish_reason ends a choice and comes once.",
     "chat_text",
     ("dup", -1),
-    message="choice {index} goes on after its finish_reason",
+    message="choice {index} continues after its finish_reason",
 )
 
 CC104 = _rule(
     "CC104",
-    "A choice without finish_reason",
-    "The stream was cut.",
+    "A choice without a finish_reason",
+    "The stream was truncated.",
     "chat_text",
     ("drop", -1),
-    message="{subject} has no finish_reason: the stream was cut",
+    message="{subject} has no finish_reason: the stream was truncated",
 )
 
 CC105 = _rule(
     "CC105",
     "The role changes",
-    "A choice is one message of one role.",
+    "A choice is one message with one role.",
     "chat_text",
     ("set", 1, "choices.0.delta.role", "user"),
 )
 
 CC106 = _rule(
     "CC106",
-    "finish_reason is not one of the API's",
-    "stop, length, tool_calls, content_filter, function_call.",
+    "finish_reason is not one of the API's values",
+    "It is stop, length, tool_calls, content_filter or function_call.",
     "chat_text",
     ("set", -1, "choices.0.finish_reason", "eos"),
 )
@@ -63,14 +63,14 @@ CC106 = _rule(
 CC107 = _rule(
     "CC107",
     "finish_reason tool_calls without a tool call",
-    "Agents loop on it and find nothing to run.",
+    "Agents look for a call to run and find none.",
     "chat_text",
     ("set", -1, "choices.0.finish_reason", "tool_calls"),
 )
 
 CC108 = _rule(
     "CC108",
-    "Usage was requested and did not come",
+    "Usage was requested but not sent",
     "stream_options.include_usage promises a last chunk with usage.",
     "chat_usage",
     ("drop", -1),
@@ -79,8 +79,8 @@ CC108 = _rule(
 
 CC109 = _rule(
     "CC109",
-    "Usage came though it was not requested",
-    "Harmless to most clients; OpenAI does not.",
+    "Usage was sent although it was not requested",
+    "This is harmless to most clients, but OpenAI does not do it.",
     "chat_text",
     (
         "append",
@@ -100,7 +100,7 @@ CC109 = _rule(
 CC110 = _rule(
     "CC110",
     "The number or the indices of the choices are wrong",
-    "n choices, indices 0 to n - 1.",
+    "There are n choices, with the indices 0 to n - 1.",
     "chat_choices",
     ("set", 0, "choices.0.index", 7),
     ("set", 1, "choices.0.index", 7),
@@ -110,8 +110,8 @@ CC110 = _rule(
 
 CC111 = _rule(
     "CC111",
-    "Usage in a chunk that has choices",
-    "The usage chunk has `choices: []`; continuous_usage_stats asks for the other.",
+    "Usage in a chunk with choices",
+    "The usage chunk has `choices: []`, unless continuous_usage_stats is set.",
     "chat_text",
     ("set", -1, "usage", {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}),
 )
@@ -137,8 +137,8 @@ CC113 = _rule(
 CC114 = _rule(
     "CC114",
     "finish_reason stop with tool calls",
-    "With tool_choice auto it is tool_calls. A forced function ends with stop, on OpenAI too; "
-    "information only where the request is unknown or has tool_choice required.",
+    "With tool_choice auto, it is tool_calls. A forced function ends with stop, on OpenAI too. "
+    "Information only if the request is unknown or has tool_choice required.",
     "chat_call",
     ("set", -1, "choices.0.finish_reason", "stop"),
     request={"messages": []},
@@ -155,7 +155,7 @@ CC119 = _rule(
 CC120 = _rule(
     "CC120",
     "created, model or object changes",
-    "Equal in all chunks.",
+    "They are the same in all chunks.",
     "chat_text",
     ("set", -1, "created", 1),
     message="{key} changes",
@@ -164,7 +164,7 @@ CC120 = _rule(
 CC121 = _rule(
     "CC121",
     "A required field of a chunk is missing",
-    "id, object, created, model, choices.",
+    "id, object, created, model and choices are required.",
     "chat_text",
     ("unset", 1, "created"),
     message="required field {key!r} is missing",
@@ -173,7 +173,7 @@ CC121 = _rule(
 CC122 = _rule(
     "CC122",
     "A field of a chunk has the wrong type",
-    "Typed clients cannot read it.",
+    "Typed clients cannot read the chunk.",
     "chat_text",
     ("set", 1, "choices.0.delta.content", ["Hel"]),
     message="field {key!r} has the wrong type",
@@ -182,7 +182,7 @@ CC122 = _rule(
 CC123 = _rule(
     "CC123",
     "A chat stream without chunks",
-    "vllm#40978: a failure before the first token gave [DONE] and nothing else.",
+    "In vllm#40978 a failure before the first token gave [DONE] and nothing else.",
     "chat_text",
     *(("drop", 0) for _ in range(4)),
 )
@@ -190,7 +190,7 @@ CC123 = _rule(
 CC124 = _rule(
     "CC124",
     'object is not "chat.completion.chunk"',
-    "Clients tell objects apart by it.",
+    "Clients distinguish objects by it.",
     "chat_text",
     *(("set", number, "object", "chat.completion") for number in range(4)),
 )
@@ -198,7 +198,7 @@ CC124 = _rule(
 CC130 = _rule(
     "CC130",
     "The server reports an error in the stream",
-    "Not a fault of the protocol; reported so that nobody overlooks it.",
+    "This is not a fault of the protocol; it is reported so that it is not overlooked.",
     "chat_text",
     ("insert", 1, {"error": {"message": "it broke", "type": "server_error", "code": 500}}),
     severity=INFO,
@@ -207,7 +207,7 @@ CC130 = _rule(
 CC131 = _rule(
     "CC131",
     "Reasoning after content",
-    "Usual only for models that think again between texts.",
+    "This is usual only for models that reason again between texts.",
     "chat_reasoning",
     ("move", 1, -1),
     severity=INFO,
@@ -224,15 +224,15 @@ CC201 = _rule(
 CC202 = _rule(
     "CC202",
     "The index of a tool call is not the next one",
-    "0, 1, 2 in the order in which calls begin.",
+    "Calls are numbered 0, 1, 2 in the order in which they begin.",
     "chat_two_calls",
     ("set", 4, "choices.0.delta.tool_calls.0.index", 5),
 )
 
 CC203 = _rule(
     "CC203",
-    "A tool call begins without id, type or name",
-    "The first delta of a call carries all three. vllm#55284: a nameless call.",
+    "A tool call begins without an id, type or name",
+    "The first delta of a call carries all three. In vllm#55284 a call had no name.",
     "chat_call",
     ("unset", 1, "choices.0.delta.tool_calls.0.id"),
     message="the first delta of a tool call has no {key}",
@@ -240,8 +240,8 @@ CC203 = _rule(
 
 CC204 = _rule(
     "CC204",
-    "id, type or name of a tool call changes",
-    "Given once, in its first delta.",
+    "The id, type or name of a tool call changes",
+    "They are given once, in the first delta of the call.",
     "chat_call",
     ("set", 2, "choices.0.delta.tool_calls.0.id", "call_other"),
     message="{key} of the tool call changes",
@@ -249,18 +249,18 @@ CC204 = _rule(
 
 CC205 = _rule(
     "CC205",
-    "id, type or name of a tool call comes again",
+    "The id, type or name of a tool call is repeated",
     "Clients that append string fields build `call_1call_1`.",
     "chat_call",
     ("set", 2, "choices.0.delta.tool_calls.0.id", "call_1"),
     severity=WARNING,
-    message="{key} of the tool call comes again",
+    message="{key} of the tool call is repeated",
 )
 
 CC206 = _rule(
     "CC206",
     "The arguments of a tool call are not a JSON object",
-    "The deltas add up to what the client parses. Not checked when finish_reason is length.",
+    "The deltas add up to what the client parses. Not checked if finish_reason is length.",
     "chat_call",
     ("drop", 2),
     message="the arguments of tool call {number} are not a JSON object",
@@ -269,7 +269,7 @@ CC206 = _rule(
 CC207 = _rule(
     "CC207",
     "Two tool calls share an id",
-    "The tool message could answer either.",
+    "The tool message could answer either call.",
     "chat_two_calls",
     ("set", 4, "choices.0.delta.tool_calls.0.id", "call_1"),
 )
@@ -277,7 +277,7 @@ CC207 = _rule(
 CC208 = _rule(
     "CC208",
     "A delta for an earlier tool call",
-    "The index tells where it belongs; OpenAI sends calls one after the other.",
+    "The index shows which call it belongs to; OpenAI sends calls one after another.",
     "chat_two_calls",
     ("move", 3, 5),
     severity=INFO,
@@ -286,7 +286,7 @@ CC208 = _rule(
 CC209 = _rule(
     "CC209",
     "An empty list of tool calls",
-    "OpenAI leaves the field out; clients that test for its presence see a call.",
+    "OpenAI omits the field; clients that test for its presence see a call.",
     "chat_text",
     ("set", 1, "choices.0.delta.tool_calls", []),
     severity=WARNING,

@@ -7,7 +7,7 @@ from vllm_harness._protocol.core.rule import HARNESS, SCHEMA, rule
 CV101 = rule(
     "CV101",
     "previous_response_id names no response of the conversation",
-    "The server should have refused it. Information only where the recording is not the whole conversation.",
+    "The server should have rejected it. Information only if the recording is not the whole conversation.",
     "conversation",
     ("set", 1, "request.previous_response_id", "resp_x"),
     ("set", 1, "body.previous_response_id", "resp_x"),
@@ -17,7 +17,7 @@ CV101 = rule(
 CV102 = rule(
     "CV102",
     "The answer names another previous response",
-    "It repeats the request's previous_response_id.",
+    "It repeats the previous_response_id of the request.",
     "conversation",
     ("set", 1, "body.previous_response_id", None),
 )
@@ -33,7 +33,7 @@ CV103 = rule(
 CV104 = rule(
     "CV104",
     "Two responses share an id",
-    "Chains and retrieval go by it.",
+    "Chains and retrieval rely on it.",
     "conversation",
     ("set", 1, "body.id", "resp_a"),
 )
@@ -41,7 +41,7 @@ CV104 = rule(
 CV105 = rule(
     "CV105",
     "Items of two responses share an id",
-    "Clients keep items of a conversation by id.",
+    "Clients identify the items of a conversation by id.",
     "conversation",
     ("set", 1, "body.output.0.id", "fc_1"),
     message="id repeats that at {first}",
@@ -49,9 +49,9 @@ CV105 = rule(
 
 CV106 = rule(
     "CV106",
-    "The stored response is not the one that was answered",
-    "GET /responses/{id} gives what the stream or the body gave. (billing, which OpenAI adds "
-    "to bodies, aside.)",
+    "The stored response differs from the answer",
+    "GET /responses/{id} gives what the stream or the body gave. (billing, which OpenAI adds to bodies, "
+    "is ignored.)",
     "conversation",
     ("set", 2, "body.output.0.content.0.text", "It rains."),
 )
@@ -59,7 +59,8 @@ CV106 = rule(
 CV107 = rule(
     "CV107",
     "A replay differs from the original",
-    "starting_after gives the original events from there on, sequence numbers and all (obfuscation aside).",
+    "starting_after gives the original events from there on, with their sequence numbers; obfuscation "
+    "is ignored.",
     "replay",
     ("set", 1, "events.2.delta", "Bye"),
 )
@@ -67,7 +68,7 @@ CV107 = rule(
 CV108 = rule(
     "CV108",
     "Calls of two responses share a call_id",
-    "Outputs of the one could be taken for the other's.",
+    "The output of one call could be taken for that of the other.",
     "conversation",
     (
         "set",
@@ -90,7 +91,7 @@ CV108 = rule(
 CP101 = rule(
     "CP101",
     "Two views of an answer differ",
-    "Deltas, terminal event and body of one script agree.",
+    "The deltas, the terminal event and the body of one script agree.",
     "pair",
     ("set", 1, "output.0.content.0.text", "Bye"),
     source=HARNESS,
@@ -99,8 +100,8 @@ CP101 = rule(
 
 CP102 = rule(
     "CP102",
-    "Something is only in the first view",
-    "As CP101.",
+    "A value is only in the first view",
+    "The same as CP101.",
     "pair",
     ("unset", 1, "usage"),
     source=HARNESS,
@@ -109,8 +110,8 @@ CP102 = rule(
 
 CP103 = rule(
     "CP103",
-    "Something is only in the second view",
-    "As CP101.",
+    "A value is only in the second view",
+    "The same as CP101.",
     "pair",
     ("unset", 0, "usage"),
     source=HARNESS,

@@ -8,8 +8,8 @@ _DELTA = "response.output_text.delta"
 
 SE101 = rule(
     "SE101",
-    "The event: line is not the type in the data",
-    "Clients dispatch on either of the two; where they differ, two clients see two streams.",
+    "The event: line differs from the type in the data",
+    "Clients dispatch on either of the two; if they differ, two clients see different streams.",
     "sse",
     ("replace", "event: response.created", "event: response.creating"),
 )
@@ -26,7 +26,7 @@ SE102 = rule(
 SE103 = rule(
     "SE103",
     "The data of an event is not one JSON object",
-    "Two objects in an event, half an object, NaN or nothing: a client's JSON parser raises.",
+    "The event has two objects, half an object, NaN or nothing; a client's JSON parser raises an error.",
     "sse",
     (
         "replace",
@@ -39,7 +39,8 @@ SE103 = rule(
 SE104 = rule(
     "SE104",
     "An event is not UTF-8",
-    "Event streams are UTF-8. A multi-byte character may be split over network chunks, never over events.",
+    "Event streams are UTF-8. A multi-byte character may be split across network chunks, but not across "
+    "events.",
     "sse",
     ("replace", "Hello,", "Hel\udcff"),
     source=SSE,
@@ -48,8 +49,8 @@ SE104 = rule(
 SE105 = rule(
     "SE105",
     "The stream ends within an event",
-    "An event counts once the blank line after it has come; a client drops this one. Information "
-    "only where just the blank line is missing, as in a capture that an editor has trimmed.",
+    "An event counts once the blank line after it has arrived; a client drops this one. Information "
+    "only if just the blank line is missing, as in a capture that an editor has trimmed.",
     "sse",
     ("replace", '"sequence_number": 9}\n\n', '"sequence_nu'),
     source=SSE,
@@ -68,7 +69,7 @@ SE106 = rule(
 SE107 = rule(
     "SE107",
     "A chat stream does not end with [DONE]",
-    "It tells the client that the stream is complete and the connection may be reused.",
+    "It signals that the stream is complete and that the connection may be reused.",
     "chat_sse",
     ("replace", "data: [DONE]\n\n", ""),
     source=CHAT,
@@ -85,8 +86,8 @@ SE108 = rule(
 
 SE110 = rule(
     "SE110",
-    "The stream is too large to be held",
-    "Texts and items beyond the limit are no longer compared; the lifecycle still is.",
+    "The stream is too large to be compared as a whole",
+    "Texts and items beyond the limit are no longer compared; the lifecycle is still checked.",
     "text",
     ("set", _DELTA, "delta", "so long " * 4096),
     severity=INFO,
@@ -96,8 +97,8 @@ SE110 = rule(
 KD101 = rule(
     "KD101",
     "A known deviation no longer occurs",
-    "The run exercised it, on a version that it is declared for, and nothing was "
-    "found: it is fixed, remove it, so that it is caught when it comes back.",
+    "A run exercised the deviation on a version for which it is declared, and it did not occur: it is "
+    "fixed. Remove it, so that a regression is caught.",
     "run",
     ("set", 0, "occurred", []),
     source=HARNESS,

@@ -13,7 +13,7 @@ _BLOCK = "content_block_start"
 MB101 = _rule(
     "MB101",
     "A required field of the message is missing",
-    "id, type, role, content, model, stop_reason, stop_sequence (it may be null), usage.",
+    "Required are id, type, role, content, model, stop_reason, stop_sequence (which may be null) and usage.",
     "answer",
     ("unset", 0, "stop_sequence"),
     message="required field {key!r} is missing",
@@ -22,7 +22,7 @@ MB101 = _rule(
 MB102 = _rule(
     "MB102",
     "A field of the message has the wrong type",
-    "Typed clients cannot read it.",
+    "Typed clients cannot read the message.",
     "answer",
     ("set", 0, "content", "Hello, world"),
     message="field {key!r} has the wrong type",
@@ -31,7 +31,7 @@ MB102 = _rule(
 MB103 = _rule(
     "MB103",
     "type is not message, or role is not assistant",
-    "Clients tell objects apart by them.",
+    "Clients distinguish objects by them.",
     "answer",
     ("set", 0, "role", "user"),
     message="{key} is not {wanted!r}",
@@ -39,9 +39,9 @@ MB103 = _rule(
 
 MB104 = _rule(
     "MB104",
-    "stop_reason is not one of the API's",
-    "end_turn, max_tokens, stop_sequence, tool_use, pause_turn, refusal, model_context_window_exceeded; "
-    "never null in a finished message.",
+    "stop_reason is not one of the API's values",
+    "It is end_turn, max_tokens, stop_sequence, tool_use, pause_turn, refusal or "
+    "model_context_window_exceeded, and never null in a finished message.",
     "answer",
     ("set", 0, "stop_reason", "stop"),
 )
@@ -57,7 +57,7 @@ MB105 = _rule(
 MB106 = _rule(
     "MB106",
     "stop_sequence does not fit stop_reason",
-    "The text that ended the message where stop_reason is stop_sequence, null otherwise.",
+    "It is the text that ended the message if stop_reason is stop_sequence, and null otherwise.",
     "answer",
     ("set", 0, "stop_sequence", "END"),
     message="stop_sequence does not fit stop_reason {reason!r}",
@@ -66,8 +66,9 @@ MB106 = _rule(
 MB107 = _rule(
     "MB107",
     "A content block is malformed",
-    "text: text; thinking: thinking and signature; tool_use: id, name, input (an object). A thinking "
-    "block begins with an empty signature; that it is missing there is a warning.",
+    "A text block has text; a thinking block has thinking and signature; a tool_use block has id, name "
+    "and input (an object). A thinking block begins with an empty signature; if that one is missing, "
+    "the finding is a warning.",
     "answer_call",
     ("unset", 0, "content.1.name"),
     message="field {key!r} of a {kind} block is missing or malformed",
@@ -76,7 +77,7 @@ MB107 = _rule(
 MB108 = _rule(
     "MB108",
     "Two calls of a message share an id",
-    "The tool_result could answer either.",
+    "The tool_result could answer either call.",
     "messages_two_calls",
     ("set", f"{_BLOCK}#1", "content_block.id", "toolu_1"),
 )
@@ -84,7 +85,7 @@ MB108 = _rule(
 MB109 = _rule(
     "MB109",
     "A kind of content block that is not in the published API",
-    "New ones may be added.",
+    "New kinds may be added.",
     "answer",
     ("set", 0, "content.0", {"type": "sparkle"}),
     severity=INFO,
@@ -93,8 +94,8 @@ MB109 = _rule(
 
 MB110 = _rule(
     "MB110",
-    "A count of tokens is missing or of the wrong type",
-    "input_tokens and output_tokens; a message_delta need not repeat the input.",
+    "A token count is missing or has the wrong type",
+    "input_tokens and output_tokens are required; a message_delta need not repeat the input.",
     "answer",
     ("unset", 0, "usage.output_tokens"),
     message="field {key!r} is missing or has the wrong type",
@@ -102,7 +103,7 @@ MB110 = _rule(
 
 MB111 = _rule(
     "MB111",
-    "A count of tokens is negative",
+    "A token count is negative",
     "Clients add them up.",
     "answer",
     ("set", 0, "usage.input_tokens", -1),
@@ -111,7 +112,7 @@ MB111 = _rule(
 MB112 = _rule(
     "MB112",
     "An error of the Messages API is malformed",
-    '{"type": "error", "error": {"type": ..., "message": ...}}, in a body and in an error event alike.',
+    'An error is {"type": "error", "error": {"type": ..., "message": ...}}, in a body and in an error event.',
     "messages_error",
     ("unset", 0, "error.message"),
     message="field {key!r} of the error is missing or wrong",
@@ -120,7 +121,7 @@ MB112 = _rule(
 MB113 = _rule(
     "MB113",
     "The type of an error is not one of the Messages API's",
-    "Clients choose by it whether to try again. vllm#57997: vLLM's own names.",
+    "Clients decide by it whether to retry. In vllm#57997 vLLM sends names of its own.",
     "messages_error",
     ("set", 0, "error.type", "NotFoundError"),
 )

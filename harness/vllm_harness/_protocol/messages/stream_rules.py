@@ -18,14 +18,14 @@ _END = "message_stop"
 MS101 = _rule(
     "MS101",
     "A Messages stream does not begin with message_start",
-    "It carries the message which the later events fill; SDKs raise without it.",
+    "It carries the message that the later events fill; SDKs raise an error without it.",
     "messages_text",
     ("drop", _START),
 )
 
 MS102 = _rule(
     "MS102",
-    "message_start comes again",
+    "message_start is repeated",
     "A stream is one message.",
     "messages_text",
     ("dup", _START),
@@ -34,7 +34,7 @@ MS102 = _rule(
 MS103 = _rule(
     "MS103",
     "The stream ends without message_stop",
-    "The stream was cut.",
+    "The stream was truncated.",
     "messages_text",
     ("drop", _END),
 )
@@ -42,7 +42,7 @@ MS103 = _rule(
 MS104 = _rule(
     "MS104",
     "An event after message_stop",
-    "message_stop is the last.",
+    "message_stop is the last event.",
     "messages_text",
     ("dup", _END),
 )
@@ -50,15 +50,15 @@ MS104 = _rule(
 MS105 = _rule(
     "MS105",
     "No stop_reason before message_stop",
-    "A message_delta carries it; without it the message never says why it ended.",
+    "A message_delta carries it; without it, the message does not say why it ended.",
     "messages_text",
     ("drop", _ENDING),
 )
 
 MS106 = _rule(
     "MS106",
-    "stop_reason comes again",
-    "Given once; later message_delta events may only count tokens.",
+    "stop_reason is repeated",
+    "It is given once; later message_delta events may only count tokens.",
     "messages_text",
     ("dup", _ENDING),
 )
@@ -74,7 +74,7 @@ MS107 = _rule(
 MS108 = _rule(
     "MS108",
     "message_start has content, a stop_reason or a stop_sequence",
-    "They come with later events: clients that take both would have them twice.",
+    "They come with later events; clients that read both have them twice.",
     "messages_text",
     ("set", _START, "message.stop_reason", "end_turn"),
     message="{key} of message_start is not empty",
@@ -83,8 +83,8 @@ MS108 = _rule(
 MS109 = _rule(
     "MS109",
     "A required field of a Messages event is missing",
-    "vllm#45367: message_start without type and role, vllm#55324: message_delta without stop_sequence; "
-    "strict clients refuse the stream.",
+    "In vllm#45367 message_start had no type and no role, and in vllm#55324 message_delta had no "
+    "stop_sequence; strict clients reject such a stream.",
     "messages_text",
     ("unset", _START, "message.role"),
     message="required field {key!r} is missing",
@@ -93,7 +93,7 @@ MS109 = _rule(
 MS110 = _rule(
     "MS110",
     "A field of a Messages event has the wrong type",
-    "Typed clients cannot read it.",
+    "Typed clients cannot read the event.",
     "messages_text",
     ("set", _DELTA, "index", "0"),
     message="field {key!r} has the wrong type",
@@ -102,7 +102,7 @@ MS110 = _rule(
 MS111 = _rule(
     "MS111",
     "An event that is not in the published Messages API",
-    "New ones may be added, and clients must pass them over.",
+    "New events may be added, and clients must ignore them.",
     "messages_text",
     ("insert", _ENDING, {"type": "message_sparkle"}),
     severity=INFO,
@@ -128,7 +128,7 @@ MS113 = _rule(
 MS114 = _rule(
     "MS114",
     "The server reports an error in the Messages stream",
-    "Legal after HTTP 200; what was sent so far is all there is.",
+    "An error may follow HTTP 200; the message ends with it.",
     "messages_text",
     (
         "insert",
@@ -140,8 +140,8 @@ MS114 = _rule(
 
 MS201 = _rule(
     "MS201",
-    "index of a content block is not the next one",
-    "0, 1, 2: it is the block's place in content.",
+    "The index of a content block is not the next one",
+    "Blocks are numbered 0, 1, 2; the index is the place of the block in content.",
     "messages_two_calls",
     ("set", f"{_BLOCK}#1", "index", 3),
 )
@@ -157,8 +157,8 @@ MS202 = _rule(
 
 MS203 = _rule(
     "MS203",
-    "A content block begins before the one before has ended",
-    "Blocks come one after the other.",
+    "A content block begins before the previous one has ended",
+    "Blocks come one after another.",
     "messages_two_calls",
     ("drop", _STOP),
     message="block {index} is still open",
@@ -167,7 +167,7 @@ MS203 = _rule(
 MS204 = _rule(
     "MS204",
     "A content block is never closed",
-    "Clients hand a block on, and parse a call's input, when it ends.",
+    "Clients process a block, and parse the input of a call, when it ends.",
     "messages_text",
     ("drop", _STOP),
     message="block {index} is never closed",
@@ -176,7 +176,7 @@ MS204 = _rule(
 MS205 = _rule(
     "MS205",
     "A content block begins with content",
-    "Its text, thinking or input comes with deltas: clients that take both have it twice.",
+    "Its text, thinking or input comes with deltas; clients that read both have it twice.",
     "messages_text",
     ("set", _BLOCK, "content_block.text", "Hello"),
     message="a {kind} block begins with content",
@@ -185,7 +185,8 @@ MS205 = _rule(
 MS206 = _rule(
     "MS206",
     "A delta does not fit its content block",
-    "text_delta to text, thinking_delta and signature_delta to thinking, input_json_delta to tool_use.",
+    "text_delta fits text, thinking_delta and signature_delta fit thinking, and input_json_delta fits "
+    "tool_use.",
     "messages_text",
     ("set", _DELTA, "delta", {"type": "thinking_delta", "thinking": "Hello"}),
     message="the delta does not fit a {kind} block",
@@ -194,7 +195,7 @@ MS206 = _rule(
 MS209 = _rule(
     "MS209",
     "Thinking after its signature",
-    "The signature comes right before the block's end and covers all of it.",
+    "The signature comes just before the end of the block and covers all of it.",
     "messages_thinking",
     ("move", f"{_DELTA}#2", f"{_DELTA}#1"),
 )
@@ -210,8 +211,8 @@ MS210 = _rule(
 MS211 = _rule(
     "MS211",
     "The input of a call is not a JSON object",
-    "The input_json_delta pieces add up to what the client parses. Not checked for a call that a limit or a "
-    "stop sequence cut.",
+    "The input_json_delta pieces add up to what the client parses. Calls that a limit or a stop "
+    "sequence truncated are not checked.",
     "messages_call",
     ("drop", f"{_DELTA}#2"),
     message="the input of block {index} is not a JSON object",
@@ -219,7 +220,7 @@ MS211 = _rule(
 
 MS215 = _rule(
     "MS215",
-    "output_tokens shrinks",
+    "output_tokens decreases",
     "The counts of message_delta are cumulative.",
     "messages_text",
     ("set", _ENDING, "usage.output_tokens", 0),
@@ -228,7 +229,7 @@ MS215 = _rule(
 MS216 = _rule(
     "MS216",
     "The input tokens change between message_start and message_delta",
-    "input_tokens, cache_creation_input_tokens and cache_read_input_tokens together are the prompt.",
+    "input_tokens, cache_creation_input_tokens and cache_read_input_tokens together count the prompt.",
     "messages_text",
     ("set", _ENDING, "usage.input_tokens", 5),
 )

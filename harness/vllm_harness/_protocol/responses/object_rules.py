@@ -11,7 +11,7 @@ _COMPLETED = "response.completed"
 RO101 = rule(
     "RO101",
     "A required field of the response is missing",
-    "Required by the schema, in every recorded response (`status` too, which the schema forgets).",
+    "The schema requires it, and every recorded response has it (`status` too, which the schema omits).",
     "body",
     ("unset", 0, "error"),
     source=SCHEMA,
@@ -21,7 +21,7 @@ RO101 = rule(
 RO102 = rule(
     "RO102",
     "A field of the response has the wrong type",
-    "Typed clients cannot read it.",
+    "Typed clients cannot read the response.",
     "body",
     ("set", 0, "parallel_tool_calls", "yes"),
     source=SCHEMA,
@@ -31,7 +31,7 @@ RO102 = rule(
 RO103 = rule(
     "RO103",
     'object is not "response"',
-    "Clients tell objects apart by it.",
+    "Clients distinguish objects by it.",
     "body",
     ("set", 0, "object", "chat.completion"),
     source=SCHEMA,
@@ -40,8 +40,8 @@ RO103 = rule(
 RO104 = rule(
     "RO104",
     "A field that OpenAI always sends is missing",
-    "max_output_tokens, previous_response_id, reasoning, store, text, truncation, usage and "
-    "user are in all 352 recorded responses, though not required.",
+    "max_output_tokens, previous_response_id, reasoning, store, text, truncation, usage and user are in "
+    "all 352 recorded responses, although the schema does not require them.",
     "body",
     ("unset", 0, "store"),
     severity=WARNING,
@@ -60,8 +60,8 @@ RO105 = rule(
 
 RO106 = rule(
     "RO106",
-    "output_text is on the wire",
-    "It is a convenience that SDKs compute: in 0 of 352 recorded responses.",
+    "The server sends output_text",
+    "This field is a convenience that SDKs compute; it is in 0 of 352 recorded responses.",
     "body",
     ("set", 0, "output_text", "Hello"),
     severity=WARNING,
@@ -69,8 +69,8 @@ RO106 = rule(
 
 RO107 = rule(
     "RO107",
-    "status is not one of the API's",
-    "completed, failed, in_progress, cancelled, queued or incomplete.",
+    "status is not one of the API's values",
+    "It is completed, failed, in_progress, cancelled, queued or incomplete.",
     "body",
     ("set", 0, "status", "complete"),
     source=SCHEMA,
@@ -79,14 +79,14 @@ RO107 = rule(
 RO108 = rule(
     "RO108",
     "A completed response without usage",
-    "Present in 63 of 63 streams and 281 of 281 bodies.",
+    "It is present in 63 of 63 streams and 281 of 281 bodies.",
     "body",
     ("set", 0, "usage", None),
 )
 
 RO109 = rule(
     "RO109",
-    "A completed response with error or incomplete_details",
+    "A completed response with an error or incomplete_details",
     "Both are null in every completed response.",
     "body",
     ("set", 0, "incomplete_details", {"reason": "max_output_tokens"}),
@@ -96,7 +96,7 @@ RO109 = rule(
 RO110 = rule(
     "RO110",
     "An incomplete response does not say why",
-    "incomplete_details.reason is how clients decide what to do.",
+    "Clients decide by incomplete_details.reason what to do next.",
     "incomplete_body",
     ("set", 0, "incomplete_details", None),
     source=SCHEMA,
@@ -104,8 +104,8 @@ RO110 = rule(
 
 RO111 = rule(
     "RO111",
-    "A failed response without error",
-    "error.message is what clients raise.",
+    "A failed response without an error",
+    "Clients raise an error with error.message.",
     "failed_body",
     ("set", 0, "error", None),
     source=SCHEMA,
@@ -114,16 +114,16 @@ RO111 = rule(
 RO112 = rule(
     "RO112",
     "completed_at is before created_at",
-    "Time goes forward: 37 of 37 streams, 186 of 186 bodies.",
+    "Time goes forward (37 of 37 streams, 186 of 186 bodies).",
     "body",
     ("set", 0, "completed_at", 1),
 )
 
 RO113 = rule(
     "RO113",
-    "The response was cut, and its last item has the status completed",
-    "vllm#57998: the item that max_output_tokens cut is incomplete. No recording of OpenAI's "
-    "shows the case, hence a warning.",
+    "The response was truncated, but its last item is completed",
+    "The item that max_output_tokens truncated is incomplete (vllm#57998). No recording of OpenAI shows "
+    "this case, so it is a warning.",
     "incomplete_body",
     ("set", 0, "output.0.status", "completed"),
     severity=WARNING,
@@ -132,9 +132,10 @@ RO113 = rule(
 
 RO114 = rule(
     "RO114",
-    "A field of usage is missing or of the wrong type",
-    "input_tokens, output_tokens, total_tokens and the two details. (cache_write_tokens, "
-    "which the schema requires, is missing in 57 of 63 streams and not required.)",
+    "A field of usage is missing or has the wrong type",
+    "Required are input_tokens, output_tokens, total_tokens and the details of the first two. "
+    "(cache_write_tokens, which the schema requires, is missing in 57 of 63 streams and is not required "
+    "here.)",
     "body",
     ("unset", 0, "usage.input_tokens_details"),
     source=SCHEMA,
@@ -144,7 +145,7 @@ RO114 = rule(
 RO115 = rule(
     "RO115",
     "Token counts do not add up or are negative",
-    "total_tokens is input_tokens + output_tokens, none negative: 344 of 344.",
+    "total_tokens is input_tokens + output_tokens, and none is negative (344 of 344 answers).",
     "body",
     ("set", 0, "usage.total_tokens", 5),
 )
@@ -152,16 +153,16 @@ RO115 = rule(
 RO116 = rule(
     "RO116",
     "A part of the tokens is larger than the whole",
-    "cached_tokens within input_tokens, reasoning_tokens within output_tokens: 344 of 344.",
+    "cached_tokens are part of input_tokens, and reasoning_tokens of output_tokens (344 of 344 answers).",
     "body",
     ("set", 0, "usage.output_tokens_details.reasoning_tokens", 99),
 )
 
 RO117 = rule(
     "RO117",
-    "The response repeats another setting than the request's",
-    "temperature, top_p, instructions, metadata, previous_response_id and the like come back "
-    "as they were sent, in all recordings that set them.",
+    "A setting in the response differs from the request",
+    "temperature, top_p, instructions, metadata, previous_response_id and similar fields come back as "
+    "they were sent, in all recordings that set them.",
     "body",
     ("set", 0, "temperature", 0.5),
     severity=WARNING,
@@ -171,8 +172,8 @@ RO117 = rule(
 
 RO118 = rule(
     "RO118",
-    "max_output_tokens was not requested and is not null",
-    "OpenAI sends null; vLLM sends the budget that it computed.",
+    "max_output_tokens was not requested but is not null",
+    "OpenAI sends null; vLLM sends the limit that it computed.",
     "body",
     ("set", 0, "max_output_tokens", 131072),
     severity=WARNING,
@@ -182,7 +183,7 @@ RO118 = rule(
 RO119 = rule(
     "RO119",
     "An error body is malformed",
-    "{error: {message, type, param, code}}: all four keys in 8 of 8 recorded errors.",
+    "An error body is {error: {message, type, param, code}}, with all four keys in 8 of 8 recorded errors.",
     "error_body",
     ("unset", 0, "error.param"),
     message="field {key!r} of the error body is missing or has the wrong type",
@@ -191,8 +192,8 @@ RO119 = rule(
 IT101 = rule(
     "IT101",
     "A required field of an item is missing",
-    "Required by the schema and held by recorded traffic; optional payloads of hosted tools "
-    "are not required.",
+    "The schema requires it, and recorded traffic has it. Optional payloads of hosted tools are not "
+    "required.",
     "body",
     ("unset", 0, "output.1.call_id"),
     source=SCHEMA,
@@ -202,7 +203,7 @@ IT101 = rule(
 IT102 = rule(
     "IT102",
     "A field of an item has the wrong type",
-    "Typed clients cannot read it.",
+    "Typed clients cannot read the item.",
     "body",
     ("set", 0, "output.1.arguments", {"city": "Paris"}),
     source=SCHEMA,
@@ -212,8 +213,8 @@ IT102 = rule(
 IT103 = rule(
     "IT103",
     "The status of an item is null",
-    "vllm#46940: status is a string or (reasoning, custom calls) not there at all; strict "
-    "clients reject null. A warning for reasoning items, which on OpenAI have no status.",
+    "status is a string, or absent (reasoning, custom calls); strict clients reject null (vllm#46940). "
+    "A warning for reasoning items, which have no status on OpenAI.",
     "body",
     ("set", 0, "output.1.status", None),
     message="status of the {kind} is null",
@@ -221,18 +222,18 @@ IT103 = rule(
 
 IT104 = rule(
     "IT104",
-    "The status of an item is not one of the API's",
-    "in_progress, completed, incomplete, and those of single tools.",
+    "The status of an item is not one of the API's values",
+    "It is in_progress, completed or incomplete, or a value of a single tool.",
     "body",
     ("set", 0, "output.1.status", "done"),
     source=SCHEMA,
-    message="status of the {kind} is not one of the API's",
+    message="status of the {kind} is not one of the API's values",
 )
 
 IT105 = rule(
     "IT105",
     "An id or a name is empty",
-    "Clients join items, calls and outputs by them.",
+    "Clients match items, calls and outputs by them.",
     "body",
     ("set", 0, "output.1.call_id", ""),
     message="{key} of the {kind} is empty",
@@ -241,8 +242,8 @@ IT105 = rule(
 IT106 = rule(
     "IT106",
     "An unfinished item in a completed response",
-    "What the model wrote is completed when the response is. Calls which a program makes "
-    "(`caller`) stay in_progress and are exempt.",
+    "What the model wrote is completed when the response is. Calls that a program makes (`caller`) stay "
+    "in_progress and are exempt.",
     "body",
     ("set", 0, "output.2.status", "incomplete"),
     message="the {kind} is {status} in a response that is completed",
@@ -261,7 +262,7 @@ IT107 = rule(
 IT108 = rule(
     "IT108",
     "Two items share an id",
-    "Unique within a response: 64 of 64 streams, 288 of 288 bodies.",
+    "Ids are unique within a response (64 of 64 streams, 288 of 288 bodies).",
     "body",
     ("set", 0, "output.2.id", "fc_1"),
     message="id repeats that of item {first}",
@@ -270,14 +271,15 @@ IT108 = rule(
 IT109 = rule(
     "IT109",
     "The arguments of a call are not a JSON object",
-    "12 of 12 streams; clients parse them. Not checked for calls in a response that was cut.",
+    "They are one in 12 of 12 streams, and clients parse them. Calls in a truncated response are not "
+    "checked.",
     "body",
     ("set", 0, "output.1.arguments", '{"city":'),
 )
 
 IT110 = rule(
     "IT110",
-    "A field of the event within the item",
+    "A field of the event is in the item",
     "item_id, output_index and sequence_number belong to the event. vLLM puts them into function calls.",
     "body",
     ("set", 0, "output.1.output_index", 1),
@@ -287,7 +289,7 @@ IT110 = rule(
 IT111 = rule(
     "IT111",
     "Two calls share a call_id",
-    "The tool output could answer either.",
+    "The tool output could answer either call.",
     "two_calls",
     ("set", f"{_ADDED}#1", "item.call_id", "call_1"),
     ("set", f"{_DONE}#1", "item.call_id", "call_1"),
@@ -297,20 +299,20 @@ IT111 = rule(
 
 IT112 = rule(
     "IT112",
-    "An item type that is not known here",
-    "New types may come; only id and nesting are checked.",
+    "An unknown type of item",
+    "New types may be added; only the id and the nesting are checked.",
     "body",
     ("set", 0, "output.0.type", "dream"),
     severity=INFO,
     source=SCHEMA,
-    message="item type {kind!r} is not known here; only its nesting is checked",
+    message="item type {kind!r} is unknown; only its nesting is checked",
 )
 
 IT113 = rule(
     "IT113",
     "A part of an item is malformed",
-    "Messages have output_text (text, annotations) and refusal parts, reasoning has "
-    "reasoning_text and summary_text.",
+    "A message has output_text (text, annotations) and refusal parts; a reasoning item has "
+    "reasoning_text and summary_text parts.",
     "body",
     ("unset", 0, "output.2.content.0.annotations"),
     source=SCHEMA,
@@ -320,8 +322,8 @@ IT113 = rule(
 IT114 = rule(
     "IT114",
     "A call names a function that the request did not offer",
-    "Special tokens in names, or a parser that took the wrong word. Only where the request is "
-    "known and offers plain functions alone.",
+    "The name may contain special tokens, or a parser may have taken the wrong word. Only checked if "
+    "the request is known and offers nothing but plain functions.",
     "body",
     ("set", 0, "output.1.name", "get_weather<|x|>"),
     severity=WARNING,

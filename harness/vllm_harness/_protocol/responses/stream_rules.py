@@ -20,8 +20,8 @@ RS101 = rule(
 RS102 = rule(
     "RS102",
     "The stream begins in the middle",
-    "Its first sequence_number is not 0, as when it is resumed with starting_after; what came "
-    "before is not checked.",
+    "The first sequence_number is not 0, as in a stream that is resumed with starting_after. Earlier "
+    "events are not checked.",
     "text",
     ("drop", 0),
     ("set", 0, "sequence_number", 1),
@@ -30,8 +30,8 @@ RS102 = rule(
 
 RS103 = rule(
     "RS103",
-    "created, queued or in_progress out of place",
-    "Each comes once, in this order, before the first item: 64 of 64 streams.",
+    "created, queued or in_progress is out of place",
+    "Each comes once, in this order, before the first item (64 of 64 streams).",
     "text",
     ("dup", "response.in_progress"),
     message="{event} is out of place",
@@ -40,7 +40,7 @@ RS103 = rule(
 RS104 = rule(
     "RS104",
     "response.in_progress is missing",
-    "It is the second event, or the third after response.queued: 64 of 64 streams.",
+    "It is the second event, or the third after response.queued (64 of 64 streams).",
     "text",
     ("drop", "response.in_progress"),
 )
@@ -57,7 +57,7 @@ RS105 = rule(
 RS106 = rule(
     "RS106",
     "An event after the terminal event",
-    "The terminal event is the last: 64 of 64 streams. Clients have stopped listening.",
+    "The terminal event is the last (64 of 64 streams). Clients have stopped reading by then.",
     "text",
     ("append", {"type": _DELTA, "sequence_number": 0, "delta": "more"}),
     message="an event after {end}",
@@ -66,8 +66,8 @@ RS106 = rule(
 RS107 = rule(
     "RS107",
     "The event does not match response.status",
-    "response.completed carries status completed, and so on. vllm#45386: a stream cut by its "
-    "token budget ended with response.completed.",
+    "response.completed carries the status completed, and so on. In vllm#45386 a stream that the token "
+    "limit truncated ended with response.completed.",
     "text",
     ("set", _COMPLETED, "response.status", "incomplete"),
 )
@@ -75,7 +75,7 @@ RS107 = rule(
 RS108 = rule(
     "RS108",
     "The server reports an error in the stream",
-    "Not a fault of the protocol; reported so that nobody overlooks it.",
+    "This is not a fault of the protocol; it is reported so that it is not overlooked.",
     "text",
     (
         "insert",
@@ -87,8 +87,8 @@ RS108 = rule(
 
 RS109 = rule(
     "RS109",
-    "An error event and no response.failed",
-    "OpenAI sends response.failed after the error event, in the one recording there is.",
+    "An error event without response.failed",
+    "In the only recording of an error, OpenAI sends response.failed after the error event.",
     "failed",
     ("drop", "response.failed"),
     severity=INFO,
@@ -96,8 +96,9 @@ RS109 = rule(
 
 RS110 = rule(
     "RS110",
-    "sequence_number does not follow the one before",
-    "It counts by one: 62 of 62 streams. Clients resume by it and drop what they think they have seen.",
+    "sequence_number does not follow the previous one",
+    "The numbers increase by one (62 of 62 streams). Clients resume by them and skip events that they "
+    "seem to have seen.",
     "text",
     ("set", _DELTA, "sequence_number", 99),
 )
@@ -113,7 +114,7 @@ RS111 = rule(
 RS112 = rule(
     "RS112",
     "An event without sequence_number where others have one",
-    "All events have one, or (two captures of March 2025) none.",
+    "Either all events have one, or none does (two captures of March 2025).",
     "text",
     ("unset", _DELTA, "sequence_number"),
 )
@@ -121,7 +122,7 @@ RS112 = rule(
 RS113 = rule(
     "RS113",
     "No event has a sequence_number",
-    "OpenAI's streams of March 2025 had none; since then all have.",
+    "OpenAI's streams of March 2025 had none; all later streams have them.",
     "text",
     *(("unset", number, "sequence_number") for number in range(10)),
     severity=INFO,
@@ -130,7 +131,7 @@ RS113 = rule(
 RS114 = rule(
     "RS114",
     "The id of the response changes",
-    "One stream is one response: 64 of 64. Clients store the first id and ask with it later.",
+    "One stream is one response (64 of 64 streams). Clients store the first id and use it in later requests.",
     "text",
     ("set", _COMPLETED, "response.id", "resp_other"),
 )
@@ -138,7 +139,7 @@ RS114 = rule(
 RS115 = rule(
     "RS115",
     "created_at, model or object of the response changes",
-    "Equal throughout in 63 of 63 streams.",
+    "They are the same throughout the stream in 63 of 63 streams.",
     "text",
     ("set", _COMPLETED, "response.model", "gpt-4"),
     message="{key} of the response changes",
@@ -147,7 +148,7 @@ RS115 = rule(
 RS116 = rule(
     "RS116",
     "A setting of the response changes",
-    "What the request set is repeated alike at the beginning and at the end in 63 of 63 streams.",
+    "The settings of the request are the same at the beginning and at the end in 63 of 63 streams.",
     "text",
     ("set", _COMPLETED, "response.temperature", 0.5),
     severity=WARNING,
@@ -157,7 +158,7 @@ RS116 = rule(
 RS117 = rule(
     "RS117",
     "Output before the first item",
-    "created, queued and in_progress carry `output: []`: 64 of 64 streams.",
+    "created, queued and in_progress carry `output: []` (64 of 64 streams).",
     "text",
     ("set", "response.created", "response.output", [{"type": "message"}]),
 )
@@ -165,7 +166,7 @@ RS117 = rule(
 RS118 = rule(
     "RS118",
     "Usage before the end",
-    "created, queued and in_progress carry `usage: null`: 64 of 64 streams.",
+    "created, queued and in_progress carry `usage: null` (64 of 64 streams).",
     "text",
     ("set", "response.created", "response.usage", {"total_tokens": 0}),
     severity=WARNING,
@@ -174,9 +175,9 @@ RS118 = rule(
 RS119 = rule(
     "RS119",
     "An event type that is not in the published API",
-    "New types may come; each is named once. What stands in for a known one shows as other "
-    "findings: vLLM before 0.32 sent response.reasoning_part.added, so the reasoning text has "
-    "no part (RS302).",
+    "New types may be added; each is reported once. A type that replaces a published one also causes "
+    "other findings: vLLM before 0.32 sent response.reasoning_part.added, so the reasoning text has no "
+    "part (RS302).",
     "text",
     ("insert", _PART_ADDED, {"type": "response.sparkle", "sequence_number": 0}),
     severity=INFO,
@@ -187,7 +188,7 @@ RS119 = rule(
 RS120 = rule(
     "RS120",
     "An event without a type",
-    "No client can tell what it is.",
+    "Clients cannot interpret it.",
     "text",
     ("unset", _DELTA, "type"),
     source=SCHEMA,
@@ -196,8 +197,8 @@ RS120 = rule(
 RS121 = rule(
     "RS121",
     "A required field of an event is missing",
-    "Required by the schema and held by recorded traffic; what OpenAI itself leaves out "
-    "(`name` of function_call_arguments.done, `logprobs` of old streams) is not required.",
+    "The schema requires it, and recorded traffic has it. Fields that OpenAI itself omits (`name` of "
+    "function_call_arguments.done, `logprobs` of old streams) are not required.",
     "text",
     ("unset", _DELTA, "content_index"),
     source=SCHEMA,
@@ -224,8 +225,8 @@ RS123 = rule(
 
 RS124 = rule(
     "RS124",
-    "The response has other keys at its end than at its beginning",
-    "The same set of keys in 63 of 63 streams; other servers add `usage` late.",
+    "The keys of the response change",
+    "The set of keys is the same throughout in 63 of 63 streams; other servers add `usage` late.",
     "text",
     ("set", _COMPLETED, "response.extra", 1),
     severity=INFO,
@@ -234,8 +235,8 @@ RS124 = rule(
 RS125 = rule(
     "RS125",
     "An error event without a message",
-    "The message is all a client can show. OpenAI nests it under `error`, the schema has it "
-    "at the top; both will do.",
+    "The message is all that a client can show. OpenAI nests it under `error`, and the schema has it at "
+    "the top; both are accepted.",
     "failed",
     ("unset", "error", "error.message"),
 )
