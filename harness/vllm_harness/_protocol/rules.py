@@ -1,4 +1,4 @@
-"""The rules, one a code: `validate explain`, the pages and the tests are made from this table."""
+"""The table of all rules by code, from which `validate explain`, the pages and the tests are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The valid samples that the examples of the rules are made from."""
+"""The valid samples from which the examples of the rules are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from vllm_harness._protocol.responses import render as responses
 
 
 class Sample(NamedTuple):
-    """A valid value of some kind."""
+    """A valid value.
+
+    Attributes:
+        kind: responses, chat, messages, sse, body, conversation, compare, through or known.
+        build: makes the value.
+    """
 
     kind: str
     build: Callable[[], list[Json]]
@@ -120,17 +125,18 @@ def _replay() -> list[Json]:
     ]
 
 
-def _twice(api: str, *, left: bool = False, seconds: float = 0.1, **came: Any) -> list[Json]:
-    """An answer as the server gives it, and as a gateway passes it on."""
-    streamed, media = "events" in came, "text/event-stream" if "events" in came else "application/json"
+def _twice(api: str, *, left: bool = False, seconds: float = 0.1, **answered: Any) -> list[Json]:
+    """An answer of the server, and the same answer passed on by a gateway."""
+    streamed = "events" in answered
+    media = "text/event-stream" if streamed else "application/json"
     seen = {"api": api, "body": {"seed": 7}, "states": ["cut" if left else "done"]}
     answer = {
         **{"api": api, "stream": streamed, "status": 200, "left": left, "seen": [seen]},
         "headers": {"content-type": media, "x-request-id": "1"},
-        **came,
+        **answered,
     }
     if streamed:
-        answer["times"] = [round(seconds * number, 3) for number in range(len(came["events"]))]
+        answer["times"] = [round(seconds * number, 3) for number in range(len(answered["events"]))]
     return [answer, answer]
 
 
@@ -253,7 +259,7 @@ SAMPLES: dict[str, Sample] = {
 
 
 def kind_of(example: Example) -> str:
-    """What an example is: responses, chat, messages, sse, body, conversation, compare, through or known."""
+    """The kind of an example, which is the kind of its sample."""
     return SAMPLES[example.sample].kind
 
 
@@ -263,7 +269,7 @@ def build(example: Example) -> list[Json]:
 
 
 def wire(example: Example) -> str:
-    """An example of a stream as the server sends it, textual edits applied."""
+    """An example of a stream as server-sent events, with its textual edits applied."""
     text = as_sse(build(example))
     for edit in example.edits:
         if edit[0] == "replace":

@@ -199,13 +199,13 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "place"),
     [
-        ("a.json", '{\n"a": 1,\n}', "a.json:3: not JSON"),
-        ("a.jsonl", '{"type": "x"}\n{', "a.jsonl:2: not JSON"),
+        ("a.json", '{\n"a": 1,\n}', "a.json:3: not valid JSON"),
+        ("a.jsonl", '{"type": "x"}\n{', "a.jsonl:2: not valid JSON"),
         ("a.jsonl", '{"type": "x"}\n3', "a.jsonl:2: not a JSON object"),
         ("a.sse", "hello", "a.sse:1: no server-sent events"),
         ("a.json", "[1]", "a.json:1: neither"),
         ("a.yaml", "a: b: c", "a.yaml:1: mapping values are not allowed in this context"),
-        ("a.json", "  ", "a.json: empty"),
+        ("a.json", "  ", "a.json: the file is empty"),
     ],
 )
 def test_bad_input_names_file_and_line(tmp_path: Path, name: str, text: str, place: str) -> None:

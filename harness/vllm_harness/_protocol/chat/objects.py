@@ -1,4 +1,4 @@
-"""Chat Completions: the shape of a body, its choices, its usage."""
+"""Checks of a Chat Completions body: its choices, its usage."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from vllm_harness._protocol.core.report import Report
 
 
 def check_completion(report: Report, body: Json, request: Json | None) -> None:
-    """A Chat Completions body.
+    """Checks a Chat Completions body.
 
     Args:
-        report: where findings go.
+        report: collects the findings.
         body: the completion.
-        request: the request it answers, when it is known.
+        request: the request, if known.
     """
     check_fields(report, body, schema.COMPLETION_FIELDS, "$", rules.CB101, rules.CB102)
     if body.get("object", "chat.completion") != "chat.completion":
@@ -56,8 +56,8 @@ def _check_choice(report: Report, choice: Json, number: int, request: Json | Non
     if not isinstance(message, dict):
         return
     _check_message(report, message, f"{path}.message")
-    made = message.get("tool_calls")
-    calls = made if isinstance(made, list) else []
+    tool_calls = message.get("tool_calls")
+    calls = tool_calls if isinstance(tool_calls, list) else []
     if isinstance(finish, str):
         check_finish(report, finish, bool(calls), request, f"{path}.finish_reason")
     _check_calls(report, calls, finish, f"{path}.message.tool_calls")
@@ -107,14 +107,16 @@ def _check_function(report: Report, function: object, finish: object, path: str)
 
 
 def check_finish(report: Report, finish: str, called: bool, request: Json | None, path: str) -> None:
-    """`tool_calls` with calls and only with calls; a forced function may end with `stop`.
+    """Checks that finish_reason is `tool_calls` if, and only if, there are calls.
+
+    A forced function may end with `stop`.
 
     Args:
-        report: where findings go.
+        report: collects the findings.
         finish: the finish_reason.
         called: whether there are tool calls.
-        request: the request, when it is known.
-        path: of the finish_reason.
+        request: the request, if known.
+        path: the JSON path of the finish_reason.
     """
     if finish == "tool_calls" and not called:
         report.add(CC107, path, '"stop"', '"tool_calls"')
@@ -126,7 +128,7 @@ def check_finish(report: Report, finish: str, called: bool, request: Json | None
 
 
 def check_usage(report: Report, usage: object, path: str) -> None:
-    """Token counts of Chat Completions."""
+    """Checks the token counts of Chat Completions."""
     if not isinstance(usage, dict):
         report.add(rules.CU101, path, "object", brief(usage), key="usage")
         return

@@ -1,4 +1,4 @@
-"""Chat Completions: the grammar of a chunk stream.
+"""The checks of a Chat Completions stream.
 
 Sources: the openai SDK's types (`openai.types.chat`),
 https://platform.openai.com/docs/api-reference/chat/streaming.
@@ -18,12 +18,12 @@ from vllm_harness._protocol.core.rules import SE110
 _NODE_COST = 256
 _MAX_INDEX = 4096
 _STABLE_FIELDS = ("created", "model", "object")
-# what a delta can carry besides its role
+# What a delta can carry besides its role.
 _CONTENT_KEYS = (*schema.TEXT_KEYS, "tool_calls", "function_call")
 
 
 class _StreamedCall:
-    """One tool call as its deltas build it."""
+    """A tool call as its deltas build it."""
 
     __slots__ = ("arguments", "id", "name", "type")
 
@@ -36,7 +36,7 @@ class _StreamedCall:
 
 
 class _StreamedChoice:
-    """One choice as its deltas build it."""
+    """A choice as its deltas build it."""
 
     __slots__ = ("calls", "finish", "has_content", "index", "role")
 
@@ -52,9 +52,9 @@ class ChatValidator:
     """Checks one Chat Completions stream.
 
     Args:
-        report: where findings go.
-        request: the request body, when it is known; more can be checked then.
-        max_held: characters of arguments kept; beyond it they are no longer checked.
+        report: collects the findings.
+        request: the request body, if known, which allows further checks.
+        max_held: how many characters of arguments are kept; beyond that they are not checked.
     """
 
     def __init__(self, report: Report, *, request: Json | None = None, max_held: int) -> None:
@@ -68,7 +68,7 @@ class ChatValidator:
         self._failed = False
 
     def feed(self, chunk: Json) -> None:
-        """Takes the next chunk."""
+        """Checks the next chunk."""
         report = self._report
         if "error" in chunk and "choices" not in chunk:
             self._failed = True
@@ -79,8 +79,8 @@ class ChatValidator:
             self._check_stable(chunk)
         if self._usage_seen:
             report.add(rules.CC112, "$", "nothing", brief(chunk.get("choices")), once="usage")
-        found = chunk.get("choices")
-        choices = found if isinstance(found, list) else []
+        value = chunk.get("choices")
+        choices = value if isinstance(value, list) else []
         for number, choice in enumerate(choices):
             self._on_choice(choice, number)
         usage = chunk.get("usage")
@@ -90,7 +90,7 @@ class ChatValidator:
             report.add(rules.CC113, "$.choices", "a choice or usage", "[]")
 
     def close(self) -> None:
-        """Ends the stream."""
+        """Checks the end of the stream."""
         if self._failed:
             return
         if self._first is None:
@@ -156,7 +156,7 @@ class ChatValidator:
         check_usage(self._report, usage, "$.usage")
 
     def _wrong_type(self, path: str, key: str, expected: str, actual: object, once: str = "") -> None:
-        """CC122, once for each kind of field."""
+        """Reports CC122, once for each kind of field."""
         self._report.add(rules.CC122, path, expected, brief(actual), once=once or key, key=key)
 
     def _on_choice(self, value: object, number: int) -> None:

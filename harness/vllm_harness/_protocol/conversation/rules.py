@@ -1,4 +1,4 @@
-"""The rules between exchanges, and between two views of one answer."""
+"""The rules of conversations, and of two views of one answer."""
 
 from __future__ import annotations
 

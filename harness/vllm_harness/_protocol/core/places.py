@@ -1,4 +1,4 @@
-"""Places in a JSON value, by their path."""
+"""Lookup in a JSON value by path."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
 def kind_at(value: object, path: str) -> str:
-    """The `type` of the innermost object that a JSON path lies in, the root left out.
+    """The `type` of the innermost object on a JSON path, except the root.
 
     Args:
         value: the root, `$`.
-        path: such as `$.response.output[0].status`; as much of it counts as there is in the value.
+        path: a path such as `$.response.output[0].status`; steps that the value does not have are ignored.
 
     Returns:
-        The type, such as `reasoning`; empty where no object on the way has one.
+        The type, such as `reasoning`; empty if no object on the path has one.
     """
     kind = ""
     for key, number in _STEP.findall(path):

@@ -1,4 +1,4 @@
-"""The rules of framing, which every stream shares, and of known deviations."""
+"""The rules of framing, for streams of any API, and of known deviations."""
 
 from __future__ import annotations
 

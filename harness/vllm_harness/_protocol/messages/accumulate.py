@@ -17,7 +17,7 @@ class MessageAccumulator:
         self._inputs: dict[int, list[str]] = {}
 
     def feed(self, event: AnyEvent) -> None:
-        """Takes the next event; what has no place is left aside (the validator reports it)."""
+        """Adds the next event; ignores what does not fit, which the validator reports."""
         value = as_json(event) or {}
         index, delta = value.get("index"), value.get("delta")
         match value.get("type"):
@@ -36,7 +36,7 @@ class MessageAccumulator:
 
     @property
     def message(self) -> Json:
-        """The message as far as the stream goes."""
+        """The message so far."""
         return {**self._head, "content": [self._block(index) for index in sorted(self._blocks)]}
 
     body = message

@@ -1,4 +1,4 @@
-"""Anthropic Messages: the shape of messages, content blocks, usage and errors.
+"""Checks of Messages bodies: messages, content blocks, usage and errors.
 
 Sources: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/api/errors, the types of
 the anthropic SDK.
@@ -15,7 +15,7 @@ from vllm_harness._protocol.messages import schema
 
 
 def check_message(report: Report, message: Json, path: str = "$") -> None:
-    """A whole message, as a body carries it."""
+    """Checks a whole message, as in a body."""
     check_fields(report, message, schema.MESSAGE_FIELDS, path, rules.MB101, rules.MB102)
     check_kind(report, message, path)
     if isinstance(message.get("usage"), dict):
@@ -33,14 +33,14 @@ def check_message(report: Report, message: Json, path: str = "$") -> None:
 
 
 def check_kind(report: Report, message: Json, path: str) -> None:
-    """`type` is message, `role` is assistant."""
+    """Checks that `type` is message and `role` is assistant."""
     for key, wanted in (("type", "message"), ("role", "assistant")):
         if message.get(key, wanted) != wanted:
             report.add(rules.MB103, f"{path}.{key}", brief(wanted), message[key], key=key, wanted=wanted)
 
 
 def check_block(report: Report, block: object, path: str, *, begins: bool = False) -> None:
-    """A content block: its required fields; where it `begins`, a signature may come later."""
+    """Checks the fields of a content block; when it `begins`, its signature may still be missing."""
     if not isinstance(block, dict):
         report.add(rules.MB107, path, "object", block, key="type", kind="content")
         return
@@ -64,7 +64,7 @@ def check_block(report: Report, block: object, path: str, *, begins: bool = Fals
 
 
 def check_ids(report: Report, blocks: list[Json], path: str) -> None:
-    """No two calls share an id."""
+    """Checks that the ids of calls are unique."""
     seen: set[str] = set()
     for number, block in enumerate(blocks):
         identifier = block.get("id")
@@ -75,13 +75,13 @@ def check_ids(report: Report, blocks: list[Json], path: str) -> None:
 
 
 def check_stop(report: Report, ending: Json, called: bool, path: str) -> None:
-    """stop_reason and stop_sequence, which a body and a message_delta carry alike.
+    """Checks stop_reason and stop_sequence, of a body or of a message_delta.
 
     Args:
-        report: where findings go.
-        ending: holds both fields.
+        report: collects the findings.
+        ending: the object with both fields.
         called: whether the message has tool_use blocks.
-        path: of `ending`.
+        path: the JSON path of `ending`.
     """
     reason, sequence = ending.get("stop_reason"), ending.get("stop_sequence")
     if not isinstance(reason, str):
@@ -100,7 +100,7 @@ def check_stop(report: Report, ending: Json, called: bool, path: str) -> None:
 
 
 def check_usage(report: Report, usage: object, path: str, *, of_delta: bool = False) -> None:
-    """Token counts; those of a message_delta (`of_delta`) need not repeat the input."""
+    """Checks token counts; those of a message_delta (`of_delta`) need not repeat the input."""
     if not isinstance(usage, dict):
         report.add(rules.MB110, path, "object", brief(usage), key="usage")
         return
@@ -115,7 +115,7 @@ def check_usage(report: Report, usage: object, path: str, *, of_delta: bool = Fa
 
 
 def check_error(report: Report, value: Json) -> None:
-    """An error, as a body or an error event carries it."""
+    """Checks an error of a body or of an error event."""
     error = value.get("error")
     if value.get("type") != "error":
         report.add(rules.MB112, "$.type", '"error"', brief(value.get("type", ABSENT)), key="type")

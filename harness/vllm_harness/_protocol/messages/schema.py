@@ -25,8 +25,8 @@ STOP_REASONS = (
     "refusal",
     "model_context_window_exceeded",
 )
-# the model did not come to its end, so its last call may be half a call
-CUT = ("max_tokens", "model_context_window_exceeded", "refusal", "stop_sequence")
+# The model did not reach its end, so its last call may be truncated.
+TRUNCATING_REASONS = ("max_tokens", "model_context_window_exceeded", "refusal", "stop_sequence")
 ERRORS = (
     "invalid_request_error",
     "authentication_error",
@@ -56,9 +56,9 @@ class BlockKind(NamedTuple):
     """A kind of content block.
 
     Attributes:
-        fields: required fields.
+        fields: the required fields.
         growing: the field that deltas fill.
-        deltas: types of the deltas that fit it.
+        deltas: the types of the deltas that fit the block.
     """
 
     fields: Fields
@@ -77,7 +77,7 @@ BLOCKS = {
     "server_tool_use": _CALL,
 }
 CALLS = ("tool_use", "server_tool_use")
-# field of a delta that carries its piece
+# By type of delta: the field that has its piece.
 PIECES = {
     "text_delta": "text",
     "thinking_delta": "thinking",

@@ -1,7 +1,7 @@
-"""Anthropic Messages: the grammar of an event stream.
+"""The checks of a Messages stream.
 
-message_start, then each content block as start, deltas, stop, one after the other, then message_delta with
-the stop_reason, then message_stop; ping anywhere before.
+A stream is message_start, then the start, the deltas and the stop of each content block, then message_delta
+with the stop_reason, then message_stop. A ping may come anywhere before.
 
 Sources: https://docs.anthropic.com/en/docs/build-with-claude/streaming, the anthropic SDK's types.
 """
@@ -38,7 +38,7 @@ _NODE_COST = 256
 
 
 class _StreamedBlock:
-    """A content block as far as it has come."""
+    """A content block as its deltas build it."""
 
     __slots__ = ("index", "kind", "pieces", "signed")
 
@@ -53,8 +53,8 @@ class MessagesValidator:
     """Checks one stream of the Messages API.
 
     Args:
-        report: where findings go.
-        max_held: characters of tool input kept; beyond it they are no longer checked.
+        report: collects the findings.
+        max_held: how many characters of tool input are kept; beyond that they are not checked.
     """
 
     def __init__(self, report: Report, *, max_held: int) -> None:
@@ -67,11 +67,11 @@ class MessagesValidator:
         self._next = 0
         self._called = False
         self._ids: set[str] = set()
-        self._half: int | None = None
+        self._truncated_input: int | None = None
         self._empty = True
 
     def feed(self, event: Json) -> None:
-        """Takes the next event."""
+        """Checks the next event."""
         report, kind = self._report, event.get("type")
         self._empty = False
         if not isinstance(kind, str):
@@ -96,7 +96,7 @@ class MessagesValidator:
             getattr(self, f"_on_{kind}")(event)
 
     def close(self) -> None:
-        """Ends the stream."""
+        """Checks the end of the stream."""
         report = self._report
         if self._empty:
             report.add(rules.MS113, expected="message_start", actual="nothing")
@@ -174,11 +174,11 @@ class MessagesValidator:
         if block.kind == "thinking" and not block.signed:
             self._report.add(rules.MS210, "$", "signature_delta", "nothing")
         whole = "".join(block.pieces)
-        if self._half is not None:
-            self._bad_input(self._half)
-            self._half = None
+        if self._truncated_input is not None:
+            self._bad_input(self._truncated_input)
+            self._truncated_input = None
         if block.kind in schema.CALLS and whole and self._left >= 0 and not is_json_object(whole):
-            self._half = block.index
+            self._truncated_input = block.index
 
     def _on_message_delta(self, event: Json) -> None:
         report, delta = self._report, event["delta"]
@@ -194,9 +194,9 @@ class MessagesValidator:
         if isinstance(reason, str):
             self._reason = reason
         check_stop(report, delta, self._called, "$.delta")
-        if self._half is not None and reason not in schema.CUT:
-            self._bad_input(self._half)
-        self._half = None
+        if self._truncated_input is not None and reason not in schema.TRUNCATING_REASONS:
+            self._bad_input(self._truncated_input)
+        self._truncated_input = None
         self._check_cumulative(event["usage"])
 
     def _on_message_stop(self, event: Json) -> None:

@@ -1,6 +1,6 @@
-"""The grammar of a Responses stream: response, items, parts and texts as a stack, checked event by event.
+"""The checks of a Responses stream, event by event: its lifecycle here, its items and texts in other modules.
 
-Base: recorded OpenAI traffic (64 streams, 6,753 events), see the page of each rule.
+They rest on recorded OpenAI traffic (64 streams, 6,753 events); the page of each rule gives its evidence.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ class ResponsesValidator:
     """Checks one Responses stream.
 
     Args:
-        report: where findings go.
-        request: the request body, when it is known; more can be checked then.
-        resumed: the stream begins in the middle (`starting_after`); None judges by its first sequence number.
-        max_held: characters of text and items kept for comparison; beyond it they are no longer compared.
+        report: collects the findings.
+        request: the request body, if known, which allows further checks.
+        resumed: whether the stream begins in the middle (`starting_after`); None infers it from the first
+            sequence number.
+        max_held: how many characters of texts and items are kept for comparison.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class ResponsesValidator:
         self._numbered = self._unnumbered = False
 
     def feed(self, event: Json) -> None:
-        """Takes the next event."""
+        """Checks the next event."""
         state = self._state
         kind = event.get("type")
         number = event.get("sequence_number")
@@ -72,7 +73,7 @@ class ResponsesValidator:
         entry[1](state, event)
 
     def close(self) -> None:
-        """Ends the stream."""
+        """Checks the end of the stream."""
         report, state = self._report, self._state
         if not self._begun:
             report.add(rules.RS123, expected="response.created", actual="nothing")
@@ -130,7 +131,7 @@ class ResponsesValidator:
 
 
 def _on_head(state: StreamState, event: Json, rank: int) -> None:
-    """created, queued or in_progress; `rank` from 1 is its place among them."""
+    """Handles created, queued or in_progress, whose rank among them counts from 1."""
     report = state.report
     if rank <= state.phase or state.items:
         expected = "once, in order, before the first item"
@@ -150,7 +151,7 @@ def _on_head(state: StreamState, event: Json, rank: int) -> None:
 
 
 def _on_error(state: StreamState, event: Json) -> None:
-    """An error event, its error nested or at the top."""
+    """Handles an error event, with its error nested or at the top."""
     state.failed = True
     inner = event.get("error")
     error = inner if isinstance(inner, dict) else event
@@ -160,7 +161,7 @@ def _on_error(state: StreamState, event: Json) -> None:
 
 
 def _on_terminal(state: StreamState, event: Json) -> None:
-    """completed, incomplete, failed or cancelled."""
+    """Handles completed, incomplete, failed or cancelled."""
     kind = event["type"]
     state.ended = kind
     if kind in ("response.completed", "response.incomplete"):
@@ -207,7 +208,7 @@ def _check_echo(state: StreamState, head: Json, response: Json) -> None:
 
 
 def _on_event(state: StreamState, event: Json) -> None:
-    """An event that belongs to no item."""
+    """Handles an event that belongs to no item."""
 
 
 def _handlers() -> dict[str, Handler]:
