@@ -1,4 +1,4 @@
-"""What every server of a model entry offers, whoever started it."""
+"""The interface of every server of a model entry."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class VllmServer(Protocol):
-    """A server of a model entry: a `RemoteServer`, or an `AttachedServer`.
+    """A server of a model entry: a `RemoteServer` or an `AttachedServer`.
 
     Attributes:
         entry: the model entry.
         model: the served name, for `model=` in requests.
         lane: `live`, `scripted` or `attached`.
-        log_path: its log; None where the harness did not start it.
+        log_path: the log of the server; None if the harness did not start it.
     """
 
     entry: ModelEntry
@@ -30,31 +30,31 @@ class VllmServer(Protocol):
 
     @property
     def vllm_version(self) -> str:
-        """The version of its vLLM."""
+        """The version of vLLM on the server."""
 
     @property
     def endpoint(self) -> Endpoint:
-        """Its address, for clients."""
+        """The endpoint for clients."""
 
     @property
     def books(self) -> Endpoint | None:
-        """Where a script book is written; None where the model answers as it likes."""
+        """The endpoint to which script books are written; None if the answers are not scripted."""
 
     def restart(self) -> None:
-        """Ends the server and starts it again. Raises UsageError where the harness did not start it."""
+        """Restarts the server. Raises UsageError if the harness did not start it."""
 
     def url_for(self, path: str) -> str:
-        """Absolute URL of a path such as `/v1/models`."""
+        """The absolute URL of a path such as `/v1/models`."""
         return self.endpoint.url_for(path)
 
     def client(self, **options: Any) -> OpenAI:
-        """A sync openai client; it never retries by itself. Options go to `OpenAI`."""
+        """A sync openai client without retries. Options are passed to `OpenAI`."""
         return self.endpoint.client(**options)
 
     def async_client(self, **options: Any) -> AsyncOpenAI:
-        """An async openai client; it never retries by itself. Options go to `AsyncOpenAI`."""
+        """An async openai client without retries. Options are passed to `AsyncOpenAI`."""
         return self.endpoint.async_client(**options)
 
     def metrics(self) -> dict[str, float]:
-        """Prometheus samples of `/metrics`, summed over labels: sample name -> value."""
+        """The Prometheus samples of `/metrics` by name, summed over their labels."""
         return self.endpoint.metrics()

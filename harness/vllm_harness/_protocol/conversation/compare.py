@@ -64,8 +64,8 @@ def compare_responses(
         ignore: further keys to ignore, at every depth.
 
     Returns:
-        A finding for each difference, with its JSON path: CP101 for values that differ, CP102 for a value only
-        on the left, CP103 for a value only on the right.
+        A finding for each difference, with its JSON path: CP101 for values that differ, CP102 for a value
+        only on the left, CP103 for a value only on the right.
     """
     ignored = RESEALED_FIELDS if same_answer else OF_ONE_ANSWER | OF_THE_REQUEST
     findings: list[Finding] = []
