@@ -1,4 +1,4 @@
-"""Framing."""
+"""The parser of server-sent events."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_events_of_bytes(wire: bytes, events: list[SSEEvent]) -> None:
     assert list(parse_sse([wire[at : at + 1] for at in range(len(wire))])) == events
 
 
-def test_a_character_split_over_chunks_is_whole() -> None:
+def test_character_split_across_chunks_is_whole() -> None:
     parser = SSEParser()
     assert parser.feed(b"data: \xc3") == []
     assert parser.feed(b"\xbc\n\n") == [SSEEvent("ü", line=1)]
     assert parser.close() == []
 
 
-async def test_the_asynchronous_twin() -> None:
+async def test_asynchronous_counterpart() -> None:
     async def chunks():  # type: ignore[no-untyped-def]
         yield b"data: a\n"
         yield b"\ndata: b\n\n"
