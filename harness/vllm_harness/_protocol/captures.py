@@ -3,7 +3,7 @@
 - `.sse`: the bytes of one stream
 - `.jsonl`: an event or an exchange on each line
 - `.json`: a body, a list of events, an exchange `{request, events | body, method, path, http_status}`, or a
-  list of exchanges (also under `exchanges` or `interactions`)
+  list of exchanges (also under `exchanges`)
 
 The content of a file decides which of these it is. Cassettes (`.yaml`, `.har`) are for
 `vllm_harness._cassettes`.
@@ -15,10 +15,9 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from vllm_harness._protocol.bodies import has_kind, placed_as_in_stream, validate_body
 from vllm_harness._protocol.conversation.checks import validate_conversation
@@ -208,9 +207,11 @@ def _lines(text: str, source: str) -> Capture:
 
 def _exchanges(value: object, source: str) -> list[Exchange]:
     if isinstance(value, dict):
-        for key in ("exchanges", "interactions"):
-            if isinstance(value.get(key), list):
-                return [_exchange(part, source) for part in value[key]]
+        if "interactions" in value:
+            message, hint = "VCR cassettes are read from `.yaml` files", "rename the file"
+            raise ProtocolInputError(message, source=source, line=1, hint=hint)
+        if isinstance(value.get("exchanges"), list):
+            return [_exchange(part, source) for part in value["exchanges"]]
         return [_exchange(value, source)] if _is_exchange(value) else [Exchange(body=value)]
     if not isinstance(value, list) or not value or not all(isinstance(part, dict) for part in value):
         raise ProtocolInputError("neither a JSON object nor a list of objects", source=source, line=1)
@@ -220,15 +221,14 @@ def _exchanges(value: object, source: str) -> list[Exchange]:
 
 
 def _is_exchange(value: Mapping[str, Any]) -> bool:
-    return "type" not in value and ("events" in value or "body" in value or "response" in value)
+    return "type" not in value and ("events" in value or "body" in value)
 
 
 def _exchange(value: object, source: str) -> Exchange:
     if not isinstance(value, dict) or not _is_exchange(value):
         raise ProtocolInputError("an exchange has neither `events` nor `body`", source=source, line=1)
-    if "response" in value and "events" not in value and "body" not in value:
-        return _vcr_exchange(value, source)
-    events, body, request = value.get("events"), value.get("body"), value.get("request")
+    events, body = value.get("events"), value.get("body")
+    request, status = value.get("request"), value.get("http_status")
     if isinstance(events, list) and events and all(isinstance(event, dict) for event in events):
         body = None
     elif isinstance(body, dict):
@@ -243,47 +243,5 @@ def _exchange(value: object, source: str) -> Exchange:
         events=events,
         method=str(value.get("method") or "POST"),
         path=str(value.get("path") or ""),
-        status=_status(value.get("http_status")),
+        status=status if isinstance(status, int) else 200,
     )
-
-
-def _status(value: object) -> int:
-    return value if isinstance(value, int) else 200
-
-
-def _vcr_exchange(value: object, source: str) -> Exchange:
-    uri = urlsplit(str(_get(value, "request", "uri") or ""))
-    request = _json_body(_get(value, "request"))
-    answer = _get(value, "response")
-    exchange = Exchange(
-        request=request or {},
-        method=str(_get(value, "request", "method") or "POST"),
-        path=f"{uri.path}?{uri.query}" if uri.query else uri.path,
-        status=_status(_get(answer, "status", "code")),
-    )
-    body = _json_body(answer)
-    if body is not None:
-        return replace(exchange, body=body)
-    raw = _get(answer, "body", "string")
-    data = raw.encode("utf-8", "surrogateescape") if isinstance(raw, str) else raw
-    if not isinstance(data, bytes):
-        raise ProtocolInputError("an interaction has no body", source=source, line=1)
-    return replace(exchange, events=list(parse_sse([data])))
-
-
-def _json_body(side: object) -> dict[str, Any] | None:
-    parsed = _get(side, "parsed_body")
-    if isinstance(parsed, dict):
-        return parsed
-    raw = _get(side, "body", "string") or _get(side, "body")
-    try:
-        value = json.loads(raw) if isinstance(raw, (str, bytes)) else None
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _get(value: object, *keys: str) -> Any:
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value

@@ -146,9 +146,10 @@ def _chat_twice(message: Json, **more: Any) -> list[Json]:
     return _twice("chat", events=[*chunks, "[DONE]"], **more)
 
 
-_NOT_FOUND = {"error": {"message": "no such model", "type": "NotFoundError", "param": "model", "code": 404}}
+_HELLO = {"content": "Hello, world"}
+_ERROR = {"message": "no such model", "type": "NotFoundError", "param": "model", "code": 404}
 _TWO = {"tool_calls": [_call(), _call(2, '{"city":"Oslo"}')]}
-_THOUGHT = {"reasoning": "Let me think.", "content": "Hello, world"}
+_REASONED = {"reasoning": "Let me think.", "content": "Hello, world"}
 _TEXT = [responses.message("Hello, world")]
 _TEXT_BLOCKS = [messages.text("Hello, world")]
 _THINKING_BLOCKS = [messages.thinking("Let me think."), *_TEXT_BLOCKS]
@@ -159,99 +160,89 @@ _TWO_CALLS = [
     responses.function_call('{"city":"Paris"}'),
     responses.function_call('{"city":"Oslo"}', number=2),
 ]
-_CUT = [responses.message("Hello, wor", status="incomplete")]
+_TRUNCATED = [responses.message("Hello, wor", status="incomplete")]
+
+
+def _response(*items: Json, **options: Any) -> Sample:
+    return Sample("responses", lambda: responses.response_events(items, **options))
+
+
+def _chat(*messages: Json, **options: Any) -> Sample:
+    return Sample("chat", lambda: chat.completion_chunks(messages, **options))
+
+
+def _message(*blocks: Json) -> Sample:
+    return Sample("messages", lambda: messages.answer_events(blocks))
+
+
+def _body(build: Callable[[], Json]) -> Sample:
+    return Sample("body", lambda: [build()])
+
+
+def _through(build: Callable[[], list[Json]]) -> Sample:
+    return Sample("through", build)
+
+
 SAMPLES: dict[str, Sample] = {
-    "text": Sample("responses", lambda: responses.response_events(_TEXT)),
-    "empty_text": Sample("responses", lambda: responses.response_events([responses.message("")])),
-    "background": Sample("responses", lambda: responses.response_events(_TEXT, background=True)),
-    "call": Sample("responses", lambda: responses.response_events(_CALL)),
-    "two_calls": Sample("responses", lambda: responses.response_events(_TWO_CALLS)),
-    "raw_reasoning": Sample(
-        "responses", lambda: responses.response_events([responses.reasoning("Let me think."), *_TEXT])
-    ),
-    "summary": Sample(
-        "responses",
-        lambda: responses.response_events([responses.reasoning(summary=["First.", "Then."]), *_TEXT]),
-    ),
-    "refusal": Sample("responses", lambda: responses.response_events([_REFUSAL])),
-    "two_parts": Sample("responses", lambda: responses.response_events([_two_part_message()])),
-    "annotated": Sample(
-        "responses",
-        lambda: responses.response_events([responses.message("Hello", annotations=[_CITATION] * 2)]),
-    ),
-    "search": Sample("responses", lambda: responses.response_events([_SEARCH, *_TEXT])),
-    "mcp": Sample("responses", lambda: responses.response_events([_LIST_TOOLS, _MCP_CALL, *_TEXT])),
-    "code": Sample("responses", lambda: responses.response_events([_CODE, *_TEXT])),
-    "custom": Sample("responses", lambda: responses.response_events([_CUSTOM])),
-    "shell": Sample("responses", lambda: responses.response_events([_SHELL])),
-    "image": Sample("responses", lambda: responses.response_events([_IMAGE, *_TEXT])),
-    "incomplete": Sample("responses", lambda: responses.response_events(_CUT, status="incomplete")),
+    "text": _response(*_TEXT),
+    "empty_text": _response(responses.message("")),
+    "background": _response(*_TEXT, background=True),
+    "call": _response(*_CALL),
+    "two_calls": _response(*_TWO_CALLS),
+    "raw_reasoning": _response(responses.reasoning("Let me think."), *_TEXT),
+    "summary": _response(responses.reasoning(summary=["First.", "Then."]), *_TEXT),
+    "refusal": _response(_REFUSAL),
+    "two_parts": _response(_two_part_message()),
+    "annotated": _response(responses.message("Hello", annotations=[_CITATION] * 2)),
+    "search": _response(_SEARCH, *_TEXT),
+    "mcp": _response(_LIST_TOOLS, _MCP_CALL, *_TEXT),
+    "code": _response(_CODE, *_TEXT),
+    "custom": _response(_CUSTOM),
+    "shell": _response(_SHELL),
+    "image": _response(_IMAGE, *_TEXT),
+    "incomplete": _response(*_TRUNCATED, status="incomplete"),
     "failed": Sample("responses", _failed),
     "sse": Sample("sse", lambda: responses.response_events(_TEXT)),
-    "chat_sse": Sample("sse", lambda: chat.completion_chunks([{"content": "Hello, world"}])),
-    "chat_text": Sample("chat", lambda: chat.completion_chunks([{"content": "Hello, world"}])),
-    "chat_call": Sample("chat", lambda: chat.completion_chunks([{"tool_calls": [_call()]}])),
-    "chat_two_calls": Sample(
-        "chat", lambda: chat.completion_chunks([{"tool_calls": [_call(), _call(2, '{"city":"Oslo"}')]}])
+    "chat_sse": Sample("sse", lambda: chat.completion_chunks([_HELLO])),
+    "chat_text": _chat(_HELLO),
+    "chat_call": _chat({"tool_calls": [_call()]}),
+    "chat_two_calls": _chat(_TWO),
+    "chat_reasoning": _chat(_REASONED),
+    "chat_choices": _chat({"content": "Yes."}, {"content": "No."}),
+    "chat_usage": _chat(_HELLO, usage=chat.USAGE),
+    "messages_text": _message(*_TEXT_BLOCKS),
+    "messages_thinking": _message(*_THINKING_BLOCKS),
+    "messages_call": _message(*_TEXT_BLOCKS, *_TOOL_USE),
+    "messages_two_calls": _message(*_TWO_TOOL_USES),
+    "answer": _body(lambda: messages.answer(_TEXT_BLOCKS)),
+    "answer_call": _body(lambda: messages.answer([*_TEXT_BLOCKS, *_TOOL_USE])),
+    "messages_error": _body(
+        lambda: {"type": "error", "error": {"type": "not_found_error", "message": "model: no such model"}}
     ),
-    "chat_reasoning": Sample(
-        "chat", lambda: chat.completion_chunks([{"reasoning": "Let me think.", "content": "Hello, world"}])
-    ),
-    "chat_choices": Sample("chat", lambda: chat.completion_chunks([{"content": "Yes."}, {"content": "No."}])),
-    "chat_usage": Sample(
-        "chat", lambda: chat.completion_chunks([{"content": "Hello, world"}], usage=chat.USAGE)
-    ),
-    "messages_text": Sample("messages", lambda: messages.answer_events(_TEXT_BLOCKS)),
-    "messages_thinking": Sample("messages", lambda: messages.answer_events(_THINKING_BLOCKS)),
-    "messages_call": Sample("messages", lambda: messages.answer_events([*_TEXT_BLOCKS, *_TOOL_USE])),
-    "messages_two_calls": Sample("messages", lambda: messages.answer_events(_TWO_TOOL_USES)),
-    "answer": Sample("body", lambda: [messages.answer(_TEXT_BLOCKS)]),
-    "answer_call": Sample("body", lambda: [messages.answer([*_TEXT_BLOCKS, *_TOOL_USE])]),
-    "messages_error": Sample(
-        "body",
-        lambda: [{"type": "error", "error": {"type": "not_found_error", "message": "model: no such model"}}],
-    ),
-    "body": Sample("body", lambda: [responses.response([*_CALL, *_TEXT])]),
-    "search_body": Sample("body", lambda: [responses.response([_SEARCH, *_TEXT])]),
-    "incomplete_body": Sample("body", lambda: [responses.response(_CUT, "incomplete")]),
-    "failed_body": Sample("body", lambda: [responses.response([], "failed")]),
-    "error_body": Sample(
-        "body",
-        lambda: [
-            {
-                "error": {
-                    "message": "no such model",
-                    "type": "invalid_request_error",
-                    "param": "model",
-                    "code": None,
-                }
-            }
-        ],
-    ),
-    "completion": Sample("body", lambda: [chat.completion([{"content": "Hello, world"}])]),
-    "completion_call": Sample("body", lambda: [chat.completion([{"tool_calls": [_call(), _call(2)]}])]),
+    "body": _body(lambda: responses.response([*_CALL, *_TEXT])),
+    "search_body": _body(lambda: responses.response([_SEARCH, *_TEXT])),
+    "incomplete_body": _body(lambda: responses.response(_TRUNCATED, "incomplete")),
+    "failed_body": _body(lambda: responses.response([], "failed")),
+    "error_body": _body(lambda: {"error": {**_ERROR, "type": "invalid_request_error", "code": None}}),
+    "completion": _body(lambda: chat.completion([_HELLO])),
+    "completion_call": _body(lambda: chat.completion([{"tool_calls": [_call(), _call(2)]}])),
     "conversation": Sample("conversation", _conversation),
     "replay": Sample("conversation", _replay),
     "pair": Sample("compare", lambda: [responses.response(_TEXT), responses.response(_TEXT)]),
-    "through_text": Sample("through", lambda: _twice("responses", events=responses.response_events(_TEXT))),
-    "through_chat": Sample("through", lambda: _chat_twice({"content": "Hello, world"})),
-    "through_chat_usage": Sample(
-        "through", lambda: _chat_twice({"content": "Hello, world"}, usage=chat.USAGE)
+    "through_text": _through(lambda: _twice("responses", events=responses.response_events(_TEXT))),
+    "through_chat": _through(lambda: _chat_twice(_HELLO)),
+    "through_chat_usage": _through(lambda: _chat_twice(_HELLO, usage=chat.USAGE)),
+    "through_reasoning": _through(lambda: _chat_twice(_REASONED)),
+    "through_calls": _through(lambda: _chat_twice(_TWO)),
+    "through_call_item": _through(
+        lambda: _twice("responses", events=responses.response_events([responses.function_call("{}")]))
     ),
-    "through_reasoning": Sample("through", lambda: _chat_twice(_THOUGHT)),
-    "through_calls": Sample("through", lambda: _chat_twice(_TWO)),
-    "through_call_item": Sample(
-        "through",
-        lambda: _twice("responses", events=responses.response_events([responses.function_call("{}")])),
-    ),
-    "through_long": Sample("through", lambda: _chat_twice({"content": "word " * 12}, split=str.split)),
-    "through_left": Sample("through", lambda: _chat_twice({"content": "Hello, world"}, left=True)),
-    "through_body": Sample(
-        "through", lambda: _twice("chat", body=chat.completion([{"content": "Hello, world"}]))
-    ),
-    "through_reasoning_body": Sample("through", lambda: _twice("chat", body=chat.completion([_THOUGHT]))),
-    "through_calls_body": Sample("through", lambda: _twice("chat", body=chat.completion([_TWO]))),
-    "through_error": Sample("through", lambda: _twice("chat", body=_NOT_FOUND, status=404)),
+    "through_long": _through(lambda: _chat_twice({"content": "word " * 12}, split=str.split)),
+    "through_left": _through(lambda: _chat_twice(_HELLO, left=True)),
+    "through_body": _through(lambda: _twice("chat", body=chat.completion([_HELLO]))),
+    "through_reasoning_body": _through(lambda: _twice("chat", body=chat.completion([_REASONED]))),
+    "through_calls_body": _through(lambda: _twice("chat", body=chat.completion([_TWO]))),
+    "through_error": _through(lambda: _twice("chat", body={"error": _ERROR}, status=404)),
     "run": Sample(
         "known", lambda: [{"known": "IT103", "versions": "<0.26", "version": "0.24.0", "occurred": ["IT103"]}]
     ),

@@ -204,6 +204,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         ("a.jsonl", '{"type": "x"}\n3', "a.jsonl:2: not a JSON object"),
         ("a.sse", "hello", "a.sse:1: no server-sent events"),
         ("a.json", "[1]", "a.json:1: neither"),
+        ("a.json", '{"interactions": []}', "a.json:1: VCR cassettes are read from `.yaml` files"),
         ("a.yaml", "a: b: c", "a.yaml:1: mapping values are not allowed in this context"),
         ("a.json", "  ", "a.json: the file is empty"),
     ],

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vllm_harness._protocol.core.fields import DICT, LIST, NULL, STR, Fields
+from vllm_harness._protocol.core.fields import DICT, INT, LIST, NULL, STR, Fields
 
 STR_OR_NULL = (str, NULL)
-EVENTS = (
-    "message_start",
-    "content_block_start",
-    "content_block_delta",
-    "content_block_stop",
-    "message_delta",
-    "message_stop",
-    "ping",
-)
+EVENT_FIELDS: dict[str, Fields] = {
+    "message_start": (("message", DICT),),
+    "content_block_start": (("index", INT), ("content_block", DICT)),
+    "content_block_delta": (("index", INT), ("delta", DICT)),
+    "content_block_stop": (("index", INT),),
+    "message_delta": (("delta", DICT), ("usage", DICT)),
+    "message_stop": (),
+    "ping": (),
+}
+# A tuple, in which a type that is not hashable can be looked up.
+EVENTS = tuple(EVENT_FIELDS)
 STOP_REASONS = (
     "end_turn",
     "max_tokens",

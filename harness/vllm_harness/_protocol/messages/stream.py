@@ -9,7 +9,7 @@ Sources: https://docs.anthropic.com/en/docs/build-with-claude/streaming, the ant
 from __future__ import annotations
 
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._protocol.core.fields import DICT, INT, LIST, STR, Fields, check_fields, is_json_object
+from vllm_harness._protocol.core.fields import LIST, STR, Fields, check_fields, is_json_object
 from vllm_harness._protocol.core.findings import ABSENT, brief
 from vllm_harness._protocol.core.report import Report
 from vllm_harness._protocol.core.rules import SE110
@@ -24,15 +24,6 @@ from vllm_harness._protocol.messages.objects import (
     check_usage,
 )
 
-_FIELDS: dict[str, Fields] = {
-    "message_start": (("message", DICT),),
-    "content_block_start": (("index", INT), ("content_block", DICT)),
-    "content_block_delta": (("index", INT), ("delta", DICT)),
-    "content_block_stop": (("index", INT),),
-    "message_delta": (("delta", DICT), ("usage", DICT)),
-    "message_stop": (),
-    "ping": (),
-}
 _START_FIELDS: Fields = (("id", STR), ("type", STR), ("role", STR), ("content", LIST), ("model", STR))
 _NODE_COST = 256
 
@@ -85,14 +76,14 @@ class MessagesValidator:
             report.add(rules.MS114, "$.error", actual=event.get("error"))
             check_error(report, event)
             return
-        if kind not in schema.EVENTS:
+        if kind not in schema.EVENT_FIELDS:
             report.add(rules.MS111, "$.type", once=kind, kind=kind)
             return
         if not self._begun and kind not in ("message_start", "ping"):
             report.add(rules.MS101, "$.type", "message_start", kind)
             self._begun = True
-        check_fields(report, event, _FIELDS[kind], "$", rules.MS109, rules.MS110)
-        if all(type(event.get(key, ABSENT)) in types for key, types in _FIELDS[kind]):
+        check_fields(report, event, schema.EVENT_FIELDS[kind], "$", rules.MS109, rules.MS110)
+        if all(type(event.get(key, ABSENT)) in types for key, types in schema.EVENT_FIELDS[kind]):
             getattr(self, f"_on_{kind}")(event)
 
     def close(self) -> None:

@@ -15,7 +15,6 @@ _COMMANDS = {
 }
 _DELTAS = {f"{channel.prefix}.delta": channel for channel in schema.CHANNELS}
 _PARTS = {f"{kind.prefix}.added": kind for kind in schema.PART_KINDS}
-_ITEM_CHANNEL = {channel.item_type: channel for channel in schema.CHANNELS if not channel.part_type}
 
 
 class _AccumulatedItem:
@@ -46,7 +45,7 @@ class _AccumulatedItem:
                 item[kind.item_key] = [
                     self._part(part, number, finished) for number, part in sorted(parts.items())
                 ]
-        channel = _ITEM_CHANNEL.get(str(item.get("type")))
+        channel = schema.CHANNEL_OF_ITEM.get(str(item.get("type")))
         if channel is not None and self.texts:
             whole: Any = "".join(self.texts.get((channel.prefix, 0), ()))
             if channel.index_key:

@@ -9,7 +9,6 @@ from vllm_harness._protocol.core.events import Json, numbered
 from vllm_harness._protocol.core.split import Split, halves
 from vllm_harness._protocol.responses import schema
 
-_ITEM_CHANNEL = {channel.item_type: channel for channel in schema.CHANNELS if not channel.part_type}
 # By type of item: how many progress events come before the arguments.
 _BEFORE_TEXT = {"mcp_call": 1, "code_interpreter_call": 1}
 
@@ -87,7 +86,7 @@ def _item_events(item: Json, index: int, split: Split) -> Iterator[Json]:
         if kind in parts.types:
             for number, part in enumerate(item.get(parts.item_key) or ()):
                 yield from _part_events(parts, part, {**place, parts.index_key: number}, split)
-    channel = _ITEM_CHANNEL.get(kind)
+    channel = schema.CHANNEL_OF_ITEM.get(kind)
     if channel is not None:
         yield from _item_text_events(channel, item, place, split)
     yield from (_progress(kind, step, place) for step in steps[early:])

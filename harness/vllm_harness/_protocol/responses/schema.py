@@ -88,6 +88,7 @@ CHANNELS = (
     ),
 )
 CHANNEL_OF_PART = {channel.part_type: channel for channel in CHANNELS if channel.part_type}
+CHANNEL_OF_ITEM = {channel.item_type: channel for channel in CHANNELS if not channel.part_type}
 
 
 class PartKind(NamedTuple):

@@ -23,7 +23,6 @@ from vllm_harness._protocol.responses.state import (
 
 _JOIN_AFTER = 1024
 _IGNORED_IN_PARTS = frozenset({"logprobs"})
-_CHANNEL_OF_ITEM = {channel.item_type: channel for channel in schema.CHANNELS if not channel.part_type}
 
 
 def on_part_added(state: StreamState, event: Json, kind: PartKind) -> None:
@@ -168,7 +167,7 @@ def _check_part_values(
 
 def check_item_texts(state: StreamState, item: StreamedItem, done: Json) -> None:
     """Checks that a done item has the texts that were streamed into it."""
-    channel = _CHANNEL_OF_ITEM.get(str(item.type))
+    channel = schema.CHANNEL_OF_ITEM.get(str(item.type))
     if channel is None or item.phantom:
         return
     report, value, ending = state.report, _at(done, channel.item_path), f"{channel.prefix}.done"
