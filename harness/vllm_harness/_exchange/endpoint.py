@@ -55,13 +55,6 @@ class Endpoint:
     request_s: float = 120.0
     headers: tuple[tuple[str, str], ...] = ()
 
-    @classmethod
-    def of(cls, client: OpenAI) -> Endpoint:
-        """The endpoint of an SDK client: its URL, key, timeout and headers."""
-        url = str(client.base_url).rstrip("/").removesuffix("/v1")
-        limit = client.timeout if isinstance(client.timeout, (int, float)) else cls.request_s
-        return cls(url, client.api_key, limit, tuple(client._custom_headers.items()))
-
     def url_for(self, path: str) -> str:
         """The absolute URL of a path."""
         return f"{self.base_url.rstrip('/')}/{path.lstrip('/')}"

@@ -102,10 +102,7 @@ CC110 = _rule(
     "The number or the indices of the choices are wrong",
     "There are n choices, with the indices 0 to n - 1.",
     "chat_choices",
-    ("set", 0, "choices.0.index", 7),
-    ("set", 1, "choices.0.index", 7),
-    ("set", 2, "choices.0.index", 7),
-    ("set", 3, "choices.0.index", 7),
+    *(("set", number, "choices.0.index", 7) for number in range(4)),
 )
 
 CC111 = _rule(

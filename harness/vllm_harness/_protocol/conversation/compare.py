@@ -13,8 +13,7 @@ from vllm_harness._protocol.conversation import rules
 from vllm_harness._protocol.conversation.exchange import accumulate
 from vllm_harness._protocol.core.differences import Difference, differences
 from vllm_harness._protocol.core.events import AnyEvent, Json, as_json, plain
-from vllm_harness._protocol.core.findings import ABSENT, Finding, brief
-from vllm_harness._protocol.core.places import kind_at
+from vllm_harness._protocol.core.findings import ABSENT, Finding, brief, kind_at
 from vllm_harness._protocol.responses.accumulate import ResponseAccumulator
 from vllm_harness._protocol.responses.schema import RESEALED_FIELDS
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 _SHOWN = 160
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
 class Severity(StrEnum):
@@ -84,3 +86,26 @@ def brief(value: object) -> str:
     except (ValueError, TypeError, RecursionError):
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} ... {text[-_SHOWN // 3 :]}"
+
+
+def kind_at(value: object, path: str) -> str:
+    """The `type` of the innermost object on a JSON path, except the root.
+
+    Args:
+        value: the root, `$`.
+        path: a path such as `$.response.output[0].status`; steps that the value does not have are ignored.
+
+    Returns:
+        The type, such as `reasoning`; empty if no object on the path has one.
+    """
+    kind = ""
+    for key, number in _STEP.findall(path):
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and number and int(number) < len(value):
+            value = value[int(number)]
+        else:
+            break
+        if isinstance(value, dict) and isinstance(value.get("type"), str):
+            kind = value["type"]
+    return kind

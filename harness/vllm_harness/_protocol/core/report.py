@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-from vllm_harness._protocol.core.findings import Finding, Severity, brief
-from vllm_harness._protocol.core.places import kind_at
+from vllm_harness._protocol.core.findings import Finding, Severity, brief, kind_at
 from vllm_harness._protocol.core.rule import Rule
 
 MAX_FINDINGS = 1000

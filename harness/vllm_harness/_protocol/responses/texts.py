@@ -63,7 +63,9 @@ def on_part_done(state: StreamState, event: Json, kind: PartKind) -> None:
     if channel is not None:
         _check_part_text(state, channel, part, value)
     if part.type == "output_text" and not part.text.broken:
-        _check_annotations(state, part, value)
+        final, streamed = value.get("annotations"), part.annotations
+        if isinstance(final, list) and final != streamed:
+            state.report.add(rules.RS321, "$.part.annotations", brief(streamed), brief(final))
 
 
 def on_annotation(state: StreamState, event: Json) -> None:
@@ -252,12 +254,6 @@ def _check_part_text(state: StreamState, channel: Channel, part: StreamedPart, v
     elif value.get(key) != text.done:
         actual = brief(value.get(key, ABSENT))
         state.report.add(rules.RS309, f"$.part.{key}", brief(text.done), actual, key=key, event=ending)
-
-
-def _check_annotations(state: StreamState, part: StreamedPart, value: Json) -> None:
-    final, streamed = value.get("annotations"), part.annotations
-    if isinstance(final, list) and final != streamed:
-        state.report.add(rules.RS321, "$.part.annotations", brief(streamed), brief(final))
 
 
 def _at(value: object, path: tuple[str, ...]) -> Any:
