@@ -163,7 +163,7 @@ class Endpoint:
 
 def api_at(path: str) -> str | None:
     """The API in `API_PATHS` to which a path belongs."""
-    return next((api for api, begin in API_PATHS.items() if f"/{path.lstrip('/')}".startswith(begin)), None)
+    return next((api for api, prefix in API_PATHS.items() if f"/{path.lstrip('/')}".startswith(prefix)), None)
 
 
 @cache

@@ -91,7 +91,7 @@ def _check_calls(report: Report, calls: list[object], finish: object, path: str)
         check_fields(report, call, schema.CALL_FIELDS, place, rules.CB111, rules.CB111)
         identifier = call.get("id")
         if isinstance(identifier, str) and (first := seen.setdefault(identifier, number)) != number:
-            report.add(rules.CB112, f"{place}.id", "an id of its own", brief(identifier), first=first)
+            report.add(rules.CB112, f"{place}.id", "a unique id", brief(identifier), first=first)
         if call.get("type") == "function":
             _check_function(report, call.get("function"), finish, f"{place}.function")
 

@@ -251,7 +251,7 @@ class ChatValidator:
                 place = f"{path}.{call.type}.name" if key == "name" else f"{path}.{key}"
                 self._report.add(rules.CC203, place, "a non-empty string", brief(value), key=key)
         if call.id and any(call.id == other.id for other in choice.calls if other is not call):
-            self._report.add(rules.CC207, f"{path}.id", "an id of its own", brief(call.id))
+            self._report.add(rules.CC207, f"{path}.id", "a unique id", brief(call.id))
 
     def _check_repeats(self, call: _StreamedCall, delta: Json, path: str) -> None:
         body = delta.get(str(call.type))

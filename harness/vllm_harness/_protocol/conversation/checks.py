@@ -69,7 +69,7 @@ class _Conversation:
         identifier = answer.get("id")
         if isinstance(identifier, str):
             if identifier in self._answers:
-                self.report.add(rules.CV104, f"{path}.answer.id", "an id of its own", brief(identifier))
+                self.report.add(rules.CV104, f"{path}.answer.id", "a unique id", brief(identifier))
             self._answers[identifier] = exchange
             self._calls[identifier] = calls | _call_ids(answer.get("output"))
         self._check_ids(answer.get("output"), f"{path}.answer.output")
@@ -111,7 +111,7 @@ class _Conversation:
                 place = f"{path}[{number}].{key}"
                 first = self._ids.setdefault((key, value), place)
                 if first != place:
-                    self.report.add(rule, place, "an id of its own", brief(value), first=first)
+                    self.report.add(rule, place, "a unique id", brief(value), first=first)
 
     def _on_retrieval(self, exchange: Exchange, path: str) -> None:
         match = re.search(r"/responses/([^/?]+)(?:\?(.*))?$", exchange.path)

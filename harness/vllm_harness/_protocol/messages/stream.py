@@ -210,7 +210,7 @@ class MessagesValidator:
         if not isinstance(identifier, str) or self._left < 0:
             return
         if identifier in self._ids:
-            self._report.add(MB108, "$.content_block.id", "its own", identifier)
+            self._report.add(MB108, "$.content_block.id", "a unique id", identifier)
         self._ids.add(identifier)
 
     def _check_not_ended(self, kind: str) -> None:

@@ -124,12 +124,12 @@ RS213 = rule(
 
 RS214 = rule(
     "RS214",
-    "An item does not begin in_progress",
-    "61 of 61 items with a status begin so, tool outputs aside. Information only for tools that the "
-    "server runs.",
+    "An item is not in_progress when it is added",
+    "61 of 61 items with a status are in_progress then, tool outputs aside. Information only for tools "
+    "that the server runs.",
     "text",
     ("set", _ADDED, "item.status", "completed"),
-    message="the {kind} does not begin in_progress",
+    message="the {kind} is not in_progress when it is added",
 )
 
 RS215 = rule(

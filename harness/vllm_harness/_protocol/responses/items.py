@@ -137,7 +137,7 @@ def _check_new_id(state: StreamState, item: StreamedItem) -> None:
         return
     first = state.ids.setdefault(identifier, item.index)
     if first != item.index:
-        state.report.add(IT108, "$.item.id", "an id of its own", brief(identifier), first=first)
+        state.report.add(IT108, "$.item.id", "a unique id", brief(identifier), first=first)
 
 
 def _check_identity(state: StreamState, item: StreamedItem, done: Json) -> None:
@@ -154,7 +154,7 @@ def _check_identity(state: StreamState, item: StreamedItem, done: Json) -> None:
     if is_call and isinstance(done.get("call_id"), str):
         first = state.ids.setdefault(f"call_id {done['call_id']}", item.index)
         if first != item.index:
-            report.add(IT111, "$.item.call_id", "an id of its own", brief(done["call_id"]), first=first)
+            report.add(IT111, "$.item.call_id", "a unique id", brief(done["call_id"]), first=first)
 
 
 def _check_status_at_done(state: StreamState, item: StreamedItem, done: Json) -> None:

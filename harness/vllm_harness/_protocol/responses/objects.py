@@ -145,7 +145,7 @@ def check_ids(report: Report, items: Sequence[object], path: str) -> None:
             first = seen.setdefault((key, value), number)
             if first != number:
                 rule = rules.IT108 if key == "id" else rules.IT111
-                report.add(rule, f"{path}[{number}].{key}", "an id of its own", brief(value), first=first)
+                report.add(rule, f"{path}[{number}].{key}", "a unique id", brief(value), first=first)
 
 
 def check_response(report: Report, response: Json, path: str, request: Json | None = None) -> None:
