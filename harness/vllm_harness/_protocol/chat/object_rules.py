@@ -70,7 +70,7 @@ CB107 = _rule(
 CB108 = _rule(
     "CB108",
     "The role of the message is not assistant",
-    "It is the assistant's answer.",
+    "The message is the answer of the assistant.",
     "completion",
     ("set", 0, "choices.0.message.role", "user"),
 )

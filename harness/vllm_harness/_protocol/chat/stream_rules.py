@@ -80,7 +80,7 @@ CC108 = _rule(
 CC109 = _rule(
     "CC109",
     "Usage was sent although it was not requested",
-    "This is harmless to most clients, but OpenAI does not do it.",
+    "This is harmless to most clients, but OpenAI sends none.",
     "chat_text",
     (
         "append",

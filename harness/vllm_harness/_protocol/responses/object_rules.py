@@ -105,7 +105,7 @@ RO110 = rule(
 RO111 = rule(
     "RO111",
     "A failed response without an error",
-    "Clients raise an error with error.message.",
+    "Clients raise an error with its message.",
     "failed_body",
     ("set", 0, "error", None),
     source=SCHEMA,
@@ -223,7 +223,7 @@ IT103 = rule(
 IT104 = rule(
     "IT104",
     "The status of an item is not one of the API's values",
-    "It is in_progress, completed or incomplete, or a value of a single tool.",
+    "It is in_progress, completed or incomplete, or a value that a particular tool adds.",
     "body",
     ("set", 0, "output.1.status", "done"),
     source=SCHEMA,
@@ -271,8 +271,8 @@ IT108 = rule(
 IT109 = rule(
     "IT109",
     "The arguments of a call are not a JSON object",
-    "They are one in 12 of 12 streams, and clients parse them. Calls in a truncated response are not "
-    "checked.",
+    "They are JSON objects in 12 of 12 streams, and clients parse them. Calls in a truncated response "
+    "are not checked.",
     "body",
     ("set", 0, "output.1.arguments", '{"city":'),
 )

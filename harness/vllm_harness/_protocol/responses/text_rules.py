@@ -183,7 +183,7 @@ RS320 = rule(
 RS321 = rule(
     "RS321",
     "The annotations of a part differ from those that were streamed",
-    "Number and content agree in 45 of 45 streams; where a part has annotations, each of them was streamed.",
+    "The number and the content agree in 45 of 45 streams, and every annotation was streamed.",
     "annotated",
     ("drop", f"{_ANNOTATION}#1"),
 )
