@@ -1,4 +1,4 @@
-"""The interface of every server of a model entry."""
+"""VllmServer: the common interface of servers, whether or not the harness started them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 
 class VllmServer(Protocol):
-    """A server of a model entry: a `RemoteServer` or an `AttachedServer`.
+    """The interface that `RemoteServer` and `AttachedServer` share.
+
+    A `RemoteServer` has more: its process, its plan, and script books by name.
 
     Attributes:
         entry: the model entry.
         model: the served name, for `model=` in requests.
         lane: `live`, `scripted` or `attached`.
-        log_path: the log of the server; None if the harness did not start it.
+        log_path: its log; None if the harness did not start it.
     """
 
     entry: ModelEntry
@@ -30,31 +32,31 @@ class VllmServer(Protocol):
 
     @property
     def vllm_version(self) -> str:
-        """The version of vLLM on the server."""
+        """The version of its vLLM."""
 
     @property
     def endpoint(self) -> Endpoint:
-        """The endpoint for clients."""
+        """Its address, for clients."""
 
     @property
     def books(self) -> Endpoint | None:
-        """The endpoint to which script books are written; None if the answers are not scripted."""
+        """The address for script books; None if the model's answers are not scripted."""
 
     def restart(self) -> None:
-        """Restarts the server. Raises UsageError if the harness did not start it."""
+        """Ends the server and starts it again. Raises UsageError if the harness did not start it."""
 
     def url_for(self, path: str) -> str:
-        """The absolute URL of a path such as `/v1/models`."""
+        """Absolute URL of a path such as `/v1/models`."""
         return self.endpoint.url_for(path)
 
     def client(self, **options: Any) -> OpenAI:
-        """A sync openai client without retries. Options are passed to `OpenAI`."""
+        """A sync openai client; it never retries by itself. Options go to `OpenAI`."""
         return self.endpoint.client(**options)
 
     def async_client(self, **options: Any) -> AsyncOpenAI:
-        """An async openai client without retries. Options are passed to `AsyncOpenAI`."""
+        """An async openai client; it never retries by itself. Options go to `AsyncOpenAI`."""
         return self.endpoint.async_client(**options)
 
     def metrics(self) -> dict[str, float]:
-        """The Prometheus samples of `/metrics` by name, summed over their labels."""
+        """Prometheus samples of `/metrics`, summed over labels: sample name -> value."""
         return self.endpoint.metrics()
