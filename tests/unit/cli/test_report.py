@@ -94,4 +94,4 @@ def test_the_program_ends_with_exit_code_2(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "vllm_harness.cli.main", "report", str(tmp_path / "no")]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 2
-    assert "there is no run" in ended.stderr
+    assert "no run is named" in ended.stderr
