@@ -313,5 +313,6 @@ GW129 = _rule(
     "The gateway translates: what the other API cannot express is lost, in the request and in the answer.",
     _BODY,
     ("set", 1, "seen.0.api", "responses"),
+    severity=INFO,
     message="the server is called over another API than the client's",
 )
