@@ -20,8 +20,8 @@ from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.judging import TurnMismatch
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.load import health
-from vllm_harness.extras.load.client import ClientJob, Clients, Listener, LocalClient
-from vllm_harness.extras.load.conversations import LoadTurn
+from vllm_harness.extras.load.client import Clients, LocalClient
+from vllm_harness.extras.load.conversations import ClientJob, Listener, LoadTurn
 from vllm_harness.extras.load.health import ProcessSample
 from vllm_harness.extras.load.marks import put_scripts
 from vllm_harness.extras.load.plan import LoadShare, Plan

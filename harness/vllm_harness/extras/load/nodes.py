@@ -20,8 +20,8 @@ from vllm_harness._protocol.core.events import Json
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.cluster.ray_cluster import RayCluster
 from vllm_harness.extras.cluster.together import Together
-from vllm_harness.extras.load.client import ClientJob, ClientState, Listener, LoadClient
-from vllm_harness.extras.load.conversations import LoadTurn
+from vllm_harness.extras.load.client import ClientState, LoadClient
+from vllm_harness.extras.load.conversations import ClientJob, Listener, LoadTurn
 from vllm_harness.extras.load.health import ProcessSample
 from vllm_harness.extras.load.plan import shares_of
 from vllm_harness.extras.load.tally import problem_kinds

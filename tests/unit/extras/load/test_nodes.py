@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.unit.extras.load.test_figures import load_turn
-from vllm_harness.extras.load.client import ClientState, Listener
-from vllm_harness.extras.load.conversations import LoadTurn
+from vllm_harness.extras.load.client import ClientState
+from vllm_harness.extras.load.conversations import Listener, LoadTurn
 from vllm_harness.extras.load.nodes import ClientProgress, ClientReport, ClusterClients
 
 
