@@ -103,4 +103,4 @@ def _measurement(constants: Mapping[str, Any]) -> Iterator[str]:
         f"`python reproduce.py` needs vLLM alone, on any machine: it has {named} read an answer at doubling "
         f"lengths, {how}, as the server does, and prints the CPU time. The longest:\n"
     )
-    yield f"{fenced(cut(piece_text(constants['LENGTHS'][-1])))}\n"
+    yield f"{fenced(cut(piece_text(longest)))}\n"
