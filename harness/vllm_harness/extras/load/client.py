@@ -28,14 +28,14 @@ class ClientState:
     """The progress of a client.
 
     Attributes:
-        begun: the number of conversations that it has started.
+        started: the number of conversations that it has started.
         open: the numbers of the conversations that it holds now.
         cut_off: the number of conversations that were cancelled.
         late_s: the largest delay of a conversation's start.
         cpu_s: the CPU time of its process.
     """
 
-    begun: int = 0
+    started: int = 0
     open: set[int] = field(default_factory=set)
     cut_off: int = 0
     late_s: float = 0.0
@@ -106,7 +106,7 @@ class LoadClient:
                     continue
                 if not await self._wait_to_start(at_s, gate):
                     return
-                self.state.begun += 1
+                self.state.started += 1
                 self.state.open.add(number)
                 conversations.create_task(self._hold(context, number, gate))
 

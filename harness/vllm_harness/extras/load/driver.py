@@ -93,9 +93,9 @@ class Load:
         return LoadTally.of(self.by_transport.values())
 
     @property
-    def begun(self) -> int:
+    def started(self) -> int:
         """The number of conversations that were started, each counted once."""
-        return sum(state.begun for state in self.clients.states)
+        return sum(state.started for state in self.clients.states)
 
     @property
     def at_once(self) -> int:
@@ -197,7 +197,7 @@ class Load:
             "cancel": self.plan.cancel,
             "seed": self.plan.seed,
             "seconds": round(self.seconds, 3),
-            "conversations": self.begun,
+            "conversations": self.started,
             "cut_off": self.cut_off,
             "late_s": round(self.late_s, 3),
             "client_cpu_ms_a_request": round(self.cpu_s * 1e3 / total.requests, 3)
