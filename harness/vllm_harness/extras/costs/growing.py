@@ -135,7 +135,10 @@ def _lengths(family: Family, answer: GrowingAnswer) -> Iterator[tuple[str, tuple
             counts = _counts(_tokens(family, unit))
             yield name, tuple(Grown(runs=((before, 1), (unit, count), (after, 1))) for count in counts)
         return
-    counts = _halves(answer.most) if answer.most else _counts(_unit_tokens(family, answer))
+    if answer.most:
+        counts = sorted({max(1, answer.most >> shift) for shift in range(LENGTHS)})
+    else:
+        counts = _counts(_unit_tokens(family, answer))
     yield answer.name, tuple(_grown(family, answer, count) for count in counts)
 
 
@@ -148,10 +151,6 @@ def _counts(tokens: int) -> list[int]:
     """How often a unit of `tokens` tokens is repeated, from the shortest answer to the longest."""
     lengths = [LONGEST >> shift for shift in range((LONGEST // SHORTEST).bit_length())]
     return sorted({max(1, length // tokens) for length in lengths})
-
-
-def _halves(most: int) -> list[int]:
-    return sorted({max(1, most >> shift) for shift in range(LENGTHS)})
 
 
 def _tokens(family: Family, text: str) -> int:

@@ -90,7 +90,7 @@ def folded(text: str) -> list[Run]:
 def _curve(shown: Reproduction) -> Curve | None:
     """The curve that shows the defect; None if an error shows it."""
     answers = map(CaseAnswer.model_validate, shown.answers)
-    return next((each.curve for each in answers if str(each.delivery) == shown.delivery), None)
+    return next((answer.curve for answer in answers if str(answer.delivery) == shown.delivery), None)
 
 
 def _measurement(constants: Mapping[str, Any]) -> Iterator[str]:
