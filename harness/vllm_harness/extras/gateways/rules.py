@@ -2,58 +2,52 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from vllm_harness._protocol.chat.render import USAGE, completion, completion_chunks
-from vllm_harness._protocol.core.rule import ERROR, HARNESS, INFO, SSE, WARNING, rule
+from vllm_harness._protocol.core.rule import HARNESS, INFO, SSE, WARNING, rule
 
 _TEXT = "through_text"
 _CALL = "through_call"
 _ERROR = "through_error"
 _BODY = "through_body"
-_SOURCE = f"{HARNESS}: the same request sent to the server directly"
+_rule = partial(rule, source=f"{HARNESS}: the same request sent to the server directly")
 _CHUNKS = completion_chunks([{"content": "Hello, world"}], usage=USAGE)
 _SEEN = {"api": "chat", "body": {"seed": 7}, "states": ["done"]}
 
-GW101 = rule(
+GW101 = _rule(
     "GW101",
-    ERROR,
     "The text differs from the server's",
     "Text of the model is lost, repeated or changed on the way. A stream counts as the sum of its deltas.",
-    _SOURCE,
     "through_chat",
     ("unset", 1, "events.1"),
     ("unset", 1, "times.1"),
     message="the text differs from the server's, from character {at} on",
 )
 
-GW102 = rule(
+GW102 = _rule(
     "GW102",
-    ERROR,
     "The reasoning differs from the server's",
     "A client that shows reasoning, or has to send it back with the next turn, gets none, or less.",
-    _SOURCE,
     "through_reasoning",
     ("unset", 1, "events.1"),
     ("unset", 1, "times.1"),
     message="the reasoning is {what}",
 )
 
-GW103 = rule(
+GW103 = _rule(
     "GW103",
-    ERROR,
     "A call is lost",
     "The client waits for the user when it should run a tool.",
-    _SOURCE,
     "through_calls_body",
     ("unset", 1, "body.choices.0.message.tool_calls.1"),
     message="{lost} of {all} calls are lost",
 )
 
-GW104 = rule(
+GW104 = _rule(
     "GW104",
-    ERROR,
     "Calls are merged",
     "Two calls come under one index or id: their arguments run together, and are not valid JSON any more.",
-    _SOURCE,
     "through_calls",
     ("set", 1, "events.4.choices.0.delta.tool_calls.0.index", 0),
     ("set", 1, "events.5.choices.0.delta.tool_calls.0.index", 0),
@@ -61,60 +55,52 @@ GW104 = rule(
     message="{before} calls come as {after}",
 )
 
-GW105 = rule(
+GW105 = _rule(
     "GW105",
-    ERROR,
     "A call differs from the server's",
     "Its name or its arguments differ, or there is one more call. Information only if the arguments are the "
     "same JSON, formatted in another way.",
-    _SOURCE,
     "through_calls_body",
     ("set", 1, "body.choices.0.message.tool_calls.1.function.name", "get_time"),
     message="a call differs from the server's",
 )
 
-GW106 = rule(
+GW106 = _rule(
     "GW106",
-    ERROR,
     "The answer ends for another reason",
     "`finish_reason`, `stop_reason` or `status` decides what a client does next: run the tools, "
     "continue, or give up.",
-    _SOURCE,
     "through_body",
     ("set", 1, "body.choices.0.finish_reason", "length"),
     message="the answer ends for another reason than the server's",
 )
 
-GW107 = rule(
+GW107 = _rule(
     "GW107",
-    WARNING,
     "The usage is lost",
     "A client that bills or limits by tokens has nothing to count.",
-    _SOURCE,
     _BODY,
     ("unset", 1, "body.usage"),
+    severity=WARNING,
 )
 
-GW108 = rule(
+GW108 = _rule(
     "GW108",
-    WARNING,
     "The usage has other counts",
     "Prompt and answer were the same, so their token counts must be. Cached tokens do not count. "
     "Information only if the gateway calls the server over another API, where the prompt may differ.",
-    _SOURCE,
     _BODY,
     ("set", 1, "body.usage.completion_tokens", 1),
     ("set", 1, "body.usage.total_tokens", 10),
+    severity=WARNING,
     message="the usage has other counts than the server's",
 )
 
-GW109 = rule(
+GW109 = _rule(
     "GW109",
-    ERROR,
     "A field is lost",
     "The server sends it with a value, and the client does not get it. Null counts as missing. A warning if "
     "the API's published description does not have the field, such as `stop_reason` of a choice.",
-    _SOURCE,
     _TEXT,
     ("unset", 1, "events.0.response.object"),
     ("unset", 1, "events.1.response.object"),
@@ -122,180 +108,157 @@ GW109 = rule(
     message="the field is lost",
 )
 
-GW110 = rule(
+GW110 = _rule(
     "GW110",
-    WARNING,
     "A field is renamed",
     "The same value comes under another name, so a client of the server finds nothing under the name that "
     "it reads.",
-    _SOURCE,
     "through_reasoning_body",
     ("unset", 1, "body.choices.0.message.reasoning"),
     ("set", 1, "body.choices.0.message.reasoning_content", "Let me think."),
+    severity=WARNING,
     message="the field is renamed: {name}",
 )
 
-GW111 = rule(
+GW111 = _rule(
     "GW111",
-    INFO,
     "A field is added",
     "It does no harm by itself, but shows that the gateway rewrote the answer.",
-    _SOURCE,
     _BODY,
     ("set", 1, "body.provider", "a-gateway"),
+    severity=INFO,
     message="a field is added",
 )
 
-GW112 = rule(
+GW112 = _rule(
     "GW112",
-    WARNING,
     "A field has another value",
     "The value is not a text of the model, an id or a time. The name of the model may be the requested one.",
-    _SOURCE,
     _BODY,
     ("set", 1, "body.choices.0.message.role", "user"),
+    severity=WARNING,
     message="the field has another value than the server's",
 )
 
-GW113 = rule(
+GW113 = _rule(
     "GW113",
-    ERROR,
     "Events are lost",
     "The server sends events of this type, and none arrives.",
-    _SOURCE,
     _TEXT,
     ("unset", 1, "events.3"),
     ("unset", 1, "times.3"),
     message="events are lost: {kind}",
 )
 
-GW114 = rule(
+GW114 = _rule(
     "GW114",
-    WARNING,
     "Events are added",
     "The server sends no event of this type.",
-    _SOURCE,
     _TEXT,
     ("set", 1, "events.1", {"type": "ping", "sequence_number": 1}),
+    severity=WARNING,
     message="events are added: {kind}",
 )
 
-GW115 = rule(
+GW115 = _rule(
     "GW115",
-    ERROR,
     "Events come in another order",
     "A client builds an answer by the order of its events. Each kind of event counts where it first comes. "
     "Choices may take turns.",
-    _SOURCE,
     "through_chat_usage",
     ("set", 1, "events.3", _CHUNKS[4]),
     ("set", 1, "events.4", _CHUNKS[3]),
 )
 
-GW116 = rule(
+GW116 = _rule(
     "GW116",
-    ERROR,
     "The stream is held back and comes at once",
     "The server's text arrived spread over the time of the answer; through the gateway the deltas arrived "
     "together at its end. Only a stream of at least ten deltas and 0.2 s is judged, and a request that "
     "shows this is first repeated.",
-    _SOURCE,
     "through_long",
     ("set", 1, "times", [2.0] * 15),
     message="the deltas came at once, at the end of {seconds:.1f} s",
 )
 
-GW117 = rule(
+GW117 = _rule(
     "GW117",
-    WARNING,
     "Deltas are merged",
     "The text comes in far fewer pieces. It is left to chance which tokens a delta holds, so only a quarter "
     "of the server's number of deltas, or less, counts.",
-    _SOURCE,
     "through_long",
     ("set", 1, "events", [*completion_chunks([{"content": "word" * 12}]), "[DONE]"]),
     ("set", 1, "times", [0.0, 0.1, 0.8, 1.2, 1.3]),
+    severity=WARNING,
     message="the text comes in far fewer pieces",
 )
 
-GW118 = rule(
+GW118 = _rule(
     "GW118",
-    ERROR,
     "[DONE] is lost",
     "It ends a stream of Chat Completions; a client that waits for it does not know that the answer is "
     "complete.",
-    SSE,
     "through_chat",
     ("unset", 1, "events.4"),
     ("unset", 1, "times.4"),
+    source=SSE,
 )
 
-GW119 = rule(
+GW119 = _rule(
     "GW119",
-    ERROR,
     "The stream ends early",
     "The server's stream came to its end; through the gateway the connection closed, or the last event is "
     "missing.",
-    _SOURCE,
     _TEXT,
     ("unset", 1, "events.9"),
     ("unset", 1, "times.9"),
     message="the stream ends early{how}",
 )
 
-GW120 = rule(
+GW120 = _rule(
     "GW120",
-    ERROR,
     "The HTTP status differs",
     "A request that the server answers is refused or fails, or an error gets another class, by which clients "
     "try again or give up. A warning if both are client errors (4xx).",
-    _SOURCE,
     _BODY,
     ("set", 1, "status", 500),
     ("set", 1, "body", {"error": {"message": "no connection", "type": "internal_error", "code": "500"}}),
     message="HTTP {after} instead of {before}",
 )
 
-GW121 = rule(
+GW121 = _rule(
     "GW121",
-    ERROR,
     "200 for an error",
     "The server refuses the request, but the client takes the error for an answer.",
-    _SOURCE,
     _ERROR,
     ("set", 1, "status", 200),
     message="HTTP 200 for an error (HTTP {before})",
 )
 
-GW122 = rule(
+GW122 = _rule(
     "GW122",
-    WARNING,
     "An error has other fields or words",
     "Clients distinguish errors by `type`, `code` and `param`; people read the message. Information only if "
     "the gateway adds words to the message and keeps the server's.",
-    _SOURCE,
     _ERROR,
     ("set", 1, "body.error.type", "InternalServerError"),
+    severity=WARNING,
 )
 
-GW123 = rule(
+GW123 = _rule(
     "GW123",
-    ERROR,
     "A response, an item or a call has several ids",
     "The server's stream names a response, an item or a call by one id throughout; through the gateway "
     "its events disagree, so a client cannot put them together, or answers an unknown call.",
-    _SOURCE,
     "through_call_item",
     ("set", 1, "events.6.item.call_id", "call_other"),
     message="{thing} has more than one id",
 )
 
-GW124 = rule(
+GW124 = _rule(
     "GW124",
-    ERROR,
     "Another kind of body",
     "A stream was requested and one body came, or the other way around, or the body is not valid JSON.",
-    _SOURCE,
     "through_chat",
     ("set", 1, "headers.content-type", "application/json"),
     ("unset", 1, "events"),
@@ -303,59 +266,53 @@ GW124 = rule(
     message="another kind of body than the server's",
 )
 
-GW125 = rule(
+GW125 = _rule(
     "GW125",
-    WARNING,
     "A header is lost",
     "`x-request-id` identifies the request in the server's log; `retry-after` says when a client may try "
     "again.",
-    _SOURCE,
     _BODY,
     ("unset", 1, "headers.x-request-id"),
+    severity=WARNING,
     message="the header is lost",
 )
 
-GW126 = rule(
+GW126 = _rule(
     "GW126",
-    ERROR,
     "The server goes on after the client has left",
     "The client closed the connection. The server stops if it is called directly; behind the gateway it "
     "generates the answer to its end, although no client reads it.",
-    _SOURCE,
     "through_left",
     ("set", 1, "seen.0.states", ["done"]),
 )
 
-GW127 = rule(
+GW127 = _rule(
     "GW127",
-    WARNING,
     "The server gets a request more than once",
     "The gateway retried by itself: the work is done twice, and what the request changes is changed twice.",
-    _SOURCE,
     _BODY,
     ("set", 1, "seen", [_SEEN, _SEEN]),
+    severity=WARNING,
     message="the server got the request {times} times",
 )
 
-GW128 = rule(
+GW128 = _rule(
     "GW128",
-    WARNING,
     "The request is changed",
     "The server gets another body than the client sent: a field is lost, or has another value. "
     "Information only if a field is added, or if the field is the model's name.",
-    _SOURCE,
     _BODY,
     ("unset", 1, "seen.0.body.seed"),
+    severity=WARNING,
     message="the request's field is {what}",
 )
 
-GW129 = rule(
+GW129 = _rule(
     "GW129",
-    INFO,
     "The server is called over another API",
     "The gateway translates: what the other API cannot express is lost, in the request and in the answer.",
-    _SOURCE,
     _BODY,
     ("set", 1, "seen.0.api", "responses"),
+    severity=INFO,
     message="the server is called over another API than the client's",
 )

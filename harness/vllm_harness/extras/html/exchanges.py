@@ -41,7 +41,7 @@ def timed_events(stream: Sequence[Arrival]) -> Iterator[Timed]:
             yield from (Timed(after, event) for event in parser.feed(arrival.text.encode("utf-8", "replace")))
         yield from (Timed(after, event) for event in parser.close())
     except ProtocolInputError as error:
-        yield Timed(after, SSEEvent(str(error), "unreadable", cut=True))
+        yield Timed(after, SSEEvent(str(error), "unreadable", truncated=True))
 
 
 def added_up(events: Sequence[Json]) -> tuple[Json | None, Json | None]:
@@ -123,7 +123,7 @@ def shown(exchange: ExchangeRecord, allowance: Allowance) -> dict[str, Any]:
 
 def _event(timed: Timed, allowance: Allowance) -> list[Any]:
     event = timed.event
-    return [timed.after, event.event or "", allowance.text(event.data), *([True] if event.cut else [])]
+    return [timed.after, event.event or "", allowance.text(event.data), *([True] if event.truncated else [])]
 
 
 def _pieces(pieces: Sequence[Piece], allowance: Allowance) -> list[Any]:
