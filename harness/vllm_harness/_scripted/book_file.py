@@ -177,7 +177,13 @@ class RuleSpec(StrictModel):
 class BookFile(StrictModel):
     """A script book: rules in order; a request takes the first that matches."""
 
-    rules: tuple[RuleSpec, ...] = Field(min_length=1)
+    rules: tuple[RuleSpec, ...]
+
+    @model_validator(mode="after")
+    def _has_rules(self) -> BookFile:
+        if not self.rules:
+            raise ValueError("a book needs at least one rule")
+        return self
 
 
 def take_of(spec: str | dict[str, Any]) -> Plain:

@@ -206,10 +206,8 @@ class ScriptMiddleware:
         finally:
             del self.running[use["id"]]
         if refusal := use["id"] in self.refused.now() and uses.refusal(use["id"]):
-            allowed = [await self._decoded(scope, [token]) for token in refusal["allowed"][:SHOWN_ALLOWED]]
-            refused_text = (
-                None if refusal["token"] is None else await self._decoded(scope, [refusal["token"]])
-            )
+            allowed = [await self._named(scope, token) for token in refusal["allowed"][:SHOWN_ALLOWED]]
+            refused_text = None if refusal["token"] is None else await self._named(scope, refusal["token"])
             await _send_refusal(send, use, _refusal_text(use, refusal, refused_text, allowed), started)
         elif error is not None:
             if use["no_script"]:  # vLLM 0.22 raises the refusal, and an outer layer answers it
