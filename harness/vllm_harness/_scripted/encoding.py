@@ -9,14 +9,14 @@ from typing import Any, TypeGuard
 
 import requests
 
-from vllm_harness._configuration.model_entries import ModelEntry, StandIn
+from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._scripted.dialects import find_dialect, render
 from vllm_harness._scripted.in_server import vllm_harness_names as names
 from vllm_harness._scripted.meaning import Meaning, Raw
 from vllm_harness._scripted.quoting import Quoting, pieces, sample
-from vllm_harness._scripted.standin import vocabulary
+from vllm_harness._scripted.standin import stand_in_of, vocabulary
 
 Plain = str | Meaning | Raw | Sequence[int]
 """What the model generates: a text for the user, a meaning, raw text or token ids."""
@@ -52,7 +52,7 @@ def encode(content: Content, entry: ModelEntry, endpoint: Endpoint, *, constrain
         UsageError: the entry has no stand-in, or a token id is outside its vocabulary.
         BookError: the server does not tokenize it.
     """
-    stand_in = _stand_in(entry)
+    stand_in = stand_in_of(entry)
     if isinstance(content, Quoting):
         like = encode(sample(content), entry, endpoint, constrained=constrained)
         assert entry.dialect is not None
@@ -122,12 +122,3 @@ def _tokenized(endpoint: Endpoint, model: str, text: str) -> tuple[int, ...]:
         return ()
     body = {"model": model, "prompt": text, "add_special_tokens": False}
     return tuple(int(token) for token in call(endpoint, "POST", "/tokenize", body)["tokens"])
-
-
-def _stand_in(entry: ModelEntry) -> StandIn:
-    if entry.stand_in is None:
-        raise UsageError(
-            f"model {entry.name!r} has no stand_in, so it cannot be scripted",
-            hint="use a model that has one; `vllm-harness models` lists the lanes of each",
-        )
-    return entry.stand_in

@@ -20,6 +20,7 @@ from vllm_harness._files.paths import cache_dir
 from vllm_harness._files.strict import StrictModel, with_names
 from vllm_harness._scripted.dialects import DialectError, find_dialect, load_forms
 from vllm_harness._scripted.dialects.form import Form
+from vllm_harness._scripted.standin import publish
 from vllm_harness._scripted.synthetic import (
     Token,
     byte_tokenizer,
@@ -117,6 +118,7 @@ class FamiliesFile(StrictModel):
     """The whole of families.yaml."""
 
     families: Annotated[dict[str, Family], BeforeValidator(with_names)]
+    stand_in: dict[str, Any]
     without_family: WithoutFamily
 
 
@@ -125,7 +127,7 @@ def load_families_file(path: Path = FILE) -> FamiliesFile:
     """Reads a families.yaml.
 
     Raises:
-        UsageError: naming file, line and key.
+        UsageError: the file is not valid; the message names file, line and key.
     """
     return read_yaml(path).validated(FamiliesFile)
 
@@ -199,7 +201,12 @@ def family_entry(family: Family, *, real: Path | None = None, into: Path | None 
             tokenizer=str(folder),
             stop=stop_of(form),
             generation_config={"eos_token_id": stops},
-            config=_tiny_llama(max(ids.values()) + 1, stops),
+            config={
+                **load_families_file().stand_in,
+                "num_hidden_layers": LAYERS,
+                "eos_token_id": stops,
+                "vocab_size": -(-(max(ids.values()) + 1) // 64) * 64,
+            },
         ),
     )
 
@@ -219,31 +226,5 @@ def _tokenizer_folder(family: Family, form: Form, document: dict[str, Any], into
         write_tokenizer(written, document, form, config=family.config)
         content = b"".join(path.read_bytes() for path in sorted(written.iterdir()))
         folder = into / f"{family.name}-{hashlib.sha256(content).hexdigest()[:16]}"
-        if not folder.exists():
-            written.rename(folder)
+        publish(written, folder)
     return folder
-
-
-def _tiny_llama(vocabulary: int, stops: list[int]) -> dict[str, Any]:
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "attention_bias": False,
-        "bos_token_id": None,
-        "eos_token_id": stops,
-        "head_dim": 64,
-        "hidden_act": "silu",
-        "hidden_size": 128,
-        "initializer_range": 0.02,
-        "intermediate_size": 256,
-        "max_position_embeddings": 8192,
-        "mlp_bias": False,
-        "num_attention_heads": 2,
-        "num_hidden_layers": LAYERS,
-        "num_key_value_heads": 1,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-        "torch_dtype": "bfloat16",
-        "vocab_size": -(-vocabulary // 64) * 64,
-    }

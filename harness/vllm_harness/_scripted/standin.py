@@ -54,7 +54,7 @@ class StandInError(UsageError):
 
 def stand_in_args(entry: ModelEntry) -> tuple[str, ...]:
     """The server arguments of an entry's stand-in, in addition to `entry.flags`."""
-    return (*SERVER_ARGS, *_stand_in(entry).args)
+    return (*SERVER_ARGS, *stand_in_of(entry).args)
 
 
 def cuda_args(gpu_gib: float) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def build_stand_in(entry: ModelEntry, tokenizer_dir: Path, into: Path | None = N
     Raises:
         StandInError: the entry has no stand-in, the folder no tokenizer, or the tokenizer lacks a token id.
     """
-    stand_in = _stand_in(entry)
+    stand_in = stand_in_of(entry)
     tokenizer = [tokenizer_dir / name for name in TOKENIZER_FILES if (tokenizer_dir / name).is_file()]
     if not any(path.name in ("tokenizer.json", "tekken.json") for path in tokenizer):
         raise StandInError(
@@ -88,13 +88,13 @@ def build_stand_in(entry: ModelEntry, tokenizer_dir: Path, into: Path | None = N
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=into, prefix=".") as scratch:
             _write(stand_in, tokenizer, Path(scratch, "checkpoint"))
-            _move(Path(scratch, "checkpoint"), target)
+            publish(Path(scratch, "checkpoint"), target)
     return target
 
 
 def check_stop(entry: ModelEntry, checkpoint: Path) -> None:
     """Raises StandInError if the tokenizer.json lacks the token that ends a turn."""
-    path, stop = checkpoint / "tokenizer.json", _stand_in(entry).stop
+    path, stop = checkpoint / "tokenizer.json", stand_in_of(entry).stop
     if not path.exists():
         return
     document = json.loads(path.read_text())
@@ -102,20 +102,24 @@ def check_stop(entry: ModelEntry, checkpoint: Path) -> None:
     words = vocabulary if isinstance(vocabulary, dict) else {piece for piece, *_ in vocabulary}
     if stop not in words and stop not in {token["content"] for token in document.get("added_tokens", ())}:
         raise StandInError(
-            f"{_stand_in(entry).tokenizer} has no token {stop!r}, the `stop` of {entry.name}",
+            f"{stand_in_of(entry).tokenizer} has no token {stop!r}, the `stop` of {entry.name}",
             hint="set `stop` to the token that ends a turn of the model, as its tokenizer writes it",
         )
 
 
 def vocabulary(entry: ModelEntry) -> int:
     """The number of token ids of the model in an entry's stand-in."""
-    config = _stand_in(entry).config
+    config = stand_in_of(entry).config
     return int(config["vocab_size"] if "vocab_size" in config else config["text_config"]["vocab_size"])
 
 
-def _stand_in(entry: ModelEntry) -> StandIn:
+def stand_in_of(entry: ModelEntry) -> StandIn:
+    """The stand-in of an entry. Raises StandInError if it has none."""
     if entry.stand_in is None:
-        raise StandInError(f"model {entry.name!r} has no stand_in", hint="run it on the live lane")
+        raise StandInError(
+            f"model {entry.name!r} has no stand_in, so it cannot be scripted",
+            hint="run it on the live lane, or use another model; `vllm-harness models` lists the lanes",
+        )
     return entry.stand_in
 
 
@@ -139,10 +143,10 @@ def _sha256(path: Path, _changed: int) -> str:
 
 def _write(stand_in: StandIn, tokenizer: list[Path], folder: Path) -> None:
     folder.mkdir()
-    _write_json(folder / "config.json", stand_in.config)
-    _write_json(folder / "generation_config.json", stand_in.generation_config)
+    write_json(folder / "config.json", stand_in.config)
+    write_json(folder / "generation_config.json", stand_in.generation_config)
     for name, content in stand_in.processors.items():
-        _write_json(folder / name, content)
+        write_json(folder / name, content)
     for path in tokenizer:
         _link(path, folder / path.name)
     if stand_in.tokens:
@@ -162,14 +166,14 @@ def _rename_tokens(folder: Path, tokens: dict[int, str]) -> None:
         )
     for number, text in tokens.items():
         added[number]["content"] = text
-    _write_json(path, document)
+    write_json(path, document)
 
     path = folder / "tokenizer_config.json"
     if path.exists():
         document = json.loads(path.read_text())
         for number, token in document.get("added_tokens_decoder", {}).items():
             token["content"] = tokens.get(int(number), token["content"])
-        _write_json(path, document)
+        write_json(path, document)
 
 
 def _add_tokens(folder: Path, tokens: dict[int, str]) -> None:
@@ -187,10 +191,11 @@ def _add_tokens(folder: Path, tokens: dict[int, str]) -> None:
         {"id": number, "content": tokens.get(number, f"<|reserved_{number}|>"), **shape, "special": True}
         for number in range(max(ids) + 1, max(tokens) + 1)
     ]
-    _write_json(path, document)
+    write_json(path, document)
 
 
-def _write_json(path: Path, document: Any) -> None:
+def write_json(path: Path, document: Any) -> None:
+    """Writes a file of a checkpoint or tokenizer as JSON."""
     path.unlink(missing_ok=True)  # it may be a hard link to the asset
     path.write_text(json.dumps(document, ensure_ascii=False, indent=1))
 
@@ -202,7 +207,8 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _move(folder: Path, target: Path) -> None:
+def publish(folder: Path, target: Path) -> None:
+    """Moves a complete folder to its final place, unless another process was faster."""
     try:
         folder.rename(target)
     except OSError:

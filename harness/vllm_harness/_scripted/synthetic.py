@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_harness._scripted.dialects.form import Form
+from vllm_harness._scripted.standin import write_json
 
 PAD = "<|pad|>"
 """A special token that no format uses; each synthetic tokenizer has it."""
@@ -129,8 +130,8 @@ def write_tokenizer(
         "model_max_length": 8192,
         **(config or {}),
     }
-    _write_json(folder / "tokenizer.json", document)
-    _write_json(folder / "tokenizer_config.json", settings)
+    write_json(folder / "tokenizer.json", document)
+    write_json(folder / "tokenizer_config.json", settings)
     (folder / "chat_template.jinja").write_text(chat_template(form))
 
 
@@ -175,7 +176,3 @@ def _letters() -> list[str]:
     """GPT-2's letters for the bytes, in its order: printable bytes, then the others from U+0100 on."""
     printable = [byte for span in _PRINTABLE for byte in span]
     return [*map(chr, printable), *(chr(256 + number) for number in range(256 - len(printable)))]
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, ensure_ascii=False, indent=1))
