@@ -102,7 +102,7 @@ class ScriptBook:
         entry: its model entry, which gives the dialect and the stop tokens.
         name: requests name it in the header `x-vllm-harness-book`; those without the header get the book
             `default`.
-        clients: where its clients send their requests, if something stands before the server.
+        clients: where its clients send their requests, if there is a gateway before the server.
     """
 
     def __init__(

@@ -112,7 +112,8 @@ class SaySpec(StrictModel):
 Answer = Annotated[
     SaySpec,
     BeforeValidator(
-        lambda say: {"text": say} if isinstance(say, str) else say, json_schema_input_type=SaySpec | str
+        lambda value: {"text": value} if isinstance(value, str) else value,
+        json_schema_input_type=SaySpec | str,
     ),
 ]
 """What the model generates; a plain text instead of a mapping is its `text`."""
@@ -148,21 +149,21 @@ class RuleSpec(StrictModel):
     @model_validator(mode="after")
     def _has_one_answer(self) -> RuleSpec:
         if [self.say is not None, bool(self.turns), bool(self.choices)].count(True) != 1:
-            raise ValueError("a rule has either 'say' or 'turns' or 'choices'")
+            raise ValueError("a rule needs either 'say' or 'turns' or 'choices'")
         if any(answer.case for answer in (*self.turns, *self.choices)):
             raise ValueError("'case' is allowed in 'say', not in 'turns' or 'choices'")
         return self
 
     def as_rule(self, number: int, where: str) -> BookRule:
         """The rule, with its default name by its number in the book, and its place in the file."""
-        says = self.turns or self.choices or tuple(filter(None, [self.say]))
+        answers = self.turns or self.choices or tuple(filter(None, [self.say]))
         case, of = "", {}
         if self.say and self.say.case:
             case, of = self.say.case, {value: answer.as_answer() for value, answer in self.say.of.items()}
-            says = (self.say.else_,) if self.say.else_ else ()
+            answers = (self.say.else_,) if self.say.else_ else ()
         return BookRule(
             self.name or f"rule {number}",
-            tuple(say.as_answer() for say in says),
+            tuple(answer.as_answer() for answer in answers),
             when=self.when,
             case=case,
             of=of,

@@ -11,7 +11,7 @@ from vllm_harness._files.plain_yaml import plain_yaml
 
 ANSWER = "Write the answer here."
 _SHOWN = 60
-_FORCED = ("auto", "none")
+_UNFORCED = ("auto", "none")
 _SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()])")
 _BY_TYPE: dict[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "null": None}
 
@@ -79,10 +79,10 @@ def _answer(entry: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]
     if entry["format"] != "text":
         return {"constrained": True, "say": {"text": "{}"}}
     choice = entry["tool_choice"]
-    tool = next((tool for tool in _tools(body) if choice in (*_FORCED, "required", tool["name"])), None)
+    tool = next((tool for tool in _tools(body) if choice in (*_UNFORCED, "required", tool["name"])), None)
     if tool and choice != "none" and not entry["tool_output"]:
         call = {"name": tool["name"], "arguments": example(tool["schema"])}
-        return ({} if choice in _FORCED else {"constrained": True}) | {"say": {"calls": [call]}}
+        return ({} if choice in _UNFORCED else {"constrained": True}) | {"say": {"calls": [call]}}
     return {"say": ANSWER}
 
 

@@ -43,7 +43,7 @@ MISTAKES = {
     "an unknown API": Mistake(
         "when: {api: response}, say: x", "error", "when.api: Input should be 'responses'"
     ),
-    "no answer": Mistake("when: {user: x}", "error", "a rule has either 'say' or 'turns'"),
+    "no answer": Mistake("when: {user: x}", "error", "a rule needs either 'say' or 'turns'"),
     "two answers": Mistake("say: {text: x, raw: y}", "error", "say: give exactly one of"),
     "a word as text": Mistake(
         "say: no", "error", "say: Input should be a mapping; YAML reads no as false", "'no'"

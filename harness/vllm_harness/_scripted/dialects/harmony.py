@@ -28,7 +28,7 @@ def render(meaning: Meaning) -> str:
         raise DialectError("dialect harmony ends a turn with a text or a call", hint="add a text or a call")
     if any(isinstance(part, ToolCall) for part in parts[:-1]):
         raise DialectError(
-            "dialect harmony ends a turn at its first call", hint="give each call a turn of its own"
+            "dialect harmony ends a turn at its first call", hint="give each call a separate turn"
         )
     messages = [_message(part, last=index == len(parts)) for index, part in enumerate(parts, start=1)]
     return "<|start|>assistant".join(messages)

@@ -36,21 +36,21 @@ class Exchanges:
     def __init__(self) -> None:
         self._kept: OrderedDict[str, NamedRequest] = OrderedDict()
 
-    def keep(self, name: str, exchange: NamedRequest) -> None:
+    def keep(self, name: str, request: NamedRequest) -> None:
         """Keeps a request."""
-        self._kept[name] = exchange
+        self._kept[name] = request
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
 
     async def generations(self, name: str, decode: Decode) -> list[dict[str, Any]]:
         """The prompt and output of each generation of a request, in pieces; none for an unknown request."""
-        if (kept := self._kept.get(name)) is None:
+        if (request := self._kept.get(name)) is None:
             return []
         generations = []
-        for status in uses.read_statuses(kept.use):
-            index = status["choice" if kept.by_choice else "take"]
-            take = kept.takes[index] if index < len(kept.takes) else []
-            prompt = uses.read_prompt(kept.use, status["take"], status["choice"])
+        for status in uses.read_statuses(request.use):
+            index = status["choice" if request.by_choice else "take"]
+            take = request.takes[index] if index < len(request.takes) else []
+            prompt = uses.read_prompt(request.use, status["take"], status["choice"])
             generations.append(
                 {
                     "choice": status["choice"],

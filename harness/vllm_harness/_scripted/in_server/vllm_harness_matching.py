@@ -34,40 +34,40 @@ def unmet(when: Mapping[str, Any], facts: Facts, groups: Groups) -> list[str]:
     return reasons
 
 
-def _pattern(key: str, wanted: str, facts: Facts, groups: Groups) -> str:
-    if _search(wanted, facts[key], groups):
+def _pattern(key: str, expected: str, facts: Facts, groups: Groups) -> str:
+    if _search(expected, facts[key], groups):
         return ""
     return f"the request has {_short(facts[key])}" if facts[key] else "the request has none"
 
 
-def _exact(key: str, wanted: Any, facts: Facts, groups: Groups) -> str:
-    return "" if facts[key] == wanted else f"the request has {json.dumps(facts[key])}"
+def _exact(key: str, expected: Any, facts: Facts, groups: Groups) -> str:
+    return "" if facts[key] == expected else f"the request has {json.dumps(facts[key])}"
 
 
-def _one_of(key: str, wanted: list[str], facts: Facts, groups: Groups) -> str:
-    return "" if facts[key] in wanted else f"the request has {json.dumps(facts[key])}"
+def _one_of(key: str, expected: list[str], facts: Facts, groups: Groups) -> str:
+    return "" if facts[key] in expected else f"the request has {json.dumps(facts[key])}"
 
 
-def _tools(key: str, wanted: list[str], facts: Facts, groups: Groups) -> str:
-    if missing := [name for name in wanted if name not in facts["tools"]]:
+def _tools(key: str, expected: list[str], facts: Facts, groups: Groups) -> str:
+    if missing := [name for name in expected if name not in facts["tools"]]:
         offered = ", ".join(facts["tools"]) or "no tools"
         return f"it does not offer {', '.join(missing)}, but {offered}"
     return ""
 
 
-def _message(key: str, wanted: Mapping[str, str], facts: Facts, groups: Groups) -> str:
+def _message(key: str, expected: Mapping[str, str], facts: Facts, groups: Groups) -> str:
     for role, text in facts["messages"]:
-        if wanted.get("role") in (None, role) and _search(wanted.get("text", ""), text, groups):
+        if expected.get("role") in (None, role) and _search(expected.get("text", ""), text, groups):
             return ""
     roles = ", ".join(role for role, _ in facts["messages"]) or "none"
     return f"no message matches; the roles are {roles}"
 
 
-def _tool_result(key: str, wanted: Mapping[str, str], facts: Facts, groups: Groups) -> str:
+def _tool_result(key: str, expected: Mapping[str, str], facts: Facts, groups: Groups) -> str:
     for result in facts["tool_results"]:
         tried: Groups = {}
-        patterns = [(wanted.get(part, ""), result[part]) for part in ("arguments", "output")]
-        if wanted.get("name") in (None, result["name"]) and all(
+        patterns = [(expected.get(part, ""), result[part]) for part in ("arguments", "output")]
+        if expected.get("name") in (None, result["name"]) and all(
             _search(pattern, text, tried) for pattern, text in patterns
         ):
             groups.update(tried)
@@ -78,8 +78,8 @@ def _tool_result(key: str, wanted: Mapping[str, str], facts: Facts, groups: Grou
     return f"no result matches; the request has {results or 'none'}"
 
 
-def _header(key: str, wanted: Mapping[str, str], facts: Facts, groups: Groups) -> str:
-    for name, pattern in wanted.items():
+def _header(key: str, expected: Mapping[str, str], facts: Facts, groups: Groups) -> str:
+    for name, pattern in expected.items():
         value = facts["header"].get(name.lower())
         if value is None:
             return f"the request has no header {name}"
@@ -88,13 +88,13 @@ def _header(key: str, wanted: Mapping[str, str], facts: Facts, groups: Groups) -
     return ""
 
 
-def _all(key: str, wanted: list[Mapping[str, Any]], facts: Facts, groups: Groups) -> str:
-    return "; ".join(reason for when in wanted for reason in unmet(when, facts, groups))
+def _all(key: str, expected: list[Mapping[str, Any]], facts: Facts, groups: Groups) -> str:
+    return "; ".join(reason for when in expected for reason in unmet(when, facts, groups))
 
 
-def _any(key: str, wanted: list[Mapping[str, Any]], facts: Facts, groups: Groups) -> str:
+def _any(key: str, expected: list[Mapping[str, Any]], facts: Facts, groups: Groups) -> str:
     reasons = []
-    for when in wanted:
+    for when in expected:
         tried: Groups = {}
         failed = unmet(when, facts, tried)
         if not failed:
@@ -104,8 +104,8 @@ def _any(key: str, wanted: list[Mapping[str, Any]], facts: Facts, groups: Groups
     return f"none holds: {'; '.join(reasons)}"
 
 
-def _not(key: str, wanted: Mapping[str, Any], facts: Facts, groups: Groups) -> str:
-    return "" if unmet(wanted, facts, {}) else "it holds"
+def _not(key: str, expected: Mapping[str, Any], facts: Facts, groups: Groups) -> str:
+    return "" if unmet(expected, facts, {}) else "it holds"
 
 
 CHECKS: dict[str, Callable[[str, Any, Facts, Groups], str]] = {

@@ -92,8 +92,8 @@ class ScriptMiddleware:
     async def _send_exchanges(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         decode = functools.partial(self._decoded, scope)
         requested = json.loads(await asgi.body(receive))["names"]
-        found = {name: await self.exchanges.generations(name, decode) for name in requested}
-        await asgi.send_json(send, 200, {"exchanges": found})
+        results = {name: await self.exchanges.generations(name, decode) for name in requested}
+        await asgi.send_json(send, 200, {"exchanges": results})
 
     def _book(self, name: str) -> ServedBook:
         return self.books.setdefault(name, ServedBook())
