@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from vllm_harness._exchange.server import VllmServer
-from vllm_harness._scripted.book import Raw, ScriptBook, ScriptError, When
+from vllm_harness._scripted.book import Expectation, Raw, ScriptBook, ScriptError, When
 from vllm_harness._scripted.meaning import Meaning, Text, ToolCall
 from vllm_harness._server.remote import RemoteServer
 from vllm_harness._testing.fixtures import ScriptWriter
@@ -94,6 +94,15 @@ def test_a_script_beyond_the_token_limit_is_truncated(vllm_server: VllmServer) -
     with pytest.raises(ScriptError) as caught:
         book.verify()
     assert "'long one' was truncated at token 7 of" in caught.value.message
+
+
+@pytest.mark.parametrize("expect", ["truncated", "cut"])
+def test_a_script_may_be_truncated_on_purpose(
+    expect: Expectation, vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
+) -> None:
+    """By its name, and by its old name."""
+    script(words(1), expect=expect)
+    ask(openai_client, vllm_server.model, "hi", max_tokens=7)
 
 
 def test_an_unused_script_is_reported(vllm_server: VllmServer) -> None:

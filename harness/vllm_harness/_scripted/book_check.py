@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from pydantic import ValidationError
 from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._errors import UsageError
 from vllm_harness._files.located_yaml import Document, Location, read_yaml
+from vllm_harness._protocol.core.fields import is_json_object
 from vllm_harness._scripted.book import BookRule, Quoting
 from vllm_harness._scripted.book_file import BookFile, BookFileError, RuleSpec, SaySpec, keys_at, rule_at
 from vllm_harness._scripted.dialects import DialectError, find_dialect
@@ -295,20 +295,13 @@ def _misspelt(like: str, known: Sequence[str]) -> str | None:
 def _arguments(book: _Book) -> Iterator[Problem]:
     for at, _, spec in book.all_answers():
         for number, call in enumerate(spec.calls):
-            if isinstance(call.arguments, str) and not _is_object(call.arguments):
+            if isinstance(call.arguments, str) and not is_json_object(call.arguments):
                 yield book.problem(
                     "warning",
                     (*at, "calls", number, "arguments"),
                     f"the arguments of {call.name} are not a JSON object: {call.arguments!r}",
                     "write them as a mapping, {city: Paris}, unless the call should be malformed",
                 )
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
-        return False
 
 
 def _turns(book: _Book) -> Iterator[Problem]:

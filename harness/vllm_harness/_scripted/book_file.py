@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
@@ -18,7 +17,7 @@ from pydantic import (
 )
 
 from vllm_harness._errors import UsageError
-from vllm_harness._files.located_yaml import Document, Location, read_yaml
+from vllm_harness._files.located_yaml import Document, Location
 from vllm_harness._files.strict import StrictModel, keys_of
 from vllm_harness._scripted.book import BookRule, Content, Plain, Raw
 from vllm_harness._scripted.meaning import Meaning, ToolCall
@@ -190,17 +189,6 @@ class BookFile(StrictModel):
 def take_of(spec: str | dict[str, Any]) -> Plain:
     """The content of a step's `say`, a text or a mapping. Raises pydantic's ValidationError."""
     return spec if isinstance(spec, str) else SaySpec.model_validate(spec).as_say()
-
-
-def load_book(path: Path) -> list[BookRule]:
-    """Reads the rules of a book file.
-
-    Raises:
-        UsageError: the file is not a valid book; the message names file, line and key.
-    """
-    document = read_yaml(path)
-    spec = document.validated(BookFile, BookFileError, keys_at)
-    return [rule_at(index, rule, document) for index, rule in enumerate(spec.rules)]
 
 
 def keys_at(location: Location) -> Collection[str]:

@@ -16,7 +16,7 @@ from tests.docs.blocks import ROOT, Block, blocks_of
 from tests.unit.books.served import facts, outcome, served
 from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._scripted.book_check import check_book
-from vllm_harness._scripted.book_file import BookFile, CallSpec, RuleSpec, SaySpec, load_book
+from vllm_harness._scripted.book_file import BookFile, CallSpec, RuleSpec, SaySpec
 from vllm_harness._scripted.when import MessageCondition, ToolResultCondition, When
 
 PAGE = ROOT / "docs" / "reference" / "script-book.md"
@@ -43,13 +43,13 @@ def book_file(block: Block, folder: Path) -> Path:
 def test_an_example_takes_the_request_below_it(block: Block, tmp_path: Path) -> None:
     path = book_file(block, tmp_path)
     args = ["--tool-server=demo"] if "turns:" in block.text else []
-    assert check_book(path, load_models().get("qwen3"), args=args).lines() == []
+    book = check_book(path, load_models().get("qwen3"), args=args)
+    assert book.lines() == []
     below = BLOCKS[BLOCKS.index(block) + 1]
     assert below.language == "http"
-    rules = load_book(path)
-    assert outcome(served(rules), request_of(below)) == rules[0].name
+    assert outcome(served(book.rules), request_of(below)) == book.rules[0].name
     empty = facts("/v1/completions", {"prompt": ""})
-    assert outcome(served(rules[:1]), empty).startswith("the nearest rule is")
+    assert outcome(served(book.rules[:1]), empty).startswith("the nearest rule is")
 
 
 @pytest.mark.parametrize("model", [RuleSpec, SaySpec, CallSpec, When, MessageCondition, ToolResultCondition])

@@ -16,6 +16,7 @@ from vllm_harness._scripted.dialects.dialect import OTHER_NAME, DialectError, re
 from vllm_harness._scripted.meaning import ToolCall
 
 _STRICT = ConfigDict(extra="forbid")
+_TYPES = {bool: "boolean", type(None): "null", str: "string", dict: "object", list: "array"}
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -65,7 +66,7 @@ class Parameters:
         else:
             refuse_markers(written, (_follows(template, "$value"),), dialect)
         refuse_markers(key, (_follows(template, "$key")[0],), dialect)
-        return Template(template).substitute(key=key, value=written, type=_type(value))
+        return Template(template).substitute(key=key, value=written, type=_TYPES.get(type(value), "number"))
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -188,18 +189,3 @@ def _follows(template: str, placeholder: str) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _type(value: Any) -> str:
-    match value:
-        case bool():
-            return "boolean"
-        case None:
-            return "null"
-        case str():
-            return "string"
-        case dict():
-            return "object"
-        case list():
-            return "array"
-    return "number"

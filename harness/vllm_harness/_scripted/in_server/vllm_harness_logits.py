@@ -8,6 +8,7 @@ server and imports nothing of the harness.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -152,8 +153,5 @@ def _sampling(params: SamplingParams) -> dict[str, Any]:
 
 
 def _split(ids: list[int], lengths: list[int]) -> list[list[int]]:
-    takes, start = [], 0
-    for length in lengths:
-        takes.append([int(token) for token in ids[start : start + length]])
-        start += length
-    return takes
+    remaining = map(int, ids)
+    return [list(itertools.islice(remaining, length)) for length in lengths]
