@@ -1,4 +1,4 @@
-"""Excuses the calls that llama3_json loses by chance in scenarios and replays, and nothing else."""
+"""Calls that llama3_json loses by chance are excused in scenarios and replays, and nothing else is."""
 
 from __future__ import annotations
 
