@@ -14,7 +14,7 @@ from vllm_harness._exchange.building import ContentPart
 from vllm_harness._scenarios.conversation import Served, take_of
 from vllm_harness._scenarios.format import Scenario, Turn
 from vllm_harness._scenarios.judging import TurnMismatch
-from vllm_harness._scripted.book import BookRule, Say, ScriptBook
+from vllm_harness._scripted.book import BookRule, Content, ScriptBook
 from vllm_harness._scripted.meaning import Meaning, Reasoning, Text
 from vllm_harness._scripted.meaning import Part as Spoken
 from vllm_harness._scripted.quoting import Quoting, sample
@@ -59,7 +59,7 @@ class LoadScripts:
     """
 
     book: str
-    says: Mapping[str, Say]
+    says: Mapping[str, Content]
 
     def meaning(self, turn: Turn, conversation: int) -> Meaning | None:
         """What the model means in a turn of a conversation; None if it is not a single meaning."""
@@ -76,7 +76,7 @@ def put_scripts(scenario: Scenario, served: Served) -> tuple[ScriptBook, LoadScr
         BookError: the server does not accept scripts, or does not answer.
     """
     book = ScriptBook(served.endpoint, served.entry)
-    by_turn: dict[str, Say] = {}
+    by_turn: dict[str, Content] = {}
     for turn in scenario.turns:
         start = (scenario.line(turn)[:1] or [turn])[0]
         takes = [take_of(spec, served.entry) for spec in turn.say]
@@ -101,7 +101,7 @@ def put_scripts(scenario: Scenario, served: Served) -> tuple[ScriptBook, LoadScr
     return book, LoadScripts(book.name, by_turn)
 
 
-def repeating(say: Say) -> Say:
+def repeating(say: Content) -> Content:
     """What is said, with the conversation's mark after its text, or else after its reasoning."""
     if not isinstance(say, Meaning):
         return say
