@@ -93,7 +93,7 @@ def run(server: VllmServer, scenario: Scenario, folder: Path, **more: Any) -> Lo
 def test_concurrent_conversations_are_not_mixed_up(vllm_server: VllmServer, tmp_path: Path) -> None:
     load = run(vllm_server, Scenario.model_validate(SHORT), tmp_path / "run", concurrency=8, requests=32)
     total = load.total
-    assert (total.requests, load.begun, total.mixed, load.running) == (32, 16, 0, 0)
+    assert (total.requests, load.started, total.mixed, load.running) == (32, 16, 0, 0)
     assert total.calls + total.missing == 16
     assert not total.errors + total.findings
     assert {name: tally.requests for name, tally in load.by_transport.items()} == dict.fromkeys(

@@ -135,7 +135,10 @@ def _lengths(family: Family, answer: GrowingAnswer) -> Iterator[tuple[str, tuple
             counts = _counts(_tokens(family, unit))
             yield name, tuple(Grown(runs=((before, 1), (unit, count), (after, 1))) for count in counts)
         return
-    counts = _halves(answer.most) if answer.most else _counts(_unit_tokens(family, answer))
+    if answer.most:
+        counts = sorted({max(1, answer.most >> shift) for shift in range(LENGTHS)})
+    else:
+        counts = _counts(_unit_tokens(family, answer))
     yield answer.name, tuple(_grown(family, answer, count) for count in counts)
 
 
@@ -148,10 +151,6 @@ def _counts(tokens: int) -> list[int]:
     """How often a unit of `tokens` tokens is repeated, from the shortest answer to the longest."""
     lengths = [LONGEST >> shift for shift in range((LONGEST // SHORTEST).bit_length())]
     return sorted({max(1, length // tokens) for length in lengths})
-
-
-def _halves(most: int) -> list[int]:
-    return sorted({max(1, most >> shift) for shift in range(LENGTHS)})
 
 
 def _tokens(family: Family, text: str) -> int:
@@ -208,7 +207,7 @@ def _pieces(family: Family, wanted: set[str]) -> dict[str, str]:
     dialect = find_dialect(family.dialect)
     pieces: dict[str, str] = {}
     if "think" in wanted:
-        pieces["think"] = dialect.thoughts[0] if dialect.thoughts else ""
+        pieces["think"] = dialect.reasoning[0] if dialect.reasoning else ""
     if not wanted - {"think"}:
         return pieces
     if family.tool_parser is None:
@@ -232,7 +231,7 @@ def _pieces(family: Family, wanted: set[str]) -> dict[str, str]:
 
 def _without_end_of_reasoning(dialect: Dialect, call: str) -> str:
     """A call without the end of the reasoning, which some formats require before it."""
-    ends = dialect.thoughts[1].strip() if dialect.thoughts else ""
+    ends = dialect.reasoning[1].strip() if dialect.reasoning else ""
     return call.partition(ends)[2] if ends and ends in call else call
 
 

@@ -155,10 +155,10 @@ def measure_served(
         frontend=frontend,
     ) as server:
         growing = [
-            each
+            answer
             for input_ in inputs
-            for each in _growing(server, family, input_)
-            if frontend == "python" or each.delivery.api is not Api.RESPONSES
+            for answer in _growing(server, family, input_)
+            if frontend == "python" or answer.delivery.api is not Api.RESPONSES
         ]
         measurer = _Measurer(server, frontend)
         alone = growing if frontend == "rust" else []
@@ -222,7 +222,7 @@ Measure = Callable[[_Growing, _Length], CostPoint | AnswerError]
 
 def _growing(server: RemoteServer, family: Family, input_: CaseInput) -> Iterator[_Growing]:
     lengths = tuple(_lengths(server, input_))
-    client = CaseClient(server, family, [each.input_ for each in lengths], request_s=REQUEST_S)
+    client = CaseClient(server, family, [length.input_ for length in lengths], request_s=REQUEST_S)
     for delivery in input_.deliveries:
         yield _Growing(input_.name, family.name, delivery, lengths, client)
 
@@ -239,11 +239,11 @@ class _Measurer:
 
     def together(self, growing: Sequence[_Growing]) -> Iterator[tuple[_Growing, CaseAnswer]]:
         """Measures several at a time, and yields each when it is complete."""
-        for each in {each.delivery: each for each in growing if each.lengths}.values():
-            # what a server starts with its first answer does not belong to a request
-            each.client.answer(each.lengths[0].input_, each.delivery)
+        for answer in {each.delivery: each for each in growing if each.lengths}.values():
+            # the first answer of a server also pays for what the server starts only then
+            answer.client.answer(answer.lengths[0].input_, answer.delivery)
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            futures = {pool.submit(each.measured, self._by_steps): each for each in growing}
+            futures = {pool.submit(answer.measured, self._by_steps): answer for answer in growing}
             try:
                 for future in as_completed(futures):
                     yield futures[future], future.result()
@@ -253,8 +253,8 @@ class _Measurer:
     def alone(self, growing: Sequence[_Growing]) -> Iterator[CaseAnswer]:
         """Measures one at a time, while another client waits."""
         measure = self._by_steps if self._has_steps else self._by_process
-        for each in growing:
-            yield each.measured(partial(self._while_another_waits, measure))
+        for answer in growing:
+            yield answer.measured(partial(self._while_another_waits, measure))
 
     def _by_steps(self, growing: _Growing, length: _Length) -> CostPoint | AnswerError:
         """Measures the steps of one request's tasks.

@@ -83,13 +83,13 @@ class CostCase:
             yield first.defect, first.verdict_of(list(answers))
         elif Version(environment.vllm_version) < Version(OLDEST):
             why = f"parsers are driven in process from vLLM {OLDEST} on"
-            yield from ((each.defect, Reproduction("not applicable", why)) for each in alike)
+            yield from ((cost.defect, Reproduction("not applicable", why)) for cost in alike)
         else:
             longer = {"cpu_s": COST_S}
-            case_sets = [(each.family, [each.case.input.model_copy(update=longer)]) for each in alike]
+            case_sets = [(cost.family, [cost.case.input.model_copy(update=longer)]) for cost in alike]
             for answers_of_one in measure_all(environment, case_sets):
-                each = alike[answers_of_one[0].case_set]
-                yield each.defect, each.verdict_of(answers_of_one)
+                cost = alike[answers_of_one[0].case_set]
+                yield cost.defect, cost.verdict_of(answers_of_one)
 
     def verdict_of(self, answers: Sequence[CaseAnswer]) -> Reproduction:
         """The verdict from the curves, or from the errors instead of curves."""
@@ -102,8 +102,8 @@ class CostCase:
                 yield Sign(lacking=str(answer.error))
                 continue
             yield Sign(
-                shows=any(self._explains(delivery, each) for each in mismatches),
-                faults=tuple(f"{delivery} {each}" for each in mismatches),
+                shows=any(self._explains(delivery, mismatch) for mismatch in mismatches),
+                faults=tuple(f"{delivery} {mismatch}" for mismatch in mismatches),
                 case=self.case.name,
                 delivery=delivery.code,
             )

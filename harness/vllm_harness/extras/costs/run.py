@@ -43,7 +43,7 @@ def has_unexplained_cost(
     assert answer.case is not None
     assert answer.delivery is not None
     failures = (
-        Failure(cases.family.name, "cost", answer.case, answer.delivery, each, frontend, text)
-        for each in cost_mismatches(answer)
+        Failure(cases.family.name, "cost", answer.case, answer.delivery, mismatch, frontend, text)
+        for mismatch in cost_mismatches(answer)
     )
     return not all(explaining(failure, known) for failure in failures)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.repro.report import (
     ReportFiles,
     fenced,
@@ -34,77 +32,35 @@ It has vLLM's parsers read an answer at doubling lengths, as its server does for
 the CPU time that this takes."""
 
 
-@dataclass(frozen=True)
-class ParsersScript:
-    """What a script needs to measure parsers in process.
-
-    Attributes:
-        tool_parser, reasoning_parser: vLLM's names of the parsers.
-        request: further fields of each request.
-        tools: the tools that a request offers.
-        lengths: the answer at each length, as runs.
-        streamed: whether the answer is read token by token, or whole.
-        harmony: whether the parser is that of gpt-oss.
-        files, tokenizer: see `ServerScript`.
-        plugin: the file among `files` with the tool parser; empty for a parser of vLLM.
-    """
-
-    tool_parser: str | None
-    reasoning_parser: str | None
-    request: Mapping[str, Any]
-    tools: Sequence[Mapping[str, Any]]
-    lengths: Sequence[Sequence[Run]]
-    streamed: bool
-    harmony: bool
-    files: Mapping[str, Any]
-    tokenizer: str
-    plugin: str = ""
-
-
 def cost_files(cost: CostCase, shown: Reproduction, environment: str) -> ReportFiles:
     """The report and script of a defect, with the lengths that showed it."""
     if cost.is_served:
         return files_of_server(cost.defect, _served(cost, shown), shown, environment)
-    script = _in_process(cost, shown)
-    report = markdown(cost.defect, _measurement(script), shown.answers, environment)
-    return ReportFiles(report, cost_script_of(cost.defect, script))
+    constants, tokenizer = _in_process(cost, shown)
+    report = markdown(cost.defect, _measurement(constants), shown.answers, environment)
+    return ReportFiles(report, filled_template(MEASURE, cost.defect, HOW, constants, tokenizer))
 
 
-def cost_script_of(defect: Defect, script: ParsersScript) -> str:
-    """The text of the script."""
-    constants = {
-        "TOOL_PARSER": script.tool_parser,
-        "REASONING_PARSER": script.reasoning_parser,
-        "PLUGIN": script.plugin,
-        "REQUEST": dict(script.request),
-        "TOOLS": list(script.tools),
-        "LENGTHS": [list(runs) for runs in script.lengths],
-        "STREAMED": script.streamed,
-        "HARMONY": script.harmony,
-        "FILES": dict(script.files),
-    }
-    return filled_template(MEASURE, defect, HOW, constants, script.tokenizer)
-
-
-def _in_process(cost: CostCase, shown: Reproduction) -> ParsersScript:
+def _in_process(cost: CostCase, shown: Reproduction) -> tuple[dict[str, Any], str]:
+    """The constants of the script `measure.py`, and its tokenizer."""
     family, input_ = cost.family, cost.case.input
     files, tokenizer = model_of(entry_of(family))
     if family.plugin:
         files[PLUGIN] = Path(family.plugin).read_text()
     curve = _curve(shown)
     lengths = input_.grown[: len(curve.points) + 1] if curve else input_.grown
-    return ParsersScript(
-        tool_parser=family.tool_parser,
-        reasoning_parser=family.reasoning_parser,
-        request=family.request,
-        tools=input_.tools,
-        lengths=[folded(grown.text) for grown in lengths],
-        streamed=Delivery.parse(shown.delivery).is_streamed,
-        harmony=family.form is None,
-        files=files,
-        tokenizer=tokenizer,
-        plugin=PLUGIN if family.plugin else "",
-    )
+    constants = {
+        "TOOL_PARSER": family.tool_parser,
+        "REASONING_PARSER": family.reasoning_parser,
+        "PLUGIN": PLUGIN if family.plugin else "",
+        "REQUEST": dict(family.request),
+        "TOOLS": list(input_.tools),
+        "LENGTHS": [folded(grown.text) for grown in lengths],
+        "STREAMED": Delivery.parse(shown.delivery).is_streamed,
+        "HARMONY": family.form is None,
+        "FILES": files,
+    }
+    return constants, tokenizer
 
 
 def _served(cost: CostCase, shown: Reproduction) -> ServerScript:
@@ -141,16 +97,17 @@ def folded(text: str) -> list[Run]:
 def _curve(shown: Reproduction) -> Curve | None:
     """The curve that shows the defect; None if an error shows it."""
     answers = map(CaseAnswer.model_validate, shown.answers)
-    return next((each.curve for each in answers if str(each.delivery) == shown.delivery), None)
+    return next((answer.curve for answer in answers if str(answer.delivery) == shown.delivery), None)
 
 
-def _measurement(script: ParsersScript) -> Iterator[str]:
-    how = "token by token" if script.streamed else "whole"
-    parsers = {"tool parser": script.tool_parser, "reasoning parser": script.reasoning_parser}
+def _measurement(constants: Mapping[str, Any]) -> Iterator[str]:
+    how = "token by token" if constants["STREAMED"] else "whole"
+    parsers = {"tool parser": constants["TOOL_PARSER"], "reasoning parser": constants["REASONING_PARSER"]}
     named = " and ".join(f"the {kind} `{name}`" for kind, name in parsers.items() if name)
+    longest = constants["LENGTHS"][-1]
     yield "## Reproduce\n"
     yield (
         f"`python reproduce.py` needs vLLM alone, on any machine: it has {named} read an answer at doubling "
         f"lengths, {how}, as the server does, and prints the CPU time. The longest:\n"
     )
-    yield f"{fenced(truncated(piece_text(script.lengths[-1])))}\n"
+    yield f"{fenced(truncated(piece_text(longest)))}\n"

@@ -68,7 +68,9 @@ def read(path: Path, text: str) -> Cassette:
         raise ForeignError(f"{path}:{error.lineno}: not JSON: {error.msg}", hint="export it again") from error
     except (ValidationError, RecursionError) as error:
         problems = error.errors() if isinstance(error, ValidationError) else []
-        lines = [f"{path}:1: {'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problems[:10]]
+        lines = [
+            f"{path}:1: {'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:10]
+        ]
         raise ForeignError("\n".join(lines) or f"{path}:1: nested too deeply") from error
     entries = [entry for entry in file.log.entries if of_the_apis(entry.request.url)]
     exchanges = tuple(_exchange(entry, f"t{number}") for number, entry in enumerate(entries, start=1))

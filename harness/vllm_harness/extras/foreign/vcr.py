@@ -54,7 +54,7 @@ class _File(Loose):
 def read(document: Document) -> Cassette:
     """Reads the exchanges of the APIs from a file. Raises ForeignError, which names file, line and key."""
     file = document.validated(_File, ForeignError)
-    interactions = [each for each in file.interactions if of_the_apis(each.request.uri)]
+    interactions = [interaction for interaction in file.interactions if of_the_apis(interaction.request.uri)]
     exchanges = tuple(_exchange(each, f"t{number}") for number, each in enumerate(interactions, start=1))
     return Cassette(cassette=1, recorded=Recorded(by="vcr"), exchanges=exchanges, count=len(exchanges))
 

@@ -55,7 +55,7 @@ class SideExchange(Exchange):
     @classmethod
     def of(cls, exchange: Exchange, **more: Any) -> SideExchange:
         """Makes it from an exchange; `more` adds or replaces attributes."""
-        return cls(**{**{each.name: getattr(exchange, each.name) for each in fields(Exchange)}, **more})
+        return cls(**{**{field_.name: getattr(exchange, field_.name) for field_ in fields(Exchange)}, **more})
 
     @cached_property
     def summed(self) -> Mapping[str, Any]:
@@ -122,7 +122,7 @@ def answer_of(value: Mapping[str, Any]) -> SideExchange:
         left=bool(value.get("left")),
         seen=None
         if seen is None
-        else tuple(ReceivedRequest(**{**each, "states": tuple(each["states"])}) for each in seen),
+        else tuple(ReceivedRequest(**{**request, "states": tuple(request["states"])}) for request in seen),
     )
     pieces = [json.dumps(value.get("body"))] if events is None else [_frame(event, api) for event in events]
     times = chain(value.get("times", ()), repeat(0.0))
@@ -139,4 +139,4 @@ def _frame(event: Any, api: Api) -> str:
 
 def _choices(event: Json) -> Sequence[Json]:
     choices = event.get("choices")
-    return [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
+    return [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []

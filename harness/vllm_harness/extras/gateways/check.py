@@ -221,7 +221,10 @@ async def _concurrent_streams(
     ]
     for variant in variants:
         await asyncio.to_thread(scripts.add_rules, variant, side)
-    outgoing = ((each.name, _outgoing(each, side, _first(each, side, scripts), scripts)) for each in variants)
+    outgoing = (
+        (variant.name, _outgoing(variant, side, _first(variant, side, scripts), scripts))
+        for variant in variants
+    )
     sent = (send(client, name, request, leaves=False) for name, request in outgoing)
     return list(await asyncio.gather(*sent))
 

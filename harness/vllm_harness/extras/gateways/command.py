@@ -18,7 +18,6 @@ from vllm_harness._defects.registry import gateway_deviations
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import Endpoint, attach
 from vllm_harness._files.paths import run_folder
-from vllm_harness._protocol.core.findings import Finding
 from vllm_harness._protocol.known import apply_known
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import one_line, plain_console, show_table
@@ -207,10 +206,10 @@ def _served(endpoint: Endpoint, entry: ModelEntry) -> str:
 
 def _with_headers(endpoint: Endpoint, given: Sequence[str]) -> Endpoint:
     headers = []
-    for each in given:
-        name, colon, value = each.partition(":")
+    for header in given:
+        name, colon, value = header.partition(":")
         if not colon or not name.strip():
-            raise UsageError(f"--header {each!r} is not a header", hint="write it as 'name: value'")
+            raise UsageError(f"--header {header!r} is not a header", hint="write it as 'name: value'")
         headers.append((name.strip().lower(), value.strip()))
     return Endpoint(endpoint.base_url, endpoint.api_key, endpoint.request_s, tuple(headers))
 
@@ -219,23 +218,23 @@ def _show(
     differences: Sequence[GatewayDifference], exchanges: int, notes: Sequence[str], folder: str, as_json: bool
 ) -> bool:
     """Prints the differences; returns whether there is an error or a warning."""
-    counted = sum(each.finding.counts for each in differences)
+    counted = sum(difference.finding.counts for difference in differences)
     if as_json:
         whole = {
             "exchanges": exchanges,
             "counted": counted,
             "notes": notes,
             "recordings": folder,
-            "differences": [each.as_json() for each in differences],
+            "differences": [difference.as_json() for difference in differences],
         }
         print(json.dumps(whole, indent=1, ensure_ascii=False))
     else:
-        rows = [_row(each) for each in differences]
+        rows = [_row(difference) for difference in differences]
         if rows:
             show_table(console, ("rule", "severity", "what differs", "server", "gateway", "where"), rows)
         for note in notes:
             console.print(f"note: {note}")
-        known = sum(bool(each.finding.known) for each in differences)
+        known = sum(bool(difference.finding.known) for difference in differences)
         console.print(
             f"{exchanges} requests, {len(differences)} differences: {counted} errors and warnings, "
             f"{known} known, {len(differences) - counted - known} for information"
@@ -245,7 +244,7 @@ def _show(
 
 
 def _row(difference: GatewayDifference) -> tuple[str, ...]:
-    finding: Finding = difference.finding
+    finding = difference.finding
     more = f" and {len(difference.names) - 1} more" if len(difference.names) > 1 else ""
     known = f" [known: {finding.known}]" if finding.known else ""
     return (

@@ -62,7 +62,9 @@ def compare_answers(direct: SideExchange, through: SideExchange, *, content: boo
         how = f": {through.broken}" if through.broken else ""
         return [*findings, rules.GW119.finding(actual=brief((through.json_events or ({},))[-1]), how=how)]
     about_meaning = [*_compare_meaning(direct, through, content), *_compare_usage(direct, through, content)]
-    explained = {word for each in about_meaning if each.counts for word in _EXPLAINED.get(each.code, ())}
+    explained = {
+        word for finding in about_meaning if finding.counts for word in _EXPLAINED.get(finding.code, ())
+    }
     findings += about_meaning
     if direct.streamed:
         findings += _compare_events(direct, through, explained)
@@ -282,12 +284,16 @@ def _compare_validity(direct: SideExchange, through: SideExchange, codes: set[st
     Args:
         codes: the codes of the findings so far.
     """
-    before = {(each.code, _NUMBERS.sub("*", each.path)) for each in validated(direct)}
+    before = {(finding.code, _NUMBERS.sub("*", finding.path)) for finding in validated(direct)}
     findings: dict[tuple[str, str], Finding] = {}
-    for each in validated(through):
-        key = (each.code, _NUMBERS.sub("*", each.path))
-        if each.counts and key not in before and not (each.code == SE107.code and rules.GW118.code in codes):
-            findings.setdefault(key, each)
+    for finding in validated(through):
+        key = (finding.code, _NUMBERS.sub("*", finding.path))
+        if (
+            finding.counts
+            and key not in before
+            and not (finding.code == SE107.code and rules.GW118.code in codes)
+        ):
+            findings.setdefault(key, finding)
     return list(findings.values())
 
 

@@ -84,7 +84,7 @@ def read(folder: Path) -> tuple[GatewayRecording, dict[str, SideExchange]]:
         if path.stat().st_size > MAX_BYTES:
             raise UsageError(f"{path} is larger than {MAX_BYTES} bytes")
         index = GatewayRecording.model_validate_json(path.read_bytes())
-        exchanges = {each.name: _read(folder, each) for each in index.exchanges}
+        exchanges = {exchange.name: _read(folder, exchange) for exchange in index.exchanges}
     except OSError as error:
         raise UsageError(
             f"{folder} is not a recording: {error}",

@@ -94,7 +94,7 @@ def index_of(run: RunContents, blocks: Blocks, partners: Mapping[str, str]) -> d
             for target in targets
         ],
         "groups": groups,
-        "series": [each.model_dump(mode="json", exclude_defaults=True) for each in run.series],
+        "series": [series.model_dump(mode="json", exclude_defaults=True) for series in run.series],
         "cases": [
             [
                 case.id,
@@ -106,7 +106,7 @@ def index_of(run: RunContents, blocks: Blocks, partners: Mapping[str, str]) -> d
                 _summary(case),
                 None if case.seconds is None else round(case.seconds, 4),
                 case.attempts,
-                sorted({each.code for each in case.findings if each.code}),
+                sorted({finding.code for finding in case.findings if finding.code}),
                 case.covers,
                 place,
             ]
@@ -141,7 +141,7 @@ def defect_of(defect: Defect) -> dict[str, Any]:
 
 
 def _summary(case: CaseRecord) -> str:
-    findings = (f"{each.code} {each.message}".strip() for each in case.findings if not each.known)
+    findings = (f"{finding.code} {finding.message}".strip() for finding in case.findings if not finding.known)
     texts = (case.reason, *findings)
     text = " ".join(next(filter(None, texts), "").split())
     return text if len(text) <= SUMMARY else f"{text[:SUMMARY]}…"
@@ -170,7 +170,8 @@ def _detail(run: RunContents, case: CaseRecord, *, full: bool) -> dict[str, Any]
         "details": allowance.text(case.details),
         "reason": allowance.text(case.reason) if len(case.reason) > SUMMARY else "",
         "findings": [
-            allowance.value(each.model_dump(mode="json", exclude_defaults=True)) for each in case.findings
+            allowance.value(finding.model_dump(mode="json", exclude_defaults=True))
+            for finding in case.findings
         ],
         "started": case.started,
         "node": case.node,

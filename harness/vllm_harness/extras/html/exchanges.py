@@ -31,12 +31,8 @@ class Timed:
     event: SSEEvent
 
 
-def timed_events(stream: Sequence[Arrival]) -> list[Timed]:
+def timed_events(stream: Sequence[Arrival]) -> Iterator[Timed]:
     """The events of a stream, in the numbering of the findings' `event_index`."""
-    return list(_timed(stream))
-
-
-def _timed(stream: Sequence[Arrival]) -> Iterator[Timed]:
     parser = SSEParser()
     after = 0.0
     try:
@@ -64,9 +60,12 @@ def added_up(events: Sequence[Json]) -> tuple[Json | None, Json | None]:
 def with_twins(exchanges: Sequence[ExchangeRecord]) -> list[ExchangeRecord]:
     """The exchanges; one without a twin gets the same request, streamed or not, as its twin."""
     by_request: dict[str, list[ExchangeRecord]] = {}
-    for each in exchanges:
-        by_request.setdefault(_request_key(each), []).append(each)
-    return [each if each.twin else _twinned(each, by_request[_request_key(each)]) for each in exchanges]
+    for exchange in exchanges:
+        by_request.setdefault(_request_key(exchange), []).append(exchange)
+    return [
+        exchange if exchange.twin else _twinned(exchange, by_request[_request_key(exchange)])
+        for exchange in exchanges
+    ]
 
 
 def _request_key(exchange: ExchangeRecord) -> str:
@@ -96,8 +95,8 @@ def shown(exchange: ExchangeRecord, allowance: Allowance) -> dict[str, Any]:
         Its fields; `stream` as `events` (`[ms, event, data]`, and `true` if the event is incomplete) with
         `accumulated` and `final`, or as `pieces` if it has no readable event.
     """
-    events = timed_events(exchange.stream)
-    values = [value for each in events if (value := as_json(each.event)) is not None]
+    events = list(timed_events(exchange.stream))
+    values = [value for event in events if (value := as_json(event.event)) is not None]
     accumulated, final = added_up(values)
     fields: dict[str, Any] = {
         **exchange.model_dump(include={"id", "api", "method", "path", "at", "status", "seconds", "twin"}),
@@ -106,25 +105,26 @@ def shown(exchange: ExchangeRecord, allowance: Allowance) -> dict[str, Any]:
         "answer_headers": allowance.value(exchange.answer_headers),
         "request": allowance.value(exchange.request),
         "output": _pieces(exchange.output, allowance),
-        "events": [_event(each, allowance) for each in events],
+        "events": [_event(event, allowance) for event in events],
         "answer": allowance.value(exchange.answer),
         "accumulated": allowance.value(accumulated),
         "final": allowance.value(final),
         "prompt": _pieces(exchange.prompt, allowance),
     }
-    fields["further"] = allowance.value([each.model_dump(exclude_defaults=True) for each in exchange.further])
+    fields["further"] = allowance.value(
+        [generation.model_dump(exclude_defaults=True) for generation in exchange.further]
+    )
     if exchange.stream and not events:
         fields["pieces"] = [
-            [round(each.after * 1000, 1), allowance.text(each.text)] for each in exchange.stream
+            [round(arrival.after * 1000, 1), allowance.text(arrival.text)] for arrival in exchange.stream
         ]
     return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
 
 
 def _event(timed: Timed, allowance: Allowance) -> list[Any]:
     event = timed.event
-    truncated = [True] if event.truncated else []
-    return [timed.after, event.event or "", allowance.text(event.data), *truncated]
+    return [timed.after, event.event or "", allowance.text(event.data), *([True] if event.truncated else [])]
 
 
 def _pieces(pieces: Sequence[Piece], allowance: Allowance) -> list[Any]:
-    return [[list(each.ids), allowance.text(each.text)] for each in pieces]
+    return [[list(piece.ids), allowance.text(piece.text)] for piece in pieces]

@@ -58,14 +58,14 @@ def _index(runs: Sequence[Path], blocks: Blocks, defects: Defects | None) -> dic
         defect
         for run in contents
         for case in run.cases
-        for defect in (*case.defects, *(each.known for each in case.findings))
+        for defect in (*case.defects, *(finding.known for finding in case.findings))
         if defect
     }
     registry = (load_defects() if defects is None else defects) if seen else {}
     return {
         "outcomes": OUTCOMES,
         "runs": indices[::-1],
-        "defects": {each: defect_of(registry[each]) for each in sorted(seen) if each in registry},
+        "defects": {id_: defect_of(registry[id_]) for id_ in sorted(seen) if id_ in registry},
     }
 
 

@@ -5,56 +5,22 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import aiohttp
 
-from vllm_harness._defects.registry import Defects
 from vllm_harness._errors import HarnessError
-from vllm_harness._exchange.endpoint import Endpoint, tls
+from vllm_harness._exchange.endpoint import tls
 from vllm_harness._protocol import Finding, KnownDeviation, apply_known
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._scenarios.format import Scenario, Turn
-from vllm_harness._scenarios.known_defects import mark_turn
-from vllm_harness._scenarios.results import TurnResult
-from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.load import health
-from vllm_harness.extras.load.conversations import LoadContext, LoadTurn, hold_conversation
+from vllm_harness.extras.load.conversations import ClientJob, Listener, LoadContext, hold_conversation
 from vllm_harness.extras.load.health import ProcessSample
-from vllm_harness.extras.load.marks import LoadScripts
-from vllm_harness.extras.load.plan import LoadShare, Plan
 
 KNOWN_KEPT = 10_000
-
-
-@dataclass(frozen=True)
-class ClientJob:
-    """What a client is to do, as it is sent to the client's process.
-
-    Attributes:
-        scenario: the conversation to hold.
-        plan: how often to hold it, and when.
-        share: the conversations that this client holds.
-        endpoint, model, version: the server, its model and its vLLM.
-        scripts: what the model says; None on the live lane.
-        context: the length of the model's context, if it is known.
-        known: vLLM's known deviations.
-        named: the defects that the turns name and that hold for the server, by id.
-    """
-
-    scenario: Scenario
-    plan: Plan
-    share: LoadShare
-    endpoint: Endpoint
-    model: str
-    version: str
-    scripts: LoadScripts | None
-    context: int | None
-    known: Sequence[KnownDeviation] = ()
-    named: Defects = field(default_factory=dict)
 
 
 @dataclass
@@ -62,34 +28,18 @@ class ClientState:
     """The progress of a client.
 
     Attributes:
-        begun: the number of conversations that it has started.
+        started: the number of conversations that it has started.
         open: the numbers of the conversations that it holds now.
         cut_off: the number of conversations that were cancelled.
         late_s: the largest delay of a conversation's start.
         cpu_s: the CPU time of its process.
     """
 
-    begun: int = 0
+    started: int = 0
     open: set[int] = field(default_factory=set)
     cut_off: int = 0
     late_s: float = 0.0
     cpu_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Listener:
-    """Callbacks for the results of conversations.
-
-    Attributes:
-        on_turn: receives each turn.
-        on_findings: receives the findings between the turns of a conversation: the conversation's number, its
-            transport, and the findings.
-        on_end: receives the number of each conversation that was held to its end.
-    """
-
-    on_turn: Callable[[LoadTurn], None]
-    on_findings: Callable[[int, Transport, list[Finding]], None]
-    on_end: Callable[[int], None] = lambda _: None
 
 
 class LoadClient:
@@ -129,31 +79,11 @@ class LoadClient:
         watching = asyncio.create_task(health.watch(lambda: self.elapsed_s, health.own_process, self.samples))
         try:
             async with aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True) as session:
-                await self._until(stop, self._all(self._load_context(session)))
+                context = LoadContext(job, session, self._started, self._known.marked, self._listener)
+                await self._until(stop, self._all(context))
         finally:
             self.state.cpu_s = time.process_time() - before
             watching.cancel()
-
-    def _load_context(self, session: aiohttp.ClientSession) -> LoadContext:
-        job, listener = self._job, self._listener
-        return LoadContext(
-            job.scenario,
-            job.plan,
-            job.endpoint,
-            job.model,
-            job.scripts,
-            job.context,
-            session,
-            self._started,
-            self._known.marked,
-            self._mark_named_defects,
-            listener.on_turn,
-            listener.on_findings,
-        )
-
-    def _mark_named_defects(self, turn: Turn, result: TurnResult, label: str) -> None:
-        missing_on = self._job.version if self._job.scripts is not None else ""
-        mark_turn(turn, result, label, self._job.named, missing_on=missing_on)
 
     async def _until(self, stop: asyncio.Event, work: Coroutine[None, None, None]) -> None:
         working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
@@ -176,7 +106,7 @@ class LoadClient:
                     continue
                 if not await self._wait_to_start(at_s, gate):
                     return
-                self.state.begun += 1
+                self.state.started += 1
                 self.state.open.add(number)
                 conversations.create_task(self._hold(context, number, gate))
 

@@ -257,7 +257,7 @@ def _show(done: Load) -> None:
     show_table(console, _HEADINGS, rows, numbers=_HEADINGS[1:])
     cpu = figures["client_cpu_ms_a_request"]
     cpu_time = f"; the client took {cpu:.2f} ms of CPU per request" if cpu else ""
-    console.print(f"{done.begun} conversations in {done.seconds:.1f} s{cpu_time}")
+    console.print(f"{done.started} conversations in {done.seconds:.1f} s{cpu_time}")
     total = done.total
     for what, number in (
         ("streams that the client left", total.left),

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 
+from vllm_harness._defects.registry import Defects
 from vllm_harness._exchange.answer import Answer, Call, answer_of, answer_to
 from vllm_harness._exchange.building import Ask, Result, Said, Sent
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.sending import Outgoing
-from vllm_harness._protocol import Exchange, Finding, validate_conversation
+from vllm_harness._protocol import Exchange, Finding, KnownDeviation, validate_conversation
 from vllm_harness._protocol.captures import every_finding
 from vllm_harness._scenarios.format import Scenario, Turn
 from vllm_harness._scenarios.history import ConversationHistory
+from vllm_harness._scenarios.known_defects import mark_turn
 from vllm_harness._scenarios.mismatches import TurnMismatch, mismatches, said_findings
 from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.tools import Toolbox, outcome_of, output_for
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.extras.load.marks import TURN_HEADER, LoadScripts, marked, mixed_up
-from vllm_harness.extras.load.plan import Plan
+from vllm_harness.extras.load.plan import LoadShare, Plan
 from vllm_harness.extras.load.streams import StreamResult, send_and_read
 
 LEFT = "the client went away"
@@ -55,35 +57,65 @@ class LoadTurn:
 
 
 @dataclass(frozen=True)
-class LoadContext:
-    """What all conversations of a client share.
+class ClientJob:
+    """What a client is to do, as it is sent to the client's process.
 
     Attributes:
         scenario: the conversation to hold.
-        plan: which transport each conversation uses, and which streams the client leaves.
-        endpoint, model: the server and its model.
+        plan: how often to hold it, and when.
+        share: the conversations that this client holds.
+        endpoint, model, version: the server, its model and its vLLM.
         scripts: what the model says; None on the live lane.
         context: the length of the model's context, if it is known.
-        session: the HTTP session.
-        started: the start of the load, by `time.perf_counter`.
-        mark_known: marks a finding that is a known deviation of vLLM.
-        mark_named: marks the problems of a turn that come from the defects it names; given the transport's
-            label.
-        on_turn, on_findings: see `Listener`.
+        known: vLLM's known deviations.
+        named: the defects that the turns name and that hold for the server, by id.
     """
 
     scenario: Scenario
     plan: Plan
+    share: LoadShare
     endpoint: Endpoint
     model: str
+    version: str
     scripts: LoadScripts | None
     context: int | None
+    known: Sequence[KnownDeviation] = ()
+    named: Defects = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Callbacks for the results of conversations.
+
+    Attributes:
+        on_turn: receives each turn.
+        on_findings: receives the findings between the turns of a conversation: the conversation's number, its
+            transport, and the findings.
+        on_end: receives the number of each conversation that was held to its end.
+    """
+
+    on_turn: Callable[[LoadTurn], None]
+    on_findings: Callable[[int, Transport, list[Finding]], None]
+    on_end: Callable[[int], None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class LoadContext:
+    """What all conversations of a client share.
+
+    Attributes:
+        job: what the client is to do.
+        session: the HTTP session.
+        started: the start of the load, by `time.perf_counter`.
+        mark_known: marks a finding that is a known deviation of vLLM.
+        listener: receives the results.
+    """
+
+    job: ClientJob
     session: aiohttp.ClientSession
     started: float
     mark_known: Callable[[Finding], Finding]
-    mark_named: Callable[[Turn, TurnResult, str], None]
-    on_turn: Callable[[LoadTurn], None]
-    on_findings: Callable[[int, Transport, list[Finding]], None]
+    listener: Listener
 
     @property
     def elapsed_s(self) -> float:
@@ -98,25 +130,28 @@ async def hold_conversation(context: LoadContext, number: int) -> None:
 
 class _LoadConversation:
     def __init__(self, context: LoadContext, number: int) -> None:
-        self._context, self._number = context, number
-        self._transport = context.plan.transport(number)
-        self._history = ConversationHistory(context.scenario, context.plan.missing_tool_call)
-        self._toolbox = Toolbox(context.scenario.tools, (), lambda name, arguments: None)
+        self._context, self._job, self._number = context, context.job, number
+        self._transport = context.job.plan.transport(number)
+        self._history = ConversationHistory(context.job.scenario, context.job.plan.missing_tool_call)
+        self._toolbox = Toolbox(context.job.scenario.tools, (), lambda name, arguments: None)
         self._exchanges: list[Exchange] = []
 
     async def hold(self) -> None:
-        for turn in self._context.scenario.turns:
+        for turn in self._job.scenario.turns:
             began_s = self._context.elapsed_s
             result, stream = await self._run_turn(turn)
             self._history.add(turn, result)
             result.findings = [self._context.mark_known(finding) for finding in result.findings]
             if result.reason != LEFT:  # an answer that was not read to its end shows no defect, nor its fix
-                self._context.mark_named(turn, result, self._transport.label)
-            self._context.on_turn(LoadTurn(self._number, self._transport, turn, result, stream, began_s))
+                job, label = self._job, self._transport.label
+                missing_on = job.version if job.scripts is not None else ""
+                mark_turn(turn, result, label, job.named, missing_on=missing_on)
+            load_turn = LoadTurn(self._number, self._transport, turn, result, stream, began_s)
+            self._context.listener.on_turn(load_turn)
             result.exchange = None  # later turns do not need it
         if findings := validate_conversation(self._exchanges):
             marked_findings = [self._context.mark_known(finding) for finding in findings]
-            self._context.on_findings(self._number, self._transport, marked_findings)
+            self._context.listener.on_findings(self._number, self._transport, marked_findings)
 
     async def _run_turn(self, turn: Turn) -> tuple[TurnResult, StreamResult | None]:
         if reason := self._history.obstacle(turn):
@@ -129,13 +164,13 @@ class _LoadConversation:
                 missing = TurnMismatch(OF_OUTPUTS, "an output of the scenario for each call", actual)
                 return TurnResult(turn.name, mismatches=[missing]), None
             results.append(result)
-        scripted = self._context.scripts is not None
+        scripted = self._job.scripts is not None
         user = marked(turn.user, self._number) if scripted and turn.user and not before else turn.user
         turn_result = TurnResult(turn.name, sent=Sent(tuple(results), user))
         return turn_result, await self._exchange(turn, turn_result, before)
 
     async def _tool_result(self, call: Call) -> Result | None:
-        tool = self._context.scenario.tools.get(call.name)
+        tool = self._job.scenario.tools.get(call.name)
         output = output_for(tool, call.values) if tool and call.values is not None else None
         if output is None:
             return None
@@ -145,30 +180,32 @@ class _LoadConversation:
         return Result(call.id, outcome.text, outcome.failed, outcome.images)
 
     async def _exchange(self, turn: Turn, result: TurnResult, before: list[Said]) -> StreamResult:
-        context, transport = self._context, self._transport
+        job, transport = self._job, self._transport
         assert result.sent is not None
         ask = Ask(
-            context.model,
+            job.model,
             result.sent,
             tuple(before),
-            context.scenario.instructions,
+            job.scenario.instructions,
             self._toolbox.offered,
             tool_choice=turn.tool_choice,
-            max_tokens=turn.max_tokens or context.scenario.max_tokens,
-            context=context.context,
+            max_tokens=turn.max_tokens or job.scenario.max_tokens,
+            context=job.context,
         )
         request = replace(transport, streamed=True).request(ask)
-        outgoing = Outgoing(context.endpoint, transport.path, request, self._headers(turn))
-        leaves_after = context.plan.leaves_after(self._number, turn.name)
-        stream = await send_and_read(context.session, outgoing, transport.api, leaves_after=leaves_after)
+        outgoing = Outgoing(job.endpoint, transport.path, request, self._headers(turn))
+        leaves_after = job.plan.leaves_after(self._number, turn.name)
+        stream = await send_and_read(
+            self._context.session, outgoing, transport.api, leaves_after=leaves_after
+        )
         result.exchange = stream.exchange
         self._judge(turn, result, stream)
         return stream
 
     def _headers(self, turn: Turn) -> Mapping[str, str]:
-        if self._context.scripts is None:
+        if self._job.scripts is None:
             return {}
-        return {BOOK_HEADER: self._context.scripts.book, TURN_HEADER: turn.name}
+        return {BOOK_HEADER: self._job.scripts.book, TURN_HEADER: turn.name}
 
     def _judge(self, turn: Turn, result: TurnResult, stream: StreamResult) -> None:
         exchange = stream.exchange
@@ -180,8 +217,8 @@ class _LoadConversation:
         if not exchange.streamed:
             result.findings += every_finding(exchange)
         result.mismatches += mismatches(turn.expect, exchange, result.answer)
-        if self._context.scripts is not None:
-            self._judge_words(turn, result, result.answer, self._context.scripts)
+        if self._job.scripts is not None:
+            self._judge_words(turn, result, result.answer, self._job.scripts)
         self._exchanges.append(Exchange(exchange.request, stream.body, status=exchange.status))
 
     def _judge_words(self, turn: Turn, result: TurnResult, answer: Answer, scripts: LoadScripts) -> None:

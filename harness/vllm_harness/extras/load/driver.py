@@ -21,8 +21,8 @@ from vllm_harness._scenarios.known_defects import named_defects
 from vllm_harness._scenarios.mismatches import TurnMismatch
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.load import health
-from vllm_harness.extras.load.client import ClientJob, Clients, Listener, LocalClient
-from vllm_harness.extras.load.conversations import LoadTurn
+from vllm_harness.extras.load.client import Clients, LocalClient
+from vllm_harness.extras.load.conversations import ClientJob, Listener, LoadTurn
 from vllm_harness.extras.load.health import ProcessSample
 from vllm_harness.extras.load.marks import put_scripts
 from vllm_harness.extras.load.plan import LoadShare, Plan
@@ -99,9 +99,9 @@ class Load:
         return LoadTally.of(self.by_transport.values())
 
     @property
-    def begun(self) -> int:
+    def started(self) -> int:
         """The number of conversations that were started, each counted once."""
-        return sum(state.begun for state in self.clients.states)
+        return sum(state.started for state in self.clients.states)
 
     @property
     def at_once(self) -> int:
@@ -213,7 +213,7 @@ class Load:
             "cancel": self.plan.cancel,
             "seed": self.plan.seed,
             "seconds": round(self.seconds, 3),
-            "conversations": self.begun,
+            "conversations": self.started,
             "cut_off": self.cut_off,
             "late_s": round(self.late_s, 3),
             "client_cpu_ms_a_request": round(self.cpu_s * 1e3 / total.requests, 3)

@@ -95,8 +95,8 @@ def drift(samples: Sequence[ProcessSample]) -> Drift | None:
         return None
     early, late = samples[quarter : 2 * quarter], samples[-quarter:]
     return Drift(
-        (median(each.memory_mib for each in early), median(each.memory_mib for each in late)),
-        (median(each.handles for each in early), median(each.handles for each in late)),
+        (median(sample.memory_mib for sample in early), median(sample.memory_mib for sample in late)),
+        (median(sample.handles for sample in early), median(sample.handles for sample in late)),
     )
 
 

@@ -15,7 +15,7 @@ from vllm_harness._exchange.server import VllmServer
 from vllm_harness._scenarios.conversation import take_of
 from vllm_harness._scenarios.format import Scenario, Turn
 from vllm_harness._scenarios.mismatches import TurnMismatch
-from vllm_harness._scripted.book import BookRule, Say, ScriptBook
+from vllm_harness._scripted.book import BookRule, Content, ScriptBook
 from vllm_harness._scripted.meaning import Meaning, Reasoning, Text
 from vllm_harness._scripted.meaning import Part as Spoken
 from vllm_harness._scripted.quoting import Quoting, sample
@@ -60,7 +60,7 @@ class LoadScripts:
     """
 
     book: str
-    says: Mapping[str, Say]
+    says: Mapping[str, Content]
 
     def meaning(self, turn: Turn, conversation: int) -> Meaning | None:
         """What the model means in a turn of a conversation; None if it is not a single meaning."""
@@ -77,7 +77,7 @@ def put_scripts(scenario: Scenario, server: VllmServer) -> tuple[ScriptBook, Loa
         BookError: the server does not accept scripts, or does not answer.
     """
     book = ScriptBook(server.endpoint, server.entry)
-    by_turn: dict[str, Say] = {}
+    by_turn: dict[str, Content] = {}
     for turn in scenario.turns:
         start = (scenario.ancestors(turn)[:1] or [turn])[0]
         takes = [take_of(spec, server.entry) for spec in turn.say]
@@ -102,7 +102,7 @@ def put_scripts(scenario: Scenario, server: VllmServer) -> tuple[ScriptBook, Loa
     return book, LoadScripts(book.name, by_turn)
 
 
-def repeating(say: Say) -> Say:
+def repeating(say: Content) -> Content:
     """What is said, with the conversation's mark after its text, or else after its reasoning."""
     if not isinstance(say, Meaning):
         return say

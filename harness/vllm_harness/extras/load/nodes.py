@@ -20,8 +20,8 @@ from vllm_harness._protocol.core.events import Json
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.cluster.ray_cluster import RayCluster
 from vllm_harness.extras.cluster.together import Together
-from vllm_harness.extras.load.client import ClientJob, ClientState, Listener, LoadClient
-from vllm_harness.extras.load.conversations import LoadTurn
+from vllm_harness.extras.load.client import ClientState, LoadClient
+from vllm_harness.extras.load.conversations import ClientJob, Listener, LoadTurn
 from vllm_harness.extras.load.health import ProcessSample
 from vllm_harness.extras.load.plan import shares_of
 from vllm_harness.extras.load.tally import problem_kinds
@@ -151,7 +151,7 @@ class ClientProgress:
         state, before = self.state, self.before
         return replace(
             state,
-            begun=before.begun + state.begun,
+            started=before.started + state.started,
             late_s=max(before.late_s, state.late_s),
             cpu_s=before.cpu_s + state.cpu_s,
         )
@@ -238,7 +238,7 @@ class ClusterClients:
         """Notes the conversations that were open on a lost node; see `Hearer`."""
         progress = self.progress[number]
         self.lost_with |= dict.fromkeys(progress.state.open, node)
-        progress.before = replace(progress.whole, begun=len(progress.done), open=set())
+        progress.before = replace(progress.whole, started=len(progress.done), open=set())
         progress.state = ClientState()
 
     def as_json(self) -> Json:
@@ -246,7 +246,7 @@ class ClusterClients:
         clients = [
             {
                 "nodes": client.nodes,
-                "conversations": client.whole.begun,
+                "conversations": client.whole.started,
                 "cpu_s": round(client.whole.cpu_s, 3),
             }
             for client in self.progress

@@ -40,13 +40,13 @@ class LoadRecorder:
         exchange = self._record_exchange(load_turn, name) if self._is_first(load_turn) else ""
         mismatches = [
             RunFinding(
-                message=str(each),
-                path=each.what,
-                expected=each.expected,
-                actual=each.actual,
-                known=each.known,
+                message=str(mismatch),
+                path=mismatch.what,
+                expected=mismatch.expected,
+                actual=mismatch.actual,
+                known=mismatch.known,
             )
-            for each in result.mismatches
+            for mismatch in result.mismatches
         ]
         self._writer.write(
             CaseRecord(
@@ -56,7 +56,7 @@ class LoadRecorder:
                 outcome=outcome_of(result),
                 defects=tuple(sorted(result.known)),
                 reason=result.reason or "; ".join(map(str, result.mismatches)),
-                findings=(*mismatches, *(RunFinding.of(each, exchange) for each in result.findings)),
+                findings=(*mismatches, *(RunFinding.of(finding, exchange) for finding in result.findings)),
                 started=round(self._epoch + load_turn.began_s, 6),
                 seconds=load_turn.stream and load_turn.stream.exchange.seconds,
                 node=load_turn.node,
@@ -71,7 +71,7 @@ class LoadRecorder:
                 target=self._target,
                 group=transport.name,
                 outcome=case_outcome(findings),
-                findings=tuple(RunFinding.of(each) for each in findings),
+                findings=tuple(RunFinding.of(finding) for finding in findings),
             )
         )
 
@@ -87,8 +87,8 @@ class LoadRecorder:
             ):
                 self._record_distribution(f"{title}, {name}", times)
         for process, samples in health.items():
-            memory = tuple((each.at_s, each.memory_mib) for each in samples)
-            handles = tuple((each.at_s, float(each.handles)) for each in samples)
+            memory = tuple((sample.at_s, sample.memory_mib) for sample in samples)
+            handles = tuple((sample.at_s, float(sample.handles)) for sample in samples)
             for title, unit, points in (("memory", "MiB", memory), ("handles", "", handles)):
                 series = Series(
                     target=self._target, name=f"{title}, {process}", unit=unit, form="time", points=points

@@ -110,7 +110,7 @@ class LoadTally:
         """The sum of several tallies."""
         whole = cls()
         for tally in tallies:
-            for name in (each.name for each in fields(cls)):
+            for name in (field_.name for field_ in fields(cls)):
                 ours, theirs = getattr(whole, name), getattr(tally, name)
                 if isinstance(ours, Distribution):
                     ours.add_all(theirs)
@@ -127,8 +127,8 @@ class LoadTally:
         """Adds a turn."""
         result, stream = load_turn.result, load_turn.stream
         self.add_findings(result.findings)
-        self.mismatches.update(_plain(each.what) for each in result.mismatches if not each.known)
-        self.known.update(each.known for each in result.mismatches if each.known)
+        self.mismatches.update(_plain(mismatch.what) for mismatch in result.mismatches if not mismatch.known)
+        self.known.update(mismatch.known for mismatch in result.mismatches if mismatch.known)
         if stream is None:
             self.left_out += 1
             return
@@ -159,7 +159,7 @@ class LoadTally:
             self.calls += len(answer.calls)
             self.unparsable += sum(call.values is None for call in answer.calls)
         self.missing += lacks_calls(load_turn.turn, result)
-        self.mixed += any(each.what in MIXED for each in result.mismatches)
+        self.mixed += any(mismatch.what in MIXED for mismatch in result.mismatches)
 
     def _add_times(self, stream: StreamResult) -> None:
         if stream.first_s is not None:
@@ -173,9 +173,9 @@ class LoadTally:
     def as_json(self, seconds: float) -> Json:
         """The figures for a report, with rates over the duration of the load."""
         counts = {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if isinstance(getattr(self, each.name), int)
+            field_.name: getattr(self, field_.name)
+            for field_ in fields(self)
+            if isinstance(getattr(self, field_.name), int)
         }
         return {
             **counts,
@@ -206,7 +206,7 @@ def error_of(load_turn: LoadTurn) -> str:
     result, stream = load_turn.result, load_turn.stream
     if stream is None or result.answer is None or result.answer.status == load_turn.turn.expect.status:
         return ""
-    if any(each.known and each.what in HOW_IT_ENDED for each in result.mismatches):
+    if any(mismatch.known and mismatch.what in HOW_IT_ENDED for mismatch in result.mismatches):
         return ""
     exchange = stream.exchange
     if exchange.broken:
@@ -224,7 +224,11 @@ def place_of(finding: Finding) -> str:
 def problem_kinds(load_turn: LoadTurn) -> set[str]:
     """The kinds of problems of a turn that are not known, each with the transport's name."""
     result = load_turn.result
-    kinds = [_plain(each.what) for each in result.mismatches if each.what != OF_OUTPUTS and not each.known]
+    kinds = [
+        _plain(mismatch.what)
+        for mismatch in result.mismatches
+        if mismatch.what != OF_OUTPUTS and not mismatch.known
+    ]
     kinds += [place_of(finding) for finding in result.findings if finding.counts]
     return {f"{load_turn.transport.name} {kind}" for kind in kinds}
 

@@ -89,7 +89,7 @@ def _over_chat(cases: CaseSet) -> CaseSet:
     """The cases in the deliveries that both front ends have."""
     over_chat = []
     for case in cases.cases:
-        deliveries = tuple(each for each in case.input.deliveries if each.api is Api.CHAT)
+        deliveries = tuple(delivery for delivery in case.input.deliveries if delivery.api is Api.CHAT)
         input_ = case.input.model_copy(update={"deliveries": deliveries})
         over_chat.append(replace(case, input=input_))
     return replace(cases, cases=tuple(over_chat))

@@ -129,16 +129,16 @@ class Parity(StrictModel):
     @property
     def answers(self) -> int:
         """The number of pairs that were compared."""
-        return sum(each.answers for each in self.families)
+        return sum(family.answers for family in self.families)
 
     @property
     def unjudged(self) -> int:
         """The number of pairs with a mismatch that no defect of its front end explains."""
-        return sum(each.unjudged for each in self.classes)
+        return sum(class_.unjudged for class_ in self.classes)
 
     def count(self, verdict: Verdict) -> int:
         """The number of pairs with a verdict."""
-        return sum(each.count for each in self.classes if each.verdict is verdict)
+        return sum(class_.count for class_ in self.classes if class_.verdict is verdict)
 
 
 def parity(
@@ -168,8 +168,8 @@ def parity(
         answers.setdefault(cell.family, 0)
         for case in [name for name in cell.cases if name in other.cases]:
             both = cell.cases[case], other.cases[case]
-            if all(each.verdict is not CaseVerdict.LEFT_OUT for each in both):
-                answers[cell.family] += min(each.deliveries for each in both)
+            if all(result.verdict is not CaseVerdict.LEFT_OUT for result in both):
+                answers[cell.family] += min(result.deliveries for result in both)
                 pairs += _compared(families.get(cell.family, []), (cell, other), case)
     return Parity(
         families=tuple(_of_family(name, count, pairs) for name, count in answers.items()),
@@ -207,7 +207,7 @@ def _compared(known: Sequence[ParserDefect], cells: tuple[Cell, Cell], name: str
 def _side(known: Sequence[ParserDefect], cell: Cell, name: str, delivery: Delivery) -> FrontEndAnswer:
     result = cell.cases[name]
     mismatches = result.mismatches.get(delivery, ())
-    failures = [failure_in(cell, name, delivery, each) for each in mismatches]
+    failures = [failure_in(cell, name, delivery, mismatch) for mismatch in mismatches]
     ids = {failure.mismatch: explaining(failure, known) for failure in failures}
     return FrontEndAnswer(
         mismatches=mismatches,

@@ -32,7 +32,7 @@ PARITY_COLUMNS = {
 def show_parity(console: Console, parity: Parity) -> None:
     """Prints which front end is right: by family, in total, and for each class with an example."""
     headings = ("family", "answers", "same and\nright", *PARITY_COLUMNS)
-    show_table(console, headings, [_family_row(each) for each in parity.families], headings[1:])
+    show_table(console, headings, [_family_row(family) for family in parity.families], headings[1:])
     for difference in parity.classes:
         _show_class(console, difference)
     for reason, families in _by_reason(parity.not_served).items():
@@ -97,7 +97,7 @@ def _by_reason(not_served: Mapping[str, str]) -> dict[str, list[str]]:
 
 def _total(parity: Parity) -> str:
     counts = [f"{count} {verdict}" for verdict in Verdict if (count := parity.count(verdict))]
-    same = parity.answers - sum(each.count for each in parity.classes)
+    same = parity.answers - sum(class_.count for class_ in parity.classes)
     return (
         f"\n{parity.answers} answers of each front end compared, of {len(parity.families)} families: "
         f"{'; '.join([f'{same} same and right', *counts])}. {len(parity.classes)} classes of differences; "

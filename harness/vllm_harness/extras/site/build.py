@@ -197,18 +197,12 @@ def _configuration(site: Site, root: Path, url: str) -> dict[str, Any]:
 def _manual_navigation(navigation: list[Any]) -> list[Any]:
     """The navigation of the manual, without the rules, which have their own tab."""
     return [
-        {title: MANUAL if pages == "index.md" else _without_rules(pages)}
-        for each in navigation
-        for title, pages in each.items()
-    ]
-
-
-def _without_rules(pages: Any) -> Any:
-    return (
-        [page for page in pages if page != {"The rules": "rules/README.md"}]
+        {title: [page for page in pages if page != {"The rules": "rules/README.md"}]}
         if isinstance(pages, list)
-        else pages
-    )
+        else {title: MANUAL if pages == "index.md" else pages}
+        for entry in navigation
+        for title, pages in entry.items()
+    ]
 
 
 def check_links(written: Mapping[str, str], addresses: set[str]) -> None:

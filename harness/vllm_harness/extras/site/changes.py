@@ -56,12 +56,12 @@ class Changes:
     @property
     def better(self) -> tuple[FeatureChange, ...]:
         """The features with more passing cases."""
-        return tuple(each for each in self.turned if each.fixed > each.broken)
+        return tuple(change for change in self.turned if change.fixed > change.broken)
 
     @property
     def worse(self) -> tuple[FeatureChange, ...]:
         """The features without more passing cases, of which some cases now fail."""
-        return tuple(each for each in self.turned if each.fixed <= each.broken)
+        return tuple(change for change in self.turned if change.fixed <= change.broken)
 
 
 def changes_of(site: Site, version: str) -> Changes:

@@ -11,8 +11,6 @@ import typer
 from vllm_harness.cli.regression_options import notes
 from vllm_harness.extras.site.build import build, check_out, read_runs, site_of
 
-MEGABYTE = 1_000_000
-
 
 def site(
     out: Annotated[Path, typer.Argument(help="The folder to write; an earlier site there is replaced.")],
@@ -35,6 +33,4 @@ def site(
     notes.print(f"{len(cells)} cells and {len(verdicts)} verdicts from {len(run)} runs")
     built = build(site_of(cells, verdicts), out, url, notes.print)
     seconds = time.monotonic() - started
-    print(
-        f"{built.pages} pages, {built.files} files, {built.size / MEGABYTE:.1f} MB in {seconds:.0f} s: {out}"
-    )
+    print(f"{built.pages} pages, {built.files} files, {built.size / 1e6:.1f} MB in {seconds:.0f} s: {out}")

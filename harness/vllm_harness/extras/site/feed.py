@@ -51,14 +51,14 @@ def feeds(site: Site, url: str) -> Iterator[tuple[str, str]]:
         site: the data of the site.
         url: the address of the site, ending with a slash; empty for relative links.
     """
-    of_defects = {each.id: _of_defect(each, site) for each in site.table.defects.values()}
+    of_defects = {defect.id: _of_defect(defect, site) for defect in site.table.defects.values()}
     items = [*of_defects.values(), *(_of_release(site, version) for version in site.versions)]
     yield MAIN, _atom("Which vLLM can I trust with my model?", MAIN, "index.md", items, url)
     for family in site.shown_families:
         path = model_feed(family.name)
-        ids = {each.id for each in site.table.defects.values() if family.name in each.families}
+        ids = {defect.id for defect in site.table.defects.values() if family.name in defect.families}
         ids |= {each for measured in site.table.families[family.name].values() for each in measured.shown}
-        items = [of_defects[each] for each in sorted(ids)]
+        items = [of_defects[id_] for id_ in sorted(ids)]
         page = path.replace(".xml", ".md")
         yield path, _atom(f"vLLM and {model_name(family)} ({family.name})", path, page, items, url)
 
@@ -73,13 +73,13 @@ def _of_defect(defect: Defect, site: Site) -> Item:
 
 def _of_release(site: Site, version: str) -> Item:
     changes = changes_of(site, version)
-    known = [each for each in site.table.defects.values() if site.is_known_of(each, version)]
-    better = [f"{each.family} {each.feature.value}" for each in changes.better]
-    worse = [f"{each.family} {each.feature.value}" for each in changes.worse]
+    known = [defect for defect in site.table.defects.values() if site.is_known_of(defect, version)]
+    better = [f"{change.family} {change.feature.value}" for change in changes.better]
+    worse = [f"{change.family} {change.feature.value}" for change in changes.worse]
     parts = [
         f"{len(known)} known defects.",
-        f"Fixed: {', '.join(each.id for each in changes.gone)}." if changes.gone else "",
-        f"New: {', '.join(each.id for each in changes.new)}." if changes.new else "",
+        f"Fixed: {', '.join(defect.id for defect in changes.gone)}." if changes.gone else "",
+        f"New: {', '.join(defect.id for defect in changes.new)}." if changes.new else "",
         f"Better: {', '.join(better)}." if better else "",
         f"Worse: {', '.join(worse)}." if worse else "",
     ]

@@ -38,16 +38,16 @@ def _as_json(site: Site) -> dict[str, Any]:
             for family in site.shown_families
         },
         "defects": {
-            each.id: {
-                "title": each.title,
-                "class": each.kind,
-                "severity": severity_of(each),
-                "upstream": each.upstream.reference,
+            defect.id: {
+                "title": defect.title,
+                "class": defect.kind,
+                "severity": severity_of(defect),
+                "upstream": defect.upstream.reference,
                 "versions": {
-                    version: SIGNS[letter] for version, letter in site.letters(each.id) if letter in SIGNS
+                    version: SIGNS[letter] for version, letter in site.letters(defect.id) if letter in SIGNS
                 },
             }
-            for each in sorted(site.table.defects.values(), key=rank)
+            for defect in sorted(site.table.defects.values(), key=rank)
         },
     }
 

@@ -65,9 +65,9 @@ def rule_addition(site: Site, code: str) -> str:
     """The end of a rule's page: the defects that the rule finds; empty if there are none."""
     defects = ordered(
         iter(
-            each
-            for each in site.table.defects.values()
-            if any(place.code == code for place in each.deviations)
+            defect
+            for defect in site.table.defects.values()
+            if any(place.code == code for place in defect.deviations)
         )
     )
     return (
@@ -172,11 +172,11 @@ def _part(site: Site, family: Family, column: Column) -> dict[str, Any]:
 def _defects(site: Site) -> dict[str, Any]:
     return {
         "by_class": {
-            kind: ordered(each for each in site.table.defects.values() if each.kind == kind)
+            kind: ordered(defect for defect in site.table.defects.values() if defect.kind == kind)
             for kind in CLASSES
         },
         "versions": site.measured.versions,
-        "letters": {each: site.letters(each) for each in site.table.defects},
+        "letters": {defect: site.letters(defect) for defect in site.table.defects},
         "signs": SIGNS,
     }
 
@@ -189,7 +189,7 @@ def _defect(site: Site, defect: Defect) -> dict[str, Any]:
         "upstream_url": _upstream_url(defect),
         "request": _request(defect),
         "says": _says(defect.says),
-        "families": [site.families[each] for each in defect.families if each in site.table.families],
+        "families": [site.families[family] for family in defect.families if family in site.table.families],
         "rules": sorted({place.code for place in defect.deviations}),
         "seen": list(_seen(site, defect)),
         "around": list(_around(site, defect)),
@@ -268,7 +268,7 @@ def _around(site: Site, defect: Defect) -> Iterator[tuple[str, list[Any]]]:
     for ways, names in by_ways.items():
         yield ", ".join(dict.fromkeys(names)), list(ways)
     if not newest:
-        shown = [each for each in site.versions if site.is_known_of(defect, each)]
+        shown = [version for version in site.versions if site.is_known_of(defect, version)]
         if shown:
             yield f"vLLM {shown[0]}", site.around_on_servers(defect, shown[0])
 
@@ -279,7 +279,7 @@ def _releases(site: Site) -> dict[str, Any]:
             {
                 "version": version,
                 "changes": changes_of(site, version),
-                "known": sum(site.is_known_of(each, version) for each in site.table.defects.values()),
+                "known": sum(site.is_known_of(defect, version) for defect in site.table.defects.values()),
                 "states": _states(site, Column(version)),
             }
             for version in site.versions
@@ -289,7 +289,7 @@ def _releases(site: Site) -> dict[str, Any]:
 
 def _states(site: Site, column: Column) -> Counter[str]:
     """The number of families in each state on a version."""
-    measured = (each.get(column) for each in site.table.families.values())
+    measured = (columns.get(column) for columns in site.table.families.values())
     return Counter(_worst(each, site.table.features) for each in measured if each)
 
 
@@ -306,17 +306,17 @@ def _worst(measured: FamilyOnVersion, features: Iterable[Feature]) -> str:
 def _release(site: Site, version: str) -> dict[str, Any]:
     column = Column(version)
     rust = Column(version, "rust")
-    known = [each for each in site.table.defects.values() if site.is_known_of(each, version)]
+    known = [defect for defect in site.table.defects.values() if site.is_known_of(defect, version)]
     return {
         "version": version,
         "release_columns": [each for each in (column, rust) if each in site.table.columns],
         "changes": changes_of(site, version),
         "every_model": [
-            (each, site.around_on_servers(each, version))
-            for each in site.of_every_model
-            if site.is_known_of(each, version)
+            (defect, site.around_on_servers(defect, version))
+            for defect in site.of_every_model
+            if site.is_known_of(defect, version)
         ],
-        "counts": Counter(each.kind for each in known),
+        "counts": Counter(defect.kind for defect in known),
         "known": len(known),
         "states": _states(site, column),
     }

@@ -49,9 +49,9 @@ def exported(table: Compatibility, verdicts: Iterable[Measured]) -> Iterator[tup
 
 def _latest(verdicts: Iterable[Measured]) -> Mapping[str, tuple[str, Reproduction]]:
     latest: dict[str, tuple[str, Reproduction]] = {}
-    for each in verdicts:
-        if each.verdict == "reproduced":
-            latest[each.id] = each.version, each.outcome
+    for verdict in verdicts:
+        if verdict.verdict == "reproduced":
+            latest[verdict.id] = verdict.version, verdict.outcome
     return latest
 
 

@@ -69,7 +69,7 @@ class Site:
 
     @cached_property
     def _verdicts(self) -> dict[str, Verdicts]:
-        return {each: self.measured.row(each) for each in self.table.defects}
+        return {defect: self.measured.row(defect) for defect in self.table.defects}
 
     def verdicts(self, defect: Defect) -> Verdicts:
         """The verdict measured on a server of each version."""
@@ -92,7 +92,7 @@ class Site:
     def of_every_model(self) -> tuple[Defect, ...]:
         """The defects that do not depend on a parser or a model, the worst first."""
         defects = self.table.defects.values()
-        return ordered(each for each in defects if not each.families and not each.models)
+        return ordered(defect for defect in defects if not defect.families and not defect.models)
 
     def models_of(self, family: Family) -> tuple[ModelEntry, ...]:
         """The model entries of a family: its own, and those with the same parsers."""

@@ -205,16 +205,18 @@ def compatibility(cells: Iterable[Cell], defects: Mapping[str, Defect]) -> Compa
         UsageError: a cell is not from a release or a graft.
     """
     known = by_family(parser_defects(defects))
-    latest = {(each.environment, each.engine, each.family, each.group): each for each in cells}
+    latest = {(cell.environment, cell.engine, cell.family, cell.group): cell for cell in cells}
     families: dict[str, dict[Column, FamilyOnVersion]] = {}
     for cell in latest.values():
         name, column = cell.family.removesuffix(REAL), Column.of(cell)
         measured = families.setdefault(name, {}).setdefault(column, FamilyOnVersion(cell.described))
         _add(measured, cell, known.get(name, []), defects)
-    for measured in (each for columns in families.values() for each in columns.values()):
+    for measured in (measured for columns in families.values() for measured in columns.values()):
         for standing in measured.features.values():
             standing.state = _state(standing, defects)
-    columns = sorted({column for each in families.values() for column in each}, key=lambda each: each.order)
+    columns = sorted(
+        {column for family in families.values() for column in family}, key=lambda each: each.order
+    )
     return Compatibility(tuple(columns), dict(sorted(families.items())), defects)
 
 
@@ -252,9 +254,9 @@ def _judge(
         failure = failure_in(cell, name, delivery, mismatch)
         answer = case.examples.get(delivery, "")
         ids = explaining(failure, known)
-        for each in ids:
-            standing.defects.setdefault(each, set()).add(key)
-            shown = measured.shown.setdefault(each, DefectFailures())
+        for id_ in ids:
+            standing.defects.setdefault(id_, set()).add(key)
+            shown = measured.shown.setdefault(id_, DefectFailures())
             shown.features.add(feature)
             shown.failures[failure] = answer
         if not ids:
@@ -270,5 +272,5 @@ def is_minor(defect: Defect) -> bool:
 def _state(standing: FeatureResult, defects: Mapping[str, Defect]) -> FeatureState:
     if not standing.failed:
         return FeatureState.WORKS
-    broken = {each for each in standing.defects if not is_minor(defects[each])}
+    broken = {defect for defect in standing.defects if not is_minor(defects[defect])}
     return FeatureState.BROKEN if broken or standing.unexplained else FeatureState.MINOR

@@ -132,7 +132,7 @@ def _other_release(
         for other in table.columns
         if other.frontend == column.frontend and _is_free(table, defect, family, other, shown)
     ]
-    if other := _nearest((Version(each.version) for each in free), column.version):
+    if other := _nearest((Version(column.version) for column in free), column.version):
         return Workaround(f"use vLLM {other}", f"{other} ran the same cases and does not show it")
     return _measured_elsewhere(column.version, verdicts)
 
@@ -146,8 +146,12 @@ def _measured_elsewhere(version: str, verdicts: Verdicts) -> Workaround | None:
 def _nearest(versions: Iterable[Version], version: str) -> Version | None:
     """The first later version, or else the last earlier one that is not too old."""
     ordered, here = sorted(versions), Version(version)
-    later = [each for each in ordered if each > here]
-    near = [each for each in ordered if (each.major, each.minor + MOST_BACK) >= (here.major, here.minor)]
+    later = [version for version in ordered if version > here]
+    near = [
+        version
+        for version in ordered
+        if (version.major, version.minor + MOST_BACK) >= (here.major, here.minor)
+    ]
     return later[0] if later else near[-1] if near else None
 
 
@@ -155,9 +159,9 @@ def _of_entry(defect: Defect) -> Iterator[Workaround]:
     """The workarounds from the entry of a defect."""
     if not defect.failures and len(defect.apis) == 1 and defect.apis[0] in ("responses", "messages"):
         yield Workaround("use Chat Completions", "the fault is in the code of the other API")
-    if defect.failures and all(_is_streamed_only(each) for each in defect.failures):
+    if defect.failures and all(_is_streamed_only(failure) for failure in defect.failures):
         yield Workaround("do not stream", "its entry names streams only")
-    if defect.failures and all(each.groups == ("forced",) for each in defect.failures):
+    if defect.failures and all(failure.groups == ("forced",) for failure in defect.failures):
         yield _UNFORCED
 
 

@@ -140,7 +140,7 @@ def request_answers(client: OpenAI, model: str, expected: Reference) -> Answers:
     rows = _extra(choice, "prompt_logprobs")[1:]
     logprobs = [row[str(token)]["logprob"] for row, token in zip(rows, expected.text[1:], strict=True)]
     by_prompt = sorted(completion.choices, key=lambda choice: choice.index)
-    return Answers([_extra(each, "token_ids") for each in by_prompt], logprobs)
+    return Answers([_extra(choice, "token_ids") for choice in by_prompt], logprobs)
 
 
 def _extra(choice: BaseModel, name: str) -> Any:

@@ -76,7 +76,7 @@ def check_weights(
                 checks.append(each)
         _show(launch, inputs, checks)
         console.print(f"run folder: {writer.folder}")
-        if any(each.comparison.verdict == "wrong" for each in checks):
+        if any(check.comparison.verdict == "wrong" for check in checks):
             raise typer.Exit(1)
 
 
@@ -88,7 +88,7 @@ def _show(launch: Launch, inputs: CheckPrompts, checks: Sequence[DtypeCheck]) ->
     for each in checks:
         for flip in each.comparison.flips:
             console.print(_flip_line(each.comparison.dtype, inputs.prompts[flip.prompt], flip))
-    if any(each.comparison.verdict == "wrong" for each in checks):
+    if any(check.comparison.verdict == "wrong" for check in checks):
         console.print(
             "wrong: the differences exceed the rounding of the dtype; suspect the kernels or the weights"
         )

@@ -167,6 +167,8 @@ def _flip(
 ) -> Flip:
     best = steps[at] if at < len(steps) else []
     expected = best[0] if best else None
-    actual = next((each for each in best if at < len(tokens) and each.token == tokens[at]), None)
+    actual = next(
+        (candidate for candidate in best if at < len(tokens) and candidate.token == tokens[at]), None
+    )
     gap = expected.logprob - actual.logprob if expected and actual else math.inf
     return Flip(number, at, expected, actual, gap, gap <= NEAR_TIE * noise.largest)
