@@ -39,7 +39,7 @@ def _head(run: RecordedRun) -> Iterator[str]:
     yield f"# vLLM harness: {header.kind}{f' {code_span(header.name)}' if header.name else ''}"
     yield ""
     started = datetime.fromtimestamp(header.started, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    yield f"{started}, {duration_s(run):.0f} s, {len(run.cases)} cases on {len(run.targets)} targets"
+    yield f"{started}, {duration_s(run):.0f} s, cases: {len(run.cases)}, targets: {len(run.targets)}"
     if run.end is None:
         yield "\n**The run has no end**: it was killed, or it is still running."
     elif run.end.stopped:
