@@ -1,4 +1,4 @@
-"""`vllm-harness repro bisect`: the release or commit that brought a defect, or fixed it."""
+"""`vllm-harness repro bisect`: the release or commit that introduced or fixed a defect."""
 
 from __future__ import annotations
 
@@ -34,31 +34,30 @@ from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._machine.shard import Executor
 from vllm_harness._server.progress import NoProgress
 from vllm_harness._terminal.tables import plain_console
-from vllm_harness.cli.defects import FOLDER
-from vllm_harness.cli.executor import BUNDLE, RAY, executor_of
+from vllm_harness.cli.executor import executor_of
 
 
 def bisect_(
     defect_id: Annotated[str, typer.Argument(help="The id of the entry, such as vllm-46940.")],
-    good: Annotated[str, typer.Option(help="A release, or with --tree a revision, that is right.")],
-    bad: Annotated[str, typer.Option(help="A release, or with --tree a revision, that shows the defect.")],
-    tree: Annotated[
-        str,
-        typer.Option(help="A checkout of vLLM with its history, and the release of its kernels: DIR@0.32.0."),
-    ] = "",
-    ray: RAY = "",
-    bundle: BUNDLE = None,
-    folder: FOLDER = None,
+    good: str,
+    bad: str,
+    tree: str = "",
+    ray: str = "",
+    bundle: list[Path] | None = None,
+    folder: Path | None = None,
 ) -> None:
-    """Find the release, or the commit of a checkout, that brought a defect, or fixed it.
+    """Find the release, or the commit of a checkout, that introduced or fixed a defect.
 
-    What cannot tell is skipped, and said: a release that lacks the parser, a
-    commit that needs other kernels than those of the release.
+    With --tree DIR@0.32.0 the commits between two revisions are tried. A
+    release that lacks the parser, and a commit that needs other kernels than
+    those of the release, are skipped and listed.
     """
     defect = checked(find(defect_id, load_defects(folder))).defect
     console = plain_console()
     if tree and ray:
-        raise UsageError("the commits of --tree are tried on this machine", hint="leave --ray out")
+        raise UsageError(
+            "--tree cannot be combined with --ray", hint="leave out --ray: commits are tried on this machine"
+        )
     if tree:
         _in_commits(defect, tree, good, bad, console)
         return
@@ -77,7 +76,7 @@ def bisect_(
 def _on_nodes(
     defect: Defect, names: Sequence[str], good: str, bad: str, executor: Executor, console: Console
 ) -> Bisection:
-    """Tries several releases at the same time, each on a node."""
+    """Tries several releases at the same time, each on another node."""
 
     def try_(chosen: Sequence[str]) -> list[Reproduction]:
         vllms = [VllmUnderTest(name, _release(name)) for name in chosen]
@@ -97,8 +96,8 @@ def _in_commits(defect: Defect, tree: str, good: str, bad: str, console: Console
     path, at, kernels = tree.rpartition("@")
     if not at:
         raise UsageError(
-            "--tree names no release whose kernels to use",
-            hint=f"write {tree}@0.32.0: the release next to it",
+            f"--tree {tree} does not name the release of its kernels",
+            hint=f"add the release next to it: {tree}@0.32.0",
         )
     root = Path(path).resolve()
     names = commits_between(root, good, bad)
@@ -117,7 +116,7 @@ def _in_commits(defect: Defect, tree: str, good: str, bad: str, console: Console
 
 @contextmanager
 def _removed(environments: Collection[str]) -> Iterator[None]:
-    """Removes environments at the end: their trees are gone then."""
+    """Removes environments at the end, when their trees are gone."""
     try:
         yield
     finally:
@@ -130,7 +129,7 @@ def _release(version: str) -> Environment:
 
 
 def _in_turn(defect: Defect, environment: Callable[[str], Environment], console: Console) -> Try:
-    """Tries one after the other on this machine."""
+    """Gives what tries versions one after the other on this machine."""
     (job,) = jobs_of([defect])
 
     def reproduced(name: str) -> Reproduction:
@@ -146,14 +145,14 @@ def _in_turn(defect: Defect, environment: Callable[[str], Environment], console:
 
 
 def _said(name: str, outcome: Reproduction, console: Console) -> Reproduction:
-    """Prints what came of a try, and returns it."""
+    """Prints the outcome of a try, and returns it."""
     console.print(f"{name}: {outcome.verdict} {outcome.why}".rstrip(), soft_wrap=True)
     return outcome
 
 
 def _say(found: Bisection, named: Callable[[str], str], console: Console) -> None:
-    change = "brought" if found.tried[found.after] == "reproduced" else "fixed"
+    change = "introduced" if found.tried[found.after] == "reproduced" else "fixed"
     for name, why in found.skipped.items():
         console.print(f"skipped {named(name)}: {why}", soft_wrap=True)
-    among = " or one that was skipped before it" if found.skipped else ""
+    among = ", or by one that was skipped before it" if found.skipped else ""
     console.print(f"{change} by {named(found.after)}{among} (before: {named(found.before)})", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Two cassettes, in meaning and in protocol: a table for each turn that differs."""
+"""The differences of two cassettes in meaning and in protocol, in a table for each turn."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from vllm_harness._terminal.tables import escaped, plain_console, show_table
 
 
 def compare_cassettes(left: Path, right: Path, as_json: bool) -> bool:
-    """Prints where two cassettes differ, and says whether they do.
+    """Prints where two cassettes differ, and returns whether they do.
 
-    Ids, times and the like count by their form.
+    Ids, times and the like are compared by their form alone.
     """
     first, second = read(left).cassette, read(right).cassette
     found = compare(first, second)
@@ -31,7 +31,7 @@ def compare_cassettes(left: Path, right: Path, as_json: bool) -> bool:
 
 
 def show_differences(found: list[TurnDifference]) -> None:
-    """Prints a table for each turn; what every one of several turns has stands in one of its own."""
+    """Prints a table for each turn, and one for the differences that all of several turns share."""
     console = plain_console()
     turns = list(dict.fromkeys(each.turn for each in found))
     times = Counter(_row(each) for each in found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
 import typer
 from rich.table import Column, Table
@@ -15,11 +14,8 @@ from vllm_harness.cli.doctor_checks import MachineReport, examine, in_the_way
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    servers: Annotated[
-        int | None,
-        typer.Option(help="Only check whether this many CPU servers can run here at once."),
-    ] = None,
+    json_: bool = False,
+    servers: int | None = None,
 ) -> None:
     """Print what this machine can run, what is missing, and the remedies.
 
@@ -33,7 +29,7 @@ def doctor(
             )
         return
     report = examine()
-    if as_json:
+    if json_:
         print(json.dumps(report.as_json(), indent=2))
     else:
         _print(report)
@@ -52,5 +48,5 @@ def _print(report: MachineReport) -> None:
         console.print(table, soft_wrap=False)
     else:
         show_whole(console, table)
-    for line in report.can_run or ["nothing: there is neither a vLLM nor uv, which would install it"]:
+    for line in report.can_run or ["nothing: neither vLLM nor uv, which would install it, is here"]:
         console.print(f"can run {line}")
