@@ -23,7 +23,7 @@ from vllm_harness._server.remote import RemoteServer
 from vllm_harness.cli.options import VLLM, environment
 
 ROOT = Path(__file__).parents[2]
-WAYS = {"without": [], "--vllm-report": ["--vllm-report"], "and all": ["--vllm-report-all", "--vllm-report"]}
+WAYS = {"without": [], "--vllm-output": ["--vllm-output"], "and all": ["--vllm-report-all", "--vllm-output"]}
 
 console = Console(highlight=False)
 

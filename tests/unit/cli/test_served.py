@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Annotated
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from vllm_harness.cli.main import app
-from vllm_harness.cli.options import ServerOptions, with_options
+from vllm_harness.cli.option_table import from_table
+from vllm_harness.cli.options import ServerOptions
 
 ROOT = typer.main.get_command(app)
 NAMES = [each.name for each in fields(ServerOptions)]
@@ -35,16 +37,18 @@ def test_a_command_has_them_all_in_one_row(path: str) -> None:
 
 
 def test_what_is_given_reaches_the_command() -> None:
-    told: list[tuple[str, ServerOptions, bool]] = []
+    calls: list[tuple[str, ServerOptions, bool]] = []
     small = typer.Typer()
 
     @small.command()
-    @with_options
-    def command(name: str, *, on: ServerOptions, loud: bool = False) -> None:
-        told.append((name, on, loud))
+    @from_table
+    def command(
+        name: Annotated[str, typer.Argument()], *, server_options: ServerOptions, quiet: bool = False
+    ) -> None:
+        calls.append((name, server_options, quiet))
 
-    words = ["qwen3", "--lane", "scripted", "--server-url", "http://127.0.0.1:9", "--cold-start", "--loud"]
+    words = ["qwen3", "--lane", "scripted", "--server-url", "http://127.0.0.1:9", "--cold-start", "--quiet"]
     result = CliRunner().invoke(small, words)
     assert result.exit_code == 0, result.output
     expected = ServerOptions(lane="scripted", server_url="http://127.0.0.1:9", cold_start=True)
-    assert told == [("qwen3", expected, True)]
+    assert calls == [("qwen3", expected, True)]

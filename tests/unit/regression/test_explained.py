@@ -101,7 +101,7 @@ def test_a_failure_of_rust_is_explained_by_a_defect_of_rust_alone() -> None:
     in_rust = parser_defects({entry.id: entry})
     assert explain(in_rust, [served]).counts == {"lost": {("0.32.0", "http"): 1}}
     words = shlex.split(in_rust[0].selections[0].command)
-    assert words[-6:] == ["--engine", "http", "--vllm", "0.33.0@0.32.0", "--frontend", "rust"]
+    assert words[-6:] == ["--engine", "http", "--vllm", "0.33.0@0.32.0", "--frontends", "rust"]
 
 
 def test_a_failure_that_is_known_of_another_family_is_told() -> None:
