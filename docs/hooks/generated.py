@@ -106,7 +106,7 @@ def _options(root: Any) -> Iterator[str]:
     rows = [
         (f"`--{name} {row.metavar}`".replace(" `", "`"), row.help, ", ".join(users[f"--{name}"]))
         for name, row in OPTIONS.items()
-        if row.panel
+        if row.panel != "hidden"
     ]
     yield from _table(("option", "what it is", "used by"), rows)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import typer
 from rich.table import Column, Table
@@ -25,12 +26,12 @@ def doctor(
         if why := in_the_way(servers):
             raise UsageError(
                 f"this machine cannot run {servers} CPU servers at once: {why}",
-                hint="run `vllm-harness doctor`, which names the remedies, or run fewer servers at once",
+                hint="run fewer servers at once, or see the remedies of `vllm-harness doctor`",
             )
         return
     report = examine()
     if json_:
-        print(json.dumps(report.as_json(), indent=2))
+        print(json.dumps(asdict(report), indent=2))
     else:
         _print(report)
     raise typer.Exit(0 if report.can_run else 1)

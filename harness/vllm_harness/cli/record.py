@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from vllm_harness._cassettes import provenance
 from vllm_harness._cassettes.listening import check_installed
@@ -76,62 +74,59 @@ def record(
     with served_for(read, server_options, server_options.entry(model), flags) as (server, mcp):
         empty: AbstractContextManager[list[TokenRecord]] = nullcontext([])
         with recorded(server.endpoint) if tokens else empty as generated:
-            held = _held(read, server, over, mcp)
-        _keep(read, scenario, held, server, [each.tokens for each in generated], output)
+            conversation = _converse(read, server, over, mcp)
+        _keep(read, scenario, conversation, server, [each.tokens for each in generated], output)
 
 
 def _record_client(port: int, upstream: str, output: Path) -> None:
-    """Records until Ctrl-C or SIGTERM."""
+    """Records a client until Ctrl-C or SIGTERM."""
     check_installed()
     endpoint, console = attach(upstream), plain_console(stderr=True)
     about = provenance.of_endpoint(endpoint).model_copy(update={"by": "proxy"})
-    kept = CassetteWriter(output, "", about, redactor())
-    tell = partial(_tell, console)
+    writer = CassetteWriter(output, "", about, redactor())
+
+    def tell(line: str) -> None:
+        console.print(escaped(line))
+
     try:
-        passing = RecordingProxy(endpoint.base_url, kept, tell)
-        asyncio.run(passing.run(port, lambda url: tell(f"{url} passes on to {upstream}; Ctrl-C ends it")))
+        proxy = RecordingProxy(endpoint.base_url, writer, tell)
+        asyncio.run(proxy.run(port, lambda url: tell(f"{url} passes on to {upstream}; Ctrl-C stops it")))
     finally:
-        kept.end()
-    print(f"{output}: {kept.count} exchanges")
+        writer.end()
+    print(f"{output}: {writer.count} exchanges")
 
 
-def _tell(console: Console, line: str) -> None:
-    console.print(escaped(line))
-
-
-def _held(
+def _converse(
     scenario: Scenario,
     server: VllmServer,
     transports: Sequence[Transport],
     mcp: Mcp | None,
 ) -> Conversation:
-    """A conversation over the only transport."""
-    served = Served.by(server)
     attempts = server.entry.limits.live_attempts
     with shown() as tell:
-        return run(scenario, served, transports, attempts=attempts, mcp=mcp, tell=tell)[0]
+        return run(scenario, Served.by(server), transports, attempts=attempts, mcp=mcp, tell=tell)[0]
 
 
 def _keep(
     scenario: Scenario,
     name: str,
-    held: Conversation,
+    conversation: Conversation,
     server: VllmServer,
     generated: Tokens,
     output: Path,
 ) -> None:
-    answered = sum(turn.exchange is not None for turn in held.turns)
+    answered = sum(turn.exchange is not None for turn in conversation.turns)
     about = provenance.of(server).model_copy(update={"scenario": Path(name).stem})
-    cassette = of_conversation(scenario, held, about, generated[-answered:] if answered else [])
+    cassette = of_conversation(scenario, conversation, about, generated[-answered:] if answered else [])
     write(cassette, output, redactor(server))
     console = plain_console()
     with_tokens = sum(bool(exchange.tokens) for exchange in cassette.exchanges)
     of_tokens = f", with the tokens of {with_tokens}" if generated else ""
     console.print(f"{output}: {len(cassette.exchanges)} of {len(scenario.turns)} turns{of_tokens}")
-    for turn in held.turns:
+    for turn in conversation.turns:
         if turn.reason:
             console.print(f"turn {turn.turn}: cancelled: {turn.reason}")
-    for problem in held.problems():
+    for problem in conversation.problems():
         console.print(escaped(problem))
-    if not answered or held.wrong:
+    if not answered or conversation.wrong:
         raise typer.Exit(1)

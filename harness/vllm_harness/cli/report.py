@@ -65,7 +65,7 @@ def show(
     _refuse_open(open_)
     read = read_run(folder)
     if format is not ReportFormat.JUNIT and (summary := os.environ.get(STEP_SUMMARY)):
-        _append(Path(summary), _markdown(read))
+        _append(Path(summary), _markdown(read), f"unset {STEP_SUMMARY} outside of GitHub")
     made: dict[ReportFormat, Callable[[RecordedRun], str]] = {
         ReportFormat.MARKDOWN: _markdown,
         ReportFormat.JUNIT: junit,
@@ -119,19 +119,13 @@ def _markdown(run: RecordedRun) -> str:
 def _write(text: str, output: Path | None) -> None:
     if output is None:
         print(text, end="")
-        return
-    try:
-        output.write_text(text, errors="backslashreplace")
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}", hint="name another file") from error
+    else:
+        _append(output, text, "name another file", mode="w")
 
 
-def _append(path: Path, text: str) -> None:
+def _append(path: Path, text: str, hint: str, mode: str = "a") -> None:
     try:
-        with path.open("a", errors="backslashreplace") as file:
+        with path.open(mode, errors="backslashreplace") as file:
             file.write(text)
     except OSError as error:
-        raise UsageError(
-            f"{path}, which {STEP_SUMMARY} names, cannot be written: {error.strerror}",
-            hint=f"unset {STEP_SUMMARY} outside of GitHub",
-        ) from error
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
