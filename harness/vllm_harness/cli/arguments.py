@@ -52,27 +52,27 @@ RENAMED_OPTIONS: Mapping[str, Mapping[str, str]] = {
 
 def with_address(arguments: Sequence[str]) -> list[str]:
     """The arguments of a command line; `--ray` without an address gets `auto`."""
-    made: list[str] = []
+    result: list[str] = []
     for argument, following in zip(arguments, [*arguments[1:], "--"], strict=False):
-        made.append(argument)
+        result.append(argument)
         if argument == "--ray" and following.startswith("-"):
-            made.append(AUTO)
-    return made
+            result.append(AUTO)
+    return result
 
 
-def todays(arguments: Sequence[str]) -> list[str]:
+def with_new_names(arguments: Sequence[str]) -> list[str]:
     """The arguments of a command line with new names in place of old ones; prints a notice for each."""
-    made = list(arguments)
+    current = list(arguments)
     for old, new in RENAMED.items():
-        if _starts(made, old) and not _names_today(made, old):
+        if _starts(current, old) and not _names_today(current, old):
             _notice(f"`vllm-harness {old}` is now `vllm-harness {new}`")
-            made = [*new.split(), *made[len(old.split()) :]]
+            current = [*new.split(), *current[len(old.split()) :]]
             break
     for command, options in RENAMED_OPTIONS.items():
-        if _starts(made, command):
-            end = made.index("--") if "--" in made else len(made)
-            made = [*_with_options(made[:end], options), *made[end:]]
-    return made
+        if _starts(current, command):
+            end = current.index("--") if "--" in current else len(current)
+            current = [*_with_options(current[:end], options), *current[end:]]
+    return current
 
 
 def _starts(arguments: Sequence[str], name: str) -> bool:

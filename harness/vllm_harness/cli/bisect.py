@@ -64,13 +64,13 @@ def bisect_(
     names = releases_between(good, bad)
     if ray:
         with (
-            tempfile.TemporaryDirectory() as kept,
-            executor_of(ray, None, Path(kept), bundles=bundle, vllm=names) as executor,
+            tempfile.TemporaryDirectory() as temporary,
+            executor_of(ray, None, Path(temporary), bundles=bundle, vllm=names) as executor,
         ):
-            found = _on_nodes(defect, names, good, bad, executor, console)
+            bisection = _on_nodes(defect, names, good, bad, executor, console)
     else:
-        found = bisect(names, good, bad, _in_turn(defect, _release, console))
-    _say(found, lambda name: name, console)
+        bisection = bisect(names, good, bad, _in_turn(defect, _release, console))
+    _print_result(bisection, lambda name: name, console)
 
 
 def _on_nodes(
@@ -80,14 +80,14 @@ def _on_nodes(
 
     def try_(chosen: Sequence[str]) -> list[Reproduction]:
         vllms = [VllmUnderTest(name, _release(name)) for name in chosen]
-        found: dict[str, Reproduction] = {}
+        outcomes: dict[str, Reproduction] = {}
 
-        def take(measured: Measured) -> None:
-            found[measured.vllm] = _said(measured.vllm, measured.outcome, console)
+        def keep(measured: Measured) -> None:
+            outcomes[measured.vllm] = _printed(measured.vllm, measured.outcome, console)
 
-        errors = executor.run(shards_of([defect], vllms), take)
+        errors = executor.run(shards_of([defect], vllms), keep)
         message = errors[0].message if errors else ""
-        return [found.get(name) or Reproduction("other failure", message) for name in chosen]
+        return [outcomes.get(name) or Reproduction("other failure", message) for name in chosen]
 
     return bisect(names, good, bad, try_, executor.deal(len(names), apart=False))
 
@@ -101,17 +101,17 @@ def _in_commits(defect: Defect, tree: str, good: str, bad: str, console: Console
         )
     root = Path(path).resolve()
     names = commits_between(root, good, bad)
-    made = set[str]()
-    with checkouts(root) as check_out, _removed(made):
+    created = set[str]()
+    with checkouts(root) as check_out, _removed(created):
 
-        def environment(commit: str) -> Environment:
-            found = resolve(f"tree:{check_out(commit)}@{kernels}", create=True, progress=console.print)
-            made.add(store.folder_of(found).name)
-            return found
+        def environment_at(commit: str) -> Environment:
+            environment = resolve(f"tree:{check_out(commit)}@{kernels}", create=True, progress=console.print)
+            created.add(store.folder_of(environment).name)
+            return environment
 
         ends = commit_of(root, good), commit_of(root, bad)
-        found = bisect(names, *ends, _in_turn(defect, environment, console))
-    _say(found, lambda name: subject(root, name), console)
+        bisection = bisect(names, *ends, _in_turn(defect, environment_at, console))
+    _print_result(bisection, lambda name: subject(root, name), console)
 
 
 @contextmanager
@@ -139,20 +139,22 @@ def _in_turn(defect: Defect, environment: Callable[[str], Environment], console:
             raise
         except HarnessError as error:  # such as kernels that this commit needs and the release lacks
             outcome = Reproduction("other failure", error.message)
-        return _said(name, outcome, console)
+        return _printed(name, outcome, console)
 
     return lambda chosen: [reproduced(name) for name in chosen]
 
 
-def _said(name: str, outcome: Reproduction, console: Console) -> Reproduction:
+def _printed(name: str, outcome: Reproduction, console: Console) -> Reproduction:
     """Prints the outcome of a try, and returns it."""
     console.print(f"{name}: {outcome.verdict} {outcome.why}".rstrip(), soft_wrap=True)
     return outcome
 
 
-def _say(found: Bisection, named: Callable[[str], str], console: Console) -> None:
-    change = "introduced" if found.tried[found.after] == "reproduced" else "fixed"
-    for name, why in found.skipped.items():
+def _print_result(bisection: Bisection, named: Callable[[str], str], console: Console) -> None:
+    change = "introduced" if bisection.tried[bisection.after] == "reproduced" else "fixed"
+    for name, why in bisection.skipped.items():
         console.print(f"skipped {named(name)}: {why}", soft_wrap=True)
-    among = ", or by one that was skipped before it" if found.skipped else ""
-    console.print(f"{change} by {named(found.after)}{among} (before: {named(found.before)})", soft_wrap=True)
+    among = ", or by one that was skipped before it" if bisection.skipped else ""
+    console.print(
+        f"{change} by {named(bisection.after)}{among} (before: {named(bisection.before)})", soft_wrap=True
+    )

@@ -1,4 +1,4 @@
-"""The differences of two cassettes in meaning and in protocol, in a table for each turn."""
+"""The differences of two cassettes in meaning and in protocol, in a table for difference turn."""
 
 from __future__ import annotations
 
@@ -19,31 +19,34 @@ def compare_cassettes(left: Path, right: Path, as_json: bool) -> bool:
     Ids, times and the like are compared by their form alone.
     """
     first, second = read(left).cassette, read(right).cassette
-    found = compare(first, second)
+    differences = compare(first, second)
     if as_json:
-        print(json.dumps([asdict(each) for each in found], indent=2, ensure_ascii=False))
+        print(json.dumps([asdict(difference) for difference in differences], indent=2, ensure_ascii=False))
     else:
         console = plain_console()
         console.print(escaped(f"left:  {left}: {about(first.recorded)}"))
         console.print(escaped(f"right: {right}: {about(second.recorded)}"))
-        show_differences(found)
-    return bool(found)
+        show_differences(differences)
+    return bool(differences)
 
 
-def show_differences(found: list[TurnDifference]) -> None:
-    """Prints a table for each turn, and one for the differences that all of several turns share."""
+def show_differences(differences: list[TurnDifference]) -> None:
+    """Prints a table for difference turn, and one for the differences that all turns share."""
     console = plain_console()
-    turns = list(dict.fromkeys(each.turn for each in found))
-    times = Counter(_row(each) for each in found)
+    turns = list(dict.fromkeys(difference.turn for difference in differences))
+    times = Counter(_row(difference) for difference in differences)
     shared = [row for row, count in times.items() if count == len(turns) > 1]
     tables = {"every turn": shared} if shared else {}
-    tables |= {f"turn {turn}": [_row(each) for each in found if each.turn == turn] for turn in turns}
+    tables |= {
+        f"turn {turn}": [_row(difference) for difference in differences if difference.turn == turn]
+        for turn in turns
+    }
     for title, rows in tables.items():
         own = [row for row in rows if rows is shared or row not in shared]
         if own:
             console.print(f"\n{escaped(title)}")
             show_table(console, ("layer", "where", "left | right"), own)
-    if not found:
+    if not differences:
         console.print("no difference")
 
 

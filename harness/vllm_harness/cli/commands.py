@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from vllm_harness import _extensions as extensions
 from vllm_harness._files.paths import checkout
-from vllm_harness.cli.arguments import todays
+from vllm_harness.cli.arguments import with_new_names
 from vllm_harness.cli.by_default import by_default
 from vllm_harness.cli.option_table import from_table
 
@@ -75,15 +75,15 @@ class Commands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments, including old names."""
-        return super().parse_args(ctx, todays(args))
+        return super().parse_args(ctx, with_new_names(args))
 
 
 class _Imported(UserDict[str, Any]):
     """Commands, or full names of commands, which are imported when they are looked up."""
 
     def __getitem__(self, name: str) -> Any:
-        found = self.data[name]
-        return _command(found) if isinstance(found, str) else found
+        target = self.data[name]
+        return _command(target) if isinstance(target, str) else target
 
 
 def _places() -> dict[str, str | typer.Typer]:
@@ -101,19 +101,19 @@ def _command(name: str) -> Any:
     last, passes_on = name.rpartition(" ")[2], name in PASSING_ON
     hidden = name in OF_A_CHECKOUT and not checkout()
     try:
-        found = _found(name)
+        target = _target(name)
     except extensions.MissingExtra as error:
-        found, passes_on, hidden = _raising(error), True, True
+        target, passes_on, hidden = _raising(error), True, True
     group = typer.Typer(pretty_exceptions_enable=False)
-    if isinstance(found, typer.Typer):
-        for each in (found.registered_callback, *found.registered_commands):
-            if each and each.callback:
-                each.callback = from_table(each.callback)
-        group.add_typer(found, name=last, hidden=hidden, rich_help_panel=_panel(name))
+    if isinstance(target, typer.Typer):
+        for info in (target.registered_callback, *target.registered_commands):
+            if info and info.callback:
+                info.callback = from_table(info.callback)
+        group.add_typer(target, name=last, hidden=hidden, rich_help_panel=_panel(name))
     else:
         settings = {"allow_extra_args": passes_on, "ignore_unknown_options": passes_on}
         group.command(last, context_settings=settings, hidden=hidden, rich_help_panel=_panel(name))(
-            from_table(found)
+            from_table(target)
         )
     command = typer.main.get_group(group).commands[last]
     command.epilog = _example(name)
@@ -137,7 +137,7 @@ def _panel(name: str) -> str | None:
     return None if " " in name else EXTRAS
 
 
-def _found(name: str) -> Any:
+def _target(name: str) -> Any:
     place = _places()[name]
     if not isinstance(place, str):
         return place

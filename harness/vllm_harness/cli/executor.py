@@ -15,7 +15,7 @@ from vllm_harness._files.paths import run_folder
 from vllm_harness._machine.shard import Executor
 from vllm_harness._machine.this_machine import ThisMachine
 from vllm_harness._server.leases.allocation import interpreters
-from vllm_harness.cli.arguments import todays
+from vllm_harness.cli.arguments import with_new_names
 
 COMMAND = "command.json"
 
@@ -86,7 +86,7 @@ def resume(
     """
     folder = run_folder(kind, run)
     try:
-        arguments = todays([str(argument) for argument in json.loads((folder / COMMAND).read_text())])
+        arguments = with_new_names([str(argument) for argument in json.loads((folder / COMMAND).read_text())])
     except (OSError, ValueError) as error:
         raise UsageError(
             f"{folder} does not hold a run that can be resumed",

@@ -20,8 +20,8 @@ from vllm_harness.cli.welcome import version_line, welcome
 app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(version_line())
         raise typer.Exit
 

@@ -103,8 +103,8 @@ def _converse(
     mcp: Mcp | None,
 ) -> Conversation:
     attempts = server.entry.limits.live_attempts
-    with shown() as tell:
-        return run(scenario, Served.by(server), transports, attempts=attempts, mcp=mcp, tell=tell)[0]
+    with shown() as progress:
+        return run(scenario, Served.by(server), transports, attempts=attempts, mcp=mcp, tell=progress)[0]
 
 
 def _keep(

@@ -169,11 +169,11 @@ def _search(
     if "properties" not in selection.groups or selection.engine != "in-process":
         return []
     generation, families = selection.generation, selection.families
-    found = []
+    failures: list[SmallestFailure] = []
     with counted("families searched", len(environments) * len(families)) as advance:
         for vllm in environments:
             folder = run.folder_of(vllm.name) / f"found-{generation.budget}-{generation.seed}"
-            found += search(
+            failures += search(
                 vllm.environment,
                 families,
                 generation,
@@ -181,8 +181,8 @@ def _search(
                 parallel=parallel,
                 done=lambda _: advance(),
             )
-    show_smallest_failures(console, found, run.folder)
-    return found
+    show_smallest_failures(console, failures, run.folder)
+    return failures
 
 
 def _compare(known: compare.Baseline, cells: list[Cell]) -> int:

@@ -88,7 +88,7 @@ def _serve(cassette: Cassette, port: int, timed: bool) -> None:
 
     player = Player(cassette, redactor())
     asyncio.run(
-        serve_from(player, port, lambda url: tell(f"{url} answers; Ctrl-C ends it"), tell, timed=timed)
+        serve_from(player, port, lambda url: tell(f"{url} answers; Ctrl-C stops it"), tell, timed=timed)
     )
     print(f"exchanges {cassette.count}, never played {len(player.left)}, misses {len(player.misses)}")
     for turn in player.left:
@@ -126,31 +126,31 @@ def _show_played(played: Sequence[Played]) -> None:
 
 
 def _check(recording: Read) -> None:
-    found = check(recording)
-    _show_checked(recording, found)
-    if any(each.finding.counts for each in found):
+    findings = check(recording)
+    _show_checked(recording, findings)
+    if any(each.finding.counts for each in findings):
         raise typer.Exit(1)
 
 
-def _show_checked(recording: Read, found: list[CassetteFinding]) -> None:
+def _show_checked(recording: Read, findings: list[CassetteFinding]) -> None:
     console = plain_console()
     cassette = recording.cassette
     title = cassette.title or "a cassette"
     console.print(escaped(f"{recording.path}: {title}, of {about(cassette.recorded)}"))
     rows = []
-    for exchange, held in zip(cassette.exchanges, recording.capture.exchanges, strict=True):
-        here = [each.finding for each in found if each.turn == exchange.turn]
-        events = "" if held.events is None else str(len(held.events))
+    for exchange, captured in zip(cassette.exchanges, recording.capture.exchanges, strict=True):
+        here = [each.finding for each in findings if each.turn == exchange.turn]
+        events = "" if captured.events is None else str(len(captured.events))
         known = {each.known for each in here if each.known}
         wrong = sum(each.counts for each in here)
-        asked, status = f"{exchange.request.method} {exchange.request.path}", str(exchange.response.status)
-        rows.append((exchange.turn, asked, status, events, str(wrong), str(len(known))))
+        request, status = f"{exchange.request.method} {exchange.request.path}", str(exchange.response.status)
+        rows.append((exchange.turn, request, status, events, str(wrong), str(len(known))))
     headings = ("turn", "request", "HTTP", "events", "findings", "known")
     show_table(console, headings, rows, numbers=("HTTP", "events", "findings", "known"))
-    for each in found:
+    for each in findings:
         if each.finding.counts:
             turn = f"turn {each.turn}: " if each.turn else ""
             console.print(escaped(f"{recording.path}:{each.line}: {turn}{each.finding}"))
-    kinds = Counter(each.finding.known for each in found if each.finding.known)
+    kinds = Counter(each.finding.known for each in findings if each.finding.known)
     for defect, times in sorted(kinds.items()):
         console.print(escaped(f"known of this vLLM, {times} times: {defect}"))

@@ -40,7 +40,7 @@ class ReportFormat(StrEnum):
 
 
 app = typer.Typer(
-    cls=by_default("show"), no_args_is_help=True, help="Show what a run has found: `report RUN`."
+    cls=by_default("show"), no_args_is_help=True, help="Show the findings of a run: `report RUN`."
 )
 
 
@@ -56,7 +56,7 @@ def show(
     It goes to standard output, and as HTML to a file in the run folder.
     `github` prints annotations. It and `markdown` also append the summary to
     the file that GITHUB_STEP_SUMMARY names. The exit code is 0 whatever the
-    run has found, and 2 where there is no run.
+    findings are, and 2 if there is no run.
     """
     folder = find_run(run)
     if format is ReportFormat.HTML:
@@ -66,12 +66,12 @@ def show(
     read = read_run(folder)
     if format is not ReportFormat.JUNIT and (summary := os.environ.get(STEP_SUMMARY)):
         _append(Path(summary), _markdown(read), f"unset {STEP_SUMMARY} outside of GitHub")
-    made: dict[ReportFormat, Callable[[RecordedRun], str]] = {
+    writers: dict[ReportFormat, Callable[[RecordedRun], str]] = {
         ReportFormat.MARKDOWN: _markdown,
         ReportFormat.JUNIT: junit,
         ReportFormat.GITHUB: github,
     }
-    _write(made[format](read), output)
+    _write(writers[format](read), output)
 
 
 def compare_runs(before: str, after: str, format: CompareFormat, output: Path | None, open_: bool) -> bool:

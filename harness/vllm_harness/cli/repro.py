@@ -120,7 +120,7 @@ def _chosen(ids: list[str], every: bool, defects: Defects) -> list[Defect]:
 
 
 def environments_of(specs: list[str] | None) -> list[VllmUnderTest]:
-    """The environments of `--vllm`, made where they are not there yet."""
+    """The environments of `--vllm`, which are made if they do not exist yet."""
     every = [spec for given in specs or [] for spec in given.split(",") if spec] or [""]
     with shown() as progress:
         return [VllmUnderTest(spec, resolve(spec or None, create=True, progress=progress)) for spec in every]
@@ -134,7 +134,7 @@ def _on_its_server(defect: Defect, vllm: VllmUnderTest) -> Measured:
 
 def _on_running_server(url: str, defect: Defect) -> Measured:
     if defect.repro is None:
-        outcome = Reproduction("not applicable", "a parser's case wants a server of its family")
+        outcome = Reproduction("not applicable", "the case of a parser needs a server of its family")
         return Measured.of(defect.id, url, "0", outcome)
     steps = RequestedSteps(defect, defect.repro)
     server = AttachedServer(attach(url), steps.entry)
@@ -154,16 +154,16 @@ def measured_in(
     keep_command(folder)
     run = MeasuredRun(folder)
     known = run.verdicts()
-    wanted = {(defect.id, vllm.spec) for vllm in environments for defect in defects}
+    requested = {(defect.id, vllm.spec) for vllm in environments for defect in defects}
     console = plain_console(stderr=True)
-    if finished := len(wanted & known.keys()):
+    if finished := len(requested & known.keys()):
         console.print(f"{finished} verdicts of this run exist already")
     by_id = {defect.id: defect for defect in defects}
     specs = [each.spec for each in environments]
     with (
         kept_run(Kind.REPRO, folder, folder.name) as writer,
         executor_of(ray, parallel, folder, bundles=bundles, vllm=specs) as executor,
-        counted("defects", len(wanted - known.keys())) as advance,
+        counted("defects", len(requested - known.keys())) as advance,
     ):
 
         def keep(measured: Measured) -> None:
@@ -175,7 +175,7 @@ def measured_in(
         if errors := executor.run(shards_of(defects, environments, known), keep):
             raise errors[0]
     console.print(f"run: {run.path}")
-    return [verdict for key, verdict in sorted(run.verdicts().items()) if key in wanted]
+    return [verdict for key, verdict in sorted(run.verdicts().items()) if key in requested]
 
 
 @app.command()
@@ -189,24 +189,24 @@ def table(
     """
     defects = load_defects()
     measured = [each for run in runs for each in MeasuredRun(run_folder(RUNS, run)).verdicts().values()]
-    made = Table.of(each for each in measured if each.id in defects)
-    if not made.verdicts:
+    merged = Table.of(each for each in measured if each.id in defects)
+    if not merged.verdicts:
         raise UsageError(f"no verdicts in {', '.join(runs)}", hint=f"runs are in {state_dir() / RUNS}")
-    rows = [(defect, *row) for defect, row in made.verdicts.items()]
-    show_table(plain_console(), ("id", *(each.removesuffix(".0") for each in made.versions)), rows)
+    rows = [(defect, *row) for defect, row in merged.verdicts.items()]
+    show_table(plain_console(), ("id", *(each.removesuffix(".0") for each in merged.versions)), rows)
     print(" ".join(f"{letter} {verdict}" for verdict, letter in LETTERS.items()))
-    wrong = contradicted(defects, made)
-    for defect, verdicts in wrong.items():
+    contradictions = contradicted(defects, merged)
+    for defect, verdicts in contradictions.items():
         says = defects[defect].versions or "all versions"
-        found = ", ".join(f"{version} {verdict}" for version, verdict in sorted(verdicts.items()))
-        print(f"{defect}: the entry says {says}; measured: {found}")
+        results = ", ".join(f"{version} {verdict}" for version, verdict in sorted(verdicts.items()))
+        print(f"{defect}: the entry says {says}; measured: {results}")
     if write:
-        whole = Table.read().with_later(made, kept=defects)
+        whole = Table.read().with_later(merged, kept=defects)
         whole.write()
-        for defect in wrong:
+        for defect in contradictions:
             if versions := specifier(whole.row(defect)):
                 write_versions(defects[defect], versions)
-    elif wrong:
+    elif contradictions:
         raise typer.Exit(1)
 
 
@@ -242,7 +242,7 @@ def new(
 
 
 def _show(measured: Sequence[Measured], defects: Sequence[Defect], as_json: bool) -> None:
-    """Prints the verdicts. Raises Exit(1) where one is not what the entry says."""
+    """Prints the verdicts. Raises Exit(1) if one is not what its entry says."""
     by_id = {defect.id: defect for defect in defects}
     agreeing = [agrees(by_id[each.id], each) for each in measured]
     if as_json:

@@ -71,7 +71,7 @@ def _contradictions(path: Path, scenario: Scenario) -> Iterator[str]:
     for number, turn in enumerate(scenario.turns):
         for each in contradictions(scenario, turn):
             line = document.line(("turns", number, "say"))
-            yield f"{path}:{line}: turns.{number}.say: what the turn expects is not said: {each}"
+            yield f"{path}:{line}: turns.{number}.say: does not meet the turn's expectation: {each}"
 
 
 @app.command("schema")
@@ -130,11 +130,11 @@ def _run(
     target, at = described(server, f"{server.lane}-{server.entry.name}", writer), time.time()
     writer.write(target)
     attempts = server.entry.limits.live_attempts
-    with shown() as tell:
-        conversations = run(scenario, served, transports, attempts=attempts, mcp=mcp, tell=tell)
-    held = {each.transport.label for each in conversations}
+    with shown() as progress:
+        conversations = run(scenario, served, transports, attempts=attempts, mcp=mcp, tell=progress)
+    labels = {each.transport.label for each in conversations}
     for conversation in conversations:
-        for record in records_of(conversation, target.id, at, held):
+        for record in records_of(conversation, target.id, at, labels):
             writer.write(record)
     return conversations
 

@@ -47,24 +47,24 @@ def validate(
     from vllm_harness._protocol.captures import check_not_empty, read_capture, validate_capture
     from vllm_harness._protocol.formats import FORMATS, PlacedFinding
 
-    wanted, unwanted = _codes(select), _codes(ignore)
-    found: list[PlacedFinding] = []
-    bad: list[UsageError] = []
+    selected, ignored = _codes(select), _codes(ignore)
+    findings: list[PlacedFinding] = []
+    errors: list[UsageError] = []
     for file in files:
         try:
             capture = reading.read(Path(file)).capture if reading.is_cassette(file) else read_capture(file)
             check_not_empty(capture, api=api)
         except UsageError as error:
-            bad.append(error)
+            errors.append(error)
             continue
         for line, finding in validate_capture(capture, api=api):
-            if finding.code.startswith(wanted or ("",)) and not finding.code.startswith(unwanted):
-                found.append(PlacedFinding(capture.source, line, finding))
-    if len(bad) < len(files):
-        _write(FORMATS[format](found))
-    if bad:
-        raise bad[0] if len(bad) == 1 else UsageError("\n".join(map(str, bad)))
-    if any(placed.finding.counts for placed in found):
+            if finding.code.startswith(selected or ("",)) and not finding.code.startswith(ignored):
+                findings.append(PlacedFinding(capture.source, line, finding))
+    if len(errors) < len(files):
+        _write(FORMATS[format](findings))
+    if errors:
+        raise errors[0] if len(errors) == 1 else UsageError("\n".join(map(str, errors)))
+    if any(placed.finding.counts for placed in findings):
         raise typer.Exit(1)
 
 

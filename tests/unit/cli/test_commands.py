@@ -16,7 +16,7 @@ from vllm_harness import _extensions as extensions
 from vllm_harness._files.paths import checkout
 from vllm_harness._terminal.notices import shown_by
 from vllm_harness.cli import commands
-from vllm_harness.cli.arguments import RENAMED, RENAMED_OPTIONS, todays
+from vllm_harness.cli.arguments import RENAMED, RENAMED_OPTIONS, with_new_names
 from vllm_harness.cli.main import app
 
 ROOT: Any = typer.main.get_command(app)
@@ -109,7 +109,7 @@ def test_an_old_name_is_the_new_command(old: str, notices: list[str]) -> None:
 @pytest.mark.parametrize("old", RENAMED)
 def test_an_old_name_passes_all_on(old: str, notices: list[str]) -> None:
     given = ["a", "--model", "b", "--", "--parallel", "-k"]
-    assert todays([*old.split(), *given]) == [*RENAMED[old].split(), *given]
+    assert with_new_names([*old.split(), *given]) == [*RENAMED[old].split(), *given]
     assert len(notices) == 1
 
 
@@ -131,10 +131,10 @@ def test_an_old_name_is_on_no_screen(old: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in extensions.COMMANDS if name.startswith("mutants ")])
 def test_a_command_of_mutants_is_no_old_name(name: str, notices: list[str]) -> None:
-    assert todays([*name.split(), "x"]) == [*name.split(), "x"]
-    assert todays(["mutants", "--help"]) == ["mutants", "--help"]
+    assert with_new_names([*name.split(), "x"]) == [*name.split(), "x"]
+    assert with_new_names(["mutants", "--help"]) == ["mutants", "--help"]
     assert not notices
-    assert todays(["mutants"]) == ["mutants", "serving"]
+    assert with_new_names(["mutants"]) == ["mutants", "serving"]
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,19 @@ def test_a_command_of_mutants_is_no_old_name(name: str, notices: list[str]) -> N
 def test_an_old_option_is_the_new_one(command: str, old: str, new: str, notices: list[str]) -> None:
     words = command.split()
     if not new:
-        assert todays([*words, "x", old, "--", old]) == [*words, "x", "--", old]
+        assert with_new_names([*words, "x", old, "--", old]) == [*words, "x", "--", old]
         assert notices == [f"`{old}` is the default; the old name goes with 0.2"]
         return
-    assert todays([*words, old, "1", f"{old}=2", "--", old]) == [*words, new, "1", f"{new}=2", "--", old]
+    assert with_new_names([*words, old, "1", f"{old}=2", "--", old]) == [
+        *words,
+        new,
+        "1",
+        f"{new}=2",
+        "--",
+        old,
+    ]
     assert set(notices) == {f"`{old}` is now `{new}`; the old name goes with 0.2"}
-    assert todays(["doctor", old, "1"]) == ["doctor", old, "1"]
+    assert with_new_names(["doctor", old, "1"]) == ["doctor", old, "1"]
 
 
 def test_a_run_of_an_old_name_is_resumed(
