@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 import types
 from collections.abc import Iterator
+from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -21,10 +23,21 @@ from vllm_harness._testing import options as plugin
 from vllm_harness.cli import commands
 from vllm_harness.cli.main import app
 from vllm_harness.cli.option_table import MANY, OPTIONS, from_table, named, option
+from vllm_harness.cli.run import RunOptions
 from vllm_harness.extras.weights.command import DTYPES
 
 LINES, COLUMNS = 60, 80
 TYPES = {"flag": bool, "text": str, "int": int, "float": float, "path": Path}
+WORDS = {flag: flag.removeprefix("--vllm-") for flag in plugin.OPTIONS}
+WORDS |= {"--vllm": "vllm", "--vllm-python": "vllm-python"}
+ONLY_OF_PYTEST = {
+    "server-arg",
+    "slow",
+    "quality-reference",
+    "write-quality-reference",
+    "record-tokens",
+    "replay-tokens",
+}
 OPTIONS_OF_COMMANDS = {
     f"{command} {parameter.opts[0]}": parameter
     for command, each in COMMANDS.items()
@@ -156,7 +169,24 @@ def test_a_help_text_lists_every_choice(name: str, choices: tuple[str, ...]) -> 
     assert all(choice in OPTIONS[name].help for choice in choices)
 
 
-@pytest.mark.parametrize("name", [name for name in plugin.OPTIONS if name.removeprefix("--vllm-") in OPTIONS])
-def test_the_plugin_says_the_same(name: str) -> None:
-    row = OPTIONS[name.removeprefix("--vllm-")]
-    assert plugin.OPTIONS[name]["help"].startswith(row.help.removesuffix("."))
+@pytest.mark.parametrize("flag", plugin.OPTIONS)
+def test_the_plugin_has_the_same_words(flag: str) -> None:
+    name = WORDS[flag]
+    assert (name in OPTIONS) == (name not in ONLY_OF_PYTEST)
+    if name in OPTIONS:
+        assert plugin.OPTIONS[flag]["help"].startswith(OPTIONS[name].help.removesuffix("."))
+    else:
+        assert re.fullmatch(r"[A-Z].*\.", plugin.OPTIONS[flag]["help"])
+
+
+def test_run_passes_on_options_of_the_plugin() -> None:
+    given = RunOptions(vllm="0.32.0", vllm_python=Path("p"), cold_start=True, lane="live", model=["a", "b"])
+    flags = set(given.for_pytest([each.name for each in fields(RunOptions)]))
+    assert {flag.partition("=")[0] for flag in flags} < set(plugin.OPTIONS)
+    assert flags > {
+        "--vllm=0.32.0",
+        "--vllm-python=p",
+        "--vllm-cold-start",
+        "--vllm-model=a",
+        "--vllm-model=b",
+    }

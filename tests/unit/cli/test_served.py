@@ -1,4 +1,4 @@
-"""The options of a server are the same on every command that needs one, and reach it."""
+"""Every command that needs a server has the same options for it, and receives their values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = [each.name for each in fields(ServerOptions)]
         "scenario run",
     ],
 )
-def test_a_command_has_them_all_in_one_row(path: str) -> None:
+def test_a_command_has_all_options_in_one_row(path: str) -> None:
     command = ROOT
     for name in path.split():
         command = command.commands[name]  # type: ignore[attr-defined]
@@ -36,7 +36,7 @@ def test_a_command_has_them_all_in_one_row(path: str) -> None:
     assert names[begin : begin + len(NAMES)] == NAMES
 
 
-def test_what_is_given_reaches_the_command() -> None:
+def test_values_reach_the_command() -> None:
     calls: list[tuple[str, ServerOptions, bool]] = []
     small = typer.Typer()
 
