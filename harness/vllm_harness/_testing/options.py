@@ -43,7 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "0.32.0, 0.33.0@0.32.0, tree:PATH@0.32.0 or installed[:PYTHON].",
     },
     "--vllm-python": {"metavar": "PYTHON", "help": "The same as --vllm installed:PYTHON."},
-    "--vllm-device": {"choices": ["cpu", "cuda"], "help": "cpu or cuda; by default what is there."},
+    "--vllm-device": {"choices": ["cpu", "cuda"], "help": "cpu or cuda; by default what this machine has."},
     "--vllm-frontend": {
         "choices": ["python", "rust"],
         "default": "python",
@@ -59,7 +59,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--vllm-server-url": {"metavar": "URL", "help": "Use a server that is already running."},
     "--vllm-server-version": {
         "metavar": "VERSION",
-        "help": "That server's vLLM, if it reports none; known defects of that version apply.",
+        "help": "The version of that server, if it reports none; its known defects apply.",
     },
     "--vllm-books-url": {"metavar": "URL", "help": "The scripted server behind that server."},
     "--vllm-product": {

@@ -62,9 +62,9 @@ def check_(
 
     --server-url is the server behind the gateway. It is scripted (`vllm-harness
     serve`), so that both answers must be the same; with any other server only
-    the shape of the answers is compared. --only takes patterns such as 'chat/loop*'.
-    Faults of the server do not count. The exit code is 1 for an error or a
-    warning that is not a known defect of --product (NAME==VERSION).
+    the shape of the answers is compared. --only takes patterns such as
+    'chat/loop*'. Faults of the server do not count. The exit code is 1 for an
+    error or a warning that is not a known defect of --product (NAME==VERSION).
     """
     entry = load_models(models_file).get(model)
     server = attach(server_url, server_api_key_env)
