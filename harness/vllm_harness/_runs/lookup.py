@@ -49,7 +49,7 @@ def _latest() -> Path:
     if not runs:
         raise UsageError(
             f"{state_dir()} contains no runs",
-            hint="make one with `vllm-harness run`, or pytest with --vllm-report DIR",
+            hint="make one with `vllm-harness run`, or pytest with --vllm-output DIR",
         )
     return runs[-1]
 
