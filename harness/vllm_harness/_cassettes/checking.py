@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from vllm_harness._cassettes.format import Recorded
-from vllm_harness._cassettes.reading import Read
+from vllm_harness._cassettes.reading import LoadedCassette
 from vllm_harness._defects.registry import Defects, known_deviations
 from vllm_harness._protocol import Finding, apply_known, validate_conversation
 from vllm_harness._protocol.captures import every_finding, line_between
@@ -26,7 +26,7 @@ class CassetteFinding(NamedTuple):
     finding: Finding
 
 
-def check(read: Read, defects: Defects | None = None) -> list[CassetteFinding]:
+def check(read: LoadedCassette, defects: Defects | None = None) -> list[CassetteFinding]:
     """Runs the rules of the APIs over a cassette.
 
     Args:
@@ -43,7 +43,7 @@ def check(read: Read, defects: Defects | None = None) -> list[CassetteFinding]:
     return [each._replace(finding=finding) for each, finding in zip(findings, marked, strict=True)]
 
 
-def _in_turns(read: Read) -> Iterator[CassetteFinding]:
+def _in_turns(read: LoadedCassette) -> Iterator[CassetteFinding]:
     capture = read.capture
     for number, exchange in enumerate(read.cassette.exchanges):
         lines = capture.lines[number] if capture.lines else ()
@@ -54,7 +54,7 @@ def _in_turns(read: Read) -> Iterator[CassetteFinding]:
             yield CassetteFinding(exchange.turn, line, finding)
 
 
-def _between_turns(read: Read) -> Iterator[CassetteFinding]:
+def _between_turns(read: LoadedCassette) -> Iterator[CassetteFinding]:
     for finding in validate_conversation(read.capture.exchanges, complete=read.capture.complete):
         yield CassetteFinding("", line_between(read.capture, finding), finding)
 

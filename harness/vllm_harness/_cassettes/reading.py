@@ -31,7 +31,7 @@ class CassetteError(UsageError):
 
 
 @dataclass(frozen=True)
-class Read:
+class LoadedCassette:
     """A cassette that was read from a file.
 
     Attributes:
@@ -50,7 +50,7 @@ def is_cassette(name: str) -> bool:
     return name.endswith(ENDINGS)
 
 
-def read(path: Path) -> Read:
+def read(path: Path) -> LoadedCassette:
     """Reads a cassette, or a recording of agentic-api, VCR or an HTTP archive.
 
     Raises:
@@ -106,12 +106,12 @@ def _last_line(document: Document) -> int:
     return int(mark.line if mark.column == 0 else mark.line + 1)
 
 
-def _without_places(cassette: Cassette, path: Path) -> Read:
+def _without_places(cassette: Cassette, path: Path) -> LoadedCassette:
     capture = Capture(str(path), [exchange_of(exchange) for exchange in cassette.exchanges])
-    return Read(cassette, path, capture)
+    return LoadedCassette(cassette, path, capture)
 
 
-def _placed(cassette: Cassette, document: Document) -> Read:
+def _placed(cassette: Cassette, document: Document) -> LoadedCassette:
     lines = [document.line(("exchanges", number)) for number in range(len(cassette.exchanges))]
     exchanges = [exchange_of(exchange) for exchange in cassette.exchanges]
     events = [
@@ -119,7 +119,9 @@ def _placed(cassette: Cassette, document: Document) -> Read:
         for number, (exchange, came) in enumerate(zip(cassette.exchanges, exchanges, strict=True))
     ]
     whole = cassette.recorded.by in WHOLE
-    return Read(cassette, document.path, Capture(str(document.path), exchanges, events, lines, whole))
+    return LoadedCassette(
+        cassette, document.path, Capture(str(document.path), exchanges, events, lines, whole)
+    )
 
 
 def _event_lines(

@@ -27,7 +27,7 @@ from vllm_harness._scripted.meaning import Meaning, ToolCall
 
 
 @dataclass
-class Played:
+class ReplayedExchange:
     """The result of replaying an exchange.
 
     Attributes:
@@ -50,7 +50,7 @@ class Played:
         return bool(self.reason or self.differences) or any(each.counts for each in self.findings)
 
 
-def replay(cassette: Cassette, server: VllmServer, defects: Defects | None = None) -> list[Played]:
+def replay(cassette: Cassette, server: VllmServer, defects: Defects | None = None) -> list[ReplayedExchange]:
     """Sends the requests of a cassette in order, and compares the answers with the recorded ones.
 
     Ids of responses, items and calls are replaced with those of the new run. On the scripted lane the model
@@ -77,7 +77,7 @@ def replay(cassette: Cassette, server: VllmServer, defects: Defects | None = Non
     return played
 
 
-def as_cassette(cassette: Cassette, played: Sequence[Played], recorded: Recorded) -> Cassette:
+def as_cassette(cassette: Cassette, played: Sequence[ReplayedExchange], recorded: Recorded) -> Cassette:
     """Makes a cassette of the replayed exchanges."""
     exchanges = tuple(each.exchange for each in played if each.exchange is not None)
     about = {"by": "replay", "scenario": cassette.recorded.scenario, "transport": cassette.recorded.transport}
@@ -106,10 +106,10 @@ def objections(cassette: Cassette, server: VllmServer) -> list[str]:
 
 def _play(
     recorded: RecordedExchange, server: VllmServer, ids: NewIds, same_model: bool, client: httpx2.Client
-) -> Played:
+) -> ReplayedExchange:
     request, reason = ids.request(recorded)
     if reason:
-        return Played(recorded.turn, reason)
+        return ReplayedExchange(recorded.turn, reason)
     if isinstance(request.body, dict) and "model" in request.body:
         request = request.model_copy(update={"body": {**request.body, "model": server.model}})
     with _scripted(server, recorded, same_model) as headers:
@@ -120,7 +120,7 @@ def _play(
     if server.lane != "scripted":
         differences = comparing.without_words(differences)
     ids.learn(recorded, new)
-    return Played(recorded.turn, "", new, differences, every_finding(exchange))
+    return ReplayedExchange(recorded.turn, "", new, differences, every_finding(exchange))
 
 
 @contextmanager

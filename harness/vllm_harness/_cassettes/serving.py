@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SHOWN = 3
 
 
-class Player:
+class CassettePlayer:
     """The exchanges of a cassette, each of which is played once.
 
     Args:
@@ -80,7 +80,12 @@ def _why_not(request: str, alike: list[RecordedExchange], body: Any) -> str:
 
 
 async def serve(
-    player: Player, port: int, ready: Callable[[str], None], report: Callable[[str], None], *, timed: bool
+    player: CassettePlayer,
+    port: int,
+    ready: Callable[[str], None],
+    report: Callable[[str], None],
+    *,
+    timed: bool,
 ) -> None:
     """Answers clients until SIGINT or SIGTERM. Raises as `listen`.
 

@@ -14,10 +14,10 @@ from vllm_harness._cassettes import provenance
 from vllm_harness._cassettes.checking import CassetteFinding, about, check
 from vllm_harness._cassettes.format import Cassette
 from vllm_harness._cassettes.http_server import check_installed
-from vllm_harness._cassettes.reading import Read, read
-from vllm_harness._cassettes.replaying import Played, as_cassette, objections
+from vllm_harness._cassettes.reading import LoadedCassette, read
+from vllm_harness._cassettes.replaying import ReplayedExchange, as_cassette, objections
 from vllm_harness._cassettes.replaying import replay as played_on
-from vllm_harness._cassettes.serving import Player
+from vllm_harness._cassettes.serving import CassettePlayer
 from vllm_harness._cassettes.serving import serve as serve_from
 from vllm_harness._cassettes.writing import check_writable, write
 from vllm_harness._errors import UsageError
@@ -85,7 +85,7 @@ def _serve(cassette: Cassette, port: int, timed: bool) -> None:
     def tell(line: str) -> None:
         console.print(escaped(line))
 
-    player = Player(cassette, redactor())
+    player = CassettePlayer(cassette, redactor())
     asyncio.run(
         serve_from(player, port, lambda url: tell(f"{url} answers; Ctrl-C stops it"), tell, timed=timed)
     )
@@ -96,13 +96,13 @@ def _serve(cassette: Cassette, port: int, timed: bool) -> None:
         raise typer.Exit(1)
 
 
-def _play(cassette: Cassette, server: VllmServer) -> list[Played]:
+def _play(cassette: Cassette, server: VllmServer) -> list[ReplayedExchange]:
     for objection in objections(cassette, server):
         show(objection)
     return played_on(cassette, server)
 
 
-def _show_played(played: Sequence[Played]) -> None:
+def _show_played(played: Sequence[ReplayedExchange]) -> None:
     console = plain_console()
     rows = []
     for each in played:
@@ -123,14 +123,14 @@ def _show_played(played: Sequence[Played]) -> None:
         show_differences(differences)
 
 
-def _check(recording: Read) -> None:
+def _check(recording: LoadedCassette) -> None:
     findings = check(recording)
     _show_checked(recording, findings)
     if any(each.finding.counts for each in findings):
         raise typer.Exit(1)
 
 
-def _show_checked(recording: Read, findings: list[CassetteFinding]) -> None:
+def _show_checked(recording: LoadedCassette, findings: list[CassetteFinding]) -> None:
     console = plain_console()
     cassette = recording.cassette
     title = cassette.title or "a cassette"

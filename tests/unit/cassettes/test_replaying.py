@@ -12,7 +12,7 @@ from vllm_harness._cassettes.format import (
     RecordedResponse,
 )
 from vllm_harness._cassettes.new_ids import NewIds
-from vllm_harness._cassettes.replaying import Played, as_cassette, objections
+from vllm_harness._cassettes.replaying import ReplayedExchange, as_cassette, objections
 from vllm_harness._configuration.model_entries import load_models
 
 ENTRY = load_models().get("qwen3")
@@ -74,7 +74,10 @@ def test_a_path_has_the_new_id() -> None:
 
 def test_the_cassette_of_a_replay() -> None:
     cassette = conversation(scenario="weather")
-    played = [Played("ask", exchange=cassette.exchanges[0]), Played("answer", reason="no")]
+    played = [
+        ReplayedExchange("ask", exchange=cassette.exchanges[0]),
+        ReplayedExchange("answer", reason="no"),
+    ]
     assert [each.wrong for each in played] == [False, True]
     again = as_cassette(cassette, played, Recorded(model="qwen3"))
     assert [each.turn for each in again.exchanges] == ["ask"]

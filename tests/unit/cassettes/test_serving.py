@@ -20,7 +20,7 @@ from tests.unit.cassettes.samples import PATHS, conversation, of, streamed
 from vllm_harness._cassettes.comparing import compare
 from vllm_harness._cassettes.format import Cassette
 from vllm_harness._cassettes.reading import read
-from vllm_harness._cassettes.serving import Player
+from vllm_harness._cassettes.serving import CassettePlayer
 from vllm_harness._cassettes.writing import write
 from vllm_harness._errors import UsageError
 from vllm_harness._files.redaction import Redactor
@@ -34,14 +34,14 @@ def _whole() -> Cassette:
     return of(*conversation().exchanges, streamed("stream", {"input": "Hi"}, SAMPLES["text"].build()))
 
 
-def _ask(player: Player, body: Any, path: str = RESPONSES) -> str:
+def _ask(player: CassettePlayer, body: Any, path: str = RESPONSES) -> str:
     found = player.take("POST", path, json.dumps(body).encode())
     return found if isinstance(found, str) else found.turn
 
 
 def test_each_exchange_is_played_once() -> None:
     cassette = _whole()
-    player = Player(cassette, Redactor())
+    player = CassettePlayer(cassette, Redactor())
     ask, answer, stream = (each.request.body for each in cassette.exchanges)
     assert _ask(player, answer) == "answer"
     assert _ask(player, dict(reversed(ask.items()))) == "ask"
@@ -63,7 +63,7 @@ def test_requests_are_compared_without_their_secrets(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     write(of(exchange), path, Redactor())
     assert KEY not in path.read_text()
-    assert _ask(Player(read(path).cassette, Redactor()), body) == "ask"
+    assert _ask(CassettePlayer(read(path).cassette, Redactor()), body) == "ask"
 
 
 @contextmanager
