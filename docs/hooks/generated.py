@@ -119,8 +119,8 @@ def _row(parameter: Any, context: typer.Context) -> tuple[str, str]:
 def python_page() -> str:
     """The names of `vllm_harness.__all__`, below the headings and examples of the package's docstring."""
     parts = _parts_of(inspect.cleandoc(vllm_harness.__doc__ or ""))
-    lines = ["# Python interface", "", parts.pop("").strip(), ""]
-    missing = list(vllm_harness.__all__)
+    lines = ["# Python interface", "", parts.pop("").strip(), "", _STABILITY, ""]
+    missing = [name for name in vllm_harness.__all__ if not name.startswith("_")]
     for heading, example in [*parts.items(), ("Further names:", "")]:
         imported = _imported(example) if example else set(missing)
         names = [name for name in missing if name in imported]
@@ -159,14 +159,15 @@ def _example(text: str) -> Iterator[str]:
     yield from (f"```{language}", inspect.cleandoc("\n" + text).strip(), "```", "")
 
 
+_STABILITY = "[What is public, and how stable it is](stability.md) says what may change."
 _SECTION = re.compile(r"\n?^(Args|Attributes|Example|Raises|Returns|Yields):\n", re.M)
 _TABLES = {"Args": "argument", "Attributes": "attribute", "Raises": "error"}
 
 
 def _documented(name: str, what: Any) -> Iterator[str]:
-    """A class or a function: its signature, its docstring, and what a class offers."""
+    """A class or a function: its signature, its docstring, and the members of a class."""
     yield from (f"### `{name}`", "")
-    if not (isinstance(what, type) and issubclass(what, Enum)):
+    if not isinstance(what, type) or _is_made_by_users(what):
         yield from _example(_signature(name, what))
     yield from _docstring(what)
     if isinstance(what, type):
@@ -175,18 +176,24 @@ def _documented(name: str, what: Any) -> Iterator[str]:
         yield from _table(("property", "what it is"), rows)
         for key, member in members:
             if not isinstance(member, property):
-                yield from (f"#### `{name}.{key}`", "")
                 function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-                shown = name if key == "__call__" else f"{name}.{key}"
+                fixture = re.match(r"The fixture `(\w+)`", what.__doc__ or "")
+                shown = fixture[1] if fixture and key == "__call__" else f"{name}.{key}"
+                yield from (f"#### `{shown}`", "")
                 yield from _example(_signature(shown, function, bound=not isinstance(member, staticmethod)))
                 yield from _docstring(function)
+
+
+def _is_made_by_users(what: type) -> bool:
+    """Whether users construct objects of a class: not an enum's, a protocol's, or what a fixture gives."""
+    return not (issubclass(what, Enum) or getattr(what, "_is_protocol", False) or "__call__" in vars(what))
 
 
 def _members(of: type) -> Iterator[tuple[str, Any]]:
     """The public methods and properties that a class and its bases of this package define."""
     seen = set()
     for each in of.__mro__:
-        if not each.__module__.startswith("vllm_harness."):
+        if each.__module__.partition(".")[0] != "vllm_harness":
             continue
         for key, member in vars(each).items():
             is_offered = isinstance(member, property | classmethod | staticmethod) or inspect.isfunction(
@@ -223,7 +230,7 @@ def _annotations(what: Any) -> dict[str, str]:
     return {
         key: value
         for each in classes
-        if each.__module__.startswith("vllm_harness.")
+        if each.__module__.partition(".")[0] == "vllm_harness"
         for key, value in inspect.get_annotations(each).items()
         if isinstance(value, str)
     }

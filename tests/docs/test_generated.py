@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -71,11 +72,18 @@ def test_every_run_of_upstreams_tests_is_on_its_page(pages: dict[str, str]) -> N
         assert all(f"| {file} |" in page for file in run.files)
 
 
-@pytest.mark.parametrize("name", vllm_harness.__all__)
+@pytest.mark.parametrize("name", [name for name in vllm_harness.__all__ if name != "__version__"])
 def test_every_name_of_the_python_interface_is_on_its_page(name: str, pages: dict[str, str]) -> None:
+    """Under a heading of its own, with its docstring and its signature."""
     _, _, section = pages["reference/python.md"].partition(f"\n### `{name}`\n")
-    first = inspect.cleandoc(getattr(vllm_harness, name).__doc__).splitlines()[0]
-    assert first in section.partition("\n### ")[0]
+    section = section.partition("\n### ")[0]
+    value = getattr(vllm_harness, name)
+    assert inspect.cleandoc(value.__doc__).splitlines()[0] in section
+    assert "```python" in section or issubclass(value, Enum)
+
+
+def test_the_version_is_on_the_page_of_the_python_interface(pages: dict[str, str]) -> None:
+    assert "`vllm_harness.__version__`" in pages["reference/python.md"]
 
 
 def test_arguments_and_errors_of_the_python_interface_are_on_its_page(pages: dict[str, str]) -> None:

@@ -46,6 +46,8 @@ _OWN = {names.OWN_HEADER: "1"}
 class ScriptError(HarnessError):
     """A script was not followed: unused, cut, refused or overrun; the message names it and the position."""
 
+    __module__ = "vllm_harness"
+
 
 class BookError(HarnessError):
     """The server does not accept a book, or does not report on it."""
@@ -133,8 +135,8 @@ class ScriptBook:
         self,
         endpoint: Endpoint,
         entry: ModelEntry,
-        name: str | None = None,
         *,
+        name: str | None = None,
         clients: Endpoint | None = None,
     ) -> None:
         self._endpoint = endpoint

@@ -217,7 +217,7 @@ class ServerManager:
         server = AttachedServer(
             endpoint,
             target.entry,
-            option.vllm_server_model,
+            model=option.vllm_server_model,
             books=attach(option.vllm_books_url) if option.vllm_books_url else None,
             version=option.vllm_server_version,
         )

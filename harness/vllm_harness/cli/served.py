@@ -35,7 +35,7 @@ def served_by(
     """The server that the options name; one that is started gets these further flags and variables."""
     if on.server_url is not None:
         endpoint = attach(on.server_url, on.api_key_env, entry.limits.request_s)
-        yield AttachedServer(endpoint, entry, on.server_model)
+        yield AttachedServer(endpoint, entry, model=on.server_model)
         return
     with RemoteServer(
         entry,
