@@ -1,7 +1,7 @@
-"""The pytest plugin: options, markers and fixtures; what they need is imported by the first test with one.
+"""The pytest plugin: options, markers and fixtures, which import what they need when a test first uses them.
 
-A project that has the package installed and uses none of it pays for this module, `testing/options.py` and
-`testing/fixtures.py` alone, which import nothing but pytest.
+A project that has the package installed and uses none of it only loads this module, `_testing/options.py` and
+`_testing/fixtures.py`, which import nothing but pytest.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _HOOKS = "vllm_harness._testing.hooks"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The plugin's options."""
+    """Adds the plugin's options."""
     options.add(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the markers, and what depends on the other plugins that are there."""
+    """Registers the markers, and the parts that depend on other plugins."""
     for marker in options.MARKERS:
         config.addinivalue_line("markers", marker)
     runner = "with" if config.pluginmanager.hasplugin("asyncio") else "without"
@@ -39,13 +39,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Names the options of this plugin that were given."""
+    """Lists the options of this plugin that were given."""
     given = options.given(config)
     return [f"vllm-harness: {', '.join(f'{name} {value}' for name, value in given.items())}"] if given else []
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Runs a test that uses a server once for every target it is for, and for every seed of it."""
+    """Runs a test that uses a server once for each of its targets, and for each seed of the target."""
     if TARGET_FIXTURE not in metafunc.fixturenames:
         return
     metafunc.config.pluginmanager.import_plugin(_HOOKS)
@@ -58,7 +58,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
-    """Skips what is slow; ends a run that wants CUDA and has none."""
+    """Skips slow tests; ends a run that wants CUDA and has none."""
     yield
     if not config.option.vllm_slow and (slow := [i for i in items if i.get_closest_marker("vllm_slow")]):
         from vllm_harness._testing.skips import SLOW, coded

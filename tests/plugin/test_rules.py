@@ -56,9 +56,9 @@ def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pyte
     result.stdout.fnmatch_lines_random(
         [
             "E *CP101 error *stream and body differ*Rome*France*",
-            "known defect vllm-2 does not show any more (It was wrong); fixed: bound the versions *",
-            "the test is to show vllm-1 (It is wrong) by a failure that matches AssertionError: wrong",
-            "an expected failure without a reference: mark it vllm_known_defect(...) instead",
+            "known defect vllm-2 no longer shows (It was wrong); fixed: bound the versions *",
+            "the test should show vllm-1 (It is wrong) by a failure that matches AssertionError: wrong",
+            "an expected failure without a reference: mark the test vllm_known_defect(...) instead",
             "a skip that models.yaml does not expect of this entry*[[]no-reason[]] the test would rather not",
             "*the test has the fixture check_body and never called it*",
         ]

@@ -1,4 +1,4 @@
-"""Words that must reach the terminal while pytest captures what tests print."""
+"""Output that must reach the terminal while pytest captures what tests print."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import pytest
 
 
 def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
-    """Lets what is printed through to the terminal."""
+    """A context in which pytest does not capture output."""
     capture: Any = config.pluginmanager.getplugin("capturemanager")
     return capture.global_and_fixture_disabled() if capture else nullcontext()

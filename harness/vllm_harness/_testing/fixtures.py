@@ -102,15 +102,15 @@ def vllm_server(
 ) -> Iterator[VllmServer]:
     """A ready server of the target; if it died in an earlier test, it is restarted, which is counted."""
     from vllm_harness._server.remote import RemoteServer
-    from vllm_harness._testing.exchanges import KEEPER
+    from vllm_harness._testing.exchanges import EXCHANGES
     from vllm_harness._testing.session import TARGET, needed_by, the_run
-    from vllm_harness._testing.tokens import kept_tokens
+    from vllm_harness._testing.tokens import recorded_tokens
 
     item = request.node
     server = the_run(request.config).servers.ready(item.stash[TARGET], needed_by(item))
-    with kept_tokens(server, item):
-        if keeper := request.config.stash.get(KEEPER, None):
-            keeper.begin(item, server)
+    with recorded_tokens(server, item):
+        if exchanges := request.config.stash.get(EXCHANGES, None):
+            exchanges.begin(item, server)
         yield server
         if isinstance(server, RemoteServer):
             server.check()

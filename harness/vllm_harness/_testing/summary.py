@@ -1,4 +1,4 @@
-"""The end of a run in the terminal: a table, what failed, and where the rest stands, on one screen."""
+"""Prints the end of a run on one screen: a table, the failures, and the paths of the rest."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from vllm_harness._testing import quality, repeats
 from vllm_harness._testing.results import TargetResult
 
 SHOWN = 10
-"""Failures that are listed, and reason codes of skips, and cases of repeats."""
+"""How many failures, reason codes of skips and cases of repeats are listed at most."""
 HEADINGS = ("target", "start", "passed", "failed", "skipped", "defects")
 _LINE = 150
-"""Characters of a failure's line where there is no terminal."""
+"""How long the line of a failure is where the output is not a terminal."""
 
 
 def show(
@@ -36,12 +36,12 @@ def show(
     """Prints the end of a run.
 
     Args:
-        console: it reads no markup.
-        targets: in the order of the table.
-        results: what was seen of them, by target.
-        report: the file that has everything.
-        defects: that are known, by which a deviation is one of vLLM or of another product.
-        listed: whether pytest has just listed the tests that failed; a few of them are not repeated then.
+        console: a console without markup.
+        targets: the targets, in the order of the table.
+        results: the results, by target.
+        report: the file with all details.
+        defects: the known defects, which name the product of each known deviation.
+        listed: whether pytest has just listed the failed tests, so that a few of them need not be repeated.
     """
     rows = [_row(target.id, results[target.id]) for target in targets if target.id in results]
     show_table(console, HEADINGS, rows, numbers=HEADINGS[1:], whole=True)
@@ -57,7 +57,7 @@ def show(
 
 
 def counts(name: str, result: TargetResult) -> list[str]:
-    """A target's row of the table."""
+    """The row of a target in the table."""
     start = "-" if result.startup_s is None else f"{result.startup_s:.1f} s"
     number = result.counts()
     return [name, start, *(str(number[heading]) for heading in HEADINGS[2:])]
@@ -80,9 +80,9 @@ def _show_repeats(console: Console, name: str, summed: Mapping[str, Any]) -> Non
 
 
 def _about_servers(results: Mapping[str, TargetResult]) -> list[str]:
-    every = results.values()
-    lines = [f"server environment: {each}" for each in dict.fromkeys(result.environment for result in every)]
-    if lacking := sorted({API_PATHS[name] for result in every for name in result.lacking}):
+    environments = dict.fromkeys(result.environment for result in results.values())
+    lines = [f"server environment: {environment}" for environment in environments]
+    if lacking := sorted({API_PATHS[name] for result in results.values() for name in result.lacking}):
         lines.append(f"not served, so not tested: {', '.join(lacking)}")
     if restarts := [f"{name} {result.restarts}" for name, result in results.items() if result.restarts]:
         lines.append(f"servers that died and were started again: {', '.join(restarts)}")
@@ -91,8 +91,8 @@ def _about_servers(results: Mapping[str, TargetResult]) -> list[str]:
 
 def _about_tests(results: Mapping[str, TargetResult], known_defects: Defects) -> list[str]:
     lines = []
-    if retries := [f"{name} {n}" for name, each in results.items() if (n := each.counts()["retries"])]:
-        lines.append(f"attempts that were tried again: {', '.join(retries)}")
+    if retries := [f"{name} {n}" for name, result in results.items() if (n := result.counts()["retries"])]:
+        lines.append(f"retries: {', '.join(retries)}")
     for name, result in results.items():
         if summed := quality.summary(result.tally, result.reference):
             lines.append(f"{name}: {quality.line(summed)}")
@@ -111,13 +111,13 @@ def _about_tests(results: Mapping[str, TargetResult], known_defects: Defects) ->
 
 def _failures(results: Mapping[str, TargetResult], width: int, listed: bool) -> list[str]:
     tests = [f"{test}: {why}" for result in results.values() for test, why in result.failures.items()]
-    gone = [f"{name}: {each}" for name, result in results.items() for each in result.gone]
-    every = [*gone, *([] if listed and len(tests) <= SHOWN else tests)]
-    if not every:
+    gone = [f"{name}: {message}" for name, result in results.items() for message in result.gone]
+    failures = [*gone, *([] if listed and len(tests) <= SHOWN else tests)]
+    if not failures:
         return []
     lines = [f"{_number(len(gone) + len(tests), 'failure')}:"]
-    lines += ["  " + one_line(each, width - 2) for each in every[:SHOWN]]
-    return [*lines, f"  ... and {len(every) - SHOWN} more"] if len(every) > SHOWN else lines
+    lines += ["  " + one_line(failure, width - 2) for failure in failures[:SHOWN]]
+    return [*lines, f"  ... and {len(failures) - SHOWN} more"] if len(failures) > SHOWN else lines
 
 
 def _product(reference: str, defects: Defects) -> str:

@@ -87,7 +87,7 @@ def test_skips_misses_and_what_was_broken_off() -> None:
     missed = case_of(around(report(MISSED, longrepr="Rome")))
     assert (missed.outcome, missed.reason) == (
         Outcome.SKIPPED,
-        "the model's words were others than expected: Rome",
+        "the model's words were not the expected ones: Rome",
     )
     assert case_of([report("passed", "setup")]).outcome is Outcome.CANCELLED
 

@@ -14,7 +14,7 @@ from vllm_harness._protocol.core.findings import Severity
 from vllm_harness._runs.records import Arrival, GenerationRecord, Piece
 from vllm_harness._testing.cases import Noted
 from vllm_harness._testing.exchanges import exchange_of, record_of_seen, with_twins
-from vllm_harness._testing.watch import SeenExchange
+from vllm_harness._testing.traffic import SeenExchange
 
 
 def seen(name: str, *chunks: bytes, body: Any = None, **more: Any) -> SeenExchange:

@@ -108,7 +108,7 @@ def tally(**decisions: list[list[bool]]) -> QualityTally:
 def test_agreement() -> None:
     reference = {"a": [True, True], "b": [False], "c": [True], "gone": [True]}
     made = {"a": [[True, False], [True, True]], "b": [[True]], "c": [[True, True]], "new": [[False]]}
-    # pairs: a 4 (TP TP TP FN), b FP, c TP; without counterpart: c 1, new 1, gone 1
+    # pairs: a 4 (TP TP TP FN), b FP, c TP; without a counterpart: c 1, new 1, gone 1
     assert agreement(made, reference) == Agreement(6, 4 / 5, 4 / 5, pytest.approx(0.8), 3)
 
 
@@ -133,7 +133,7 @@ def test_a_run_is_kept_and_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"decisions": 3}', "{}"])
-def test_a_file_that_is_no_reference_is_told(text: str, tmp_path: Path) -> None:
+def test_another_file_is_an_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(text)
-    with pytest.raises(UsageError, match="no reference of tool-call decisions"):
+    with pytest.raises(UsageError, match="not a file of tool-call decisions"):
         read_reference(tmp_path / "r.json")
