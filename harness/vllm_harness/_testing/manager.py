@@ -185,7 +185,8 @@ class ServerManager:
 
     def _reserve(self, target: RemoteServer, servers: int) -> AbstractContextManager[None]:
         waited_s = others_have_waited_s()
-        urgent = servers > 1 or waited_s >= SHARE_S  # others would wait in vain for idle servers
+        # with idle servers this run would get memory ahead of the runs that wait for it
+        urgent = servers > 1 or waited_s >= SHARE_S
         while waited_s and (urgent or self._started != [target]) and self.give_back():
             pass
         if servers < 2 and target.alive():
