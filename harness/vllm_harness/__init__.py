@@ -82,7 +82,7 @@ A stream of the SDK that is validated while it is read:
         stream = await client.responses.create(model="m", input="Hi", stream=True)
         findings = await validate_stream_async(stream)
 
-Tests with the fixtures of the pytest plugin, and their types:
+Tests with the fixtures of the pytest plugin; each fixture has a type:
 
     from openai import OpenAI
 
