@@ -22,7 +22,15 @@ CASE_OF = "vllm_harness_case"
 """The attribute of a test's last report with further data of its case, as JSON values."""
 LONGEST = 100_000
 """How many characters of a failure a case has at most."""
-_WORST_FIRST = ("error", "failed", "xfailed", "missed", "skipped", "passed")
+_OUTCOMES = {
+    "error": Outcome.FINDING,
+    "failed": Outcome.FINDING,
+    "xfailed": Outcome.KNOWN,
+    MISSED: Outcome.SKIPPED,  # it counts in pass@k only
+    "skipped": Outcome.SKIPPED,
+    "passed": Outcome.PASSED,
+}
+"""The outcomes of cases by those of reports, the worst first."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,7 @@ def case_of(reports: Sequence[pytest.TestReport]) -> CaseRecord:
     nodeid = reports[0].nodeid
     kinds = [(kind, report) for report in reports if (kind := outcome_of(report))]
     last = [(kind, report) for kind, report in kinds if kind != "rerun"]
-    kind, decisive = min(last, key=lambda pair: _WORST_FIRST.index(pair[0]), default=("", reports[-1]))
+    kind, decisive = min(last, key=lambda pair: list(_OUTCOMES).index(pair[0]), default=("", reports[-1]))
     facts: dict[str, Any] = next(
         (stored for report in reversed(reports) if (stored := getattr(report, CASE_OF, None))), {}
     )
@@ -83,7 +91,7 @@ def case_of(reports: Sequence[pytest.TestReport]) -> CaseRecord:
         target=target,
         group=group_of(nodeid),
         covers=tuple(facts.get("covers", ())),
-        outcome=_outcome(kind),
+        outcome=_OUTCOMES.get(kind, Outcome.CANCELLED),
         defects=tuple(dict.fromkeys(defects)),
         reason=reason,
         details=_details(decisive) if kind not in ("passed", "skipped") else "",
@@ -92,19 +100,6 @@ def case_of(reports: Sequence[pytest.TestReport]) -> CaseRecord:
         seconds=round(sum(report.duration for report in reports), 4),
         attempts=1 + sum(kind == "rerun" for kind, _ in kinds),
     )
-
-
-def _outcome(kind: str) -> Outcome:
-    match kind:
-        case "error" | "failed":
-            return Outcome.FINDING
-        case "xfailed":
-            return Outcome.KNOWN
-        case "passed":
-            return Outcome.PASSED
-        case "skipped" | "missed":  # a miss of a repeated test counts in its pass@k only
-            return Outcome.SKIPPED
-    return Outcome.CANCELLED
 
 
 def _defects_and_reason(kind: str, report: pytest.TestReport) -> tuple[list[str], str]:

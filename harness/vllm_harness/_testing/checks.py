@@ -34,6 +34,7 @@ class Checker:
         exact: whether the model answers exactly what is scripted.
         findings: all findings so far, known ones marked.
         report: gets the findings in an answer, and the answer's id.
+        uncalled: the names of the fixtures that the test has not called yet.
     """
 
     known: Sequence[KnownDeviation]
@@ -41,6 +42,7 @@ class Checker:
     exact: bool
     findings: list[Finding] = field(default_factory=list)
     report: Callable[[Sequence[Finding], str], None] = lambda findings, answer: None
+    uncalled: set[str] = field(default_factory=set)
 
     def judge(
         self, findings: Iterable[Finding], answer: str, error: type[AssertionError] = AssertionError
@@ -52,21 +54,29 @@ class Checker:
         if counting := [finding for finding in marked if finding.counts]:
             raise error("\n".join(map(str, counting)))
 
+    def check_calls(self, item: pytest.Item) -> None:
+        """Fails a test that passed without calling a check that it has as a fixture."""
+        if item.stash.get(BODY, None) == "passed" and self.uncalled:
+            names = ", ".join(sorted(self.uncalled))
+            pytest.fail(f"the test has the fixture {names} and never called it", pytrace=False)
+
 
 class _Check:
+    _fixture: str
+
     def __init__(self, checker: Checker) -> None:
         self._checker = checker
-        self._called = False
+        checker.uncalled.add(self._fixture)
 
-
-def require_call(check: _Check, fixture: str, item: pytest.Item) -> None:
-    """Fails a test that passed without calling the check that it has as a fixture."""
-    if item.stash.get(BODY, None) == "passed" and not check._called:
-        pytest.fail(f"the test has the fixture {fixture} and never called it", pytrace=False)
+    def _judge(self, *args: Any) -> None:
+        self._checker.uncalled.discard(self._fixture)
+        self._checker.judge(*args)
 
 
 class StreamCheck(_Check):
     """The fixture `check_stream`: validates a whole stream of any API."""
+
+    _fixture = "check_stream"
 
     def __call__(
         self,
@@ -87,14 +97,15 @@ class StreamCheck(_Check):
         Raises:
             AssertionError: a finding is not a known deviation of the model entry.
         """
-        self._called = True
         seen = list(events)
         findings = validate_stream(seen, api=api, request=request, resumed=resumed)
-        self._checker.judge(findings, answer_of(*seen[:1]))
+        self._judge(findings, answer_of(*seen[:1]))
 
 
 class BodyCheck(_Check):
     """The fixture `check_body`: validates a body of any API, or an error body."""
+
+    _fixture = "check_body"
 
     def __call__(
         self,
@@ -113,13 +124,14 @@ class BodyCheck(_Check):
         Raises:
             AssertionError: a finding is not a known deviation of the model entry.
         """
-        self._called = True
         findings = validate_body(body, api=api, request=request)
-        self._checker.judge(placed_as_in_stream(findings, body), answer_of(body))
+        self._judge(placed_as_in_stream(findings, body), answer_of(body))
 
 
 class SameCheck(_Check):
     """The fixture `check_same`: compares a stream with the body that answers the same request."""
+
+    _fixture = "check_same"
 
     def __call__(
         self,
@@ -139,13 +151,12 @@ class SameCheck(_Check):
             AssertionError: they differ, and not by a known deviation. Where the model is not scripted, a
                 difference from the body is an unexpected content, for which the test may run again.
         """
-        self._called = True
         seen = list(events)
         within, answer = compare_stream(seen), answer_of(*seen[:1])
-        self._checker.judge(filter(matters, within), answer)
+        self._judge(filter(matters, within), answer)
         from_body = compare_stream(seen, body, ignore=ignore)[len(within) :]
         error = AssertionError if self._checker.exact else UnexpectedContent
-        self._checker.judge(filter(matters, from_body), answer, error)
+        self._judge(filter(matters, from_body), answer, error)
 
 
 def answer_of(*values: Any) -> str:

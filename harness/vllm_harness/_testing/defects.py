@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
 
 import pytest
 
@@ -16,23 +14,6 @@ from vllm_harness._testing.wire import LIBRARIES
 MARK = "vllm_known_defect"
 DEFECT_OF = "vllm_harness_defect"  # attribute of a report: the defect's id, and how the test failed
 DEFECT_GONE = "vllm_harness_defect_gone"  # attribute of a report: the test passed, despite its mark
-
-
-@dataclass(frozen=True)
-class KnownDefect:
-    """A mark of a test with a known defect.
-
-    Attributes:
-        defect: the entry.
-        models: the model entries on which the test shows it; empty for those of the entry.
-    """
-
-    defect: Defect
-    models: tuple[str, ...] = ()
-
-    def holds_for(self, version: str, model: str) -> bool:
-        """Whether the test should show the defect on a server of this version and model entry."""
-        return (not self.models or model in self.models) and self.defect.holds_for(version, model)
 
 
 class DefectShown(AssertionError):
@@ -49,25 +30,29 @@ class DefectShown(AssertionError):
 
 def defects_of(item: pytest.Item, version: str, model: str, defects: Defects) -> list[Defect]:
     """The known defects, one of which a test should show on a server of this version and model entry."""
-    return [known.defect for known in marked(item, defects) if known.holds_for(version, model)]
+    return [
+        defect
+        for defect, models in marked(item, defects)
+        if (not models or model in models) and defect.holds_for(version, model)
+    ]
 
 
-def marked(item: pytest.Item, defects: Defects) -> Iterator[KnownDefect]:
-    """The marks of a test with known defects. Raises UsageError, naming the test, if a mark is wrong."""
+def marked(item: pytest.Item, defects: Defects) -> Iterator[tuple[Defect, Collection[str]]]:
+    """The defects that a test is marked with, each with the model entries that the mark names.
+
+    Raises:
+        UsageError: naming the test, a mark is wrong, or there is no such defect.
+    """
     for mark in item.iter_markers(MARK):
+        if len(mark.args) != 1 or not isinstance(mark.args[0], str) or set(mark.kwargs) - {"models"}:
+            raise UsageError(
+                f"{item.nodeid}: @pytest.mark.{MARK} takes the id of a defect and, optionally, models",
+                hint='write it as @pytest.mark.vllm_known_defect("vllm-46940", models=["qwen3"])',
+            )
         try:
-            yield _read(mark.args, mark.kwargs, defects)
+            yield find(mark.args[0], defects), mark.kwargs.get("models", ())
         except DefectsError as error:
             raise UsageError(f"{item.nodeid}: {error.message}", hint=error.hint) from error
-
-
-def _read(args: tuple[Any, ...], settings: Mapping[str, Any], defects: Defects) -> KnownDefect:
-    if len(args) != 1 or not isinstance(args[0], str) or set(settings) - {"models"}:
-        raise DefectsError(
-            f"@pytest.mark.{MARK} takes the id of a defect and, optionally, models",
-            hint='write it as @pytest.mark.vllm_known_defect("vllm-46940", models=["qwen3"])',
-        )
-    return KnownDefect(find(args[0], defects), tuple(settings.get("models", ())))
 
 
 def judge(report: pytest.TestReport, raised: BaseException | None, known: Sequence[Defect]) -> None:

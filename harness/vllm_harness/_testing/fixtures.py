@@ -190,33 +190,28 @@ def _vllm_checker(vllm_server: VllmServer, request: pytest.FixtureRequest) -> It
     checker = Checker(known, vllm_server.vllm_version, exact, report=partial(note, request.node))
     yield checker
     result_of(request.node).add(checker.findings)
+    checker.check_calls(request.node)
 
 
 @pytest.fixture
-def check_stream(_vllm_checker: Checker, request: pytest.FixtureRequest) -> Iterator[StreamCheck]:
+def check_stream(_vllm_checker: Checker) -> StreamCheck:
     """Validates a whole stream; fails on every finding that is not a known deviation of the model entry."""
-    from vllm_harness._testing.checks import StreamCheck, require_call
+    from vllm_harness._testing.checks import StreamCheck
 
-    check = StreamCheck(_vllm_checker)
-    yield check
-    require_call(check, "check_stream", request.node)
+    return StreamCheck(_vllm_checker)
 
 
 @pytest.fixture
-def check_body(_vllm_checker: Checker, request: pytest.FixtureRequest) -> Iterator[BodyCheck]:
+def check_body(_vllm_checker: Checker) -> BodyCheck:
     """Validates a body, or an error body, as `check_stream` does a stream."""
-    from vllm_harness._testing.checks import BodyCheck, require_call
+    from vllm_harness._testing.checks import BodyCheck
 
-    check = BodyCheck(_vllm_checker)
-    yield check
-    require_call(check, "check_body", request.node)
+    return BodyCheck(_vllm_checker)
 
 
 @pytest.fixture
-def check_same(_vllm_checker: Checker, request: pytest.FixtureRequest) -> Iterator[SameCheck]:
+def check_same(_vllm_checker: Checker) -> SameCheck:
     """Compares a stream with the non-streaming answer to the same request: `check_same(events, body)`."""
-    from vllm_harness._testing.checks import SameCheck, require_call
+    from vllm_harness._testing.checks import SameCheck
 
-    check = SameCheck(_vllm_checker)
-    yield check
-    require_call(check, "check_same", request.node)
+    return SameCheck(_vllm_checker)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +20,6 @@ from vllm_harness._terminal import notices
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness._testing import progress, with_xdist
 from vllm_harness._testing.attempts import attempts_of, limit
-from vllm_harness._testing.capture import uncaptured
 from vllm_harness._testing.cases import CASE_OF, CaseWriter
 from vllm_harness._testing.defects import DEFECT_OF, defects_of, marked
 from vllm_harness._testing.exchanges import EXCHANGES, FAILED, ExchangeWriter
@@ -88,10 +87,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if error := config.stash.get(NO_RUN, None):
         raise pytest.UsageError(str(error)) from error
-    _leave_out(items, lambda item: TARGET_FIXTURE in _fixtures(item) and TARGET not in item.stash)
-    _leave_out(items, lambda item: TARGET in item.stash and not _is_for(item, item.stash[TARGET]))
-    if config.option.vllm_replay_tokens:
-        _leave_out(items, lambda item: not replayable(item))
+    left_out = [item for item in items if not _runs(item)]
+    if left_out:
+        items[:] = [item for item in items if _runs(item)]
+        config.hook.pytest_deselected(items=left_out)
     if RUN in config.stash:
         _check_marks(config, items)
         order = [target.id for target in config.stash[RUN].choice.targets]
@@ -142,18 +141,14 @@ def _is_for(item: pytest.Item, target: Target) -> bool:
     return is_for(item, target, "live" if item.config.option.vllm_replay_tokens else target.lane)
 
 
-def _leave_out(items: list[pytest.Item], unwanted: Callable[[pytest.Item], bool]) -> None:
-    selected: list[pytest.Item] = []
-    left_out: list[pytest.Item] = []
-    for item in items:
-        (left_out if unwanted(item) else selected).append(item)
-    if left_out:
-        items[:] = selected
-        left_out[0].config.hook.pytest_deselected(items=left_out)
-
-
-def _fixtures(item: pytest.Item) -> list[str]:
-    return getattr(item, "fixturenames", [])
+def _runs(item: pytest.Item) -> bool:
+    """Whether a test has a target and, in a replay, a recording; or uses no server."""
+    if TARGET not in item.stash:
+        uses_server = TARGET_FIXTURE in getattr(item, "fixturenames", ())
+        return not (uses_server or item.config.option.vllm_replay_tokens)
+    return _is_for(item, item.stash[TARGET]) and (
+        not item.config.option.vllm_replay_tokens or replayable(item)
+    )
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -161,7 +156,7 @@ def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
     """Shows notices on the terminal despite capturing; stops idle servers for runs that wait for memory."""
 
     def show(text: str) -> None:
-        with uncaptured(session.config):
+        with progress.uncaptured(session.config):
             print(f"\nvllm-harness: {text}", file=sys.stderr, flush=True)
 
     def give_back() -> bool:

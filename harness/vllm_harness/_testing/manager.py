@@ -33,7 +33,7 @@ from vllm_harness._server.leases.allocation import reserved_for
 from vllm_harness._server.leases.memory import others_have_waited_s
 from vllm_harness._server.progress import ConsoleProgress
 from vllm_harness._server.remote import RemoteServer
-from vllm_harness._testing.capture import uncaptured
+from vllm_harness._testing.progress import uncaptured
 from vllm_harness._testing.results import TargetResult
 from vllm_harness._testing.run_folder import WRITER
 from vllm_harness._testing.skips import NOT_SERVED, skip

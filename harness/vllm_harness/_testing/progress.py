@@ -1,8 +1,9 @@
-"""Prints the progress of a run in whole lines, for output that is not a terminal."""
+"""Prints the progress of a run in whole lines, and lets other output through pytest's capturing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import Any
 
@@ -68,3 +69,9 @@ def follow(session: pytest.Session, target: Callable[[pytest.Item], str]) -> Non
         return
     targets = {item.nodeid: target(item) for item in session.items}
     config.pluginmanager.register(RunProgress(reporter, len(session.items), targets.__getitem__), NAME)
+
+
+def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
+    """A context in which pytest does not capture output."""
+    capture: Any = config.pluginmanager.getplugin("capturemanager")
+    return capture.global_and_fixture_disabled() if capture else nullcontext()

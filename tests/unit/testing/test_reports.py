@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from vllm_harness._defects.entry import Defect
+from vllm_harness._errors import UsageError
 from vllm_harness._testing.content import UnexpectedContent, expect_content
-from vllm_harness._testing.defects import DefectShown, KnownDefect
+from vllm_harness._testing.defects import DefectShown, defects_of
 from vllm_harness._testing.recorder import TARGET_OF, TRIAL_OF, ReportRecorder, settle
 from vllm_harness._testing.results import MISSED, TargetResult
 from vllm_harness._testing.skips import code_of, coded, objection, skip
@@ -42,11 +43,38 @@ def settled(given: pytest.TestReport, raised: BaseException | None = None, **mor
     return given
 
 
-def test_a_mark_can_narrow_the_models() -> None:
+class Marked:
+    """A test with one mark, with what `defects_of` uses of it."""
+
+    nodeid = "tests/t.py::test_t"
+
+    def __init__(self, *args: str, **options: Any) -> None:
+        self.mark = pytest.mark.vllm_known_defect(*args, **options).mark
+
+    def iter_markers(self, name: str) -> list[pytest.Mark]:
+        """The mark, if it has the name."""
+        return [self.mark] if self.mark.name == name else []
+
+
+@pytest.mark.parametrize(
+    ("models", "version", "model", "shows"),
+    [
+        ((), "0.32.0", "gpt-oss", True),
+        (["qwen3"], "0.32.0", "gpt-oss", False),
+        (["qwen3"], "0.32.0", "qwen3", True),
+        (["qwen3"], "0.33.0", "qwen3", False),
+    ],
+)
+def test_a_mark_can_narrow_the_models(models: list[str], version: str, model: str, shows: bool) -> None:
+    test: Any = Marked(DEFECT.id, models=models)
     broad = DEFECT.model_copy(update={"models": ()})
-    assert KnownDefect(broad).holds_for("0.32.0", "gpt-oss")
-    assert not KnownDefect(broad, models=("qwen3",)).holds_for("0.32.0", "gpt-oss")
-    assert not KnownDefect(broad, models=("qwen3",)).holds_for("0.33.0", "qwen3")
+    assert defects_of(test, version, model, {DEFECT.id: broad}) == [broad] * shows
+
+
+@pytest.mark.parametrize("test", [Marked(), Marked("vllm-1"), Marked(DEFECT.id, model="qwen3")])
+def test_a_wrong_mark_is_an_error_that_names_the_test(test: Any) -> None:
+    with pytest.raises(UsageError, match=r"tests/t.py::test_t: .*"):
+        defects_of(test, "0.32.0", "qwen3", {DEFECT.id: DEFECT})
 
 
 def test_a_known_defect_is_expected_to_fail() -> None:
