@@ -58,7 +58,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
-    """Skips slow tests; ends a run that wants CUDA and has none."""
+    """Skips slow tests; ends a run for CUDA on a machine without it."""
     yield
     if not config.option.vllm_slow and (slow := [i for i in items if i.get_closest_marker("vllm_slow")]):
         from vllm_harness._testing.skips import SLOW, coded

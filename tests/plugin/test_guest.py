@@ -51,9 +51,9 @@ def modules(pytester: pytest.Pytester, *options: str) -> set[str]:
     """The modules that a run imports."""
     result = pytester.runpytest_subprocess("--collect-only", "-q", *options)
     assert result.ret == 0
-    (kept,) = pytester.path.glob("modules-*.json")
-    names = set(json.loads(kept.read_text()))
-    kept.unlink()
+    (file,) = pytester.path.glob("modules-*.json")
+    names = set(json.loads(file.read_text()))
+    file.unlink()
     return names
 
 

@@ -1,4 +1,4 @@
-"""Ends a run that wants CUDA and has none with the reason, so that it does not pass without a test."""
+"""Ends a run for CUDA on a machine without it, so that the run does not pass without a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token recordings: the tokens of a live run, replayed as scripts, and the comparison of both runs.
+"""Records the tokens of a live run, replays them as scripts, and compares both runs.
 
 Each test has a file, with a line of JSON for each request that generates: path, body, status, answer, tokens.
 """

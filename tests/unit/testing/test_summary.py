@@ -37,13 +37,13 @@ def result(
     def test(number: int, what: str) -> str:
         return f"tests/behaviours/test_chat_calls.py::test_{what}_{number}[scripted-{name}]"
 
-    found = TargetResult(environment="release vllm 0.32.0 (cpu)", startup_s=16.4, restarts=restarts)
-    found.outcomes = Counter(passed=1000, failed=failures, skipped=skips, xfailed=2 * defects)
-    found.defects = {f"{name}-{n}": {test(n, "a"): "x", test(n, "b"): "x"} for n in range(defects)}
-    found.skipped = {f"[code-{n}] a reason": [test(n, "skip")] for n in range(skips)}
-    found.skips = Counter({f"code-{n}": 1 for n in range(skips)})
-    found.failures = {test(n, "failed"): f"AssertionError: {'wrong ' * 50}" for n in range(failures)}
-    return found
+    target_result = TargetResult(environment="release vllm 0.32.0 (cpu)", startup_s=16.4, restarts=restarts)
+    target_result.outcomes = Counter(passed=1000, failed=failures, skipped=skips, xfailed=2 * defects)
+    target_result.defects = {f"{name}-{n}": {test(n, "a"): "x", test(n, "b"): "x"} for n in range(defects)}
+    target_result.skipped = {f"[code-{n}] a reason": [test(n, "skip")] for n in range(skips)}
+    target_result.skips = Counter({f"code-{n}": 1 for n in range(skips)})
+    target_result.failures = {test(n, "failed"): f"AssertionError: {'wrong ' * 50}" for n in range(failures)}
+    return target_result
 
 
 def shown(
