@@ -89,10 +89,7 @@ class StreamCheck(_Check):
         """Validates a stream.
 
         Args:
-            events: as `validate_stream` takes them.
-            api: "responses", "chat" or "messages"; None judges by the first event.
-            request: the request body; with it, more can be checked.
-            resumed: whether it begins in the middle (`starting_after`); None judges by its first event.
+            events, api, request, resumed: as `validate_stream` takes them.
 
         Raises:
             AssertionError: a finding is not a known deviation of the model entry.
@@ -117,9 +114,7 @@ class BodyCheck(_Check):
         """Validates a body.
 
         Args:
-            body: the JSON object, or the SDK's object for it.
-            api: "responses", "chat" or "messages"; None judges by the body.
-            request: the request body; with it, more can be checked.
+            body, api, request: as `validate_body` takes them.
 
         Raises:
             AssertionError: a finding is not a known deviation of the model entry.

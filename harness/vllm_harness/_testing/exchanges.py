@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -62,10 +62,16 @@ class ExchangeWriter:
 
     def end(self, item: pytest.Item) -> dict[str, Any]:
         """Ends a test, or an attempt: writes its exchanges if they are wanted, and gives its case's data."""
-        seen = self.traffic.take()
         noted = item.stash.get(NOTED, [])
-        if not seen or not self._wanted(item, noted):
-            return self._facts(item, lambda _: "")
+        seen = self.traffic.take()
+        written = seen if seen and self._wanted(item, noted) else []
+        if written:
+            self._write(item, written)
+        facts = facts_of(item, lambda finding: exchange_of(finding, written))
+        item.stash[NOTED] = []  # a further attempt starts without findings
+        return facts
+
+    def _write(self, item: pytest.Item, seen: Sequence[SeenExchange]) -> None:
         target = item.stash[TARGET].id
         case = case_id(item.nodeid, target)
         server, offset = item.stash.get(SERVED, (None, 0))
@@ -78,13 +84,6 @@ class ExchangeWriter:
             writer.write(exchange)
         if server and server.log_path and (lines := _lines(server.log_path, offset)):
             writer.write(LogLines(target=target, case=case, source=str(server.log_path), lines=lines))
-        return self._facts(item, lambda noted: exchange_of(noted, seen))
-
-    def _facts(self, item: pytest.Item, exchange: Callable[[Noted], str]) -> dict[str, Any]:
-        """The facts of this attempt; a further attempt starts without them."""
-        facts = facts_of(item, exchange)
-        item.stash[NOTED] = []
-        return facts
 
     def _wanted(self, item: pytest.Item, noted: Sequence[Noted]) -> bool:
         if self.every or item.stash.get(FAILED, False) or item.stash.get(BODY, None) == "defect":
