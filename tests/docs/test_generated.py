@@ -91,6 +91,7 @@ def test_the_python_page_has_arguments_and_errors(pages: dict[str, str]) -> None
     assert "| `lane` | `live` (real weights) or `scripted` (stand-in checkpoint, scripted tokens). |" in page
     assert "| `StopFailed` | on leaving, when a process survives" in page
     assert "`server.script(`" in page or "#### `RemoteServer.script`" in page
+    assert not re.search(r"vllm_harness\._[a-z]", page)
     assert "<function" not in page
     assert "<factory>" not in page
 

@@ -78,7 +78,7 @@ class RemoteServer(VllmServer):
 
     Raises:
         UsageError: models.yaml has no such entry; on entering, where there is no such lane or environment.
-        StartupError: on entering, a class for each cause; see `vllm_harness._server.errors`.
+        StartupError: on entering; a subclass names the cause.
         StopFailed: on leaving, when a process survives, or the port or GPU memory is not given back.
     """
 
