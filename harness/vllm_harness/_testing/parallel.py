@@ -29,8 +29,8 @@ CHUNK = 4
 """How many tests of a module a fork takes at a time."""
 OWN_CHUNK = 64
 """The same for tests that start further servers, which each process starts for itself."""
-WORTH = 24
-"""How many tests a target must have for forks to be worthwhile."""
+MIN_SHARED = 24
+"""How many shared tests a target must have for forks to be worthwhile."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def fork_plan(items: Sequence[pytest.Item]) -> ForkPlan | None:
     own = [item for item in items if servers_of(item) != 1 and item not in alone]
     not_shared = {*own, *alone}
     shared = [item for item in items if item not in not_shared]
-    if len(shared) < WORTH:
+    if len(shared) < MIN_SHARED:
         return None
     first, *others = shared
     long = [item for item in others if item.get_closest_marker("vllm_long")]

@@ -17,7 +17,7 @@ from vllm_harness._terminal.tables import Cell, on_terminal, one_line, show_tabl
 from vllm_harness._testing import quality, repeats
 from vllm_harness._testing.results import TargetResult
 
-SHOWN = 10
+MAX_LISTED = 10
 """How many failures, reason codes of skips and cases of repeats are listed at most."""
 HEADINGS = ("target", "start", "passed", "failed", "skipped", "defects")
 _LINE = 150
@@ -74,9 +74,13 @@ def _row(name: str, result: TargetResult) -> list[Cell]:
 def _show_repeats(console: Console, name: str, summed: Mapping[str, Any]) -> None:
     console.print(f"{name}: repeated, temperature {repeats.TEMPERATURE}, 95% intervals")
     *cases, overall = repeats.rows(summed)
-    show_table(console, repeats.HEADINGS, [*cases[:SHOWN], overall], numbers=repeats.HEADINGS[:1], whole=True)
-    if len(cases) > SHOWN:
-        console.print(f"... and {len(cases) - SHOWN} more cases that did not always pass, in results.json")
+    show_table(
+        console, repeats.HEADINGS, [*cases[:MAX_LISTED], overall], numbers=repeats.HEADINGS[:1], whole=True
+    )
+    if len(cases) > MAX_LISTED:
+        console.print(
+            f"... and {len(cases) - MAX_LISTED} more cases that did not always pass, in results.json"
+        )
 
 
 def _about_servers(results: Mapping[str, TargetResult]) -> list[str]:
@@ -112,12 +116,12 @@ def _about_tests(results: Mapping[str, TargetResult], known_defects: Defects) ->
 def _failures(results: Mapping[str, TargetResult], width: int, listed: bool) -> list[str]:
     tests = [f"{test}: {why}" for result in results.values() for test, why in result.failures.items()]
     gone = [f"{name}: {message}" for name, result in results.items() for message in result.gone]
-    failures = [*gone, *([] if listed and len(tests) <= SHOWN else tests)]
+    failures = [*gone, *([] if listed and len(tests) <= MAX_LISTED else tests)]
     if not failures:
         return []
     lines = [f"{_number(len(gone) + len(tests), 'failure')}:"]
-    lines += ["  " + one_line(failure, width - 2) for failure in failures[:SHOWN]]
-    return [*lines, f"  ... and {len(failures) - SHOWN} more"] if len(failures) > SHOWN else lines
+    lines += ["  " + one_line(failure, width - 2) for failure in failures[:MAX_LISTED]]
+    return [*lines, f"  ... and {len(failures) - MAX_LISTED} more"] if len(failures) > MAX_LISTED else lines
 
 
 def _product(reference: str, defects: Defects) -> str:
@@ -130,8 +134,8 @@ def _seen(count: int, what: str, of: str) -> str:
 
 
 def _first(reasons: Sequence[str]) -> str:
-    more = f", and {len(reasons) - SHOWN} more reasons" if len(reasons) > SHOWN else ""
-    return ", ".join(reasons[:SHOWN]) + more
+    more = f", and {len(reasons) - MAX_LISTED} more reasons" if len(reasons) > MAX_LISTED else ""
+    return ", ".join(reasons[:MAX_LISTED]) + more
 
 
 def _number(count: int, what: str) -> str:

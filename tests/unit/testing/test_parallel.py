@@ -10,8 +10,8 @@ import pytest
 from vllm_harness._testing.fork import ChunkQueue, ForkMessage
 from vllm_harness._testing.parallel import (
     CHUNK,
+    MIN_SHARED,
     OWN_CHUNK,
-    WORTH,
     ReceivedReports,
     chunks,
     fork_plan,
@@ -45,7 +45,7 @@ def received(count: int) -> ReceivedReports:
 
 
 def test_tests_are_plan_by_their_servers() -> None:
-    shared, own, alone = items(WORTH), items(2, "b.py", 2), items(1, "c.py", 1, "vllm_alone")
+    shared, own, alone = items(MIN_SHARED), items(2, "b.py", 2), items(1, "c.py", 1, "vllm_alone")
     plan = fork_plan([*shared[:5], *own, *alone, *shared[5:]])
     assert plan is not None
     assert plan.first is shared[0]
@@ -55,20 +55,20 @@ def test_tests_are_plan_by_their_servers() -> None:
 
 def test_a_test_with_its_own_server_can_be_alone() -> None:
     alone = items(1, "b.py", 2, "vllm_alone")
-    plan = fork_plan([*items(WORTH), *alone])
+    plan = fork_plan([*items(MIN_SHARED), *alone])
     assert plan is not None
     assert (plan.own, plan.alone) == ([], alone)
 
 
 def test_a_test_without_a_server_is_not_shared() -> None:
     without = items(1, "b.py", 0)
-    plan = fork_plan([*items(WORTH), *without])
+    plan = fork_plan([*items(MIN_SHARED), *without])
     assert plan is not None
     assert plan.own == [without]
 
 
 def test_long_tests_start_first_and_one_by_one() -> None:
-    others, long = items(WORTH), items(2, "b.py", 1, "vllm_long")
+    others, long = items(MIN_SHARED), items(2, "b.py", 1, "vllm_long")
     plan = fork_plan([*others, *long])
     assert plan is not None
     assert plan.shared == [long[:1], long[1:], *chunks(others[1:], CHUNK)]
@@ -76,13 +76,13 @@ def test_long_tests_start_first_and_one_by_one() -> None:
 
 def test_large_modules_with_further_servers_start_first() -> None:
     small, large = items(1, "b.py", 2), items(2, "c.py", 2)
-    plan = fork_plan([*items(WORTH), *small, *large])
+    plan = fork_plan([*items(MIN_SHARED), *small, *large])
     assert plan is not None
     assert plan.own == [large, small]
 
 
 def test_few_tests_are_not_forked() -> None:
-    assert fork_plan([*items(WORTH - 1), *items(100, "b.py", 2)]) is None
+    assert fork_plan([*items(MIN_SHARED - 1), *items(100, "b.py", 2)]) is None
 
 
 def test_a_chunk_has_one_module_and_a_limited_size() -> None:
@@ -91,7 +91,7 @@ def test_a_chunk_has_one_module_and_a_limited_size() -> None:
 
 
 def test_chunks_with_further_servers_have_a_limit() -> None:
-    plan = fork_plan([*items(WORTH), *items(OWN_CHUNK + 1, "b.py", 2)])
+    plan = fork_plan([*items(MIN_SHARED), *items(OWN_CHUNK + 1, "b.py", 2)])
     assert plan is not None
     assert [len(chunk) for chunk in plan.own] == [OWN_CHUNK, 1]
 

@@ -16,7 +16,7 @@ from vllm_harness._protocol import Finding, Severity
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness._testing.report import REPORT, write_report
 from vllm_harness._testing.results import TargetResult
-from vllm_harness._testing.summary import SHOWN, show
+from vllm_harness._testing.summary import MAX_LISTED, show
 
 MODELS = ("qwen3", "gpt-oss")
 KNOWN = {
@@ -121,13 +121,13 @@ def test_the_first_failures_are_listed() -> None:
     results = by_target(qwen3=result("qwen3", failures=300))
     lines = shown(results, terminal=True)
     start = lines.index("300 failures:")
-    first, *_, more = lines[start + 1 : start + 2 + SHOWN]
+    first, *_, more = lines[start + 1 : start + 2 + MAX_LISTED]
     assert "test_failed_0[scripted-qwen3]" in first
     assert more == "  ... and 290 more"
-    assert all(len(line) <= 80 for line in lines[start + 1 : start + 2 + SHOWN])
+    assert all(len(line) <= 80 for line in lines[start + 1 : start + 2 + MAX_LISTED])
 
 
-@pytest.mark.parametrize(("failures", "repeated"), [(SHOWN, False), (SHOWN + 1, True)])
+@pytest.mark.parametrize(("failures", "repeated"), [(MAX_LISTED, False), (MAX_LISTED + 1, True)])
 def test_a_few_listed_failures_are_not_repeated(failures: int, repeated: bool) -> None:
     lines = shown(by_target(qwen3=result("qwen3", failures=failures)), listed=True)
     assert any("test_failed_0" in line for line in lines) is repeated
