@@ -18,7 +18,7 @@ from rich.console import Console
 
 from vllm_harness._environments.installer import run_uv
 from vllm_harness._files.paths import cache_dir
-from vllm_harness._scripted.book_file import load_book
+from vllm_harness._scripted.book_check import check_book
 from vllm_harness._server.progress import ConsoleProgress
 from vllm_harness._server.remote import RemoteServer
 from vllm_harness._terminal.tables import plain_console, show_table
@@ -62,7 +62,7 @@ def main(
         ) as server,
         tempfile.TemporaryDirectory() as folder,
     ):
-        server.book().replace(load_book(HERE / "book.yaml"))
+        server.book().replace(check_book(HERE / "book.yaml").usable())
         tokenizer = server.launch.model
         clients: dict[str, Client] = {
             "vllm-harness": lambda *run: _ours(server.url_for(""), *run),

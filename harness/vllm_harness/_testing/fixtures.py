@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from openai import OpenAI
 
     from vllm_harness._exchange.server import VllmServer
-    from vllm_harness._scripted.book import Expectation, Say, Script, ScriptBook, When
+    from vllm_harness._scripted.book import Content, Expectation, Script, ScriptBook, When
     from vllm_harness._scripted.meaning import ToolCall
     from vllm_harness._testing.checks import BodyCheck, Checker, SameCheck, StreamCheck
     from vllm_harness._testing.scenarios import ScenarioRunner
@@ -34,12 +34,12 @@ class ScriptWriter:
 
     def __call__(
         self,
-        say: Say | None = None,
+        say: Content | None = None,
         *,
         reasoning: str | None = None,
         calls: Sequence[ToolCall] = (),
-        turns: Sequence[Say] = (),
-        choices: Sequence[Say] = (),
+        turns: Sequence[Content] = (),
+        choices: Sequence[Content] = (),
         when: When | None = None,
         times: int | None = 1,
         name: str | None = None,

@@ -28,5 +28,5 @@ def outcome(entry: Mapping[str, Any]) -> str:
         return "no answer: the client left, or vLLM failed"
     if entry["reason"]:
         return f"{entry['status']}: {entry['reason']}"
-    states = dict.fromkeys("cut" if state == "running" else state for state in entry["states"])
+    states = dict.fromkeys("truncated" if state == "running" else state for state in entry["states"])
     return f"{entry['status']} {', '.join(states)}" if states else f"{entry['status']}: refused by vLLM"

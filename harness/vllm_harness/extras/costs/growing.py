@@ -208,7 +208,7 @@ def _pieces(family: Family, wanted: set[str]) -> dict[str, str]:
     dialect = find_dialect(family.dialect)
     pieces: dict[str, str] = {}
     if "think" in wanted:
-        pieces["think"] = dialect.thoughts[0] if dialect.thoughts else ""
+        pieces["think"] = dialect.reasoning[0] if dialect.reasoning else ""
     if not wanted - {"think"}:
         return pieces
     if family.tool_parser is None:
@@ -232,7 +232,7 @@ def _pieces(family: Family, wanted: set[str]) -> dict[str, str]:
 
 def _without_thoughts(dialect: Dialect, call: str) -> str:
     """A call without the end of thoughts, which some formats want before it."""
-    ends = dialect.thoughts[1].strip() if dialect.thoughts else ""
+    ends = dialect.reasoning[1].strip() if dialect.reasoning else ""
     return call.partition(ends)[2] if ends and ends in call else call
 
 

@@ -14,7 +14,7 @@ from vllm_harness._exchange.building import ContentPart
 from vllm_harness._scenarios.conversation import Served, take_of
 from vllm_harness._scenarios.format import Scenario, Turn
 from vllm_harness._scenarios.judging import TurnMismatch
-from vllm_harness._scripted.book import BookRule, Say, ScriptBook
+from vllm_harness._scripted.book import BookRule, Content, ScriptBook
 from vllm_harness._scripted.meaning import Meaning, Reasoning, Text
 from vllm_harness._scripted.meaning import Part as Spoken
 from vllm_harness._scripted.quoting import Quoting, sample
@@ -59,7 +59,7 @@ class LoadScripts:
     """
 
     book: str
-    said: Mapping[str, Say]
+    said: Mapping[str, Content]
 
     def meaning(self, turn: Turn, conversation: int) -> Meaning | None:
         """What the model means in a conversation's turn; None where it is no single meaning."""
@@ -76,7 +76,7 @@ def put_scripts(scenario: Scenario, served: Served) -> tuple[ScriptBook, LoadScr
         BookError: the server takes no scripts, or does not answer.
     """
     book = ScriptBook(served.endpoint, served.entry)
-    said: dict[str, Say] = {}
+    said: dict[str, Content] = {}
     for turn in scenario.turns:
         begins = scenario.line(turn)[:1] or [turn]
         takes = [take_of(spec, served.entry) for spec in turn.say]
@@ -101,7 +101,7 @@ def put_scripts(scenario: Scenario, served: Served) -> tuple[ScriptBook, LoadScr
     return book, LoadScripts(book.name, said)
 
 
-def repeating(say: Say) -> Say:
+def repeating(say: Content) -> Content:
     """What is said, with the conversation's own words behind its text, or else behind its thoughts."""
     if not isinstance(say, Meaning):
         return say
