@@ -18,7 +18,7 @@ def known_defect(defect_id: str, *, models: Iterable[str] = ()) -> pytest.MarkDe
         def test_status(vllm_server, openai_client): ...
 
     Args:
-        defect_id: the id of an entry, in the registry or in the folder of --vllm-defects.
+        defect_id: the id of an entry, in the registry or in the folder of --vllm-folder.
         models: the model entries on which the test shows the defect; by default those of its entry.
     """
     settings = {"models": tuple(models)} if models else {}
