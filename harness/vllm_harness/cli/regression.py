@@ -20,8 +20,8 @@ from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.listing import case_record, family_record
 from vllm_harness._regression.results import compare
 from vllm_harness._regression.results.cells import CaseVerdict, Cell, RegressionRun
-from vllm_harness._regression.results.explained import by_family, explain, parser_defects
-from vllm_harness._regression.results.kept import cases_of, target_of
+from vllm_harness._regression.results.known_defects import by_family, explain, parser_defects
+from vllm_harness._regression.results.run_records import cases_of, target_of
 from vllm_harness._regression.run import run_batches, unfinished
 from vllm_harness._regression.search import SmallestFailure, search
 from vllm_harness._regression.selection import (
@@ -53,6 +53,7 @@ from vllm_harness.cli.regression_options import (
     notes,
 )
 from vllm_harness.cli.regression_table import (
+    DefectsByFamily,
     show_cells,
     show_changes,
     show_engine_differences,
@@ -92,7 +93,7 @@ def regression(
                 "--ray": ray,
             }
         )
-    known = _baseline(on.baseline, on.engine)
+    baseline = _baseline(on.baseline, on.engine)
     selection = Selection(
         tuple(on_tokenizers(select_families(on.parsers, on.models), on.tokenizers)),
         groups_of_a_change(on.groups) if on.changed else select_groups(on.groups),
@@ -117,6 +118,7 @@ def regression(
         show_coverage(environments[0].environment, case_sets, parallel=at_a_time)
         return
     folder = RegressionRun.named(on.run or time.strftime("%Y%m%d-%H%M%S"))
+    defects = by_family(parser_defects(load_defects()))
     keep_command(folder.folder)
     further = f"the same with --run {folder.folder} goes on"
     with (
@@ -125,19 +127,19 @@ def regression(
     ):
         vllms = [each.spec for each in environments]
         with executor_of(ray, on.jobs, folder.folder, bundles=bundle, vllm=vllms) as executor:
-            cells, errors = _run(folder, environments, selection, executor, writer)
-        show_cells(console, cells, known)
+            cells, errors = _run(folder, environments, selection, executor, writer, defects)
+        show_cells(console, cells, baseline, defects)
         if "cost" in selection.groups:
             extensions.load(extensions.COST_TABLE)(console, cells)
-        found = [] if known else _search(folder, environments, selection, at_a_time)
+        found = [] if baseline else _search(folder, environments, selection, at_a_time)
         console.print(f"run: {folder.folder}")
         if on.write_baseline:
             compare.write_baseline(compare.baseline_of(environments[0].name, cells), on.write_baseline)
             console.print(f"baseline: {on.write_baseline}")
         if errors:
             raise errors[0]
-        if known:
-            raise typer.Exit(_compare(known, cells))
+        if baseline:
+            raise typer.Exit(_compare(baseline, cells))
         failed = any(cell.start_error or cell.count(CaseVerdict.FAILED) for cell in cells)
         raise typer.Exit(1 if not on.write_baseline and (found or failed) else 0)
 
@@ -159,6 +161,7 @@ def _run(
     selection: Selection,
     executor: Executor,
     writer: RunWriter,
+    defects: DefectsByFamily,
 ) -> tuple[list[Cell], list[HarnessError]]:
     """Runs the cells that have not finished; gives all that were selected, and the errors of the others."""
     case_sets = selection.case_sets()
@@ -167,12 +170,11 @@ def _run(
     total = sum(len(batch.case_sets) for batch in batches)
     if finished := len(environments) * sum(bool(cases.cases) for cases in case_sets) - total:
         notes.print(f"{finished} cells of this run have finished before")
-    known = by_family(parser_defects(load_defects()))
     with counted("cells", total) as advance:
 
         def done(cell: Cell) -> None:
             writer.write(target_of(cell))
-            for case in cases_of(cell, known):
+            for case in cases_of(cell, defects):
                 writer.write(case)
             advance()
 

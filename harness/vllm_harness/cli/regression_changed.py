@@ -15,12 +15,12 @@ from vllm_harness._regression.changed.families import touched_families
 from vllm_harness._regression.changed.unchanged import cells_before
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._regression.results.compare import changes
-from vllm_harness._regression.results.explained import parser_defects
-from vllm_harness._regression.results.turned import turned
+from vllm_harness._regression.results.defect_changes import changed_defects
+from vllm_harness._regression.results.known_defects import by_family, parser_defects
 from vllm_harness._regression.selection import Selection, select_groups
 from vllm_harness.cli.regression_cells import whole_cells
 from vllm_harness.cli.regression_options import console, note
-from vllm_harness.cli.regression_table import show_cells, show_changes, show_turned
+from vllm_harness.cli.regression_table import show_cells, show_changes, show_defect_changes
 
 GROUPS_OF_A_CHANGE: tuple[Group, ...] = ("canonical",)
 """The groups that run where none is named: a verdict in seconds."""
@@ -41,7 +41,7 @@ def refuse_with_changed(options: dict[str, object]) -> None:
 
 
 def run_changed(spec: str, revision: str, selection: Selection, parallel: int) -> int:
-    """Runs the families that a change can have touched, and prints what turned; the exit code.
+    """Runs the families that a change can have touched, prints what changed, and returns the exit code.
 
     Args:
         spec: of a working tree.
@@ -70,8 +70,9 @@ def run_changed(spec: str, revision: str, selection: Selection, parallel: int) -
 
 
 def _show(old: Sequence[Cell], new: Sequence[Cell], title: str, run: RegressionRun) -> int:
-    show_cells(console, new, None)
+    defects = parser_defects(load_defects())
+    show_cells(console, new, None, by_family(defects))
     console.print(f"run: {run.folder}")
     code = show_changes(console, changes(old, new), title)
-    show_turned(console, turned(parser_defects(load_defects()), old, new))
+    show_defect_changes(console, changed_defects(defects, old, new))
     return code

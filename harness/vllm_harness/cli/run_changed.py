@@ -10,7 +10,7 @@ import typer
 from vllm_harness._errors import UsageError
 from vllm_harness._regression.changed.apis import APIS, touched_apis
 from vllm_harness._regression.changed.change import Change
-from vllm_harness._regression.changed.coverage import TestLines, kept_lines, read_coverage
+from vllm_harness._regression.changed.coverage import TestLines, coverage_file, read_coverage
 from vllm_harness._regression.changed.tests import touched_tests
 from vllm_harness._terminal.tables import plain_console
 
@@ -53,7 +53,7 @@ def arguments_of_change(
 def _tests_by_lines(change: Change, models: Collection[str]) -> list[TestLines] | None:
     """The tests that ran the lines before the change; None where that is not known."""
     before = change.before.vllm(console.print).environment
-    coverage = read_coverage(kept_lines(before))
+    coverage = read_coverage(coverage_file(before))
     if not len(coverage):
         console.print(
             "the lines that the tests run are not measured: `vllm-harness mutants serving --measure`"

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from vllm_harness._regression.cases.case import GROUPS, CaseInput, CaseSet, Group, Topic
 from vllm_harness._regression.cases.groups import case_set
-from vllm_harness._regression.cases.look_alikes import marker_beginnings
 from vllm_harness._regression.cases.malformed import TextChange, load_malformed, malformed_texts
+from vllm_harness._regression.cases.marker_variants import marker_beginnings
 from vllm_harness._regression.cases.meanings import load_meanings, marker_tokens
 from vllm_harness._regression.engines.plan import DELIVERIES, Engine, planned
 from vllm_harness._scripted.families import load_families

@@ -23,8 +23,8 @@ from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.engines.exchanges import body_of, path_of
 from vllm_harness._regression.engines.over_http import request_all, server_args
 from vllm_harness._regression.engines.plan import like_in_process
-from vllm_harness._regression.results.explained import Failure, FailureSelection, selections_of
 from vllm_harness._regression.results.judge import judge, meaning_mismatches
+from vllm_harness._regression.results.known_defects import Failure, FailureSelection, selections_of
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode
 from vllm_harness._scripted.families import Family, entry_of, load_families
 from vllm_harness._server.progress import StartProgress

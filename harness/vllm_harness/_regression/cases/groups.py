@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from vllm_harness._extensions import GROWING_CASES, load
 from vllm_harness._regression.cases.case import Case, CaseInput, CaseSet, Expected, Group, Topic
 from vllm_harness._regression.cases.delivery import Delivery, deliveries
-from vllm_harness._regression.cases.look_alikes import look_alikes
 from vllm_harness._regression.cases.malformed import malformed_texts
+from vllm_harness._regression.cases.marker_variants import look_alikes
 from vllm_harness._regression.cases.meanings import (
     MeaningCase,
     Meanings,

@@ -17,7 +17,7 @@ from hypothesis.errors import NoSuchExample
 
 from vllm_harness._regression.cases.case import CaseInput
 from vllm_harness._regression.cases.delivery import Chunking, Delivery
-from vllm_harness._regression.cases.look_alikes import marker_beginnings
+from vllm_harness._regression.cases.marker_variants import marker_beginnings
 from vllm_harness._regression.cases.meanings import marker_spans, markers
 from vllm_harness._scripted.dialects import DialectError, render
 from vllm_harness._scripted.families import Family

@@ -80,7 +80,7 @@ class Coverage:
         return found if found or not started else self.running(file, None)
 
 
-def kept_lines(environment: Environment) -> Path:
+def coverage_file(environment: Environment) -> Path:
     """The file of what the tests run on this very vLLM; it need not be there.
 
     It is another one where `SERVING` is: tests were not watched in files that were added since.

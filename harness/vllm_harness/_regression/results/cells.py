@@ -160,7 +160,7 @@ class RegressionRun:
         half.replace(path)
         path.with_suffix(CURVES).unlink(missing_ok=True)
 
-    def kept_curves(self, environment: str, family: str) -> Path:
+    def curves_file(self, environment: str, family: str) -> Path:
         """The file with the curves of a cell that is measured over HTTP, until it has finished."""
         return self._path(environment, "http", family, "cost").with_suffix(CURVES)
 

@@ -22,7 +22,7 @@ def measured(case: str, delivery: Delivery) -> CaseAnswer:
 
 
 def kept(run: Path, what: str = "these") -> KeptCurves:
-    return KeptCurves(RegressionRun(run).kept_curves("release:0.32.0", "hermes"), what)
+    return KeptCurves(RegressionRun(run).curves_file("release:0.32.0", "hermes"), what)
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:

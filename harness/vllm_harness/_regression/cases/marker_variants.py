@@ -20,7 +20,7 @@ from vllm_harness._scripted.families import Family
 from vllm_harness._scripted.meaning import Meaning, ToolCall
 from vllm_harness._scripted.synthetic import tokens_of
 
-FILE = Path(__file__).with_name("look_alikes.yaml")
+FILE = Path(__file__).with_name("marker_variants.yaml")
 _PLACEHOLDER = re.compile(r"\$\w+")
 _TAG = re.compile(r"<[^<>]+>?")
 

@@ -17,7 +17,7 @@ from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.engines.plan import Engine, planned
 from vllm_harness._regression.results.cells import CaseResult, Cell
-from vllm_harness._regression.results.explained import (
+from vllm_harness._regression.results.known_defects import (
     ParserDefect,
     explain,
     known_elsewhere,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.unit.regression.test_explained import LOST, cell
+from tests.unit.regression.test_known_defects import LOST, cell
 from vllm_harness._regression.results.cells import CaseResult, Cell
-from vllm_harness._regression.results.explained import by_family
-from vllm_harness._regression.results.kept import cases_of, target_of
+from vllm_harness._regression.results.known_defects import by_family
+from vllm_harness._regression.results.run_records import cases_of, target_of
 from vllm_harness._runs.records import Outcome
 
 KNOWN = by_family([LOST])
