@@ -34,7 +34,7 @@ def test_a_change_is_made_to_the_last_match_or_the_first() -> None:
     assert last.apply("banana") == "bananaa"
     assert first.apply("banana") == "bnana"
     assert last.apply("xyz") == "xyz"
-    ends = TextChange.model_validate({"name": "any", "find": "{thoughts end}", "with": ""})
+    ends = TextChange.model_validate({"name": "any", "find": "{reasoning end}", "with": ""})
     assert ends.apply("a.b.", ".b") == "a."
     assert ends.apply("a.b.") == "a.b."
 

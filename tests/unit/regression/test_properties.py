@@ -100,5 +100,5 @@ def test_what_is_kept_is_the_same_case_again(tmp_path: Path) -> None:
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     broken = tmp_path / "mine.yaml"
     broken.write_text("cases: 3")
-    with pytest.raises(UsageError, match=r"mine.yaml is no file of meanings(.|\n)*tools"):
+    with pytest.raises(UsageError, match=r"mine.yaml is not a valid file of meanings(.|\n)*tools"):
         load_meanings(broken)

@@ -67,11 +67,11 @@ def test_a_spec_with_slashes_stays_in_the_folder(tmp_path: Path) -> None:
 
 
 def test_an_empty_run_and_a_broken_cell_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no cells"):
+    with pytest.raises(UsageError, match="has no regression results"):
         list(RegressionRun(tmp_path).cells())
     (tmp_path / "0.32.0" / "http").mkdir(parents=True)
     (tmp_path / "0.32.0" / "http" / "hermes.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"hermes\.json is no cell"):
+    with pytest.raises(UsageError, match=r"hermes\.json is not a results file"):
         list(RegressionRun(tmp_path).cells())
 
 
@@ -130,7 +130,7 @@ def test_a_baseline_knows_nothing_of_groups_that_it_does_not_cover() -> None:
 def test_no_baseline_is_a_wrong_use(text: str, tmp_path: Path) -> None:
     path = tmp_path / "baseline.yaml"
     path.write_text(text)
-    with pytest.raises(UsageError, match="is no baseline"):
+    with pytest.raises(UsageError, match="is not a valid baseline"):
         read_baseline(path)
 
 

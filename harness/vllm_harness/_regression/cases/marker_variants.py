@@ -1,6 +1,6 @@
-"""Texts, strings and thoughts that resemble a family's format in part, and mean just what they say.
+"""Texts, strings and reasoning that resemble a family's format in part, but are plain content.
 
-A whole marker as text is no such case: no format can quote it, and its parser has to take it for a marker.
+A whole marker as text is not among them: no format can quote it, so a parser must read it as a marker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLACEHOLDER = re.compile(r"\$\w+")
 _TAG = re.compile(r"<[^<>]+>?")
 
 
-class MarkerVariant(StrictModel):
+class CallFragment(StrictModel):
     """A text that has the shape of a call in part."""
 
     name: str
@@ -33,19 +33,19 @@ class MarkerVariant(StrictModel):
 
 
 @cache
-def load_shapes(path: Path = FILE) -> tuple[MarkerVariant, ...]:
-    """Reads the table; raises pydantic's ValidationError, naming the key, where it is malformed."""
-    return TypeAdapter(tuple[MarkerVariant, ...]).validate_python(yaml.safe_load(path.read_text()))
+def load_fragments(path: Path = FILE) -> tuple[CallFragment, ...]:
+    """Reads marker_variants.yaml. Raises pydantic's ValidationError, which names the key."""
+    return TypeAdapter(tuple[CallFragment, ...]).validate_python(yaml.safe_load(path.read_text()))
 
 
-class LookAlike(NamedTuple):
-    """A meaning with something in it that resembles a family's format.
+class MarkerVariant(NamedTuple):
+    """A meaning that contains something that resembles a family's format.
 
     Attributes:
-        name: unique within its family.
-        meaning: what has to come back.
-        essential: whether an engine runs it that has no time for all.
-        spelled: whether it is also run with its markers spelled.
+        name: unique within the family.
+        meaning: what the parsers must return.
+        essential: whether slow engines run it too.
+        spelled: whether it also runs with its markers encoded with ordinary tokens.
     """
 
     name: str
@@ -54,67 +54,67 @@ class LookAlike(NamedTuple):
     spelled: bool = False
 
 
-def look_alikes(family: Family) -> Iterator[LookAlike]:
-    """The meanings that a family's parsers are for, whether or not its format can express them."""
-    for alike in _look_alikes(family):
-        meaning = alike.meaning
+def marker_variants(family: Family) -> Iterator[MarkerVariant]:
+    """The variants that a family's parsers apply to, whether or not its format can express them."""
+    for variant in _variants(family):
+        meaning = variant.meaning
         if (family.reasoning_parser or not meaning.reasoning) and (family.tool_parser or not meaning.calls):
-            yield alike
+            yield variant
 
 
-def _look_alikes(family: Family) -> Iterator[LookAlike]:
+def _variants(family: Family) -> Iterator[MarkerVariant]:
     beginnings = marker_beginnings(family)
-    for marker, found in beginnings.items():
-        yield from _within(f"beginnings of {marker}", f"Write {' '.join(found)} here.")
-        yield _call(f"string that ends like {marker}", f"Write {found[-1]}")
+    for marker, prefixes in beginnings.items():
+        yield from _within(f"beginnings of {marker}", f"Write {' '.join(prefixes)} here.")
+        yield _call(f"string that ends like {marker}", f"Write {prefixes[-1]}")
     yield from _ends(family, beginnings)
-    for shape in load_shapes():
-        yield from _within(shape.name, shape.text)
+    for fragment in load_fragments():
+        yield from _within(fragment.name, fragment.text)
 
 
 def marker_beginnings(family: Family) -> dict[str, tuple[str, ...]]:
-    """Each marker of a family's calls and thoughts, and what it begins with, of every length but its own."""
+    """Each marker of a family's calls and reasoning -> its proper prefixes that contain no whole marker."""
     whole = _whole(family)
-    found: dict[str, tuple[str, ...]] = {}
+    beginnings: dict[str, tuple[str, ...]] = {}
     for marker in _markers(family):
-        cut = (marker[:length] for length in range(1, len(marker)))
-        beginnings = tuple(text for text in cut if not any(each in text for each in whole))
-        if beginnings and beginnings not in found.values():
-            found[marker] = beginnings
-    return found
+        every = (marker[:length] for length in range(1, len(marker)))
+        prefixes = tuple(prefix for prefix in every if not any(text in prefix for text in whole))
+        if prefixes and prefixes not in beginnings.values():
+            beginnings[marker] = prefixes
+    return beginnings
 
 
-def _ends(family: Family, beginnings: dict[str, tuple[str, ...]]) -> Iterator[LookAlike]:
-    """Parts of an answer that end like the beginning of a marker, of every length."""
-    longest = {found[-1] for found in beginnings.values()}
-    for text in dict.fromkeys(text for found in beginnings.values() for text in found):
-        yield LookAlike(f"text that ends with {text}", Meaning.of(f"Write {text}"), text in longest)
+def _ends(family: Family, beginnings: dict[str, tuple[str, ...]]) -> Iterator[MarkerVariant]:
+    """Parts of an answer that end with a prefix of a marker."""
+    longest = {prefixes[-1] for prefixes in beginnings.values()}
+    for text in dict.fromkeys(prefix for prefixes in beginnings.values() for prefix in prefixes):
+        yield MarkerVariant(f"text that ends with {text}", Meaning.of(f"Write {text}"), text in longest)
     first = next(iter(beginnings.values()), ())
     for text in dict.fromkeys((*first[:1], *first[-1:])):
         before = Meaning.of(f"Write {text}", calls=(ToolCall("get_weather", {"city": "Paris", "days": 3}),))
-        yield LookAlike(f"text that ends with {text} before a call", before, spelled=True)
+        yield MarkerVariant(f"text that ends with {text} before a call", before, spelled=True)
     close = family.form.thoughts.close.strip() if family.form and family.form.thoughts else ""
     for text in beginnings.get(close, ()):
-        yield LookAlike(
+        yield MarkerVariant(
             f"reasoning that ends with {text}",
             Meaning.of("Done.", reasoning=f"Write {text}"),
             text in longest,
         )
 
 
-def _within(name: str, text: str) -> Iterator[LookAlike]:
-    """A text as the whole text, in reasoning and in a string."""
-    yield LookAlike(f"text with {name}", Meaning.of(text))
-    yield LookAlike(f"reasoning with {name}", Meaning.of("Done.", reasoning=text), essential=False)
+def _within(name: str, text: str) -> Iterator[MarkerVariant]:
+    """A text as the whole answer, as reasoning and in a string."""
+    yield MarkerVariant(f"text with {name}", Meaning.of(text))
+    yield MarkerVariant(f"reasoning with {name}", Meaning.of("Done.", reasoning=text), essential=False)
     yield _call(f"string with {name}", text)
 
 
-def _call(name: str, string: str) -> LookAlike:
-    return LookAlike(name, Meaning.of(calls=(ToolCall("f", {"s": string}),)), essential=False)
+def _call(name: str, string: str) -> MarkerVariant:
+    return MarkerVariant(name, Meaning.of(calls=(ToolCall("f", {"s": string}),)), essential=False)
 
 
 def _markers(family: Family) -> tuple[str, ...]:
-    """What begins and ends a family's calls, their parts, and its thoughts."""
+    """The markers around a family's calls, their parts, and its reasoning."""
     form = family.form
     if form is None:
         return ()
@@ -127,7 +127,7 @@ def _markers(family: Family) -> tuple[str, ...]:
 
 
 def _whole(family: Family) -> tuple[str, ...]:
-    """What no text may hold: the format's own markers, and whatever is one token."""
+    """What no text may contain: the format's markers, and the special tokens."""
     form = family.form
     if form is None:
         return ()
