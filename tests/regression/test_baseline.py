@@ -13,7 +13,7 @@ from vllm_harness._environments import resolve
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings
-from vllm_harness._regression.engines.plan import planned
+from vllm_harness._regression.engines.plan import plan_cases
 from vllm_harness._regression.results.cells import RegressionRun
 from vllm_harness._regression.results.compare import against, read_baseline
 from vllm_harness._regression.run import run_batches, unfinished
@@ -41,7 +41,7 @@ def test_the_gate_is_shut_for_a_parser_that_regressed(tmp_path: Path) -> None:
     plugin = ("--tool-parser-plugin", str(PLUGIN))
     broken = replace(load_families()["hermes"], tool_parser="broken_loses_second_call", args=plugin)
     run = RegressionRun(tmp_path)
-    cases = planned(case_set("canonical", broken, load_meanings()), "in-process")
+    cases = plan_cases(case_set("canonical", broken, load_meanings()), "in-process")
     batches = unfinished(run, [VllmUnderTest(VLLM, resolve(VLLM))], [cases])
     assert run_batches(run, batches, parallel=1, done=lambda _: None) == []
     changed = against(read_baseline(BASELINE), run.cells())
@@ -57,7 +57,7 @@ def test_interpreters_of_vllm_leave_nothing_in_the_temporary_folder(
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     environment = resolve(VLLM)
     names_of(environment)
-    cases = planned(case_set("canonical", load_families()["hermes"], load_meanings()), "in-process")
+    cases = plan_cases(case_set("canonical", load_families()["hermes"], load_meanings()), "in-process")
     batches = unfinished(RegressionRun(tmp_path / "run"), [VllmUnderTest(VLLM, environment)], [cases])
     assert run_batches(RegressionRun(tmp_path / "run"), batches, parallel=1, done=lambda _: None) == []
     assert not list(temporary.iterdir())

@@ -14,7 +14,7 @@ from vllm_harness._regression.cases.delivery import Api
 from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.engines.answer import CaseAnswer
-from vllm_harness._regression.engines.plan import Engine, planned
+from vllm_harness._regression.engines.plan import Engine, plan_cases
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._regression.results.compare import changes
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode
@@ -43,7 +43,7 @@ def _family(variant: str) -> Family:
 
 
 def _run(folder: Path, families: list[Family], engine: Engine) -> dict[str, Cell]:
-    case_sets = [planned(case_set("canonical", family, load_meanings()), engine) for family in families]
+    case_sets = [plan_cases(case_set("canonical", family, load_meanings()), engine) for family in families]
     run = RegressionRun(folder)
     batches = unfinished(run, [VllmUnderTest(VLLM, resolve(VLLM))], case_sets, engine=engine)
     assert run_batches(run, batches, parallel=1, done=lambda _: None) == []
@@ -105,6 +105,6 @@ def _mismatches(answer: CaseAnswer) -> tuple[Mismatch, ...]:
 
 def _shortened(cases: CaseSet, engine: Engine = "in-process", lengths: int = 5) -> CaseSet:
     """The shortest lengths of each case, in its deliveries in process or over Messages."""
-    (case,) = planned(cases, engine, [Api.MESSAGES]).cases
+    (case,) = plan_cases(cases, engine, [Api.MESSAGES]).cases
     input_ = case.input.model_copy(update={"grown": case.input.grown[:lengths]})
     return replace(cases, cases=(replace(case, input=input_),))

@@ -13,7 +13,7 @@ from vllm_harness._regression.cases.delivery import deliveries
 from vllm_harness._regression.cases.groups import GenerationPlan, case_set
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.engines.in_process import InProcessError, parse_session
-from vllm_harness._regression.engines.plan import planned
+from vllm_harness._regression.engines.plan import plan_cases
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._regression.run import run_batches, unfinished
 from vllm_harness._regression.search import SmallestFailure, search
@@ -46,7 +46,7 @@ def test_what_was_found_comes_again_from_its_file(
     assert found
     run = RegressionRun(tmp_path / "run")
     for failure in found:
-        cases = planned(case_set("canonical", HERMES, load_meanings(failure.file)), "in-process")
+        cases = plan_cases(case_set("canonical", HERMES, load_meanings(failure.file)), "in-process")
         (cell,) = _cells(run, environment, cases)
         assert failure.mismatch in cell.cases[str(failure.mismatch)].mismatches[failure.delivery]
 

@@ -12,7 +12,7 @@ from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.malformed import TextChange, load_malformed, malformed_texts
 from vllm_harness._regression.cases.marker_variants import marker_beginnings
 from vllm_harness._regression.cases.meanings import load_meanings, marker_tokens
-from vllm_harness._regression.engines.plan import DELIVERIES, Engine, planned
+from vllm_harness._regression.engines.plan import DELIVERIES, Engine, plan_cases
 from vllm_harness._scripted.families import load_families
 from vllm_harness._scripted.meaning import Text
 from vllm_harness.cli.main import app
@@ -21,7 +21,7 @@ ENGINES: tuple[Engine, ...] = ("in-process", "http")
 
 
 def cases_of(group: Group, family: str, engine: Engine = "in-process") -> CaseSet:
-    return planned(case_set(group, load_families()[family], load_meanings()), engine)
+    return plan_cases(case_set(group, load_families()[family], load_meanings()), engine)
 
 
 def inputs(group: Group, family: str) -> dict[str, CaseInput]:

@@ -15,7 +15,7 @@ from vllm_harness._defects.registry import DefectsError, load_defects
 from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings
-from vllm_harness._regression.engines.plan import Engine, planned
+from vllm_harness._regression.engines.plan import Engine, plan_cases
 from vllm_harness._regression.results.cells import CaseResult, Cell
 from vllm_harness._regression.results.known_defects import (
     ParserDefect,
@@ -133,7 +133,7 @@ def test_entries_name_families_and_cases_that_there_are() -> None:
 
     @cache
     def cases_of(group: Group, family: str, engine: Engine) -> set[str]:
-        cases = planned(case_set(group, load_families()[family], meanings), engine)
+        cases = plan_cases(case_set(group, load_families()[family], meanings), engine)
         return {case.name for case in cases.cases}
 
     for each in parser_defects(load_defects()):

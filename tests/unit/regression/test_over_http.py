@@ -7,7 +7,7 @@ import pytest
 from vllm_harness._regression.cases.case import CaseInput
 from vllm_harness._regression.cases.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.engines.answer import CaseAnswer
-from vllm_harness._regression.engines.over_http import TRIES, _asked_again
+from vllm_harness._regression.engines.over_http import TRIES, _retry_alone
 
 CASE = CaseInput(name="c", text="Hello.")
 SINGLE = Delivery(Chunking.TOKENS, tokens=1, api=Api.MESSAGES)
@@ -29,7 +29,7 @@ def test_a_stream_of_single_tokens_gets_more_than_one_try(
 ) -> None:
     """A busy server joins tokens: what matches came as was asked for, else what came most often."""
     left = iter(contents)
-    answer = _asked_again(
+    answer = _retry_alone(
         lambda: CaseAnswer(family="f", case="c", delivery=delivery, content=next(left)),
         CASE,
         delivery,

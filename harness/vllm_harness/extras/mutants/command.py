@@ -149,7 +149,9 @@ class _Run:
         """How mutants are judged, within so many minutes; 0: as long as it takes."""
         vllm = VllmUnderTest(self.suites.vllm, self.environment)
         entries = map(load_models().get, self.suites.models)
-        gib = max(expected_needs(entry, self.environment, "scripted", "python")[0] for entry in entries)
+        gib = max(
+            expected_needs(entry, self.environment, "scripted", "python").memory_gib for entry in entries
+        )
         needs = Needs(memory_gib=SERVERS * gib)
         return JudgingOptions(judge, vllm, needs, time.time() + 60.0 * minutes if minutes else None)
 
