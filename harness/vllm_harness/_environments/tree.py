@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from vllm_harness._environments.git import git
+from vllm_harness._environments.git import git_output
 from vllm_harness._errors import UsageError
 
 _LEFT_OUT = {"__pycache__", "_version.py"}
@@ -42,10 +42,10 @@ class Tree:
                 hint="name the folder of a checkout, or of an unpacked source distribution",
             )
         written = _written(path)
-        if _git(path, "rev-parse", "--show-toplevel") != str(path):
+        if git_output(path, "rev-parse", "--show-toplevel") != str(path):
             return cls(path, written.get("version"), written.get("commit_id", "").removeprefix("g") or None)
-        changes = "+changes" if _git(path, "status", "--porcelain", "-uno", "--", "vllm") else ""
-        commit = _git(path, "rev-parse", "--short=9", "HEAD")
+        changes = "+changes" if git_output(path, "status", "--porcelain", "-uno", "--", "vllm") else ""
+        commit = git_output(path, "rev-parse", "--short=9", "HEAD")
         return cls(path, written.get("version") or _tagged(path), f"{commit}{changes}" if commit else None)
 
     @property
@@ -93,17 +93,12 @@ def _written(path: Path) -> dict[str, str]:
 
 def _tagged(path: Path) -> str | None:
     """The version by git's tags: `v0.33.0` and twelve commits are 0.33.1.dev12, as in setuptools-scm."""
-    description = _git(path, "describe", "--tags", "--long", "--match", "v[0-9]*") or ""
+    description = git_output(path, "describe", "--tags", "--long", "--match", "v[0-9]*")
     match = re.fullmatch(r"v(\d+)\.(\d+)\.(\d+)\S*?-(\d+)-g\w+", description)
     if match is None:
         return None
     major, minor, patch, distance = map(int, match.groups())
     return f"{major}.{minor}.{patch + 1}.dev{distance}" if distance else f"{major}.{minor}.{patch}"
-
-
-def _git(path: Path, *arguments: str) -> str | None:
-    answer = git(path, *arguments)
-    return answer.stdout.decode().strip() if answer.returncode == 0 else None
 
 
 def _write_changed(path: Path, text: str) -> None:

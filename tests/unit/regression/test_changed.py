@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
 from vllm_harness._regression.changed.apis import APIS, touched_apis
+from vllm_harness._regression.changed.change import changed_files
 from vllm_harness._regression.changed.families import touched_families
-from vllm_harness._regression.changed.files import changed_files
 from vllm_harness._regression.changed.imports import Import, Package
 from vllm_harness._regression.changed.unchanged import unchanged
 from vllm_harness._scripted.families import load_families
@@ -197,15 +197,15 @@ def test_a_checkout_is_compared_with_a_revision(
         unchanged(environment(tree), "nowhere", print)
 
 
-def test_a_tree_that_is_no_checkout_has_no_revisions(package: Path) -> None:
-    with pytest.raises(UsageError, match="no checkout of git"):
+def test_a_tree_without_git_has_no_revisions(package: Path) -> None:
+    with pytest.raises(UsageError, match="is not a git checkout"):
         unchanged(environment(package.parent), "HEAD", print)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--changed", "--vllm", "0.32.0"], "takes one working tree"),
+        (["--changed", "--vllm", "0.32.0"], "needs a working tree"),
         (["--changed", "--run", "mine"], "takes no --run"),
         (["--changed", "--engine", "http"], "takes no --engine http"),
         (["--changed-from", "HEAD"], "says what --changed compares with"),

@@ -11,7 +11,7 @@ from vllm_harness._errors import UsageError
 from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.cases.groups import GenerationPlan
 from vllm_harness._regression.cases.meanings import load_meanings, renderable
-from vllm_harness._regression.cases.properties import MOST, GeneratedMeaning, failures, generate
+from vllm_harness._regression.cases.properties import MOST, GeneratedMeaning, failure_kinds, generate
 from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._regression.search import OWN_CUTS, FailureKind, read_failures, write_failures
 from vllm_harness._scripted.families import load_families
@@ -39,7 +39,7 @@ def _with(piece: str, kind: FailureKind) -> list[tuple[FailureKind, GeneratedMea
     def kinds(generated: GeneratedMeaning) -> list[FailureKind]:
         return [kind] if piece in generated.text else []
 
-    return list(failures(HERMES, kinds, budget=200, seed=0))
+    return list(failure_kinds(HERMES, kinds, budget=200, seed=0))
 
 
 def test_a_failure_is_shrunk_to_the_smallest() -> None:
@@ -53,7 +53,7 @@ def test_the_beginning_of_a_marker_in_a_text_is_found() -> None:
     def kinds(generated: GeneratedMeaning) -> list[FailureKind]:
         return [(WHOLE, TEXT_LOST)] if "<tool_c" in generated.meaning.text else []
 
-    ((_, generated),) = failures(HERMES, kinds, budget=400, seed=0)
+    ((_, generated),) = failure_kinds(HERMES, kinds, budget=400, seed=0)
     assert generated.meaning.text == "So <tool_c it is."
 
 
@@ -61,7 +61,7 @@ def test_a_marker_in_a_string_is_found_and_spelled() -> None:
     def kinds(generated: GeneratedMeaning) -> list[FailureKind]:
         return [(WHOLE, CALL_LOST)] if generated.spelled_spans else []
 
-    ((_, generated),) = failures(HERMES, kinds, budget=200, seed=0)
+    ((_, generated),) = failure_kinds(HERMES, kinds, budget=200, seed=0)
     (call,) = generated.meaning.calls
     assert call.arguments == {"p0": "<tool_call>"}
     assert generated.tools == {"tool_a": {"p0": {"type": "string"}}}
@@ -73,10 +73,10 @@ def test_every_kind_is_shrunk_by_itself_and_no_more_than_most() -> None:
     def kinds(_: GeneratedMeaning) -> list[int]:
         return list(range(MOST + 3))
 
-    found = list(failures(HERMES, kinds, budget=5, seed=0))
+    found = list(failure_kinds(HERMES, kinds, budget=5, seed=0))
     none: list[int] = []
     assert [kind for kind, _ in found] == list(range(MOST))
-    assert not list(failures(HERMES, lambda _: none, budget=5, seed=0))
+    assert not list(failure_kinds(HERMES, lambda _: none, budget=5, seed=0))
 
 
 def test_what_is_kept_is_the_same_case_again(tmp_path: Path) -> None:

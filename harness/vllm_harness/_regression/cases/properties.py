@@ -95,7 +95,7 @@ def generate(family: Family, budget: int, seed: int) -> list[GeneratedMeaning]:
     return sorted(by_text.values(), key=lambda generated: len(generated.text))
 
 
-def failures(
+def failure_kinds(
     family: Family, kinds: Callable[[GeneratedMeaning], list[Kind]], budget: int, seed: int
 ) -> Iterator[tuple[Kind, GeneratedMeaning]]:
     """Yields each kind of failure of a family, with the smallest meaning that shows it.

@@ -1,4 +1,4 @@
-"""The HTTP APIs whose code a change of vLLM's files can have touched, for the suites that test them."""
+"""Finds the HTTP APIs that a change of vLLM's files can affect, for the suites that test them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from vllm_harness._regression.changed.imports import Import, Package, is_below
 
 @dataclass(frozen=True)
 class ApiCode:
-    """An API of vLLM's, and what tests it.
+    """The code of an HTTP API of vLLM, and its tests.
 
     Attributes:
-        name: for reading.
-        package: with its code.
-        tests: pattern of the files that test no other API.
+        name: the name for messages.
+        package: the package with its code.
+        tests: the pattern of the test files that test no other API.
     """
 
     name: str
@@ -34,21 +34,21 @@ _NO_API_RUNS = (
     *("vllm.entrypoints.generate.api_router", "vllm.entrypoints.generate.factories"),
     *("vllm.entrypoints.launchers", "vllm.entrypoints.scale_out", "vllm.entrypoints.cohere"),
 )
-"""What imports the code of APIs only to mount them, or for an API of its own."""
+"""Packages that import the code of APIs only to mount it, or for other APIs."""
 
 
 def touched_apis(package: Path, changed: Collection[str]) -> tuple[ApiCode, ...]:
-    """The APIs whose packages have, or import, a changed file.
+    """The APIs whose packages contain or import a changed file.
 
-    All of them where a changed file stands in no API's package, or is imported by code that all share.
+    These are all APIs if a changed file is outside their packages, or is imported by code that they share.
 
     Args:
         package: the folder of vLLM's package after the change.
-        changed: files, by their paths below the package.
+        changed: the changed files, as paths below the package.
     """
     sources = Package(package, _PACKAGES)
     modules = {api: list(sources.modules(api.package)) for api in APIS}
-    own = {sources.file(module) for each in modules.values() for module in each}
+    own = {sources.file(module) for of_api in modules.values() for module in of_api}
     if not set(changed) <= own - sources.reached(_shared(sources)):
         return APIS
     reached = {api: sources.reached(map(Import, modules[api])) for api in APIS}
@@ -56,11 +56,10 @@ def touched_apis(package: Path, changed: Collection[str]) -> tuple[ApiCode, ...]
 
 
 def _shared(sources: Package) -> Iterator[Import]:
-    """The code of APIs that modules beside them import."""
+    """The imports of the APIs' code in modules outside their packages."""
     words = [package.rpartition(".")[2] for package in _PACKAGES]
     for module in sources.modules("vllm"):
-        if not is_below(module, (*_PACKAGES, *_NO_API_RUNS)) and sources.names_any(module, words):
+        if not is_below(module, (*_PACKAGES, *_NO_API_RUNS)) and sources.contains_any(module, words):
             source = sources.source(module)
-            yield from (
-                each for each in (source.imports if source else ()) if is_below(each.module, _PACKAGES)
-            )
+            imports = source.imports if source else ()
+            yield from (imported for imported in imports if is_below(imported.module, _PACKAGES))

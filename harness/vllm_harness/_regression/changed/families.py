@@ -1,4 +1,4 @@
-"""The families whose parsers a change of vLLM's files can have touched."""
+"""Finds the families whose parsers a change of vLLM's files can affect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REGISTRIES = {
     "vllm.tool_parsers": "_TOOL_PARSERS_TO_REGISTER",
     "vllm.reasoning": "_REASONING_PARSERS_TO_REGISTER",
 }
-"""The packages of the two kinds of parsers, each with its table: name -> file and class."""
+"""The packages of the two kinds of parsers -> the table there that maps a name to a file and a class."""
 _MANAGER = "vllm.parser.parser_manager"
 _OF_ALL = (
     Import("vllm.parser.abstract_parser", "DelegatingParser"),
@@ -22,7 +22,7 @@ _OF_ALL = (
     Import("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest"),
     Import("vllm.tokenizers", "get_tokenizer"),
 )
-"""What the chat endpoint imports, whichever the parsers."""
+"""What the chat endpoint imports for any parser."""
 
 
 def touched_families(
@@ -32,8 +32,8 @@ def touched_families(
 
     Args:
         package: the folder of vLLM's package after the change.
-        families: of which.
-        changed: files, by their paths below the package.
+        families: the families to choose from.
+        changed: the changed files, as paths below the package.
     """
     sources = Package(package)
     composes_all = sources.file(_MANAGER) in changed
@@ -45,7 +45,7 @@ def touched_families(
 
 
 def _imports(package: Package, family: Family) -> Iterator[Import]:
-    """What a server of a family imports for its parsers."""
+    """The imports of a server for the parsers of a family."""
     yield from _OF_ALL
     names = dict(zip(_REGISTRIES, (family.tool_parser, family.reasoning_parser), strict=True))
     for registry, name in names.items():
@@ -59,7 +59,7 @@ def _imports(package: Package, family: Family) -> Iterator[Import]:
 
 
 def _composed(manager: ModuleSource, parsers: set[str]) -> Iterator[Import]:
-    """What the manager of parsers imports only for these, in a branch that names one of them."""
+    """The imports of the parser manager in branches whose conditions name one of these parsers."""
     for node in ast.walk(manager.tree):
         if isinstance(node, ast.If) and not parsers.isdisjoint(_texts(node.test, manager)):
             for statement in node.body:
@@ -67,10 +67,10 @@ def _composed(manager: ModuleSource, parsers: set[str]) -> Iterator[Import]:
 
 
 def _texts(node: ast.AST, source: ModuleSource) -> Iterator[str]:
-    """The strings of an expression, and those that its names stand for."""
-    for each in ast.walk(node):
-        value: object = each.value if isinstance(each, ast.Constant) else None
-        if isinstance(each, ast.Name):
-            value = source.constants.get(each.id)
+    """The strings of an expression, including the values of constants that it names."""
+    for part in ast.walk(node):
+        value: object = part.value if isinstance(part, ast.Constant) else None
+        if isinstance(part, ast.Name):
+            value = source.constants.get(part.id)
         if isinstance(value, str):
             yield value
