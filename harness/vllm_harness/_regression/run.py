@@ -20,13 +20,12 @@ from vllm_harness._regression.cases.delivery import Delivery, DeliveryField
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, ErrorCode
 from vllm_harness._regression.engines.in_process import parse_all
 from vllm_harness._regression.engines.over_http import (
-    ServedAnswers,
     request_all,
     request_under_load,
 )
 from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.results.cells import CaseResult, Cell, RegressionRun
-from vllm_harness._regression.results.judge import judge, meaning_mismatches
+from vllm_harness._regression.results.judge import judge, meaning_check
 from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._scripted.families import Family, entry_of
 from vllm_harness._server.leases.allocation import INTERPRETER_GIB, expected_needs
@@ -168,36 +167,23 @@ def _over_http(batch: Batch, is_remote: bool) -> Iterator[Cell]:
     for cases in batch.case_sets:
         started = time.monotonic()
         try:
-            served = _served(batch, cases)
+            answers = _served(batch, cases)
         except HarnessError as error:
             if error.of_machine and is_remote:
                 raise
             failure = AnswerError(code=type(error).__name__, message=error.message)
-            served = ServedAnswers([CaseAnswer(family=cases.family.name, error=failure)], ())
-        yield cell_of(
-            batch.vllm,
-            cases,
-            served.answers,
-            engine="http",
-            seconds=time.monotonic() - started,
-            changed_alone=served.changed_alone,
-        )
+            answers = [CaseAnswer(family=cases.family.name, error=failure)]
+        yield cell_of(batch.vllm, cases, answers, engine="http", seconds=time.monotonic() - started)
 
 
-def _served(batch: Batch, cases: CaseSet) -> ServedAnswers:
+def _served(batch: Batch, cases: CaseSet) -> list[CaseAnswer]:
     vllm = batch.vllm
-    if cases.group == "load":
-        answers = request_under_load(vllm.environment, cases.family, cases.inputs, frontend=vllm.frontend)
-        return ServedAnswers(list(answers), ())
     if cases.group == "cost":
-        measure_cell = load(MEASURED_OVER_HTTP, "the group cost")
-        return ServedAnswers(list(measure_cell(batch.run, vllm, cases)), ())
-    meanings = {case.name: case.expected.meaning for case in cases.cases}
-
-    def mismatches(answer: CaseAnswer) -> bool:
-        meaning = meanings[str(answer.case)]
-        return meaning is not None and bool(meaning_mismatches(meaning, answer))
-
+        return list(load(MEASURED_OVER_HTTP, "the group cost")(batch.run, vllm, cases))
+    if cases.group == "load":
+        under_load = request_under_load(vllm.environment, cases.family, cases.inputs, frontend=vllm.frontend)
+        return list(under_load)
+    mismatches = meaning_check(cases.cases)
     return request_all(vllm.environment, cases.family, cases.inputs, mismatches, frontend=vllm.frontend)
 
 
@@ -208,7 +194,6 @@ def cell_of(
     *,
     engine: Engine = "in-process",
     seconds: float = 0.0,
-    changed_alone: tuple[tuple[str, Delivery], ...] = (),
 ) -> Cell:
     """The cell for the answers to a case set."""
     family = cases.family
@@ -226,7 +211,6 @@ def cell_of(
         cases_digest=cases.digest,
         seconds=round(seconds, 1),
         start_error=start_error,
-        changed_alone=changed_alone,
         cases=dict(_case_results(cases, answers)) if start_error is None else {},
     )
 

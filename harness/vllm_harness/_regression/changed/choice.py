@@ -1,13 +1,9 @@
-"""Chooses the tests that judge a mutant or a change of vLLM's serving code, and their order."""
+"""Chooses the tests of the suites that judge a change of vLLM's serving code."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
-from itertools import chain, zip_longest
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from vllm_harness._regression.changed.coverage import Coverage, TestLines
@@ -40,90 +36,36 @@ def touched_tests(
     for file in files:
         old, new = (package.joinpath(file).read_text() for package in (before, after))
         tests |= {test.test: test for test in coverage.running(file, changed_statements(old, old, new))}
-    return choose(list(tests.values()), most)
+    return in_running_order(spread(list(tests.values()))[: most or None])
 
 
-def choose(
-    tests: Sequence[TestLines],
-    most: int = 0,
-    kills: Mapping[str, int] | None = None,
-    depth: Callable[[TestLines], int] = lambda _: 0,
-    about: str = "",
-    texts: Mapping[str, str] | None = None,
-) -> list[TestLines]:
-    """Chooses tests, in the order in which they run; those of one target stay together.
-
-    First come the tests that have killed mutants of the same file. Then follow by turns the tests whose names
-    have most words in common with the change, those whose texts do, and those that run most of the changed
-    lines. The last begin with one case of every test, continue with a second case of every test, and prefer
-    the target with the most tests. Among the chosen tests the slow ones run last, module by module.
+def spread(tests: Sequence[TestLines], depth: Callable[[TestLines], int] = lambda _: 0) -> list[TestLines]:
+    """Orders tests so that one case of every test comes first, then a second case of every test, and so on.
 
     Args:
-        tests: the tests that run what the mutant changes.
-        most: the largest number of tests; 0 for all.
-        kills: test -> the number of mutants of the same file that it has killed.
-        depth: returns the number of changed lines that a test runs.
-        about: the change in words: its text, its description, and the functions that contain it.
-        texts: test -> the code of its function and the values of its case.
+        tests: the tests.
+        depth: returns the number of changed lines that a test runs; tests with more come first.
     """
-    kills, texts = kills or {}, texts or {}
     of_target = Counter(test.target for test in tests)
-    rounds = _rounds(tests, lambda test: (-depth(test), -of_target[test.target], test.seconds))
 
-    def by_rounds(test: TestLines) -> tuple[int, int, int, float, str]:
-        return -depth(test), rounds[test.test], -of_target[test.target], test.seconds, test.test
+    def preference(test: TestLines) -> tuple[int, float, str]:
+        return -of_target[test.target], test.seconds, test.test
 
-    spread = sorted(tests, key=by_rounds)
-    names = {test.test: test.test for test in tests}
-    both = {test: f"{test.rpartition('::')[2]} {texts[test]}" for test in names if test in texts}
-    by_name, by_text = (_by_words(spread, _common_words(words, about)) for words in (names, both))
-    turns = chain.from_iterable(zip_longest(by_name, by_text, spread))
-    places = {test.test: place for place, test in reversed([*enumerate(filter(None, turns))])}
-
-    def promise(test: TestLines) -> tuple[int, int]:
-        return -kills.get(test.test, 0), places[test.test]
-
-    def rank(test: TestLines) -> tuple[bool, str, int, int]:
-        slow = test.seconds >= SLOW_S
-        module = test.test.partition("::")[0] if slow else ""
-        return slow, module, *promise(test)
-
-    chosen = sorted(sorted(tests, key=promise)[: most or None], key=rank)
-    targets = list(dict.fromkeys(test.target for test in chosen))
-    return sorted(chosen, key=lambda test: targets.index(test.target))
-
-
-def _rounds(
-    tests: Sequence[TestLines], order: Callable[[TestLines], tuple[int, int, float]]
-) -> dict[str, int]:
-    """The position of each case among the cases of its test on all models."""
     rounds: dict[str, int] = {}
     seen: Counter[str] = Counter()
-    for test in sorted(tests, key=lambda test: (*order(test), test.test)):
+    for test in sorted(tests, key=lambda test: (-depth(test), *preference(test))):
         rounds[test.test] = seen[test.function]
         seen[test.function] += 1
-    return rounds
+    return sorted(tests, key=lambda test: (-depth(test), rounds[test.test], *preference(test)))
 
 
-def _by_words(tests: Sequence[TestLines], common: Mapping[str, float]) -> list[TestLines]:
-    """The tests that have words in common with the change, those with the most first."""
-    related = [test for test in tests if common.get(test.test)]
-    return sorted(related, key=lambda test: -common[test.test])
+def in_running_order(tests: Iterable[TestLines]) -> list[TestLines]:
+    """Orders tests to run: slow ones last, module by module, and those of one target together."""
 
+    def rank(test: TestLines) -> tuple[bool, str]:
+        slow = test.seconds >= SLOW_S
+        return slow, test.test.partition("::")[0] if slow else ""
 
-def _common_words(texts: Mapping[str, str], about: str) -> dict[str, float]:
-    """Weighs the words that each test's text has in common with the change; rare words weigh more."""
-    words = _words(about)
-    shared = {test: _words(text) & words for test, text in texts.items()}
-    counts = Counter(chain.from_iterable(shared.values()))
-    return {
-        test: sum(math.log(len(shared) / counts[word]) for word in common) for test, common in shared.items()
-    }
-
-
-@cache
-def _words(text: str) -> frozenset[str]:
-    """The identifiers in a text, and the single words in it and in its identifiers, without a plural s."""
-    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", text)
-    words = {word.lower().removesuffix("s") for word in re.findall(r"[A-Za-z]{3,}", apart)}
-    return frozenset(words | {name.lower() for name in re.findall(r"[A-Za-z]+_\w+", text)})
+    ranked = sorted(tests, key=rank)
+    targets = list(dict.fromkeys(test.target for test in ranked))
+    return sorted(ranked, key=lambda test: targets.index(test.target))

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -40,19 +40,6 @@ _NO_MARKER = str.maketrans("<>[]|｜", "()()!!")
 Mismatches = Callable[[CaseAnswer], bool]
 
 
-@dataclass(frozen=True)
-class ServedAnswers:
-    """The answers of a family's servers.
-
-    Attributes:
-        answers: the answers to every case in each of its deliveries.
-        changed_alone: case and delivery of each answer that was different when it was requested alone.
-    """
-
-    answers: list[CaseAnswer]
-    changed_alone: tuple[tuple[str, Delivery], ...]
-
-
 def request_all(
     environment: Environment,
     family: Family,
@@ -60,7 +47,7 @@ def request_all(
     mismatches: Mismatches,
     *,
     frontend: Frontend = "python",
-) -> ServedAnswers:
+) -> list[CaseAnswer]:
     """Requests a family's cases over HTTP, each in its deliveries.
 
     Args:
@@ -74,7 +61,6 @@ def request_all(
         StartupError: a server does not start.
     """
     answers: list[CaseAnswer] = []
-    changed_alone: list[tuple[str, Delivery]] = []
     entry = entry_of(family)
     for args, served in _servers(inputs, frontend):
         with served_by(entry, lane="scripted", vllm=environment, args=args, frontend=frontend) as server:
@@ -89,11 +75,10 @@ def request_all(
                 concurrent = list(pool.map(client.answer, *zip(*pairs, strict=True)))
             for (input_, delivery), answer in zip(pairs, concurrent, strict=True):
                 request = partial(client.answer, input_, delivery)
-                alone = _retry_alone(request, input_, delivery, mismatches) if mismatches(answer) else answer
-                if _without_generated_ids(alone, input_) != _without_generated_ids(answer, input_):
-                    changed_alone.append((input_.name, delivery))
-                answers.append(alone)
-    return ServedAnswers(answers, tuple(changed_alone))
+                if mismatches(answer):
+                    answer = _retry_alone(request, input_, delivery, mismatches)
+                answers.append(answer)
+    return answers
 
 
 def _retry_alone(

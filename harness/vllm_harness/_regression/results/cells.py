@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from vllm_harness._configuration.model_entries import Frontend
 from vllm_harness._errors import UsageError
@@ -74,9 +74,10 @@ class Cell(StrictModel):
         seconds: the duration, including the start of a server.
         cases_digest: the digest of cases and deliveries; if it changes, the cell runs again.
         start_error: why vLLM could not make the parsers, or why the server did not start.
-        changed_alone: cases and deliveries that were answered otherwise alone than among other requests.
         cases: the results by name of the case.
     """
+
+    model_config = ConfigDict(extra="ignore")  # earlier versions wrote another field
 
     environment: str
     described: str
@@ -90,7 +91,6 @@ class Cell(StrictModel):
     cases_digest: str
     seconds: float = 0.0
     start_error: str | None = None
-    changed_alone: tuple[tuple[str, DeliveryField], ...] = ()
     cases: dict[str, CaseResult] = Field(default_factory=dict)
 
     def count(self, verdict: CaseVerdict) -> int:
