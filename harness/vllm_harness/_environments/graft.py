@@ -1,8 +1,8 @@
-"""Grafts and trees: vLLM's Python code over the CPU kernels of another release, without any build.
+"""Grafts and trees: vLLM's Python code over the CPU kernels of another release, without a build.
 
-A graft's Python code is the official wheel of another version, without its CUDA libraries; a tree's is
-a working tree, linked folder by folder, so that the next start sees a changed file. Both have an interpreter
-of their own, made from the lock of the release that gives the kernels.
+The Python code of a graft comes from the official wheel of another version, without its CUDA libraries. The
+code of a tree is a working tree, linked entry by entry, so that the next start sees changed files. Both have
+a separate virtual environment, made from the lock of the release with the kernels.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from vllm_harness._files.paths import data_path
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._terminal.status import Progress, quiet
 
-# a tree's bytecode goes to the environment, whoever starts its Python
+# keeps the bytecode of a tree in the environment
 _BYTECODE = "import sys; sys.pycache_prefix = {!r}\n"
 
 
 class Adjustments(StrictModel):
-    """`env/grafts.yaml`: how vLLM's requirements are changed over CPU kernels.
+    """The content of `env/grafts.yaml`: how vLLM's requirements are adjusted to CPU kernels.
 
     Attributes:
-        exclude: distributions that are left out.
+        exclude: distributions to leave out.
         override: requirements that replace those of packages.
     """
 
@@ -60,10 +60,12 @@ class Adjustments(StrictModel):
 
 
 def find(spec: Spec, *, progress: Progress = quiet) -> Environment:
-    """The made environment of a graft or tree; a tree is read and linked again.
+    """Finds the environment of a graft or tree; a tree is read and linked again.
 
-    Raises UsageError (no lock for the kernels, no vLLM in the folder), MissingEnvironmentError, InstallError
-    (what the tree asks for has changed and cannot be had).
+    Raises:
+        UsageError: the kernels have no lock, or the folder has no vLLM.
+        MissingEnvironmentError: the environment has not been made.
+        InstallError: the requirements of the tree have changed and cannot be installed.
     """
     lock = lock_for(spec.kernels, "cpu")
     tree = Tree.at(spec.tree) if spec.tree else None
@@ -78,10 +80,12 @@ def find(spec: Spec, *, progress: Progress = quiet) -> Environment:
 
 
 def create(spec: Spec, *, progress: Progress = quiet) -> Environment:
-    """The environment of a graft or tree, made unless it exists.
+    """Finds the environment of a graft or tree, or makes it.
 
-    Raises UsageError, InstallError (no such version, no network, no space), BrokenEnvironmentError (vLLM does
-    not import over these kernels).
+    Raises:
+        UsageError: see `find`.
+        InstallError: the version does not exist, or the network or disk space is missing.
+        BrokenEnvironmentError: vLLM cannot be imported over these kernels.
     """
     try:
         return find(spec, progress=progress)
@@ -117,7 +121,7 @@ def _folder(spec: Spec, lock: Lock, minor: str) -> Path:
 
 
 def _take_kernels(folder: Path, progress: Progress) -> Path:
-    """Moves the release's compiled libraries to a folder of their own, and removes its Python code."""
+    """Moves the release's compiled libraries to a separate folder, and removes its Python code."""
     kernels = folder / "kernels"
     kernels.mkdir()
     for library in (site_packages(folder) / "vllm").glob("*.so"):
@@ -128,7 +132,7 @@ def _take_kernels(folder: Path, progress: Progress) -> Path:
 
 
 def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> Marker:
-    """Puts the Python code in place, and installs its requirements."""
+    """Installs or links the Python code, and installs its requirements."""
     if spec.tree:
         (site_packages(folder) / "vllm_harness_bytecode.pth").write_text(
             _BYTECODE.format(str(folder / "bytecode"))
@@ -139,7 +143,7 @@ def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> Marker:
     progress(f"fetching the official wheel of vLLM {spec.version}")
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         wheel, cache = Path(temporary) / "wheel", Path(temporary) / "cache"
-        # most of the wheel is CUDA libraries, which no cache keeps
+        # most of the wheel is CUDA libraries, which should not stay in a cache
         where = [f"--target={wheel}", f"--cache-dir={cache}", f"--python={folder / 'bin/python'}"]
         options = ["--no-deps", "--only-binary", ":all:", f"vllm=={spec.version}"]
         run_uv("pip", "install", *where, *options, progress=progress)
@@ -162,7 +166,7 @@ def _refreshed(folder: Path, tree: Tree, progress: Progress) -> Environment:
 
 
 def _linked(folder: Path, marker: Marker, tree: Tree, progress: Progress) -> Marker:
-    """Links the tree as it is now; installs its requirements where they have changed."""
+    """Links the current entries of the tree, and installs its requirements if they have changed."""
     version = tree.version or marker.kernels or marker.vllm_version
     tree.link(site_packages(folder) / "vllm", version)
     if tree.requirements and tree.requirements_digest != marker.requirements:
@@ -178,7 +182,7 @@ def _linked(folder: Path, marker: Marker, tree: Tree, progress: Progress) -> Mar
 
 
 def _require(folder: Path, requirements: Iterable[str], progress: Progress) -> None:
-    """Installs missing requirements of vLLM's Python code, without the packages of CUDA and torch."""
+    """Installs missing requirements of vLLM's Python code, except the packages of CUDA and torch."""
     adjust: Adjustments = read_yaml(data_path("env") / "grafts.yaml").validated(Adjustments)
     excluded: set[str] = {canonicalize_name(name) for name in adjust.exclude}
     wanted = [text for text in requirements if _is_wanted(Requirement(text), excluded)]

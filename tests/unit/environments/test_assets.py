@@ -162,7 +162,7 @@ def test_what_a_pin_prints_is_the_pin_that_the_mismatch_asks_for(registry: Regis
     [
         ("npm:thing", "models/tokenizer.json", "does not name a source and its version"),
         ("thing@1.0.0", "models/tokenizer.json", "does not name a source and its version"),
-        ("npm:thing@1.0.0", "model/tokenizer.json", "name one of its files: models/tokenizer.json"),
+        ("npm:thing@1.0.0", "model/tokenizer.json", "use one of its files: models/tokenizer.json"),
     ],
 )
 def test_a_pin_of_what_there_is_not(registry: Registry, address: str, path: str, message: str) -> None:
@@ -192,7 +192,7 @@ def test_no_network_names_each_source_and_a_remedy(registry: Registry, cache: Pa
     with pytest.raises(AssetError) as raised:
         assets.fetch("thing")
     message = str(raised.value)
-    assert "no source gives the asset thing" in message
+    assert "no source has the asset thing" in message
     assert "hub a/b@11111111: the model hub cannot be reached" in message
     assert "npm thing@1.0.0: npm pack: npm error network" in message
     assert "check the network" in message

@@ -71,12 +71,12 @@ def test_no_such_interpreter(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["exit 3", "echo hello", "exec sleep 0"])
 def test_not_a_python(tmp_path: Path, line: str) -> None:
-    with pytest.raises(NoVllmError, match="is not a Python 3 interpreter that works"):
+    with pytest.raises(NoVllmError, match="is not a working Python 3 interpreter"):
         resolve(f"installed:{script(tmp_path / 'python', line)}")
 
 
 def test_a_folder_is_not_a_python(tmp_path: Path) -> None:
-    with pytest.raises(NoVllmError, match="is not a Python 3 interpreter that works"):
+    with pytest.raises(NoVllmError, match="is not a working Python 3 interpreter"):
         resolve(f"installed:{tmp_path}")
 
 

@@ -56,7 +56,7 @@ def test_the_file_runs_by_itself_with_the_standard_library_alone() -> None:
     [
         ("No space left on device (os error 28)", "free disk space"),
         ("Because there is no version of torch==2.13.0+cpu", "PyTorch's CPU index"),
-        ("Hash mismatch for `idna==3.20`", "a package differs from the locked package"),
+        ("Hash mismatch for `idna==3.20`", "a package differs from the locked one"),
         ("error sending request for url (https://x/simple)", "check the network"),
         ("npm error code ENOTFOUND", "check the network"),
         ("something new", ""),

@@ -49,7 +49,7 @@ def test_a_tree_has_its_own_version_or_its_kernels(tree: Path) -> None:
         ("0.99.0", "cpu", "0.99.0"),
         ("0.33.0@0.99.0", None, "0.99.0"),
         ("0.33.0@0.32.0", "cuda", "is for cpu"),
-        ("newest", None, "environment `newest`"),
+        ("newest", None, "`newest` is not an environment"),
         ("tree:/no/such/folder@0.32.0", None, "not a working tree of vLLM"),
     ],
 )

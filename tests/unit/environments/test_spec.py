@@ -42,13 +42,13 @@ def test_forms(text: str, spec: Spec) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0.33.0@", "has none of the known forms"),
-        ("0.33@0.32.0", "has none of the known forms"),
+        ("0.33.0@", "is not an environment"),
+        ("0.33@0.32.0", "is not an environment"),
         ("tree:", "names no folder"),
         ("tree:@0.32.0", "names no folder"),
-        ("latest", "has none of the known forms"),
-        ("0.32", "has none of the known forms"),
-        ("", "has none of the known forms"),
+        ("latest", "is not an environment"),
+        ("0.32", "is not an environment"),
+        ("", "is not an environment"),
     ],
 )
 def test_other_forms_are_refused_by_name(text: str, message: str) -> None:
