@@ -1,4 +1,4 @@
-"""Generated meanings against vLLM's own parsers: failures are found, shrunk, and run again."""
+"""Generated meanings find failures of vLLM's parsers, which are shrunk and run again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_marker_in_a_string_is_found_and_shrunk(found: list[SmallestFailure]) 
     assert case.calls == ({"tool_a": {"p0": "</tool_call>"}},)
 
 
-def test_what_was_found_comes_again_from_its_file(
+def test_a_failure_is_reproduced_from_its_file(
     environment: Environment, found: list[SmallestFailure], tmp_path: Path
 ) -> None:
     assert found
@@ -51,14 +51,14 @@ def test_what_was_found_comes_again_from_its_file(
         assert failure.mismatch in cell.cases[str(failure.mismatch)].mismatches[failure.delivery]
 
 
-def test_a_family_that_was_searched_is_not_searched_again(environment: Environment, tmp_path: Path) -> None:
+def test_a_family_is_searched_once(environment: Environment, tmp_path: Path) -> None:
     (tmp_path / "hermes").mkdir()
     searched: list[object] = []
     assert search(environment, [HERMES], GenerationPlan(5, 0), tmp_path, done=searched.append) == []
     assert searched == []
 
 
-def test_an_interpreter_answers_until_its_time_is_up(environment: Environment) -> None:
+def test_an_interpreter_answers_until_its_timeout(environment: Environment) -> None:
     case = CaseInput(name="any", text="Hello.<|im_end|>", deliveries=deliveries("whole"))
     with parse_session(environment, limit_s=60) as parse:
         answers = (*parse(HERMES, [case]), *parse(HERMES, [case]))
