@@ -88,13 +88,7 @@ def run_uv(*arguments: str | Path, progress: Progress, environ: Mapping[str, str
 
 
 def download_wheels(folder: Path, *wanted: str | Path, progress: Progress) -> None:
-    """Downloads wheels with pip, which can store them in a folder. Raises InstallError.
-
-    Args:
-        folder: the folder for the wheels.
-        wanted: requirements, and options of `pip download`.
-        progress: receives each line of output.
-    """
+    """Downloads wheels into a folder with `pip download`, which uv lacks. Raises InstallError."""
     pip = ("tool", "run", "--python", sys.executable, "--from", PIP, "pip", "download", "-qq")
     only = ("--no-deps", "--only-binary", ":all:", "--dest", folder)
     options = {f"PIP_{name.upper().replace('-', '_')}": value for name, value in pip_options().items()}
@@ -106,8 +100,7 @@ def package_folder(package: str, python: str | Path, version: str, progress: Pro
 
     Args:
         package: the package with its version, `name==1.2`.
-        python: the interpreter that will import it.
-        version: the version of that interpreter.
+        python, version: the interpreter that will import it.
         progress: receives each line of output.
 
     Raises:

@@ -18,9 +18,6 @@ def overlay(
     """Installs the packages of `env/NAME.lock`, without their dependencies, once; returns their folder.
 
     Args:
-        name: the name of the lock.
-        environment: the environment whose processes import the packages.
-        progress: receives each line of output.
         python_version: the version of Python to select packages for, if they declare that they need a newer
             one than they do; by default the environment's.
 

@@ -13,13 +13,7 @@ from vllm_harness._environments.tree import Tree
 
 @dataclass(frozen=True)
 class PlannedEnvironment:
-    """A server environment that may not exist yet.
-
-    Attributes:
-        spec: its spec, for `resolve`.
-        device: the device for which its vLLM is built.
-        vllm_version: the version of vLLM's Python code.
-    """
+    """A server environment that may not exist yet; the attributes are those of `Environment`."""
 
     spec: str
     device: Device
@@ -29,12 +23,7 @@ class PlannedEnvironment:
 def plan(spec: str | None = None, device: Device | None = None) -> PlannedEnvironment:
     """Plans the environment that `resolve` would return, without installing or writing anything.
 
-    Args:
-        spec: as for `resolve`.
-        device: as for `resolve`.
-
-    Raises:
-        UsageError, NoVllmError: as for `resolve`.
+    Arguments and errors are those of `resolve`.
     """
     text = spec or default_spec(device or default_device())
     wanted = parse(text)

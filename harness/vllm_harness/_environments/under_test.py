@@ -19,14 +19,7 @@ def _this_process() -> str:
 
 @dataclass(frozen=True)
 class VllmUnderTest:
-    """The vLLM under test.
-
-    Attributes:
-        spec: the spec, as in `--vllm`.
-        environment: the resolved environment.
-        frontend: the HTTP front end.
-        process: the process that resolved the environment.
-    """
+    """The vLLM under test: its spec, its environment as a process has resolved it, and its front end."""
 
     spec: str
     environment: Environment

@@ -23,14 +23,7 @@ _LIMIT_S = 60
 
 @dataclass(frozen=True)
 class SourceComparison:
-    """A comparison of Python files, by their paths below the package.
-
-    Attributes:
-        same: the number of equal files.
-        changed: the files that differ.
-        missing: the files that only the official distribution has.
-        added: the files that only the environment has.
-    """
+    """The number of equal Python files, and the paths of those that differ, are missing or were added."""
 
     same: int
     changed: tuple[str, ...]

@@ -83,8 +83,6 @@ def run_batches(
     """Runs batches side by side and writes each cell when it finishes; returns the errors of failed batches.
 
     Args:
-        run: the run that the cells are written to.
-        batches: see `unfinished`.
         parallel: the number of batches to run at a time on this machine if there is no executor.
         done: called with each cell.
         executor: runs the batches; by default this machine.

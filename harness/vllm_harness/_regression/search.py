@@ -33,9 +33,6 @@ class SmallestFailure:
     """The smallest meaning that shows a kind of failure.
 
     Attributes:
-        family: the family whose parsers fail.
-        delivery: how the text arrived.
-        mismatch: the mismatch of the answer.
         file: a file with the meaning, its tools and its delivery, for `regression --meanings`.
     """
 
@@ -59,10 +56,8 @@ def search(
     A family whose folder exists is not searched again.
 
     Args:
-        environment: the environment with vLLM.
-        families: the families to search.
-        generation: how meanings are generated.
-        folder: where the folders of the families are.
+        environment, families, generation: what to search.
+        folder: the parent of the families' folders.
         parallel: the number of interpreters to run at a time.
         done: called with each family that has been searched.
 

@@ -25,8 +25,6 @@ class Selection:
     """Families and groups of cases for an engine.
 
     Attributes:
-        families, groups: the families and the groups of cases.
-        engine: the engine that runs the cases.
         only: names of cases; empty for all.
         meanings: the file of meanings.
         generation: how meanings are generated in the group `properties`.
@@ -165,16 +163,7 @@ def split_names(text: str) -> list[str]:
 
 
 def known_names(text: str, known: Sequence[str], kind: str) -> list[str]:
-    """Splits names that are separated by commas.
-
-    Args:
-        text: the names.
-        known: the names that are allowed.
-        kind: what they name, for the error message.
-
-    Raises:
-        UsageError: a name is unknown.
-    """
+    """Splits names that are separated by commas. Raises UsageError if a name of this kind is unknown."""
     names = split_names(text)
     if unknown := set(names) - set(known):
         raise UsageError(f"unknown {kind} {min(unknown)!r}", hint=f"use one of {', '.join(known)}")

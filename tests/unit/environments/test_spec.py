@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from vllm_harness._environments import Environment, resolve
-from vllm_harness._environments.runtime import runtime_variables
-from vllm_harness._environments.spec import Spec, parse
+from vllm_harness._environments.spec import Spec, parse, runtime_variables
 from vllm_harness._environments.store import MissingEnvironmentError
 from vllm_harness._errors import UsageError
 

@@ -53,12 +53,7 @@ Run = tuple[str, int]
 
 
 class Grown(StrictModel):
-    """A growing answer at one of its lengths.
-
-    Attributes:
-        runs: the text that the model generates.
-        tools: the number of the case's tools that are offered; None for all.
-    """
+    """A growing answer at one of its lengths: its text, and the number of tools to offer (None for all)."""
 
     runs: tuple[Run, ...]
     tools: int | None = None
@@ -140,9 +135,6 @@ class Case:
     """A test case.
 
     Attributes:
-        input: what an engine needs to run it.
-        topic: what it is about.
-        expected: what is expected of the answer.
         essential: whether slow engines run it too.
     """
 
@@ -168,14 +160,7 @@ class Case:
 
 @dataclass(frozen=True)
 class CaseSet:
-    """The cases of one group for one family.
-
-    Attributes:
-        family: the family whose parsers are tested.
-        group: the group of the cases.
-        cases: the cases in order.
-        left_out: the names of the cases that the family cannot have -> the reason.
-    """
+    """The cases of one group for one family; `left_out` has the reasons for those that it cannot have."""
 
     family: Family
     group: Group

@@ -69,8 +69,6 @@ class MalformedText(NamedTuple):
     """A malformed text.
 
     Attributes:
-        name: unique within the family.
-        text: the raw text.
         truncated: whether it is well-formed, and truncated after each of its tokens.
         functions: the names of the functions that it calls.
         words: words of the text that are not markers.

@@ -42,8 +42,6 @@ class MarkerVariant(NamedTuple):
     """A meaning that contains something that resembles a family's format.
 
     Attributes:
-        name: unique within the family.
-        meaning: what the parsers must return.
         essential: whether slow engines run it too.
         spelled: whether it also runs with its markers encoded with ordinary tokens.
     """

@@ -90,10 +90,11 @@ class Meanings(StrictModel):
 
     def tools_offered(self, names: Iterable[str] | None = None) -> tuple[dict[str, Any], ...]:
         """The tools of these names (by default all), in the format of Chat Completions."""
-        return tuple(_tool(name, self.tools[name]) for name in (self.tools if names is None else names))
+        return tuple(chat_tool(name, self.tools[name]) for name in (self.tools if names is None else names))
 
 
-def _tool(name: str, properties: dict[str, Any]) -> dict[str, Any]:
+def chat_tool(name: str, properties: dict[str, Any]) -> dict[str, Any]:
+    """A tool in the format of Chat Completions."""
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     if "$ref" in str(properties):
         schema["$defs"] = _DEFS

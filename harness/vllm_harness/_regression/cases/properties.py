@@ -18,7 +18,7 @@ from hypothesis.errors import NoSuchExample
 from vllm_harness._regression.cases.case import CaseInput
 from vllm_harness._regression.cases.delivery import Chunking, Delivery
 from vllm_harness._regression.cases.marker_variants import marker_beginnings
-from vllm_harness._regression.cases.meanings import marker_spans, markers
+from vllm_harness._regression.cases.meanings import chat_tool, marker_spans, markers
 from vllm_harness._scripted.dialects import DialectError, render
 from vllm_harness._scripted.families import Family
 from vllm_harness._scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
@@ -46,7 +46,6 @@ class GeneratedMeaning:
     """A generated meaning.
 
     Attributes:
-        meaning: what the text means.
         tools: the name of a tool -> the properties of its parameters' schema.
         text: the text that the family renders.
         spelled_spans: (start, end) of each marker within a string, where it is data and not a token.
@@ -66,13 +65,7 @@ class GeneratedMeaning:
 
     def case_input(self, name: str, deliveries: tuple[Delivery, ...] = ()) -> CaseInput:
         """The input of a case with this meaning."""
-        tools = tuple(
-            {
-                "type": "function",
-                "function": {"name": tool, "parameters": {"type": "object", "properties": properties}},
-            }
-            for tool, properties in self.tools.items()
-        )
+        tools = tuple(chat_tool(name, properties) for name, properties in self.tools.items())
         return CaseInput(
             name=name,
             text=self.text,

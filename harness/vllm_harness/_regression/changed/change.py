@@ -20,9 +20,7 @@ class Change:
     """A change of vLLM.
 
     Attributes:
-        environment: the environment of the working tree.
-        package: the folder of its vLLM package.
-        before: the code that it is compared with.
+        package: the folder of vLLM's package in the working tree.
         files: the files that differ, as paths below the package.
     """
 

@@ -40,11 +40,9 @@ def touched_tests(
 
 
 def spread(tests: Sequence[TestLines], depth: Callable[[TestLines], int] = lambda _: 0) -> list[TestLines]:
-    """Orders tests so that one case of every test comes first, then a second case of every test, and so on.
+    """Orders tests: one case of every test first, then a second case of every test, and so on.
 
-    Args:
-        tests: the tests.
-        depth: returns the number of changed lines that a test runs; tests with more come first.
+    Before that, tests with a greater depth, the number of changed lines that they run, come first.
     """
     of_target = Counter(test.target for test in tests)
 

@@ -33,7 +33,7 @@ def touched_families(
 
     Args:
         package: the folder of vLLM's package after the change.
-        families: the families to choose from.
+        families: the candidates.
         changed: the changed files, as paths below the package.
     """
     sources = Package(package)
@@ -79,13 +79,7 @@ def _texts(node: ast.AST, source: ModuleSource) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ApiCode:
-    """The code of an HTTP API of vLLM, and its tests.
-
-    Attributes:
-        name: the name for messages.
-        package: the package with its code.
-        tests: the pattern of the test files that test no other API.
-    """
+    """The package of an HTTP API of vLLM, and the pattern of the files that test no other API."""
 
     name: str
     package: str
@@ -109,10 +103,7 @@ def touched_apis(package: Path, changed: Collection[str]) -> tuple[ApiCode, ...]
     """The APIs whose packages contain or import a changed file.
 
     These are all APIs if a changed file is outside their packages, or is imported by code that they share.
-
-    Args:
-        package: the folder of vLLM's package after the change.
-        changed: the changed files, as paths below the package.
+    See `touched_families` for the arguments.
     """
     sources = Package(package, _PACKAGES)
     modules = {api: list(sources.modules(api.package)) for api in APIS}

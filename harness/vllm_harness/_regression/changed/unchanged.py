@@ -32,7 +32,6 @@ class Unchanged:
     Attributes:
         title: its name for messages.
         package: the folder of its vLLM package.
-        spec: the spec of its environment.
         commit: the commit of a revision; None for a release.
     """
 

@@ -23,12 +23,7 @@ class ErrorCode(StrEnum):
 
 
 class AnswerError(StrictModel):
-    """An error in place of an answer.
-
-    Attributes:
-        code: an `ErrorCode`, `http_` and a status, or an exception's class name.
-        message: the error in words.
-    """
+    """An error in place of an answer; its code is an `ErrorCode`, `http_400` or the name of an exception."""
 
     code: str
     message: str = ""
@@ -41,8 +36,6 @@ class CaseCall(StrictModel):
     """A call as a client gets it, with its chunks joined.
 
     Attributes:
-        name: the name of the function; None if the answer has none.
-        arguments: the arguments as text.
         id: the id from the model's text, or the one that the server generates.
         chunks: the number of chunks with a part of its arguments, if they were counted.
         index: its index in a stream.

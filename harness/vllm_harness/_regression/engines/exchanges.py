@@ -32,8 +32,6 @@ def body_of(input_: CaseInput, delivery: Delivery, name: str, model: str = "") -
     """The body of the request for a delivery, on a server with the stream interval of the delivery.
 
     Args:
-        input_: the input of the case.
-        delivery: the delivery, over HTTP.
         name: the first line of the user's message, which selects the script.
         model: the model's name; left out if it is empty.
     """

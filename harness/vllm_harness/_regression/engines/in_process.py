@@ -55,7 +55,6 @@ def parse_all(
     """Parses each family's cases in each delivery, and yields the answers of each case set as they arrive.
 
     Args:
-        environment: the environment with the vLLM that parses.
         case_sets: families with the inputs of their cases.
         limit_s: the timeout for all of them.
         watching: how to watch the parsers.
@@ -82,8 +81,6 @@ def lines_of(
     """Runs vLLM's interpreter, and yields the lines of its standard output.
 
     Args:
-        environment: the environment with the interpreter.
-        arguments: the arguments of the interpreter.
         document: written to standard input as JSON.
         environ: environment variables to use instead of the environment's.
         limit_s: the timeout.

@@ -51,8 +51,6 @@ def request_all(
     """Requests a family's cases over HTTP, each in its deliveries.
 
     Args:
-        environment: the environment with the vLLM that serves.
-        family: the family whose model is served.
         inputs: the inputs of the cases, with deliveries over HTTP.
         mismatches: whether an answer has a mismatch, so that its case is requested again alone.
         frontend: the HTTP front end of vLLM that answers; the one in Rust has no Responses.
@@ -158,8 +156,7 @@ class CaseClient:
     """Requests the cases of one family from one server; the name of a case selects its script.
 
     Args:
-        server: the server.
-        family: the family whose model it serves.
+        server, family: the server, and the family whose model it serves.
         inputs: the inputs of the cases.
         request_s: the timeout in seconds of a request, and of each read of its answer.
     """

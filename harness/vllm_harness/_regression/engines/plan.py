@@ -47,13 +47,7 @@ DELIVERIES: dict[Engine, dict[Group, tuple[Delivery, ...]]] = {
 
 
 def plan_cases(cases: CaseSet, engine: Engine, apis: Collection[Api] = DEFAULT_APIS) -> CaseSet:
-    """The cases that an engine runs, each with its deliveries; none if the engine does not run the group.
-
-    Args:
-        cases: the cases of a group.
-        engine: the engine that runs them.
-        apis: the APIs over which servers are requested.
-    """
+    """The cases that an engine runs over these APIs, with their deliveries; none if it has no such group."""
     every = DELIVERIES[engine].get(cases.group, ())
     chosen = tuple(delivery for delivery in every if delivery.api is None or delivery.api in apis)
     if not chosen or (engine == "in-process" and cases.group == "forced" and cases.family.form is None):

@@ -27,12 +27,7 @@ _NOT_MADE: CaseMismatches = {Delivery(Chunking.WHOLE): (Mismatch(MismatchCode.PA
 
 @dataclass(frozen=True)
 class CaseChange:
-    """A case whose mismatches changed.
-
-    Attributes:
-        family, group, case: the case.
-        before, after: its mismatches; empty if it passed.
-    """
+    """A case whose mismatches changed; they are empty if it passed."""
 
     family: str
     group: Group
@@ -51,12 +46,7 @@ class CaseChange:
 
 @dataclass(frozen=True)
 class EngineDifference:
-    """A case whose answer from a server differs from that of the parsers in process.
-
-    Attributes:
-        environment, family, case, delivery: the case and its delivery.
-        in_process, http: the mismatches of each engine; empty if it has none.
-    """
+    """A case whose answer from a server differs from that of parsers in process, with both mismatches."""
 
     environment: str
     family: str

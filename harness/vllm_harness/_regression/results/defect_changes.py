@@ -30,11 +30,9 @@ class ChangedDefect:
     """A defect whose failures differ before and after a change.
 
     Attributes:
-        defect: the defect; None stands for the failures that no defect explains.
+        defect: None stands for the failures that no defect explains.
         families: the families whose failures differ.
-        before: the number of failures that it explained before the change.
-        gone: the number of these failures that are gone.
-        new: the number of failures that are new.
+        before, gone, new: the number of failures before the change, of these that are gone, and of new ones.
     """
 
     defect: ParserDefect | None

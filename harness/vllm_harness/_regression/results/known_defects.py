@@ -186,12 +186,7 @@ def explain(known: Iterable[ParserDefect], cells: Iterable[Cell]) -> ExplainedFa
 
 
 def known_cases(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> set[str]:
-    """The names of a cell's failed cases whose every mismatch is explained by a known defect.
-
-    Args:
-        cell: a finished cell.
-        known: the defects of each family, as `by_family` gives them.
-    """
+    """The names of the failed cases whose mismatches are all explained by defects; see `by_family`."""
     failed = {name for name, case in cell.cases.items() if case.mismatches}
     unexplained = {
         failure.case

@@ -23,11 +23,9 @@ def target_of(cell: Cell) -> TargetRecord:
 
 
 def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterator[CaseRecord]:
-    """The records of a cell's cases; if the parsers could not be made, a single record with the error.
+    """The records of a cell's cases, with the known defects of each family (`known_defects.by_family`).
 
-    Args:
-        cell: a finished cell.
-        known: the defects of each family, as `known_defects.by_family` gives them.
+    If the parsers could not be made, a single record has the error.
     """
     target = target_of(cell).id
     if cell.start_error:

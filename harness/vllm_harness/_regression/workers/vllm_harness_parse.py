@@ -170,20 +170,15 @@ def _error(error: Exception) -> dict[str, str]:
     return {"code": type(error).__name__, "message": str(error)}
 
 
-def _guarded(parse: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """Parses, and returns an exception or a timeout as an answer with an error."""
+def _answer(case: dict[str, Any], parse: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Parses, without the ids of calls that vLLM generates at random; an exception or a hang is an error."""
     signal.setitimer(signal.ITIMER_PROF, HANG_S)
     try:
-        return parse(*arguments)
+        answer = parse(*arguments)
     except Exception as error:
         return {"error": _error(error)}
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-
-
-def _answer(case: dict[str, Any], parse: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """The answer to a case, without the ids of calls that vLLM generates at random."""
-    answer = _guarded(parse, *arguments)
     if not case["call_ids"]:
         _leave_out(answer, "id")
     return answer
