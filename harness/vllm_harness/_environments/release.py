@@ -8,17 +8,10 @@ import sys
 from pathlib import Path
 
 from vllm_harness._configuration.model_entries import Device
+from vllm_harness._environments import store
 from vllm_harness._environments.installer import InstallError, find_links, run_uv, uv_environ, uv_path
 from vllm_harness._environments.locks import Lock, lock_for
 from vllm_harness._environments.spec import Environment
-from vllm_harness._environments.store import (
-    Marker,
-    MissingEnvironmentError,
-    described,
-    environments_folder,
-    make,
-    read,
-)
 from vllm_harness._environments.verify import verify
 from vllm_harness._terminal.status import Progress, quiet
 
@@ -29,9 +22,9 @@ def find(version: str, device: Device) -> Environment:
     """Finds the environment of a release. Raises UsageError (no lock) and MissingEnvironmentError."""
     lock = lock_for(version, device)
     for minor in minors():
-        if environment := read(_folder(lock, minor)):
+        if environment := store.read(_folder(lock, minor)):
             return environment
-    raise MissingEnvironmentError(
+    raise store.MissingEnvironmentError(
         f"the environment of vLLM {version} ({device}) is not made yet",
         hint=f"vllm-harness env create {version} --device {device}",
     )
@@ -47,19 +40,19 @@ def create(version: str, device: Device, *, progress: Progress = quiet) -> Envir
     """
     try:
         return find(version, device)
-    except MissingEnvironmentError:
+    except store.MissingEnvironmentError:
         lock = lock_for(version, device)
     minor, executable = interpreter(lock)
     folder = _folder(lock, minor)
 
-    def build() -> Marker:
+    def build() -> store.Marker:
         install(lock, folder, minor, executable, progress)
-        marker = Marker(lock.version, lock.device, lock.torch)
+        marker = store.Marker(lock.version, lock.device, lock.torch)
         progress("checking that vllm imports")
-        verify(described(folder, marker))
+        verify(store.described(folder, marker))
         return marker
 
-    return make(folder, build, progress)
+    return store.make(folder, build, progress)
 
 
 def install(lock: Lock, folder: Path, minor: str, executable: Path, progress: Progress) -> None:
@@ -123,4 +116,4 @@ def _torch_offered(lock: Lock, minor: str) -> bool:
 
 
 def _folder(lock: Lock, minor: str) -> Path:
-    return environments_folder() / f"{lock.name}-py{minor}-{lock.digest}"
+    return store.environments_folder() / f"{lock.name}-py{minor}-{lock.digest}"
