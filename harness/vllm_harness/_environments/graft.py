@@ -174,15 +174,15 @@ def _require(folder: Path, requirements: Iterable[str], progress: Progress) -> N
     """Installs missing requirements of vLLM's Python code, except the packages of CUDA and torch."""
     adjust: Adjustments = read_yaml(data_path("env") / "grafts.yaml").validated(Adjustments)
     excluded: set[str] = {canonicalize_name(name) for name in adjust.exclude}
-    wanted = [text for text in requirements if _is_wanted(Requirement(text), excluded)]
+    needed = [text for text in requirements if _is_needed(Requirement(text), excluded)]
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         excludes, overrides = Path(temporary) / "excludes.txt", Path(temporary) / "overrides.txt"
         excludes.write_text("\n".join(sorted(excluded)))
         overrides.write_text("\n".join(adjust.override))
         where = [f"--python={folder / 'bin/python'}", f"--excludes={excludes}", f"--overrides={overrides}"]
-        run_uv("pip", "install", "--only-binary", ":all:", *where, *wanted, progress=progress)
+        run_uv("pip", "install", "--only-binary", ":all:", *where, *needed, progress=progress)
 
 
-def _is_wanted(requirement: Requirement, excluded: set[str]) -> bool:
+def _is_needed(requirement: Requirement, excluded: set[str]) -> bool:
     marker = requirement.marker
     return canonicalize_name(requirement.name) not in excluded and not (marker and "extra" in str(marker))

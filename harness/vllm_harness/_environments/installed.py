@@ -25,8 +25,8 @@ def version(name):
     except metadata.PackageNotFoundError:
         return None
 
-found = util.find_spec("vllm")
-package = Path(found.origin).parent if found and found.origin else None
+spec = util.find_spec("vllm")
+package = Path(spec.origin).parent if spec and spec.origin else None
 source = package / "_version.py" if package else None
 text = source.read_text() if source and source.exists() else ""
 written = dict(re.findall(r"(version|commit_id) = '(.+?)'", text))

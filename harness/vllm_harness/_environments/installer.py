@@ -87,12 +87,12 @@ def run_uv(*arguments: str | Path, progress: Progress, environ: Mapping[str, str
         raise InstallError(f"`uv {arguments[0]} {arguments[1]}` failed:\n    {output}", hint=remedy(output))
 
 
-def download_wheels(folder: Path, *wanted: str | Path, progress: Progress) -> None:
+def download_wheels(folder: Path, *requirements: str | Path, progress: Progress) -> None:
     """Downloads wheels into a folder with `pip download`, which uv lacks. Raises InstallError."""
     pip = ("tool", "run", "--python", sys.executable, "--from", PIP, "pip", "download", "-qq")
     only = ("--no-deps", "--only-binary", ":all:", "--dest", folder)
     options = {f"PIP_{name.upper().replace('-', '_')}": value for name, value in pip_options().items()}
-    run_uv(*pip, *only, *wanted, progress=progress, environ={**options, **uv_environ()})
+    run_uv(*pip, *only, *requirements, progress=progress, environ={**options, **uv_environ()})
 
 
 def package_folder(package: str, python: str | Path, version: str, progress: Progress) -> Path:

@@ -26,19 +26,19 @@ def plan(spec: str | None = None, device: Device | None = None) -> PlannedEnviro
     Arguments and errors are those of `resolve`.
     """
     text = spec or default_spec(device or default_device())
-    wanted = parse(text)
-    if wanted.kind == "release":
-        assert wanted.version
-        lock = lock_for(wanted.version, device or default_device())
-        return PlannedEnvironment(text, lock.device, wanted.version)
-    if wanted.kind == "installed" or device == "cuda":  # `resolve` rejects grafts and trees for CUDA
+    parsed = parse(text)
+    if parsed.kind == "release":
+        assert parsed.version
+        lock = lock_for(parsed.version, device or default_device())
+        return PlannedEnvironment(text, lock.device, parsed.version)
+    if parsed.kind == "installed" or device == "cuda":  # `resolve` rejects grafts and trees for CUDA
         environment = resolve(text, device)
         return PlannedEnvironment(text, environment.device, environment.vllm_version)
-    return PlannedEnvironment(text, "cpu", _version(wanted))
+    return PlannedEnvironment(text, "cpu", _version(parsed))
 
 
-def _version(wanted: Spec) -> str:
+def _version(parsed: Spec) -> str:
     """The version of a graft or tree; for a tree without a version, that of its kernels."""
-    kernels = lock_for(wanted.kernels, "cpu")
-    of_tree = Tree.at(wanted.tree).version if wanted.tree else None
-    return wanted.version or of_tree or kernels.version
+    kernels = lock_for(parsed.kernels, "cpu")
+    of_tree = Tree.at(parsed.tree).version if parsed.tree else None
+    return parsed.version or of_tree or kernels.version

@@ -84,10 +84,10 @@ def minors() -> list[str]:
 
 def interpreter(lock: Lock) -> tuple[str, Path]:
     """The Python to build on: this interpreter, unless a CPU torch is available only for another version."""
-    wanted = minors()
+    candidates = minors()
     if lock.torch.endswith("+cpu"):
-        wanted.sort(key=lambda minor: not _torch_offered(lock, minor))
-    for minor in wanted:
+        candidates.sort(key=lambda minor: not _torch_offered(lock, minor))
+    for minor in candidates:
         if minor == ".".join(map(str, sys.version_info[:2])):
             return minor, Path(sys.executable)
         process = subprocess.run(

@@ -53,21 +53,21 @@ def resolve(
         MissingEnvironmentError: the environment has not been made, and `create` is False.
         InstallError, BrokenEnvironmentError: the environment cannot be made.
     """
-    wanted = parse(spec or default_spec(device or default_device()))
-    if wanted.kind == "release":
-        assert wanted.version
+    parsed = parse(spec or default_spec(device or default_device()))
+    if parsed.kind == "release":
+        assert parsed.version
         device = device or default_device()
         if create:
-            return release.create(wanted.version, device, progress=progress)
-        return release.find(wanted.version, device)
-    if wanted.kind in ("graft", "tree"):
+            return release.create(parsed.version, device, progress=progress)
+        return release.find(parsed.version, device)
+    if parsed.kind in ("graft", "tree"):
         if device == "cuda":
             raise UsageError(
                 f"`{spec}` is for cpu only: grafts and trees take their kernels from CPU builds",
                 hint="leave the device out; for CUDA, install that vLLM and name its interpreter",
             )
-        return (graft.create if create else graft.find)(wanted, progress=progress)
-    environment = installed.environment(wanted.python)
+        return (graft.create if create else graft.find)(parsed, progress=progress)
+    environment = installed.environment(parsed.python)
     if device and device != environment.device:
         raise UsageError(
             f"{environment.python} has vLLM built for {environment.device}, not {device}",

@@ -68,15 +68,15 @@ class Tree:
             version: the version to write to `_version.py` if the tree has none because it was never built.
         """
         package.mkdir(exist_ok=True)
-        wanted = {
+        entries = {
             entry.name: entry
             for entry in (self.path / "vllm").iterdir()
             if entry.name not in _LEFT_OUT and entry.suffix != ".so"
         }
         for link in filter(Path.is_symlink, list(package.iterdir())):
-            if link.name not in wanted or link.readlink() != wanted[link.name]:
+            if link.name not in entries or link.readlink() != entries[link.name]:
                 link.unlink()
-        for name, entry in wanted.items():
+        for name, entry in entries.items():
             if not (package / name).is_symlink():
                 (package / name).symlink_to(entry)
         own = self.path / "vllm" / "_version.py"

@@ -84,11 +84,11 @@ def select_families(parsers: str, models: str) -> list[Family]:
 
 def _families_of_parsers(parsers: str) -> list[Family]:
     known = list(load_families().values())
-    wanted = set(split_names(parsers))
-    if not wanted:
+    names = set(split_names(parsers))
+    if not names:
         return known
-    chosen = [family for family in known if wanted & _names(family)]
-    if unknown := wanted - {name for family in chosen for name in _names(family)}:
+    chosen = [family for family in known if names & _names(family)]
+    if unknown := names - {name for family in chosen for name in _names(family)}:
         raise UsageError(
             f"no family has a parser {min(unknown)!r}",
             hint=f"the families are {', '.join(family.name for family in known)}",
@@ -118,16 +118,16 @@ def on_tokenizers(families: Sequence[Family], tokenizers: str) -> list[Family]:
 
 def select_groups(names: str) -> tuple[Group, ...]:
     """The groups of these names, separated by commas, in the order of `GROUPS`; by default DEFAULT_GROUPS."""
-    wanted = known_names(names, GROUPS, "group of cases")
-    return tuple(group for group in GROUPS if group in (wanted or DEFAULT_GROUPS))
+    chosen = known_names(names, GROUPS, "group of cases")
+    return tuple(group for group in GROUPS if group in (chosen or DEFAULT_GROUPS))
 
 
 def select_apis(names: str) -> tuple[Api, ...]:
     """The APIs of these names, separated by commas. Raises UsageError for an unknown name, or none at all."""
-    wanted = known_names(names, tuple(Api), "API")
-    if not wanted:
+    chosen = known_names(names, tuple(Api), "API")
+    if not chosen:
         raise UsageError("--apis names no API", hint=f"name some of {', '.join(Api)}")
-    return tuple(api for api in Api if api in wanted)
+    return tuple(api for api in Api if api in chosen)
 
 
 def select_environments(

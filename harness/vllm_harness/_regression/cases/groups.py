@@ -1,4 +1,4 @@
-"""The groups of cases, and the cases of each for one family, whichever engine runs them."""
+"""The groups of cases, and the cases of each group for one family."""
 
 from __future__ import annotations
 
