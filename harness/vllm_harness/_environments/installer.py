@@ -95,21 +95,6 @@ def download_wheels(folder: Path, *requirements: str | Path, progress: Progress)
     run_uv(*pip, *only, *requirements, progress=progress, environ={**options, **uv_environ()})
 
 
-def package_folder(package: str, python: str | Path, version: str, progress: Progress) -> Path:
-    """Installs a package and its requirements into a folder for PYTHONPATH, and returns the folder.
-
-    Args:
-        package: the package with its version, `name==1.2`.
-        python, version: the interpreter that will import it.
-        progress: receives each line of output.
-
-    Raises:
-        InstallError: it cannot be installed.
-    """
-    folder = cache_dir() / f"{package.replace('==', '-')}-py{version}"
-    return install_into(folder, f"--python={python}", package, progress=progress)
-
-
 def install_into(folder: Path, *arguments: str | Path, progress: Progress) -> Path:
     """Runs `uv pip install` with a folder as target unless it exists, and returns it. Raises InstallError."""
     with locked_for_making(folder, progress):

@@ -61,6 +61,14 @@ def test_a_finished_cell_is_reused_unless_its_cases_change(tmp_path: Path) -> No
     assert list(run.cells()) == [cell(call=PASSED)]
 
 
+def test_a_cell_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    run = RegressionRun(tmp_path)
+    run.write(cell(call=PASSED))
+    (file,) = tmp_path.glob("*/*/hermes.canonical.json")
+    file.write_text(file.read_text().replace("{", '{"changed_alone": [["call", "chat:whole"]],', 1))
+    assert list(run.cells()) == [cell(call=PASSED)]
+
+
 def test_a_spec_with_slashes_stays_in_the_folder(tmp_path: Path) -> None:
     RegressionRun(tmp_path).write(cell("tree:/home/me/vllm@0.32.0"))
     assert len(list(tmp_path.glob("*/*/hermes.canonical.json"))) == 1

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from threading import Timer
@@ -33,14 +33,6 @@ INTERPRETERS_FOLDER = "/"
 """The working folder of vLLM's interpreter, which has no modules that could shadow vLLM's."""
 
 
-@dataclass(frozen=True)
-class Watching:
-    """How to watch an interpreter from its start: code that runs first, and environment variables."""
-
-    code: str
-    environ: Mapping[str, str]
-
-
 class InProcessError(HarnessError):
     """The interpreter failed or timed out before it returned all answers."""
 
@@ -50,22 +42,22 @@ def parse_all(
     case_sets: Iterable[tuple[Family, Sequence[CaseInput]]],
     *,
     limit_s: float = 500,
-    watching: Watching | None = None,
+    prelude: str = "",
+    environ: Mapping[str, str] | None = None,
 ) -> Iterator[list[CaseAnswer]]:
     """Parses each family's cases in each delivery, and yields the answers of each case set as they arrive.
 
     Args:
         case_sets: families with the inputs of their cases.
         limit_s: the timeout for all of them.
-        watching: how to watch the parsers.
+        prelude: code that the interpreter runs first.
+        environ: environment variables to use instead of the environment's.
 
     Raises:
         InProcessError: vLLM cannot be imported, or the timeout expires.
     """
     families = [worker_family(family, inputs) for family, inputs in case_sets if inputs]
-    code, environ = _SCRIPT.read_text(), None
-    if watching:
-        code, environ = f"{watching.code}\n\n{code}", watching.environ
+    code = f"{prelude}\n\n{_SCRIPT.read_text()}"
     lines = lines_of(environment, ("-c", code), {"families": families}, environ=environ, limit_s=limit_s)
     yield from by_case_set(lines)
 
