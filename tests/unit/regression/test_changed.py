@@ -201,9 +201,9 @@ def test_a_tree_without_git_has_no_revisions(package: Path) -> None:
     ("arguments", "words"),
     [
         (["--changed", "--vllm", "0.32.0"], "needs a working tree"),
-        (["--changed", "--run", "mine"], "takes no --run"),
-        (["--changed", "--engine", "http"], "takes no --engine http"),
-        (["--changed-from", "HEAD"], "says what --changed compares with"),
+        (["--changed", "--run", "mine"], "cannot be combined with --run"),
+        (["--changed", "--engine", "http"], "cannot be combined with --engine http"),
+        (["--changed-from", "HEAD"], "--changed-from needs --changed"),
     ],
 )
 def test_conflicting_options_are_rejected(arguments: list[str], words: str) -> None:

@@ -95,8 +95,8 @@ def _with_special_token(input_: CaseInput) -> CaseInput:
 
 def _question_about_markers(form: Form) -> str:
     """A user message that quotes a format's markers, as a developer may write it."""
-    thoughts = form.thoughts
-    quoted = [f"{thoughts.open or thoughts.tail.strip()}this{thoughts.close}"] if thoughts else []
+    reasoning = form.reasoning
+    quoted = [f"{reasoning.open or reasoning.tail.strip()}this{reasoning.close}"] if reasoning else []
     return f"What do {' and '.join([*quoted, form.calls.open or form.calls.marker])} mean?"
 
 
@@ -108,11 +108,11 @@ def _expecting(family: Family, input_: CaseInput, topic: Topic, meaning: Meaning
 
 def _as_answered(family: Family, meaning: Meaning) -> Meaning:
     """What a client must get: the meaning, or one text if the family shows the reasoning in the text."""
-    if not family.shows_thoughts or family.form is None or family.form.thoughts is None:
+    if not family.shows_reasoning or family.form is None or family.form.reasoning is None:
         return meaning
-    thoughts = family.form.thoughts
-    opened = f"{thoughts.open or thoughts.tail.strip()}{meaning.reasoning}"
-    return Meaning.of(f"{opened}{thoughts.close}{thoughts.gap}{meaning.text}", calls=meaning.calls)
+    reasoning = family.form.reasoning
+    opened = f"{reasoning.open or reasoning.tail.strip()}{meaning.reasoning}"
+    return Meaning.of(f"{opened}{reasoning.close}{reasoning.gap}{meaning.text}", calls=meaning.calls)
 
 
 def _forced(family: Family, meanings: Meanings) -> CaseSet:
