@@ -1,7 +1,7 @@
 """COVERAGE.md: whether each listed behaviour is checked, shown by expected failures only, or left out.
 
-Run as `scripts/coverage`. Tests are collected as pytest collects them, but without the harness's own plugin,
-so no server and no environment is needed.
+Run as `scripts/coverage`. pytest collects the tests without the harness's own plugin, so no server and no
+environment is needed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ REGRESSION = "parser regression"
 
 
 class CoverageError(HarnessError):
-    """The list, the marks and COVERAGE.md do not agree."""
+    """Raised if the list, the marks and COVERAGE.md do not agree."""
 
 
 @dataclass(frozen=True, order=True)
@@ -58,7 +58,7 @@ class Covering:
 
     Attributes:
         test: the test.
-        defects: those by which a case of it is to fail wherever it runs; none where a case is to pass.
+        defects: the defects that make a case fail on all its models; empty if a case should pass.
     """
 
     test: str
@@ -67,13 +67,13 @@ class Covering:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One listed behaviour.
+    """A listed behaviour.
 
     Attributes:
-        title: what it is.
-        out: why no test covers it; empty where one is to.
-        covering: the cases of tests that cover it.
-        families: those whose parsers parser regression drives, where it covers the behaviour.
+        title: a short description.
+        out: why no test covers it; empty if a test should.
+        covering: the test cases that cover it.
+        families: the parser families with which parser regression covers it.
     """
 
     title: str
@@ -83,19 +83,19 @@ class Behaviour:
 
     @property
     def tests(self) -> list[str]:
-        """The tests that cover it."""
+        """The names of the tests that cover the behaviour."""
         return sorted({each.test for each in self.covering})
 
     @property
     def state(self) -> str:
-        """Checked, shown by expected failures only, left to parser regression, out, or open."""
+        """The state: checked, shown by expected failures only, left to parser regression, out, or open."""
         if not self.covering:
             return REGRESSION if self.families else OUT if self.out else OPEN
         return CHECKED if any(not each.defects for each in self.covering) else EXPECTED
 
     @property
     def cells(self) -> str:
-        """The last two cells of its row."""
+        """The last two cells of the behaviour's row."""
         if self.state != EXPECTED:
             tests = ", ".join(f"`{test}`" for test in self.tests)
             return f"{self.state} | {tests or ', '.join(self.families) or self.out}"
@@ -105,18 +105,18 @@ class Behaviour:
 
 @dataclass
 class Collector:
-    """A pytest plugin that notes what each collected test covers."""
+    """A pytest plugin that records what each collected test covers."""
 
     covered: dict[str, set[Covering]] = field(default_factory=dict)
     defects: Defects = field(default_factory=load_defects)
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """The markers, which are otherwise the harness's plugin's to register."""
+        """Registers the markers, which otherwise the harness's plugin registers."""
         for marker in options.MARKERS:
             config.addinivalue_line("markers", marker)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Reads the marks."""
+        """Reads the marks of the collected tests."""
         for item in session.items:
             test = item.nodeid.split("[")[0].removeprefix("tests/")
             covering = Covering(test, failing_by(item, self.defects))
@@ -125,7 +125,7 @@ class Collector:
 
 
 def failing_by(item: pytest.Item, defects: Defects) -> tuple[str, ...]:
-    """The defects by which a case is to fail on each of its models; none where it is to pass on one."""
+    """Returns the defects that make a case fail on each of its models; empty if it should pass on one."""
     found = set[str]()
     for model in _models(item):
         shown = [
@@ -141,7 +141,7 @@ def failing_by(item: pytest.Item, defects: Defects) -> tuple[str, ...]:
 
 
 def _models(item: pytest.Item) -> list[str]:
-    """The models of a whole run that a case is for, as far as its marks say."""
+    """Returns the models of a whole run that a case is for, as far as its marks say."""
     models = [*HARMONY, *STANDARD]
     if item.get_closest_marker("vllm_harmony"):
         models = list(HARMONY)
@@ -153,7 +153,7 @@ def _models(item: pytest.Item) -> list[str]:
 
 
 def collect(root: Path = ROOT) -> dict[str, set[Covering]]:
-    """Ids and what covers them. Raises CoverageError where tests cannot be collected."""
+    """Returns each id with the tests that cover it. Raises CoverageError if tests cannot be collected."""
     collector = Collector()
     command = ["--collect-only", "-q", "-p", "no:vllm_harness", "-p", "no:cacheprovider"]
     with redirect_stdout(StringIO()) as output:
@@ -166,7 +166,7 @@ def collect(root: Path = ROOT) -> dict[str, set[Covering]]:
 
 
 def with_marks(root: Path) -> list[Path]:
-    """Where something may cover a behaviour: the folders of tests, and of tests/unit what names the mark."""
+    """Returns where tests may cover a behaviour: the test folders, and files of tests/unit with the mark."""
     unit = root / "tests" / "unit"
     folders = [path for path in sorted((root / "tests").iterdir()) if path.is_dir() and path != unit]
     return [*folders, *(path for path in sorted(unit.rglob("test_*.py")) if MARK_OF_TEST in path.read_text())]
@@ -175,7 +175,7 @@ def with_marks(root: Path) -> list[Path]:
 def behaviours(
     listed: Mapping[str, Any], covered: Mapping[str, Collection[Covering]]
 ) -> dict[str, Behaviour]:
-    """The list with the tests of each behaviour."""
+    """Returns the list, each behaviour with its tests."""
     return {name: _behaviour(name, entry, covered) for name, entry in listed.items()}
 
 
@@ -192,11 +192,11 @@ def problems(
     complete: bool,
     sources: Collection[str] = (),
 ) -> list[str]:
-    """What is wrong: unknown ids, reasons that no longer hold, and, if it is to be complete, what is open.
+    """Returns the problems: unknown ids, outdated reasons and, if `complete`, open behaviours.
 
     Args:
         listed: the behaviours.
-        covered: ids, and what covers them.
+        covered: each id with the tests that cover it.
         complete: whether each behaviour must be covered or left out for a reason.
         sources: the ids of the lists that the behaviours were made from.
     """
@@ -224,7 +224,7 @@ def problems(
 
 
 def render(listed: Mapping[str, Behaviour]) -> str:
-    """The text of COVERAGE.md."""
+    """Returns the text of COVERAGE.md."""
     number = Counter(each.state for each in listed.values())
     counts = ", ".join(
         f"{number[state]} {state}" for state in (CHECKED, EXPECTED, REGRESSION, OUT, OPEN) if number[state]
@@ -247,7 +247,7 @@ def render(listed: Mapping[str, Behaviour]) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Writes COVERAGE.md, or checks it. Raises CoverageError with everything that is wrong."""
+    """Writes COVERAGE.md, or checks it. Raises CoverageError with all problems."""
     parser = argparse.ArgumentParser(prog="scripts/coverage", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail where COVERAGE.md is stale")
     parser.add_argument("--complete", action="store_true", help="fail where a behaviour is open")
