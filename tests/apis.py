@@ -18,7 +18,7 @@ from vllm_harness._protocol import ChatAccumulator, MessageAccumulator, Response
 Json = dict[str, Any]
 Api = Literal["responses", "chat", "messages"]
 Said = tuple[str, list[tuple[str, Any]]]
-"""The words of an answer, blanks at their ends aside, and name and arguments of each call."""
+"""The text of an answer without surrounding whitespace, and name and arguments of each call."""
 
 APIS: tuple[Api, ...] = get_args(Api)
 PATHS: dict[Api, str] = {
@@ -28,7 +28,7 @@ PATHS: dict[Api, str] = {
 }
 AT_ONCE = 32
 KEYLESS = {"authorization": None, "x-api-key": None}
-"""The headers of a request that lacks the key."""
+"""The headers of a request without the key."""
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LIST, TABLE = ROOT / "tests/coverage.yaml", ROOT / "tests/COVERAGE.md"
 SOURCES = ROOT / "tests/coverage_sources.yaml"
 VLLM, HARMONY, STANDARD = "0.32.0", ("gpt-oss",), ("qwen3", "llama3.1")
-"""The vLLM and the models of a whole run on the scripted lane."""
+"""The vLLM version and the models of a whole run on the scripted lane."""
 GROUPS = {
     "VR": "vLLM: Responses",
     "VM": "vLLM: MCP and built-in tools",

@@ -51,7 +51,7 @@ def named(name: str) -> dict[str, Any]:
 
 WEATHER = function("get_weather", {"city": CITY}, strict=True)
 CUTS = (1, 1, 1, 2, 3)
-"""Tokens a step of a stream, for what depends on how it is cut."""
+"""Tokens per step of a stream, for what depends on how a stream is split into chunks."""
 FREE = function("get_weather", {"city": {"type": "string"}})
 FORECAST = function("get_weather_forecast", {"city": {"type": "string"}, "days": {"type": "integer"}})
 NOW = function("now")

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 OF_THE_BODY = "body."
-"""vLLM puts it before the names of what validation refuses, and leaves it out elsewhere."""
+"""vLLM prefixes it to the names of fields that validation refuses, and omits it elsewhere."""
 NAMES = re.compile(r"\w+(\.\w+)*")
 INTERNALS = frozenset({"str", "int", "float", "bool", "list", "dict", "union", "nullable", "none"})
 

@@ -30,8 +30,9 @@ from vllm_harness._server.remote import RemoteServer
 
 AT_ONCE = 16
 Turn = tuple[str, ...]
-"""Its kind, and its texts: of a call the number, the city and the tool where that is not get_weather; of what
-is written for a custom tool the number and the text; of an output the number of its call and the texts."""
+"""The kind, then: for a call its number, the city, and the tool unless it is get_weather; for the input of a
+custom tool its number and the text; for an output the number of its call and the texts.
+"""
 CALLS = ("call", "written")
 OF_THE_MODEL = ("thoughts", "assistant", "call", "written")
 WEATHER = {key: RESPONSES_TOOL[key] for key in ("name", "description", "parameters", "strict")}
@@ -49,7 +50,7 @@ CUSTOM_AS_FUNCTION: Json = {
         "additionalProperties": False,
     },
 }
-"""What vLLM shows a template, which knows functions alone, of a custom tool; the words are its own."""
+"""How vLLM describes a custom tool to a template, which knows functions only; the wording is vLLM's."""
 FORMAT: Json = {
     "type": "object",
     "properties": {"river": {"type": "string"}},
@@ -112,7 +113,7 @@ class Conversation(StrictModel):
 
 
 Rendered = Callable[[Conversation], tuple[list[int], ...]]
-"""The prompts that a family's format allows for a conversation; all but one allow one."""
+"""The prompts that a family's format allows for a conversation; all formats but one allow one prompt."""
 
 
 @cache

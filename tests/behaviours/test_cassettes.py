@@ -1,4 +1,4 @@
-"""A conversation with a real server as a cassette, which is then sent to the server again."""
+"""Records a conversation with a real server as a cassette, and replays it against the server."""
 
 from __future__ import annotations
 

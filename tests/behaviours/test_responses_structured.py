@@ -32,13 +32,13 @@ class Trip(BaseModel):
 
 
 def schema_format(schema: dict[str, Any], name: str = "answer") -> dict[str, Any]:
-    """`text` that asks for a schema."""
+    """Returns a `text` field that requires a schema."""
     return {"format": {"type": "json_schema", "name": name, "schema": schema, "strict": True}}
 
 
 @pytest.fixture
 def script_json(vllm_server: VllmServer, script: ScriptWriter) -> Any:
-    """Scripts JSON under a grammar, which wants Harmony's final message to be marked as JSON."""
+    """Scripts JSON under a grammar, which requires Harmony's final message to be marked as JSON."""
 
     def write(value: Any, **options: Any) -> None:
         text = value if isinstance(value, str) else json.dumps(value)
@@ -54,7 +54,7 @@ def script_json(vllm_server: VllmServer, script: ScriptWriter) -> Any:
 def test_answer_fits_its_schema(
     case: dict[str, Any], responses: Responses, script: ScriptWriter, script_json: Any
 ) -> None:
-    """The body and the stream; on the scripted lane exactly what the model says."""
+    """Body and stream fit the schema; on the scripted lane they equal the scripted answer."""
     script_json(case["answer"], times=2)
     body, stream = responses.both(ASK, text=schema_format(case["schema"]), max_output_tokens=256)
     for response in (body, stream.terminal):
@@ -108,7 +108,7 @@ def test_format_is_echoed(responses: Responses, script_json: Any) -> None:
 
 @pytest.mark.covers("VR-059", "LS-031")
 def test_json_object(responses: Responses, script: ScriptWriter, vllm_server: VllmServer) -> None:
-    """The begin of a JSON object; a whole one unless the budget cuts it: the grammar leaves its end open."""
+    """The answer starts like a JSON object, and is a whole one unless the budget truncates it."""
     answer = '{"river": "Nile"}'
     if vllm_server.entry.harmony:
         script(Raw(f"<|channel|>final <|constrain|>json<|message|>{answer}<|return|>"))
@@ -196,7 +196,7 @@ def test_two_grammars_are_refused(responses: Responses) -> None:
 def test_format_holds_where_a_message_goes_on(
     stream: bool, responses: Responses, script: ScriptWriter
 ) -> None:
-    """Its thoughts are behind: the format holds from the first token."""
+    """Its reasoning has ended, so the format applies from the first token."""
     text = {"type": "output_text", "text": "The trip:", "annotations": []}
     begun = {
         "type": "message",

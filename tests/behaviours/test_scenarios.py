@@ -1,4 +1,4 @@
-"""Conversations as data: the stories over every transport, and what is told where something is wrong."""
+"""Scenarios over every transport, and what is reported if something is wrong."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ STORIES = [
         marks=pytest.mark.vllm_needs(*needed_capabilities(read_scenario(path), scripted=False)),
     )
     for path in stories_of_package()
-    if not read_scenario(path).of_server  # which the server under test must be started for
+    if not read_scenario(path).of_server  # which needs a server with certain flags
 ]
 TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "21 degrees"}]}
 CALL: dict[str, Any] = {"calls": [{"name": "get_weather"}]}
 
 
 def of(*turns: dict[str, Any], **more: Any) -> Scenario:
-    """A scenario with one tool."""
+    """Returns a scenario with one tool."""
     return Scenario.model_validate({"scenario": 1, "tools": {"get_weather": TOOL}, "turns": turns, **more})
 
 
@@ -48,7 +48,7 @@ def served(vllm_server: VllmServer) -> Served:
 @pytest.mark.covers("AG-004", "VR-021", "VR-022", "VR-042", "VR-044", "VR-045", "LS-004")
 @pytest.mark.parametrize("story", STORIES)
 def test_story(story: str, scenario: ScenarioRunner, vllm_server: VllmServer) -> None:
-    """Every transport, streamed and not."""
+    """Runs a story over every transport, streamed and not."""
     with lost_calls_of_scenarios_excused(vllm_server):
         scenario(story)
 
@@ -56,7 +56,7 @@ def test_story(story: str, scenario: ScenarioRunner, vllm_server: VllmServer) ->
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("store")
 def test_a_defect_that_does_not_show_is_told(served: Served) -> None:
-    """Neither where the server is right, nor where it is wrong in another way."""
+    """KD101 is reported if the answer is right, and if it is wrong in another way."""
     id = "harmony-takes-few-kinds-of-input"
     known = [{"defect": id, "over": ["responses"]}]
     story = of(
@@ -75,7 +75,7 @@ def test_a_defect_that_does_not_show_is_told(served: Served) -> None:
 @pytest.mark.vllm_needs("store", "background")
 @pytest.mark.covers("VR-017", "LS-014")
 def test_answers_in_the_background_are_those_of_responses(served: Served) -> None:
-    """Polled or read again, and continued; over another API the turns are cancelled."""
+    """A background answer is polled or replayed, and continued; other APIs cancel such turns."""
     story = of(
         {"name": "word", "user": "Remember heliotrope.", "background": True, "say": "I shall remember it."},
         {"name": "which", "user": "Which word?", "background": True, "say": "It is heliotrope."},
@@ -91,7 +91,7 @@ def test_answers_in_the_background_are_those_of_responses(served: Served) -> Non
 
 
 class _Forgetful(Transport):
-    """Leaves out the turns that a turn continues."""
+    """A transport that leaves out the turns before."""
 
     def request(self, ask: Ask) -> Json:
         return super().request(replace(ask, line=()))
@@ -101,7 +101,7 @@ class _Forgetful(Transport):
 @pytest.mark.vllm_needs("store")
 @pytest.mark.covers("LS-004")
 def test_a_server_that_forgets_is_found(served: Served) -> None:
-    """Without the id of the turn before, the prompt lacks what was said, and that is told."""
+    """Without the id of the previous turn, the prompt lacks its text, and a finding says so."""
     forgetful = _Forgetful("responses", "responses", stored=True)
     story = of(
         {"name": "word", "user": "Remember heliotrope.", "say": "I shall remember it."},
@@ -118,7 +118,7 @@ def test_a_server_that_forgets_is_found(served: Served) -> None:
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("AG-004")
 def test_what_becomes_of_a_missing_call(served: Served) -> None:
-    """The turn that lacks it, the one that would send its output, one more, and one beside them."""
+    """Covers the turn without the call, the turn with its output, a later turn, and an independent one."""
     turns = (
         {"name": "ask", "user": "Weather?", "expect": CALL, "say": "I do not know."},
         {"name": "output", "say": "Mild."},
@@ -145,7 +145,7 @@ def test_what_becomes_of_a_missing_call(served: Served) -> None:
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("AG-004")
 def test_what_is_not_as_expected_is_told(served: Served) -> None:
-    """Other arguments, another text, a limit, an event that does not come, an answer in place of an error."""
+    """Other arguments, another text, a limit, a missing event, and an answer instead of an error."""
     call = {"calls": [{"name": "get_weather", "arguments": {"city": "Oslo"}}]}
     story = of(
         {

@@ -1,4 +1,4 @@
-"""A second engine: llama.cpp's own server, recorded, held against the rules, and compared with vLLM."""
+"""Another engine: records llama.cpp's own server, validates the recording, and compares it with vLLM."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LLAMA_CPP = Product(
 )
 CASES = ["--only", "*/cut*", "--only", "*/unknown-model*", "--only", "*/wrong-value*"]
 BY_CHANCE = {"llama.cpp-created-is-the-time-of-a-chunk"}
-"""What shows only where a second passes within a stream."""
+"""Deviations that occur only if the clock's second changes within a stream."""
 
 
 SUITE = """
@@ -54,7 +54,7 @@ def test_responses(vllm_server, openai_client, check_stream, check_body):
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """llama.cpp's server."""
+    """A running llama.cpp server."""
     try:
         with running(LLAMA_CPP, "", tmp_path_factory.mktemp("llama-cpp")) as found:
             yield found
@@ -64,7 +64,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def recorded(engine: Running, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What llama.cpp answers to the cases."""
+    """The folder with llama.cpp's recorded answers to the cases."""
     folder = tmp_path_factory.mktemp("recorded")
     words = ["gateway", "record", engine.url, "--model", "smollm2-135m", "--output", str(folder)]
     result = CliRunner().invoke(app, [*words, *CASES])

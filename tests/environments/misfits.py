@@ -1,4 +1,4 @@
-"""Prints as JSON what the fork server does not find as expected in the vLLM whose interpreter runs this."""
+"""Prints, as JSON, where the vLLM of this interpreter differs from what the fork server expects."""
 
 import ast
 import inspect
@@ -11,7 +11,7 @@ from vllm_harness_preload import CALLED
 
 
 def check(patch: Patch) -> None:
-    """Raises where the replacement does not fit in the place of the original."""
+    """Raises if the replacement does not fit in place of the original."""
     original = found(patch.place)
     replacement = patch.make(original)
     given, taken = (len(inspect.signature(each).parameters) for each in (original, replacement))
@@ -23,12 +23,12 @@ def check(patch: Patch) -> None:
 
 
 def called(place: str) -> None:
-    """Raises where there is no function: a platform gives None for a name that it does not have."""
+    """Raises if there is no function: a platform gives None for an unknown name."""
     assert callable(found(place)), "it is no function"
 
 
 def read_of_self(method: Any) -> set[str]:
-    """The attributes of its object that a method reads or sets."""
+    """Returns the attributes of `self` that a method reads or sets."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
     attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     return {each.attr for each in attributes if isinstance(each.value, ast.Name) and each.value.id == "self"}

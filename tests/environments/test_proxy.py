@@ -1,4 +1,4 @@
-"""The proxy before a server without middleware, run by a server's interpreter; the server is a small fake."""
+"""The proxy for a server without middleware, in a server's interpreter, in front of a small fake server."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Proxied:
 
     Attributes:
         endpoint: its address.
-        note: the file that the fake server writes when an endless answer is let go.
+        note: the file that the fake server writes when the client of an endless answer disconnects.
         process: the proxy's process.
     """
 
@@ -87,7 +87,7 @@ def proxied(tmp_path: Path) -> Iterator[Proxied]:
 
 
 def wait_until_ready(endpoint: Endpoint) -> None:
-    """Until then the proxy is not there, or answers 503."""
+    """Waits until the proxy answers with a success; before, it refuses connections or answers 503."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:

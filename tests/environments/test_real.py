@@ -1,4 +1,4 @@
-"""Every environment that this machine can make: it is what it says, and scripted servers answer in it."""
+"""Every environment that this machine can create has the expected versions and serves scripted answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def environment(request: pytest.FixtureRequest) -> Environment:
 
 
 def called(server: RemoteServer) -> str:
-    """The city in the call that the server makes of a script."""
+    """Scripts a call, and returns the city in the call that the server answers with."""
     server.script(reasoning="I look it up.", calls=[ToolCall("get_weather", {"city": "Paris"})])
     response = server.client().responses.create(
         model=server.model, input="What is the weather in Paris?", tools=[RESPONSES_TOOL]
@@ -71,12 +71,12 @@ def test_a_scripted_call_comes_out(environment: Environment, model: str) -> None
 WORDED_OTHERWISE = {
     "0.25.0": {"model_executor/layers/fused_moe/layer.py", "v1/kv_offload/tiering/p2p/manager.py"},
 }
-"""Files of the third-party build with another docstring or annotation than upstream's, and the same code."""
+"""Files of the third-party build that differ from upstream in docstrings or annotations only."""
 
 
 @pytest.mark.parametrize("version", RELEASES)
 def test_a_release_is_upstreams_code(version: str) -> None:
-    """Besides how the CPU platform is recognised, the third-party build changes nothing."""
+    """The third-party build changes only how the CPU platform is recognised."""
     comparison = upstream.compare(resolve(version, "cpu", create=True))
     assert comparison.missing == ()
     changed = {*comparison.changed} - WORDED_OTHERWISE.get(version, set())

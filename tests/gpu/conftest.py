@@ -1,4 +1,4 @@
-"""Figures of a CUDA machine: tests note them, and they stand in a table at the end."""
+"""Figures of a CUDA machine: tests record them, and a table at the end shows them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def server_args(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[[str, str, float], None]:
-    """Notes a figure: of what, its name with the unit, its value."""
+    """Records a figure: the subject, the name with the unit, the value."""
     figures = request.config.stash.setdefault(FIGURES, [])
     return lambda of, name, value: figures.append((of, name, f"{value:.1f}"))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The figures."""
+    """Prints the table of figures."""
     if not (figures := config.stash.get(FIGURES, [])):
         return
     names = list(dict.fromkeys(name for _, name, _ in figures))

@@ -1,4 +1,4 @@
-"""What a server is asked over HTTP, and the codes of all that the validator finds in its answer."""
+"""Sends requests to a server over HTTP, and returns the codes of all that the validator finds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from vllm_harness._server.remote import RemoteServer
 
 Json = dict[str, Any]
 Way = Literal["stream", "body", "both", "chain"]
-"""`both`: a stream is compared with a body of the same request; `chain`: two responses, the last again."""
+"""`both` compares a stream with the body of the same request; `chain` follows up and reads the stored copy."""
 
 PARIS, ROME = (ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome"))
 SCRIPTS: Mapping[str, Json] = {
@@ -44,10 +44,10 @@ SCRIPTS: Mapping[str, Json] = {
     "code": {"say": Raw("<|channel|>analysis to=python code<|message|>print(7)<|call|>")},
     "mcp": {"say": Raw('<|channel|>commentary to=files.list<|message|>{"folder": "/"}<|call|>')},
 }
-"""What the model says, by the name of the answer."""
+"""Scripts of the model, by the name of the answer."""
 MODEL = "qwen3"
 MODELS: Mapping[str, str] = {"code": "gpt-oss", "mcp": "gpt-oss"}
-"""Who says it, where that is another model: calls whose progress vLLM streams, whoever runs them."""
+"""The answers of another model: calls whose progress vLLM streams, whoever runs them."""
 
 _FUNCTION = {"name": "get_weather", "description": "Weather of a city"}
 _PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -67,13 +67,13 @@ _PROMPTS: Mapping[Api, Json] = {
     "chat": _HI,
     "messages": {**_HI, "max_tokens": 200},
 }
-# vLLM's bodies of Messages leave it out where it is null
+# vLLM's bodies of Messages omit the field when it is null
 _ONE_SIDED = ("stop_sequence",)
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One thing to ask, such as `chat calls stream`: the API, what the model says, the way of asking."""
+    """A request such as `chat calls stream`: the API, the model's answer, and how it is sent."""
 
     api: Api
     answer: str
@@ -81,7 +81,7 @@ class Ask:
 
     @classmethod
     def named(cls, name: str) -> Ask:
-        """That of a name. Raises ValueError where there is none."""
+        """Returns the request of a name. Raises ValueError if the name is wrong."""
         api, answer, way = name.split()
         if api not in API_PATHS or answer not in SCRIPTS or way not in get_args(Way):
             raise ValueError(f"{name!r} cannot be asked")
@@ -89,15 +89,15 @@ class Ask:
 
     @property
     def model(self) -> str:
-        """The model entry whose server is asked."""
+        """The model entry whose server gets the request."""
         return MODELS.get(self.answer, MODEL)
 
     def codes(self, server: RemoteServer, wanted: Collection[str]) -> list[str]:
-        """Codes of what the validator finds on a server and nobody has declared known.
+        """Returns the codes of the validator's findings that are not known deviations.
 
         Args:
-            server: it is asked once, or once for each side of a comparison.
-            wanted: mere information counts as well where it has one of these codes.
+            server: it gets the request once, or once for each side of a comparison.
+            wanted: codes that count even if they are only informative.
         """
         name = f"{self.api}-{self.answer}-{self.way}"
         book = server.book(name)
@@ -140,7 +140,7 @@ class Ask:
 
 
 def _chain(http: Endpoint, path: str, request: Json) -> list[Exchange]:
-    """A response, one that follows it, and that one as it is stored."""
+    """Returns a response, one that follows it, and the stored copy of the second."""
     first = _body(http, path, request)
     following = {**request, "previous_response_id": first["id"]}
     second = _body(http, path, following)

@@ -1,4 +1,4 @@
-"""The committed baseline: a run of every family against it is green, and a parser that regressed is not."""
+"""A run of every family matches the committed baseline, and a parser that regressed does not."""
 
 from __future__ import annotations
 

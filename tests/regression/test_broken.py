@@ -1,4 +1,4 @@
-"""Deliberately broken copies of a parser: the cases catch each of them."""
+"""The test cases detect each of several deliberately broken parsers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_broken_parser_is_caught_over_http(tmp_path: Path) -> None:
 
 
 def test_a_parser_that_takes_its_time_is_caught() -> None:
-    """Only growth is compared, on lengths that take no second."""
+    """Compares growth only, on lengths that take less than a second."""
     families = (HERMES, _family("takes_its_time"))
     short = [_shortened(case_set("cost", family, load_meanings()).only(["text"])) for family in families]
     measured = measure_all(resolve(VLLM), [(cases.family, cases.inputs) for cases in short])
@@ -104,7 +104,7 @@ def _mismatches(answer: CaseAnswer) -> tuple[Mismatch, ...]:
 
 
 def _shortened(cases: CaseSet, engine: Engine = "in-process", lengths: int = 5) -> CaseSet:
-    """The shortest lengths of each case, in its deliveries in process or over Messages."""
+    """Returns the shortest lengths of each case, with its deliveries in process or over Messages."""
     (case,) = planned(cases, engine, [Api.MESSAGES]).cases
     input_ = case.input.model_copy(update={"grown": case.input.grown[:lengths]})
     return replace(cases, cases=(replace(case, input=input_),))

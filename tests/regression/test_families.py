@@ -1,4 +1,4 @@
-"""Every parser that vLLM registers has a family, or a reason why not."""
+"""Every parser that vLLM registers has a family, or a reason for not having one."""
 
 from __future__ import annotations
 
