@@ -30,7 +30,7 @@ from vllm_harness._server.remote import RemoteServer
 
 Json = dict[str, Any]
 Way = Literal["stream", "body", "both", "chain"]
-"""`both` compares a stream with the body of the same request; `chain` follows up and reads the result again."""
+"""`both` compares a stream with the body of its request; `chain` follows up and reads the result back."""
 
 PARIS, ROME = (ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome"))
 SCRIPTS: Mapping[str, Json] = {
