@@ -126,18 +126,18 @@ class Collector:
 
 def failing_by(item: pytest.Item, defects: Defects) -> tuple[str, ...]:
     """Returns the defects that make a case fail on each of its models; empty if it should pass on one."""
-    found = set[str]()
+    defect_ids = set[str]()
     for model in _models(item):
-        shown = [
+        of_model = [
             mark.args[0]
             for mark in item.iter_markers(MARK)
             if model in mark.kwargs.get("models", (model,))
             and find(mark.args[0], defects).holds_for(VLLM, model)
         ]
-        if not shown:
+        if not of_model:
             return ()
-        found.update(shown)
-    return tuple(sorted(found))
+        defect_ids.update(of_model)
+    return tuple(sorted(defect_ids))
 
 
 def _models(item: pytest.Item) -> list[str]:
@@ -200,27 +200,33 @@ def problems(
         complete: whether each behaviour must be covered or left out for a reason.
         sources: the ids of the lists that the behaviours were made from.
     """
-    found = [
-        f"{name}: marked at {', '.join(sorted({each.test for each in covering}))}, and not in {LIST.name}"
+    messages = [
+        f"{name}: marked at {', '.join(sorted({each.test for each in covering}))}, but not in {LIST.name}"
         for name, covering in sorted(covered.items())
         if name not in listed
     ]
-    found += [
-        f"{name}: covered by {', '.join(each.tests)}, and {LIST.name} says why it is out: {each.out}"
+    messages += [
+        f"{name}: covered by {', '.join(each.tests)}, but {LIST.name} excludes it: {each.out}"
         for name, each in listed.items()
         if each.covering and each.out
     ]
     known = load_families()
-    found += [
+    messages += [
         f"{name}: there is no family {family!r}"
         for name, each in listed.items()
         for family in each.families
         if family not in known
     ]
-    found += [f"{name}: in {SOURCES.name}, and not in {LIST.name}" for name in sources if name not in listed]
+    messages += [
+        f"{name}: in {SOURCES.name}, but not in {LIST.name}" for name in sources if name not in listed
+    ]
     if complete:
-        found += [f"{name}: neither covered nor reasoned" for name, b in listed.items() if b.state == OPEN]
-    return found
+        messages += [
+            f"{name}: neither covered nor excluded with a reason"
+            for name, b in listed.items()
+            if b.state == OPEN
+        ]
+    return messages
 
 
 def render(listed: Mapping[str, Behaviour]) -> str:
@@ -232,8 +238,8 @@ def render(listed: Mapping[str, Behaviour]) -> str:
     lines = [
         "# Behaviours and the tests that cover them",
         "",
-        f"{len(listed)} behaviours: {counts}. Made by `scripts/coverage` of coverage.yaml",
-        "and the tests' marks; do not edit. Checked: a case of a test is to pass on vLLM "
+        f"{len(listed)} behaviours: {counts}. `scripts/coverage` makes this file from coverage.yaml",
+        "and the tests' marks; do not edit it. Checked: a case of a test should pass on vLLM "
         f"{VLLM}, on a model of the scripted lane.",
     ]
     for prefix, title in GROUPS.items():
@@ -249,19 +255,21 @@ def render(listed: Mapping[str, Behaviour]) -> str:
 def main(arguments: list[str]) -> None:
     """Writes COVERAGE.md, or checks it. Raises CoverageError with all problems."""
     parser = argparse.ArgumentParser(prog="scripts/coverage", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where COVERAGE.md is stale")
-    parser.add_argument("--complete", action="store_true", help="fail where a behaviour is open")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if COVERAGE.md is stale")
+    parser.add_argument("--complete", action="store_true", help="fail if a behaviour is open")
     given = parser.parse_args(arguments)
     covered = collect()
     listed = behaviours(yaml.safe_load(LIST.read_text()), covered)
     sources = yaml.safe_load(SOURCES.read_text())
-    found, text = problems(listed, covered, given.complete, sources), render(listed)
+    messages, text = problems(listed, covered, given.complete, sources), render(listed)
     if not given.check:
         TABLE.write_text(text)
     elif not TABLE.exists() or TABLE.read_text() != text:
-        found.append(f"{TABLE.relative_to(ROOT)} is stale")
-    if found:
-        raise CoverageError("\n".join(found), hint="`scripts/coverage` makes it; coverage.yaml lists the ids")
+        messages.append(f"{TABLE.relative_to(ROOT)} is stale")
+    if messages:
+        raise CoverageError(
+            "\n".join(messages), hint="run `scripts/coverage` to write it; coverage.yaml lists the ids"
+        )
 
 
 if __name__ == "__main__":

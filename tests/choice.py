@@ -41,13 +41,13 @@ def choose(cases: Iterable[Case], most: int, seed: int) -> dict[str, str]:
         seed: another seed chooses other cases and other models.
     """
     every = sorted(cases, key=lambda case: lot(seed, case.name))
-    taken = _first_of_each_test(every, most)
-    seen = {behaviour for case in taken for behaviour in case.covers}
+    chosen = _first_of_each_test(every, most)
+    seen = {behaviour for case in chosen for behaviour in case.covers}
     for case in every:
         if case.covers - seen:
-            taken.append(case)
+            chosen.append(case)
             seen |= case.covers
-    return {case.name: case.models[lot(seed, f"{case.name} on") % len(case.models)] for case in taken}
+    return {case.name: case.models[lot(seed, f"{case.name} on") % len(case.models)] for case in chosen}
 
 
 def lot(seed: int, name: str) -> int:
@@ -67,8 +67,8 @@ def uncovered(behaviours: Iterable[str], cases: Iterable[Case], chosen: Mapping[
 
 
 def _first_of_each_test(cases: Iterable[Case], most: int) -> list[Case]:
-    taken: dict[str, list[Case]] = defaultdict(list)
+    chosen: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
-        if not most or len(taken[case.test]) < most:
-            taken[case.test].append(case)
-    return [case for cases_of_test in taken.values() for case in cases_of_test]
+        if not most or len(chosen[case.test]) < most:
+            chosen[case.test].append(case)
+    return [case for cases_of_test in chosen.values() for case in cases_of_test]

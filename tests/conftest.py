@@ -39,7 +39,7 @@ pytest_plugins = [
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options of this project's own tests."""
-    kills = "how often the kill -9 test kills each victim; 1: a few victims"
+    kills = "how often the kill -9 test kills each victim; 1: only a few victims"
     parser.addoption("--kills", type=int, default=20, help=kills)
 
 
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "gpu: the test runs on CUDA (set where the plugin sets vllm_gpu)")
-    drawn = "drawn(group, most): of the tests of a group so many run, drawn each day; --vllm-slow: all"
+    drawn = "drawn(group, most): only `most` tests of the group run, drawn daily; --vllm-slow runs all"
     config.addinivalue_line("markers", drawn)
     extra = "extra(name): the test needs this extra of the harness"
     config.addinivalue_line("markers", extra)

@@ -82,8 +82,8 @@ def check_replay(played: Sequence[Played], server: VllmServer) -> None:
     wrong = [each for each in played if each.wrong]
     if wrong and _says_nothing(wrong[0]) and _may_lose_calls(server):
         raise DefectShown(LOST)
-    told = [f"{each.turn}: {each.reason} {each.differences} {each.findings}" for each in wrong]
-    assert told == []
+    lines = [f"{each.turn}: {each.reason} {each.differences} {each.findings}" for each in wrong]
+    assert lines == []
 
 
 def _may_lose_calls(server: VllmServer) -> bool:
@@ -105,5 +105,5 @@ def _is_informative(event: AnyEvent) -> bool:
 
 
 def _of_choice(choice: dict[str, Any]) -> bool:
-    said = any(value for name, value in choice["delta"].items() if name != "role")
-    return said or choice.get("finish_reason") not in {None, "stop"}
+    has_content = any(value for name, value in choice["delta"].items() if name != "role")
+    return has_content or choice.get("finish_reason") not in {None, "stop"}

@@ -22,11 +22,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options of the selection."""
     parser.addoption("--unsettled", action="store_true", help="run the tests of unsettled.txt as well")
     parser.addoption(
-        "--dealt", metavar="MODEL", help="of tests that several models could run, this one's share"
+        "--dealt", metavar="MODEL", help="run this model's share of the tests that several models could run"
     )
-    parser.addoption("--most", type=int, default=0, help="with --dealt: so many cases of one test; 0: all")
     parser.addoption(
-        "--seed", type=int, default=seed_of_today(), help="what a short run draws with; default: the date"
+        "--most", type=int, default=0, help="with --dealt: the number of cases of each test; 0: all"
+    )
+    parser.addoption(
+        "--seed", type=int, default=seed_of_today(), help="random seed of a short run; default: the date"
     )
 
 
@@ -78,10 +80,10 @@ def _draw(items: list[pytest.Item], seed: int) -> list[str]:
     lines = []
     for (group, most), members in groups.items():
         every = {function_of(item) for item in members}
-        taken = few(every, most, seed)
-        lines.append(f"{group}: {len(taken)} of {len(every)} tests, drawn with --seed {seed}")
+        drawn = few(every, most, seed)
+        lines.append(f"{group}: {len(drawn)} of {len(every)} tests, drawn with --seed {seed}")
         for item in members:
-            if function_of(item) not in taken:
+            if function_of(item) not in drawn:
                 item.add_marker("vllm_slow")
     return lines
 
@@ -124,8 +126,8 @@ def _case(name: str, items: list[pytest.Item]) -> Case:
 def _leave_out(items: list[pytest.Item], gone: list[pytest.Item], reason: str, unwanted: LeftOut) -> None:
     if not gone:
         return
-    left = set(items) - set(gone)
-    items[:] = [item for item in items if item in left]
+    remaining = set(items) - set(gone)
+    items[:] = [item for item in items if item in remaining]
     for item in gone:
         if TARGET in item.stash:
             unwanted.add(item.stash[TARGET].id, item.nodeid, reason)

@@ -55,17 +55,17 @@ class Story(StrictModel):
         """The requests: the turns that each adds, and the model's answer."""
         if not self.by_id:
             return [(list(self.turns), list(self.says))]
-        found: list[tuple[list[ShapedTurn], list[Turn]]] = [([], [])]
+        requests: list[tuple[list[ShapedTurn], list[Turn]]] = [([], [])]
         for turn in self.turns:
-            added, said = found[-1]
+            added, answer = requests[-1]
             if turn[0] in OF_THE_MODEL:
-                said.append(without_shape(turn))
-            elif said:
-                found.append(([turn], []))
+                answer.append(without_shape(turn))
+            elif answer:
+                requests.append(([turn], []))
             else:
                 added.append(turn)
-        found[-1][1].extend(self.says)
-        return found
+        requests[-1][1].extend(self.says)
+        return requests
 
     @property
     def effort(self) -> Effort | None:
@@ -75,12 +75,12 @@ class Story(StrictModel):
     @property
     def is_json(self) -> bool:
         """Whether the answer must be JSON."""
-        asked = {
+        answer_format = {
             "responses": self.options.get("text", {}).get("format"),
             "chat": self.options.get("response_format"),
             "messages": self.options.get("output_config", {}).get("format"),
         }[self.api]
-        return bool(asked) and asked["type"] != "text"
+        return bool(answer_format) and answer_format["type"] != "text"
 
     def conversations(self, *, harmony: bool) -> list[Conversation]:
         """Returns the conversations from which the family's template may make the prompt.
@@ -90,16 +90,20 @@ class Story(StrictModel):
         role, the developer's text and the instructions become one system message (vllm#43590).
         """
         turns = [turn for turn in self.turns if not (harmony and turn[:2] == ("thoughts", "summary"))]
-        asked = {"instructions": self.options.get("instructions"), "tools": self.tools, "effort": self.effort}
-        if not harmony and asked["instructions"] and turns[0][0] == "developer":
+        fields = {
+            "instructions": self.options.get("instructions"),
+            "tools": self.tools,
+            "effort": self.effort,
+        }
+        if not harmony and fields["instructions"] and turns[0][0] == "developer":
             kind, shape, text, *more = turns[0]
-            turns[0] = (kind, shape, f"{asked.pop('instructions')}\n\n{text}", *more)
+            turns[0] = (kind, shape, f"{fields.pop('instructions')}\n\n{text}", *more)
         inputs = dict.fromkeys(
             tuple(_as_rendered(turn, joint, of_output) for turn in turns)
             for joint, of_output in product(JOINTS, repeat=2)
         )
         return [
-            Conversation(id="story", covers=(), steps=(Step.model_validate({**asked, "input": each}),))
+            Conversation(id="story", covers=(), steps=(Step.model_validate({**fields, "input": each}),))
             for each in inputs
         ]
 
@@ -153,14 +157,14 @@ def _as_rendered(turn: ShapedTurn, joint: str, of_output: str) -> Turn:
 
 
 def _effort(api: Api, options: Json) -> Effort | None:
-    asked = {
+    effort = {
         "responses": options.get("reasoning", {}).get("effort"),
         "chat": options.get("reasoning_effort"),
         "messages": options.get("output_config", {}).get("effort"),
     }[api]
     if options.get("thinking", {}).get("type") == "disabled":
         return "none"
-    return asked if asked in ("none", "low", "high") else None
+    return effort if effort in ("none", "low", "high") else None
 
 
 def _texts(texts: Sequence[str], part_type: str) -> list[Json]:
@@ -212,8 +216,8 @@ def _for_chat(story: Story, turns: Sequence[ShapedTurn]) -> Json:
         if kind in OF_THE_MODEL:
             _add(_assistant(messages), kind, shape, texts)
         elif kind == "output":
-            said = _texts(texts[1:], "text") if shape == "parts" else texts[1]
-            messages.append({"role": "tool", "tool_call_id": f"call_{texts[0]}", "content": said})
+            output = _texts(texts[1:], "text") if shape == "parts" else texts[1]
+            messages.append({"role": "tool", "tool_call_id": f"call_{texts[0]}", "content": output})
         else:
             messages.append({"role": kind, "content": content})
     return {"messages": messages, **({"tools": [CHAT_TOOL]} if story.tools else {}), **story.options}
@@ -249,8 +253,8 @@ def _for_messages(story: Story, turns: Sequence[ShapedTurn]) -> Json:
         elif kind in OF_THE_MODEL:
             _assistant(messages).setdefault("content", []).append(_block(kind, texts))
         elif kind == "output":
-            said = _texts(texts[1:], "text") if shape == "parts" else texts[1]
-            result = {"type": "tool_result", "tool_use_id": f"call_{texts[0]}", "content": said}
+            output = _texts(texts[1:], "text") if shape == "parts" else texts[1]
+            result = {"type": "tool_result", "tool_use_id": f"call_{texts[0]}", "content": output}
             _blocks_of_user(messages).append(result)
         elif shape == "after outputs":
             _blocks_of_user(messages).extend(_texts(texts, "text"))

@@ -89,8 +89,8 @@ class StoryChecks:
         self.check("check_body")(body.json(), api=story.api, request=request)
         self.check("check_stream")(events, api=story.api, request=streamed)
         self.check("check_same")(events, body.json(), ignore=_unlike(story, body.json()))
-        for name, came in (("body", body.json()), ("stream", accumulated(story.api, stream))):
-            _check_answer(story, name, came)
+        for name, content in (("body", body.json()), ("stream", accumulated(story.api, stream))):
+            _check_answer(story, name, content)
         self._check_prompts(story, book)
         self._check_echo(story, request, [body.json(), *_responses_in(story, events)])
 
@@ -102,8 +102,8 @@ class StoryChecks:
         for added, says in earlier:
             book.script(meaning_of(says), constrained=True)
             request = story.request(added)
-            asked = {key: request[key] for key in ("input", "tools", *OF_THE_PROMPT) if key in request}
-            answer = self._post(story, _following(asked, previous), book)
+            fields = {key: request[key] for key in ("input", "tools", *OF_THE_PROMPT) if key in request}
+            answer = self._post(story, _following(fields, previous), book)
             assert answer.status_code == 200, f"an earlier request: {answer.text[:500]}"
             previous = answer.json()
         return _following(last, previous)
@@ -125,8 +125,8 @@ class StoryChecks:
 
     def _check_prompts(self, story: Story, book: ScriptBook) -> None:
         harmony = self.prompts.server.entry.harmony
-        told = story.conversations(harmony=harmony)
-        allowed = [prompt for each in told for prompt in self.prompts.rendered(each)]
+        conversations = story.conversations(harmony=harmony)
+        allowed = [prompt for each in conversations for prompt in self.prompts.rendered(each)]
         for prompt in book.prompts(ANSWER):
             assert prompt in allowed, f"the prompt: {self.prompts.difference(allowed[0], prompt)}"
 
@@ -157,9 +157,11 @@ def _following(request: Json, previous: Json | None) -> Json:
 
 def _check_answer(story: Story, name: str, came: Json) -> None:
     meaning = meaning_of(story.says)
-    said = meaning.text.strip(), [(call.name, call.arguments) for call in meaning.calls]
-    assert said_by(story.api, came) == said, f"the {name} says something else than was scripted"
-    assert thoughts_of(story.api, came).strip() == meaning.reasoning.strip(), f"the {name} thinks otherwise"
+    expected = meaning.text.strip(), [(call.name, call.arguments) for call in meaning.calls]
+    assert said_by(story.api, came) == expected, f"the {name} has other content than the script"
+    assert thoughts_of(story.api, came).strip() == meaning.reasoning.strip(), (
+        f"the {name} has other reasoning than the script"
+    )
 
 
 def _unlike(story: Story, body: Json) -> tuple[str, ...]:

@@ -191,7 +191,7 @@ def _thoughts(draw: st.DrawFn, api: Api, words: Any, *, by_id: bool) -> list[Sha
 @st.composite
 def _says(draw: st.DrawFn, api: Api, options: Json, entry: ModelEntry, *, tools: bool) -> list[Turn]:
     """Generates the model's answer within the limits of the options."""
-    asked = Story(api=api, turns=(), options=options)
+    request = Story(api=api, turns=(), options=options)
     choice = _choice(options) if tools else "none"
     if not entry.harmony and choice in ("any", "one"):  # stop-string-shifts-what-hermes-streams
         options.pop("stop", None)
@@ -200,7 +200,7 @@ def _says(draw: st.DrawFn, api: Api, options: Json, entry: ModelEntry, *, tools:
     only_words = not entry.harmony and bool({"stop", "stop_sequences"} & set(options))
     thinks = (
         "reasoning" in entry.capabilities
-        and asked.effort != "none"
+        and request.effort != "none"
         and not only_words
         and draw(st.booleans())
     )
@@ -208,7 +208,7 @@ def _says(draw: st.DrawFn, api: Api, options: Json, entry: ModelEntry, *, tools:
         plain if entry.harmony else plain.filter(str.isascii)
     )  # partial-characters-are-no-thoughts-in-a-stream
     says: list[Turn] = [("thoughts", draw(words))] if thinks else []
-    if asked.is_json and choice not in ("any", "one"):
+    if request.is_json and choice not in ("any", "one"):
         return [*says, ("assistant", ANSWER_IN_JSON)]
     if choice in ("any", "one") or (choice == "auto" and not only_words and draw(st.booleans())):
         several = "parallel_tools" in entry.capabilities and choice == "auto" and not _is_single(options)

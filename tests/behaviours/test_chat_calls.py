@@ -479,9 +479,9 @@ def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> No
 @pytest.mark.vllm_known_defect("vllm-47903", models=["qwen3", "llama3.1"])
 def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) -> None:
     """Body and stream have finish_reason length, and markup does not appear as content."""
-    taken = script(calls=[PARIS], constrained=not chat.rust, times=2, expect="cut")
-    assert taken is not None
-    within = len(taken.takes[0]) - 6
+    written = script(calls=[PARIS], constrained=not chat.rust, times=2, expect="cut")
+    assert written is not None
+    within = len(written.takes[0]) - 6
     tool_choice = named("get_weather") if choice == "named" else choice
     answers = chat.both(tools=[FREE], tool_choice=tool_choice, max_tokens=within)
     assert answers.output.finish == answers.streamed.finish == "length"

@@ -47,30 +47,30 @@ def test_choices(many: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-010")
 def test_usage_is_of_all_choices(many: Chat, script: ScriptWriter) -> None:
     """Usage counts the prompt once and the tokens of all choices."""
-    taken = script(choices=["One.", "Two of them, and longer."], times=2)
-    assert taken is not None
+    written = script(choices=["One.", "Two of them, and longer."], times=2)
+    assert written is not None
     answers = many.both(n=2, temperature=1, return_token_ids=True)
     usage = answers.body.usage
     assert usage is not None
-    assert usage.completion_tokens == sum(len(take) for take in taken.takes)
+    assert usage.completion_tokens == sum(len(take) for take in written.takes)
     assert usage.prompt_tokens == len(answers.body.prompt_token_ids)  # type: ignore[attr-defined]
     ids = [choice.token_ids for choice in answers.body.choices]  # type: ignore[attr-defined]
-    assert ids == [list(take) for take in taken.takes]
+    assert ids == [list(take) for take in written.takes]
 
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-010", "VC-004")
 def test_usage_on_the_way_is_of_the_chunk_s_choice(many: Chat, script: ScriptWriter) -> None:
     """vLLM's own `continuous_usage_stats`: a chunk's usage counts the tokens of its choice."""
-    taken = script(choices=["One.", "Two of them, and longer."])
-    assert taken is not None
+    written = script(choices=["One.", "Two of them, and longer."])
+    assert written is not None
     options = {"include_usage": True, "continuous_usage_stats": True}
     last: dict[int, int] = {}
     for chunk in many.stream(n=2, temperature=1, stream_options=options):
         for choice in chunk.choices:
             assert chunk.usage is not None
             last[choice.index] = chunk.usage.completion_tokens
-    assert last == {index: len(take) for index, take in enumerate(taken.takes)}
+    assert last == {index: len(take) for index, take in enumerate(written.takes)}
 
 
 @pytest.mark.vllm_scripted

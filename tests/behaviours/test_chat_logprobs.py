@@ -100,12 +100,12 @@ def test_streamed_logprobs_equal_the_body(tokens: int, chat: Chat, script: Scrip
 @pytest.mark.parametrize("tokens", [1, 4, 1000])
 def test_no_logprobs_of_a_call_are_lost(tokens: int, chat: Chat, script: ScriptWriter) -> None:
     """Markup, and text that may become markup, has logprobs although the parser holds it back."""
-    taken = script("A tag is <t", calls=[PARIS], times=2)
-    assert taken is not None
+    written = script("A tag is <t", calls=[PARIS], times=2)
+    assert written is not None
     answers = chat.both(tools=[FREE], logprobs=True, stream_interval=tokens)
-    said = [entry.token for entry in entries(answers.body)]
-    assert len(said) == len(taken.takes[0])
-    assert [entry.token for entry in streamed(answers.chunks)] == said
+    expected = [entry.token for entry in entries(answers.body)]
+    assert len(expected) == len(written.takes[0])
+    assert [entry.token for entry in streamed(answers.chunks)] == expected
 
 
 @pytest.mark.vllm_scripted
@@ -189,11 +189,11 @@ def test_prompt_logprobs(prompt_logprobs: int, chat: Chat, script: ScriptWriter)
     """Each prompt token has an entry with itself and the likeliest tokens; the first entry is null."""
     script(TEXT)
     body = chat.body(prompt_logprobs=prompt_logprobs, return_token_ids=True, max_tokens=20)
-    found: list[Any] = body.prompt_logprobs  # type: ignore[attr-defined]
+    returned: list[Any] = body.prompt_logprobs  # type: ignore[attr-defined]
     prompt: list[int] = body.prompt_token_ids  # type: ignore[attr-defined]
-    assert len(found) == len(prompt)
-    assert found[0] is None
-    for token, logprobs in zip(prompt[1:], found[1:], strict=True):
+    assert len(returned) == len(prompt)
+    assert returned[0] is None
+    for token, logprobs in zip(prompt[1:], returned[1:], strict=True):
         assert str(token) in logprobs
         assert prompt_logprobs <= len(logprobs) <= prompt_logprobs + 1
         assert all(-9999 <= each["logprob"] <= 0 for each in logprobs.values())
@@ -209,8 +209,8 @@ def test_no_prompt_logprobs_unless_asked_for(chat: Chat, script: ScriptWriter) -
 @pytest.mark.parametrize("prompt_logprobs", [1, -1], ids=["one", "all"])
 def test_no_prompt_logprobs_in_a_stream(prompt_logprobs: int, chat: Chat) -> None:
     """The error names the stream as the reason, even for -1 (all), which also exceeds the maximum."""
-    told = "prompt_logprobs" if chat.rust else r"prompt_logprobs.*stream"
-    with pytest.raises(openai.BadRequestError, match=told):
+    pattern = "prompt_logprobs" if chat.rust else r"prompt_logprobs.*stream"
+    with pytest.raises(openai.BadRequestError, match=pattern):
         chat.stream(prompt_logprobs=prompt_logprobs)
 
 
@@ -296,15 +296,15 @@ def test_text_of_the_prompt(chat: Chat, script: ScriptWriter) -> None:
     answers = chat.both(return_prompt_text=True, return_token_ids=True, max_tokens=20)
     text: str = answers.body.prompt_text  # type: ignore[attr-defined]
     assert chat.text(answers.body.prompt_token_ids) == text  # type: ignore[attr-defined]
-    told = [getattr(chunk, "prompt_text", None) for chunk in answers.chunks]
-    assert told[0] == text
-    assert not any(told[1:])
+    prompt_texts = [getattr(chunk, "prompt_text", None) for chunk in answers.chunks]
+    assert prompt_texts[0] == text
+    assert not any(prompt_texts[1:])
 
 
 @pytest.mark.covers("VC-032")
 def test_token_ids(chat: Chat, script: ScriptWriter) -> None:
     """Only the first chunk has prompt ids; the deltas' ids add up to the body's; both decode to the text."""
-    taken = script(TEXT, times=2)
+    written = script(TEXT, times=2)
     answers = chat.both(return_token_ids=True, max_tokens=20)
     ids: list[int] = answers.body.choices[0].token_ids  # type: ignore[attr-defined]
     parts = [getattr(c, "token_ids", None) or [] for chunk in answers.chunks for c in chunk.choices]
@@ -316,8 +316,8 @@ def test_token_ids(chat: Chat, script: ScriptWriter) -> None:
     assert usage is not None
     assert (len(prompts[0] or ()), len(ids)) == (usage.prompt_tokens, usage.completion_tokens)
     assert answers.output.content.strip() in chat.text(ids)
-    if taken is not None:
-        assert ids == list(taken.takes[0])
+    if written is not None:
+        assert ids == list(written.takes[0])
 
 
 @pytest.mark.covers("VC-032")

@@ -80,15 +80,15 @@ def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.parametrize("tokens", [1, 1000])
 def test_stop_token(tokens: int, chat: Chat, script: ScriptWriter) -> None:
     """Generation ends at the token, and stop_reason names it."""
-    taken = script(LONG, times=2, expect="cut")
-    assert taken is not None
+    written = script(LONG, times=2, expect="cut")
+    assert written is not None
     token = chat.tokens(" gamma")[0]
-    assert token in taken.takes[0]
+    assert token in written.takes[0]
     answers = chat.both(stop_token_ids=[token], return_token_ids=True, stream_interval=tokens)
     assert answers.output.finish == "stop"
     assert answers.body.choices[0].stop_reason == token  # type: ignore[attr-defined]
     ids: list[int] = answers.body.choices[0].token_ids  # type: ignore[attr-defined]
-    assert ids == list(taken.takes[0][: taken.takes[0].index(token) + 1])
+    assert ids == list(written.takes[0][: written.takes[0].index(token) + 1])
     assert answers.output.content.strip() in ("alpha beta", "alpha beta gamma")
 
 

@@ -269,10 +269,10 @@ def test_what_follows_the_end_of_a_grammar_is_free(stream: bool, chat: Chat, scr
 @pytest.mark.parametrize("stream", [False, True])
 def test_format_holds_where_the_thoughts_are_behind(stream: bool, chat: Chat, script: ScriptWriter) -> None:
     """Continuing a message implies that its reasoning has ended: the format applies from the first token."""
-    begun = {"role": "assistant", "reasoning": "Hm.", "content": "The trip:"}
+    unfinished = {"role": "assistant", "reasoning": "Hm.", "content": "The trip:"}
     request = {
         "model": chat.server.model,
-        "messages": [{"role": "user", "content": "A trip?"}, begun],
+        "messages": [{"role": "user", "content": "A trip?"}, unfinished],
         "response_format": BY_SCHEMA,
         "stream": stream,
         **{"add_generation_prompt": False, "continue_final_message": True},

@@ -122,8 +122,8 @@ def test_tokens_of_a_chat_are_its_prompt(more: dict[str, Any], chat: Chat, scrip
 @pytest.mark.covers("VC-004", "VC-025")
 def test_completion_tokens_are_those_of_the_script(chat: Chat, script: ScriptWriter) -> None:
     """The token that ends the turn counts."""
-    taken = script(TEXT, times=2)
-    assert taken is not None
+    written = script(TEXT, times=2)
+    assert written is not None
     answers = chat.both()
     assert answers.body.usage is not None
-    assert answers.body.usage.completion_tokens == len(taken.takes[0])
+    assert answers.body.usage.completion_tokens == len(written.takes[0])

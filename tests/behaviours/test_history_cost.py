@@ -41,9 +41,9 @@ def test_calls_of_the_history_cost_about_what_texts_do(
 
     def seconds(turns: Callable[[int], tuple[Turn, ...]]) -> float:
         history = [turn for number in range(CALLS) for turn in turns(number)]
-        asked = request_of(api, Step(tools=True, input=(("user", "Hi"), *history)))
+        request = request_of(api, Step(tools=True, input=(("user", "Hi"), *history)))
         started = time.perf_counter()
-        answer = http.post(PATHS[api], json={"model": vllm_server.model, **asked})
+        answer = http.post(PATHS[api], json={"model": vllm_server.model, **request})
         assert answer.status_code == 200, answer.text
         return time.perf_counter() - started
 

@@ -58,8 +58,8 @@ def test_message_has_no_field_of_vllms(calls: Any, messages: Messages, script: S
     """A message has Anthropic's fields only, and a block has only those of its type, not even null ones."""
     script(None if calls else PARIS, reasoning=THOUGHT, calls=calls, constrained=bool(calls), times=2)
     body, stream = messages.both(WEATHER, tools=[{**TOOL, "strict": False}])
-    begun = stream.of("message_start")[0]["message"]
-    assert {*body.to_dict(), *begun} <= type(body).model_fields.keys()
+    start = stream.of("message_start")[0]["message"]
+    assert {*body.to_dict(), *start} <= type(body).model_fields.keys()
     blocks = [block.to_dict() for block in body.content]
     assert len(blocks) == 2
     for block in [*blocks, *(event["content_block"] for event in stream.of("content_block_start"))]:

@@ -53,7 +53,7 @@ def checks(vllm_server: RemoteServer, request: pytest.FixtureRequest) -> StoryCh
 @pytest.mark.parametrize("api", [pytest.param(api, marks=pytest.mark.vllm_needs(api)) for api in APIS])
 def test_any_story(api: Api, checks: StoryChecks, request: pytest.FixtureRequest) -> None:
     option = request.config.option
-    told = stories(api, checks.prompts.server.entry)
+    strategy = stories(api, checks.prompts.server.entry)
     smallest = Smallest(checks.tell)
 
     @seed(option.seed if option.vllm_slow else SETTLED)
@@ -65,7 +65,7 @@ def test_any_story(api: Api, checks: StoryChecks, request: pytest.FixtureRequest
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
-    @given(told)
+    @given(strategy)
     def every(story: Story) -> None:
         smallest.tell(story)
 
@@ -105,9 +105,9 @@ class Smallest:
 def keep(story: Story, model: str) -> str:
     """Writes a story into the run's folder, and returns a note that says what to do with it."""
     path = run_folder() / f"story-{story.api}-{model}.yaml"
-    told = story.model_dump(mode="json", exclude_defaults=True)
+    data = story.model_dump(mode="json", exclude_defaults=True)
     path.write_text(
-        plain_yaml({"title": "", "models": [model], "story": told}, allow_unicode=True, width=110)
+        plain_yaml({"title": "", "models": [model], "story": data}, allow_unicode=True, width=110)
     )
     return f"kept as {path}: once it is judged, it belongs into {KEPT}"
 

@@ -134,9 +134,9 @@ def test_what_a_cold_prompt_writes_a_warm_one_reads(
     """Usage reports the cached tokens of a new prompt and of the same prompt sent again."""
     script("Fine.", times=2)
     more: dict[str, Any] = {"extra_body": {"cache_salt": uuid4().hex}}
-    asked = f"{'word ' * 200}and an end."
+    prompt = f"{'word ' * 200}and an end."
     cold, warm = (
-        (responses.stream(asked, **more).terminal if stream else responses.create(asked, **more)).usage
+        (responses.stream(prompt, **more).terminal if stream else responses.create(prompt, **more)).usage
         for _ in range(2)
     )
     assert cold is not None

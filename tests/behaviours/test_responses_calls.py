@@ -42,7 +42,7 @@ def check_events(stream: Stream) -> None:
         ends = stream.of("output_item.added", "output_item.done")
         reported = [event.item for event in ends if event.item.id == call.id]
         assert len(reported) == 2, (
-            f"the stream tells item {call.id} of the terminal response {len(reported)} times"
+            f"the stream reports item {call.id} of the terminal response {len(reported)} times"
         )
         added, done = reported
         assert (added.name, added.call_id, added.status) == (call.name, call.call_id, "in_progress")
@@ -129,15 +129,15 @@ def test_compatibility_calls(case: dict[str, Any], responses: Responses, script:
     }
     body, stream = responses.both(case["ask"], tools=[tool])
     for response in (body, stream.terminal):
-        made = items(response, "function_call")
-        expect_content(made, f"a call, not {[item.type for item in response.output]}")
-        assert made[0].name == case["name"]
-        jsonschema.validate(json.loads(made[0].arguments), case["parameters"])
+        calls = items(response, "function_call")
+        expect_content(calls, f"a call, not {[item.type for item in response.output]}")
+        assert calls[0].name == case["name"]
+        jsonschema.validate(json.loads(calls[0].arguments), case["parameters"])
         thoughts = items(response, "reasoning")
-        expect_content(thoughts, "thoughts before the call")
+        expect_content(thoughts, "reasoning before the call")
         assert [part.type for item in thoughts for part in item.content] == ["reasoning_text"] * len(thoughts)
         if script.exact:
-            assert json.loads(made[0].arguments) == case["arguments"]
+            assert json.loads(calls[0].arguments) == case["arguments"]
             assert thoughts[0].content[0].text.strip() == "I should call the tool."
     assert stream.of("reasoning_text.delta")
     assert stream.of("reasoning_text.done")

@@ -123,8 +123,8 @@ def test_streamed_turn_is_followed_like_a_body(responses: Responses, script: Scr
 def test_incomplete_response_is_followed(stream: bool, responses: Responses, script: ScriptWriter) -> None:
     """The text before the limit is part of the conversation."""
     script("one two three four five six " * 6, expect="cut")
-    asked = responses.request(NAME, {"max_output_tokens": 12})
-    answer: Any = responses.client.responses.create(**asked, stream=stream)
+    request = responses.request(NAME, {"max_output_tokens": 12})
+    answer: Any = responses.client.responses.create(**request, stream=stream)
     first = list(answer)[-1].response if stream else answer
     assert first.status == "incomplete"
     script("It is heliotrope.")
@@ -160,13 +160,13 @@ async def test_two_children_of_one_parent_know_nothing_of_each_other(
     left, right = await asyncio.gather(ask("left", parent), ask("right", parent))
     deep = await ask("deep", left)
 
-    def heard(response: Response) -> set[str]:
+    def words_in_prompt(response: Response) -> set[str]:
         words = ("parent", "left", "right", "deep")
         return {word for word in words if f"The {word} word." in prompt_of(response)}
 
-    assert heard(left) == {"parent", "left"}
-    assert heard(right) == {"parent", "right"}
-    assert heard(deep) == {"parent", "left", "deep"}
+    assert words_in_prompt(left) == {"parent", "left"}
+    assert words_in_prompt(right) == {"parent", "right"}
+    assert words_in_prompt(deep) == {"parent", "left", "deep"}
 
 
 @pytest.mark.covers("VR-062")

@@ -117,7 +117,7 @@ def test_json_object(responses: Responses, script: ScriptWriter, vllm_server: Vl
     question = 'Name a river, as a JSON object with the key "river".'
     body = responses.create(question, text={"format": {"type": "json_object"}}, max_output_tokens=96)
     expect_content(
-        body.output_text.lstrip().startswith("{"), f"the begin of an object, not {body.output_text!r}"
+        body.output_text.lstrip().startswith("{"), f"the start of an object, not {body.output_text!r}"
     )
     if body.status == "completed":
         assert isinstance(json.loads(body.output_text), dict)
@@ -198,14 +198,17 @@ def test_format_holds_where_a_message_goes_on(
 ) -> None:
     """Its reasoning has ended, so the format applies from the first token."""
     text = {"type": "output_text", "text": "The trip:", "annotations": []}
-    begun = {
+    unfinished = {
         "type": "message",
         "id": "msg_1",
         "role": "assistant",
         "status": "in_progress",
         "content": [text],
     }
-    asked = {"input": [{"role": "user", "content": "A trip?"}, begun], "text": schema_format({"enum": [7]})}
+    request = {
+        "input": [{"role": "user", "content": "A trip?"}, unfinished],
+        "text": schema_format({"enum": [7]}),
+    }
     script(Raw("Rome, three days."), expect="refused")
-    answer = responses.post({"model": responses.model, "stream": stream, **asked})
+    answer = responses.post({"model": responses.model, "stream": stream, **request})
     assert "was refused at token 0 of" in answer.text

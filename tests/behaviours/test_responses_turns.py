@@ -49,9 +49,9 @@ def check_turn(responses: Responses, case: dict[str, Any]) -> None:
     """Checks that body and stream have the scripted items."""
     body, stream = responses.both("Go on.", tools=TOOLS if "calls" in case else [])
     for response in (body, stream.terminal):
-        found = [tuple(part.strip() for part in item) for item in shape(response)]
+        actual = [tuple(part.strip() for part in item) for item in shape(response)]
         # Qwen3 writes an empty block if it does not reason, which becomes a blank item
-        assert [item for item in found if item != ("reasoning", "")] == expected_items(case)
+        assert [item for item in actual if item != ("reasoning", "")] == expected_items(case)
     check_reasoning_tokens(body, stream, "reasoning" in case)
 
 
@@ -115,17 +115,17 @@ def test_turns_in_larger_steps(
     checks = {"check_body": check_body, "check_stream": check_stream, "check_same": check_same}
 
     def fault(name: str) -> str | None:
-        found = None
+        message = None
         book = stepping_server.book(f"steps {name}")
         book.script(meaning_of(named[name]), constrained=True, times=2)
         with book.client() as client:
             try:
                 check_turn(Responses(client, stepping_server.model, checks.__getitem__), named[name])
             except AssertionError as error:
-                found = str(error)
+                message = str(error)
         book.verify()
         book.close()
-        return found
+        return message
 
     groups = ["everyone", "thoughtful"]
     if "parallel_tools" in stepping_server.entry.capabilities:

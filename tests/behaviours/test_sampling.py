@@ -37,13 +37,13 @@ def test_engine_is_told(
     request = {"model": vllm_server.model, **question(api), **case["request"], **case.get("more", {})}
     answer = http.post(PATHS[api], json={**request, "stream": stream})
     assert answer.status_code == 200, answer.text
-    (told,) = script.sampling("rain")
+    (parameters,) = script.sampling("rain")
     sent = {renamed.get(name, name): value for name, value in request.items() if value is not None}
-    expected = {**{name: value for name, value in sent.items() if name in told}, **case["engine"]}
+    expected = {**{name: value for name, value in sent.items() if name in parameters}, **case["engine"]}
     stops = set(expected.pop("stop_token_ids", ()))
-    assert {name: told[name] for name in expected} == expected
-    assert stops <= set(told["stop_token_ids"]), "the model's own end stands beside them"
-    assert len(told["stop_token_ids"]) == len(set(told["stop_token_ids"]))
+    assert {name: parameters[name] for name in expected} == expected
+    assert stops <= set(parameters["stop_token_ids"]), "the client's stop tokens are missing"
+    assert len(parameters["stop_token_ids"]) == len(set(parameters["stop_token_ids"]))
 
 
 @pytest.mark.covers("VC-037", "LS-012")
@@ -70,8 +70,8 @@ def test_answer_may_fill_the_context(
     more = {limit: context} if limit else {}
     answer = http.post(PATHS[api], json={"model": vllm_server.model, **question(api), **more})
     assert answer.status_code == 200, answer.text
-    (told,), (prompt,) = script.sampling("rain"), script.prompts("rain")
-    assert told["max_tokens"] + len(prompt) == context
+    (parameters,), (prompt,) = script.sampling("rain"), script.prompts("rain")
+    assert parameters["max_tokens"] + len(prompt) == context
 
 
 @pytest.mark.vllm_standard

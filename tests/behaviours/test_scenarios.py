@@ -65,10 +65,10 @@ def test_a_defect_that_does_not_show_is_told(served: Served) -> None:
     )
     every = load_defects()
     of_all = every[id].model_copy(update={"models": (), "versions": ""})
-    (held,) = run(story, served, transports_of(["responses"], (False,)), defects={**every, id: of_all})
-    assert [turn.state for turn in held.turns] == ["failed", "failed"]
-    assert [[each.code for each in turn.findings if each.counts] for turn in held.turns] == [["KD101"]] * 2
-    assert [each.known for each in held.turns[1].mismatches] == [""]
+    (result,) = run(story, served, transports_of(["responses"], (False,)), defects={**every, id: of_all})
+    assert [turn.state for turn in result.turns] == ["failed", "failed"]
+    assert [[each.code for each in turn.findings if each.counts] for turn in result.turns] == [["KD101"]] * 2
+    assert [each.known for each in result.turns[1].mismatches] == [""]
 
 
 @pytest.mark.vllm_scripted
@@ -80,14 +80,16 @@ def test_answers_in_the_background_are_those_of_responses(served: Served) -> Non
         {"name": "word", "user": "Remember heliotrope.", "background": True, "say": "I shall remember it."},
         {"name": "which", "user": "Which word?", "background": True, "say": "It is heliotrope."},
     )
-    held = {each.transport.label: each for each in run(story, served, transports_of(["responses", "chat"]))}
+    results = {
+        each.transport.label: each for each in run(story, served, transports_of(["responses", "chat"]))
+    }
     for label in ("responses", "responses-stream"):
-        assert [turn.state for turn in held[label].turns] == ["passed", "passed"], list(
-            held[label].problems()
+        assert [turn.state for turn in results[label].turns] == ["passed", "passed"], list(
+            results[label].problems()
         )
-        assert all(turn.exchange and turn.exchange.request["background"] for turn in held[label].turns)
+        assert all(turn.exchange and turn.exchange.request["background"] for turn in results[label].turns)
     reason = "an answer is made in the background over the Responses API only"
-    assert {turn.reason for label in ("chat", "chat-stream") for turn in held[label].turns} == {reason}
+    assert {turn.reason for label in ("chat", "chat-stream") for turn in results[label].turns} == {reason}
 
 
 class _Forgetful(Transport):
@@ -110,8 +112,8 @@ def test_a_server_that_forgets_is_found(served: Served) -> None:
     right, wrong = run(story, served, [*transports_of(["responses-history"], (False,)), forgetful])
     assert not right.wrong
     assert [turn.state for turn in wrong.turns] == ["passed", "failed"]
-    found = [(each.code, each.path, each.kind) for each in wrong.turns[1].findings if each.counts]
-    assert found == [("CP102", "$.responses.which.prompt", "message")] * 2
+    findings = [(each.code, each.path, each.kind) for each in wrong.turns[1].findings if each.counts]
+    assert findings == [("CP102", "$.responses.which.prompt", "message")] * 2
 
 
 @pytest.mark.vllm_scripted
@@ -131,14 +133,14 @@ def test_what_becomes_of_a_missing_call(served: Served) -> None:
         "ignore_continue": ["no call", "cancelled", "passed", "passed"],
     }
     for behaviour, states in expected.items():
-        (held,) = run(of(*turns, missing_tool_call=behaviour), served, transports_of(["chat"], (True,)))
-        assert [turn.state for turn in held.turns] == states, behaviour
-        assert held.wrong == (behaviour == "error_stop")
+        (result,) = run(of(*turns, missing_tool_call=behaviour), served, transports_of(["chat"], (True,)))
+        assert [turn.state for turn in result.turns] == states, behaviour
+        assert result.wrong == (behaviour == "error_stop")
         stopped = f"turn ask made no call ({behaviour})"
         if behaviour == "ignore_continue":
-            assert held.turns[1].reason == "it sends outputs alone, and turn ask made no call"
+            assert result.turns[1].reason == "it sends outputs alone, and turn ask made no call"
         else:
-            assert {turn.reason for turn in held.turns[1:]} == {stopped}
+            assert {turn.reason for turn in result.turns[1:]} == {stopped}
 
 
 @pytest.mark.vllm_scripted
@@ -166,8 +168,8 @@ def test_what_is_not_as_expected_is_told(served: Served) -> None:
         {"name": "refused", "after": "start", "user": "Hi", "expect": {"status": "refused"}, "say": "Hello."},
         {"name": "orphan", "user": "Well?", "say": "Well."},
     )
-    (held,) = run(story, served, transports_of(["responses"], (True,)))
-    assert {turn.turn: [each.what for each in turn.mismatches] for turn in held.turns} == {
+    (result,) = run(story, served, transports_of(["responses"], (True,)))
+    assert {turn.turn: [each.what for each in turn.mismatches] for turn in result.turns} == {
         "call": ["calls[0].arguments.city", "calls[0].arguments.day"],
         "text": ["text[0]"],
         "cut": ["status"],
@@ -175,5 +177,5 @@ def test_what_is_not_as_expected_is_told(served: Served) -> None:
         "refused": ["status"],
         "orphan": [],
     }
-    assert held.turns[0].mismatches[0].expected == '"Paris"'
-    assert held.turns[2].mismatches[0].actual == "incomplete"
+    assert result.turns[0].mismatches[0].expected == '"Paris"'
+    assert result.turns[2].mismatches[0].actual == "incomplete"

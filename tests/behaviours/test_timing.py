@@ -31,7 +31,7 @@ def text(words: str) -> Meaning:
     return Meaning((Text(words),))
 
 
-def thoughts(words: str) -> Meaning:
+def reasoning(words: str) -> Meaning:
     """Returns reasoning and a short answer."""
     return Meaning((Reasoning(words), Text("Done.")))
 
@@ -54,7 +54,7 @@ ENOUGH = 100
 """The number of words, each a token, that the client reads of 5000 before it disconnects."""
 SAYINGS = [
     pytest.param(text, id="text"),
-    pytest.param(thoughts, id="thoughts", marks=pytest.mark.vllm_needs("reasoning")),
+    pytest.param(reasoning, id="thoughts", marks=pytest.mark.vllm_needs("reasoning")),
     pytest.param(call, id="call"),
 ]
 FUNCTION = {key: RESPONSES_TOOL[key] for key in ("name", "description", "parameters")}
@@ -94,7 +94,7 @@ def test_answer_comes_while_it_is_written(say: Callable[[str], Meaning], vllm_se
         book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
         book.script(say(LONG), expect="cut")
         with stream(vllm_server, book, api) as events:
-            assert heard(events) >= ENOUGH, f"{api}: too few words"
+            assert count_words(events) >= ENOUGH, f"{api}: too few words"
         book.verify()  # the client left before the script ended, so no words had waited for the end
         ask = partial(timed, vllm_server, book, api, say(WORDS))
         facts = asked_until(lambda facts: bool(facts.incremental), ask)
@@ -111,7 +111,7 @@ def timed(server: RemoteServer, book: ScriptBook, api: Api, answer: Meaning) -> 
         return timing_facts((time.monotonic() - began, event) for event in events)
 
 
-def heard(events: Iterator[SSEEvent]) -> int:
+def count_words(events: Iterator[SSEEvent]) -> int:
     """Counts the words of a stream, and stops at ENOUGH."""
     words = 0
     for event in events:
@@ -134,7 +134,9 @@ def test_no_event_waits_for_the_end(vllm_server: RemoteServer) -> None:
         early = asked_until(
             lambda names, api=api: not missing(names, api), partial(names_to_words, vllm_server, api)
         )
-        assert not missing(early, api), f"{api}: {missing(early, api)} did not come before, but {early}"
+        assert not missing(early, api), (
+            f"{api}: {missing(early, api)} did not come before the text, only {early}"
+        )
 
 
 def names_to_words(server: RemoteServer, api: Api) -> list[str]:

@@ -32,14 +32,14 @@ Ask = Callable[[RemoteServer, ScriptBook, OpenAI, Check], None]
 
 def ask_chat(server: RemoteServer, book: ScriptBook, client: OpenAI, check: Check) -> None:
     tool = {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}
-    made = client.chat.completions.create(model=server.model, messages=ASK, tools=[tool], stream=True)  # type: ignore[call-overload]
-    check(list(made))
+    stream = client.chat.completions.create(model=server.model, messages=ASK, tools=[tool], stream=True)  # type: ignore[call-overload]
+    check(list(stream))
 
 
 def ask_responses(server: RemoteServer, book: ScriptBook, client: OpenAI, check: Check) -> None:
     tool = {"type": "function", "name": "weather", "parameters": SCHEMA}
-    made = client.responses.create(model=server.model, input="Weather?", tools=[tool], stream=True)  # type: ignore[call-overload]
-    check(list(made))
+    stream = client.responses.create(model=server.model, input="Weather?", tools=[tool], stream=True)  # type: ignore[call-overload]
+    check(list(stream))
 
 
 def ask_messages(server: RemoteServer, book: ScriptBook, client: OpenAI, check: Check) -> None:

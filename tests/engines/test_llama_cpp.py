@@ -56,8 +56,8 @@ def test_responses(vllm_server, openai_client, check_stream, check_body):
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A running llama.cpp server."""
     try:
-        with running(LLAMA_CPP, "", tmp_path_factory.mktemp("llama-cpp")) as found:
-            yield found
+        with running(LLAMA_CPP, "", tmp_path_factory.mktemp("llama-cpp")) as server:
+            yield server
     except NotToBeHadError as error:
         skip("client-missing", str(error))
 
@@ -97,7 +97,7 @@ def test_two_engines_are_compared(recorded: Path, vllm_server: VllmServer, tmp_p
     result = CliRunner().invoke(app, [*words, "--output", str(tmp_path), *CASES])
     assert result.exit_code == 0, result.output
     compared = CliRunner().invoke(app, ["compare", str(tmp_path), str(recorded), "--json"])
-    found = json.loads(compared.stdout)
-    assert found["exchanges"] == len(recording.read(recorded)[1])
-    statuses = [each for each in found["differences"] if each["code"] == "GW121"]
+    comparison = json.loads(compared.stdout)
+    assert comparison["exchanges"] == len(recording.read(recorded)[1])
+    statuses = [each for each in comparison["differences"] if each["code"] == "GW121"]
     assert {case for each in statuses for case in each["cases"]} >= {"chat/unknown-model"}

@@ -24,7 +24,7 @@ def check(patch: Patch) -> None:
 
 def called(place: str) -> None:
     """Raises if there is no function: a platform gives None for an unknown name."""
-    assert callable(found(place)), "it is no function"
+    assert callable(found(place)), "it is not a function"
 
 
 def read_of_self(method: Any) -> set[str]:

@@ -129,7 +129,7 @@ def test_a_killed_run_s_gpu_is_had_once_its_memory_is_back(
     owner.send_signal(signal.SIGKILL)
     owner.wait()
     killed = time.monotonic()
-    held = lease_gpus(len(visible_gpus()), 1)
+    lease = lease_gpus(len(visible_gpus()), 1)
     figure("kill -9", "lease s", time.monotonic() - killed)
     assert _used() - before < 0.5
-    held.release()
+    lease.release()

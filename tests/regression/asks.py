@@ -105,8 +105,8 @@ class Ask:
         findings = self._findings(book.endpoint, self._request(server.model))
         version = server.environment.vllm_version
         known = apply_known(findings, known_deviations(server.entry.name, version), version)
-        told = [each for each in known if each.counts or (each.code in wanted and not each.known)]
-        return sorted({finding.code for finding in told})
+        counted = [each for each in known if each.counts or (each.code in wanted and not each.known)]
+        return sorted({finding.code for finding in counted})
 
     def _request(self, model: str) -> Json:
         request = {"model": model, **_PROMPTS[self.api]}

@@ -59,17 +59,17 @@ def _regressed(cells: dict[str, Cell]) -> dict[str, list[str]]:
 
 
 def test_every_broken_parser_is_caught(tmp_path: Path) -> None:
-    found = _regressed(_run(tmp_path, [HERMES, *map(_family, BROKEN)], "in-process"))
-    assert {name for name, regressed in found.items() if not regressed} == set()
-    assert len(found) == len(BROKEN)
-    assert found["broken-collapses_blanks"] == ["code in a string", "string with blanks around"]
-    assert set(found["broken-raises_on_unicode"]) == {"unicode argument"}
+    results = _regressed(_run(tmp_path, [HERMES, *map(_family, BROKEN)], "in-process"))
+    assert {name for name, regressed in results.items() if not regressed} == set()
+    assert len(results) == len(BROKEN)
+    assert results["broken-collapses_blanks"] == ["code in a string", "string with blanks around"]
+    assert set(results["broken-raises_on_unicode"]) == {"unicode argument"}
 
 
 def test_a_broken_parser_is_caught_over_http(tmp_path: Path) -> None:
-    found = _regressed(_run(tmp_path, [HERMES, *map(_family, OVER_HTTP)], "http"))
-    assert {name for name, regressed in found.items() if not regressed} == set()
-    assert len(found) == len(OVER_HTTP)
+    results = _regressed(_run(tmp_path, [HERMES, *map(_family, OVER_HTTP)], "http"))
+    assert {name for name, regressed in results.items() if not regressed} == set()
+    assert len(results) == len(OVER_HTTP)
 
 
 def test_a_parser_that_takes_its_time_is_caught() -> None:
