@@ -101,7 +101,7 @@ class ByFormat(StrictModel):
 
 
 class KnownOn(StrictModel):
-    """A known defect that a saying shows on these model entries."""
+    """A known defect that an answer shows on these model entries."""
 
     id: str
     models: tuple[str, ...] = ()
@@ -266,7 +266,7 @@ class Constraints:
 
     def _check(self, api: Api, row: Row, sayings: Iterable[Saying]) -> None:
         capabilities = self.server.entry.capabilities
-        tried = [each for saying in sayings for each in _attempts(api, row, saying, capabilities)]
+        tried = [attempt for saying in sayings for attempt in _attempts(api, row, saying, capabilities)]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             wrong = [line for lines in pool.map(self._try, tried) for line in lines]
         assert not wrong, "\n".join(wrong)
@@ -290,8 +290,8 @@ class Constraints:
 
         def problem(answer: Response) -> str | None:
             if attempt.allowed:
-                came = said(attempt.api, answer) if answer.status_code == 200 else answer.text[:300]
-                return None if came == attempt.saying.said else f"came as {came}"
+                content = said(attempt.api, answer) if answer.status_code == 200 else answer.text[:300]
+                return None if content == attempt.saying.said else f"came as {content}"
             refused = REFUSED.search(error_message(answer))
             if refused is None:
                 return f"the model may say {attempt.saying.said}: {answer.text[-300:]}"
@@ -305,9 +305,9 @@ class Constraints:
 
         answers = body_and_stream(partial(answer, stream=False), partial(answer, stream=True), exact=True)
         return [
-            f"{attempt.name}, {way}: {found}"
+            f"{attempt.name}, {way}: {fault}"
             for way, came in zip(("body", "streamed"), answers, strict=True)
-            if (found := problem(came))
+            if (fault := problem(came))
         ]
 
     def _text(self, ids: Sequence[int]) -> str:

@@ -79,10 +79,13 @@ def check_replay(played: Sequence[Played], server: VllmServer) -> None:
         DefectShown: the first exchange that differs is a stream that lost its call; later exchanges may
             depend on it.
     """
-    wrong = [each for each in played if each.wrong]
-    if wrong and _says_nothing(wrong[0]) and _may_lose_calls(server):
+    differing = [exchange for exchange in played if exchange.wrong]
+    if differing and _says_nothing(differing[0]) and _may_lose_calls(server):
         raise DefectShown(LOST)
-    lines = [f"{each.turn}: {each.reason} {each.differences} {each.findings}" for each in wrong]
+    lines = [
+        f"{exchange.turn}: {exchange.reason} {exchange.differences} {exchange.findings}"
+        for exchange in differing
+    ]
     assert lines == []
 
 

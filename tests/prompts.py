@@ -247,10 +247,10 @@ class Prompts:
             (n for n, pair in enumerate(zip(expected, got, strict=False)) if pair[0] != pair[1]),
             min(len(expected), len(got)),
         )
-        after, wanted, came = (
+        after, expected_text, actual_text = (
             self._text(ids) for ids in (got[max(0, at - 12) : at], expected[at : at + 40], got[at : at + 40])
         )
-        return f"after {at} tokens, {after!r}: {wanted!r} by the template, {came!r} got"
+        return f"after {at} tokens, {after!r}: {expected_text!r} by the template, {actual_text!r} got"
 
     def _text(self, ids: Sequence[int]) -> str:
         return str(self._post("/detokenize", {"tokens": list(ids)})["prompt"])

@@ -126,7 +126,7 @@ class StoryChecks:
     def _check_prompts(self, story: Story, book: ScriptBook) -> None:
         harmony = self.prompts.server.entry.harmony
         conversations = story.conversations(harmony=harmony)
-        allowed = [prompt for each in conversations for prompt in self.prompts.rendered(each)]
+        allowed = [prompt for conversation in conversations for prompt in self.prompts.rendered(conversation)]
         for prompt in book.prompts(ANSWER):
             assert prompt in allowed, f"the prompt: {self.prompts.difference(allowed[0], prompt)}"
 
@@ -155,11 +155,11 @@ def _following(request: Json, previous: Json | None) -> Json:
     return request
 
 
-def _check_answer(story: Story, name: str, came: Json) -> None:
+def _check_answer(story: Story, name: str, answer: Json) -> None:
     meaning = meaning_of(story.says)
     expected = meaning.text.strip(), [(call.name, call.arguments) for call in meaning.calls]
-    assert said_by(story.api, came) == expected, f"the {name} has other content than the script"
-    assert thoughts_of(story.api, came).strip() == meaning.reasoning.strip(), (
+    assert said_by(story.api, answer) == expected, f"the {name} has other content than the script"
+    assert thoughts_of(story.api, answer).strip() == meaning.reasoning.strip(), (
         f"the {name} has other reasoning than the script"
     )
 

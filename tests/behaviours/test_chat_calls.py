@@ -444,7 +444,7 @@ def test_parallel_calls_survive_any_chunk_length(tokens: int, chat: Chat, script
 def test_stop_string_inside_arguments(chat: Chat, script: ScriptWriter) -> None:
     """A stop string inside a call truncates it; body and stream both say so."""
     call = ToolCall("store", {"text": f"alpha beta{AND_ON}"})
-    script(calls=[call], times=2, expect="cut", constrained=True)
+    script(calls=[call], times=2, expect="truncated", constrained=True)
     answers = chat.both(tools=[ANYTHING], stop=["beta"])
     assert answers.output.finish == "stop"
     assert "beta" not in answers.streamed.content + str(answers.streamed.calls)
@@ -479,7 +479,7 @@ def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> No
 @pytest.mark.vllm_known_defect("vllm-47903", models=["qwen3", "llama3.1"])
 def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) -> None:
     """Body and stream have finish_reason length, and markup does not appear as content."""
-    written = script(calls=[PARIS], constrained=not chat.rust, times=2, expect="cut")
+    written = script(calls=[PARIS], constrained=not chat.rust, times=2, expect="truncated")
     assert written is not None
     within = len(written.takes[0]) - 6
     tool_choice = named("get_weather") if choice == "named" else choice
@@ -495,7 +495,7 @@ def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) ->
 @pytest.mark.vllm_known_defect("vllm-47903", models=["smollm2-135m", "llama3.1"])
 def test_no_room_for_a_call(choice: Any, chat: Chat, script: ScriptWriter) -> None:
     """If the limit falls within the name, finish_reason is length and there is no call."""
-    script(calls=[PARIS], constrained=not chat.rust, times=2, expect="cut")
+    script(calls=[PARIS], constrained=not chat.rust, times=2, expect="truncated")
     answers = chat.both(tools=[WEATHER], tool_choice=choice, max_tokens=1)
     assert answers.output.finish == "length"
     assert not answers.output.calls

@@ -46,7 +46,7 @@ def assert_same_tops(left: ChatCompletionTokenLogprob, right: ChatCompletionToke
     ]
     assert [value for value, _ in tops[0]] == pytest.approx([value for value, _ in tops[1]], abs=NOISE)
     last = min(tops[0][0][0], tops[1][0][0])
-    likelier = [{token for value, token in each if value > last + 2 * NOISE} for each in tops]
+    likelier = [{token for value, token in pairs if value > last + 2 * NOISE} for pairs in tops]
     assert likelier[0] <= {token for _, token in tops[1]}
     assert likelier[1] <= {token for _, token in tops[0]}
 
@@ -196,7 +196,7 @@ def test_prompt_logprobs(prompt_logprobs: int, chat: Chat, script: ScriptWriter)
     for token, logprobs in zip(prompt[1:], returned[1:], strict=True):
         assert str(token) in logprobs
         assert prompt_logprobs <= len(logprobs) <= prompt_logprobs + 1
-        assert all(-9999 <= each["logprob"] <= 0 for each in logprobs.values())
+        assert all(-9999 <= logprob["logprob"] <= 0 for logprob in logprobs.values())
 
 
 @pytest.mark.covers("VC-003")
@@ -232,7 +232,7 @@ def test_logprobs_of_chosen_tokens(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_known_defect("vllm-51789")
 def test_chosen_tokens_of_one_request_are_not_another_s(chat: Chat, script: ScriptWriter) -> None:
     """Two requests in one batch each get the number that they requested."""
-    script("word " * 1000, when=When(user="on and on"), expect="cut")
+    script("word " * 1000, when=When(user="on and on"), expect="truncated")
     script(TEXT, when=When(user="be brief"))
     stream = chat.client.chat.completions.create(
         model=chat.server.model,

@@ -84,7 +84,7 @@ def test_hidden_reasoning_before_a_call(chat: Chat, script: ScriptWriter) -> Non
 @pytest.mark.parametrize("stream_interval", [1, 1000])
 def test_reasoning_cut_by_the_limit(stream_interval: int, chat: Chat, script: ScriptWriter) -> None:
     """Reasoning that does not end stays reasoning: none of it becomes content."""
-    script(ANSWER, reasoning=THOUGHT, times=2, expect="cut")
+    script(ANSWER, reasoning=THOUGHT, times=2, expect="truncated")
     answers = chat.both(max_tokens=8, stream_interval=stream_interval)
     assert answers.output.finish == "length"
     assert answers.output.content == ""
@@ -96,7 +96,7 @@ def test_reasoning_cut_by_the_limit(stream_interval: int, chat: Chat, script: Sc
 def test_answer_cut_by_the_limit(chat: Chat, script: ScriptWriter) -> None:
     """The generated part of the answer is there; content is not null."""
     text = "one two three four five six seven eight nine ten"
-    ids = script(text, reasoning=THOUGHT, times=2, expect="cut")
+    ids = script(text, reasoning=THOUGHT, times=2, expect="truncated")
     assert ids is not None
     answers = chat.both(max_tokens=len(ids.takes[0]) - 5)
     assert answers.output.finish == "length"

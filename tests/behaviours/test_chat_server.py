@@ -131,7 +131,7 @@ def test_fingerprint(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-028")
 def test_batch_of_conversations(chat: Chat, script: ScriptWriter) -> None:
     """The answer has one choice for each conversation."""
-    script("One, two, three, four, five, six, seven, eight, nine, ten.", expect="cut", times=4)
+    script("One, two, three, four, five, six, seven, eight, nine, ten.", expect="truncated", times=4)
     conversations = [ASK, [{"role": "user", "content": "Count to three."}], ASK]
     answer = chat.post(
         "/v1/chat/completions/batch",
@@ -166,7 +166,7 @@ def test_batch_of_conversations(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-028")
 def test_options_of_a_batch(chat: Chat, script: ScriptWriter) -> None:
     """max_completion_tokens applies, and so do template arguments that switch reasoning off."""
-    script(Raw("One, two, three, four, five, six."), expect="cut")
+    script(Raw("One, two, three, four, five, six."), expect="truncated")
     answer = chat.post(
         "/v1/chat/completions/batch",
         {

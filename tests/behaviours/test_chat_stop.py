@@ -25,7 +25,7 @@ COUNTED = ("reasoning_tokens",)
 @SHOWN
 def test_stop_string(stop: Any, tokens: int, chat: Chat, script: ScriptWriter) -> None:
     """The text ends before the stop string, none of which is shown; finish_reason and stop_reason are set."""
-    script(LONG, times=2, expect="cut")
+    script(LONG, times=2, expect="truncated")
     answers = chat.both(but=COUNTED, stop=stop, stream_interval=tokens)
     assert answers.output.content.strip() == "alpha beta"
     assert answers.output.finish == "stop"
@@ -37,7 +37,7 @@ def test_stop_string(stop: Any, tokens: int, chat: Chat, script: ScriptWriter) -
 @pytest.mark.covers("VC-035")
 @pytest.mark.parametrize("tokens", [1, 3, 1000])
 def test_stop_string_is_shown_on_demand(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    script(LONG, times=2, expect="cut")
+    script(LONG, times=2, expect="truncated")
     answers = chat.both(but=COUNTED, stop=["gamma"], include_stop_str_in_output=True, stream_interval=tokens)
     assert answers.output.content.strip() == "alpha beta gamma"
     assert answers.output.finish == "stop"
@@ -47,7 +47,7 @@ def test_stop_string_is_shown_on_demand(tokens: int, chat: Chat, script: ScriptW
 @pytest.mark.covers("VC-035")
 @SHOWN
 def test_first_of_several_stop_strings(chat: Chat, script: ScriptWriter) -> None:
-    script(LONG, times=2, expect="cut")
+    script(LONG, times=2, expect="truncated")
     answers = chat.both(but=COUNTED, stop=["delta", "beta"])
     assert answers.output.content.strip() == "alpha"
 
@@ -68,7 +68,7 @@ def test_stop_string_that_begins_and_does_not_come(chat: Chat, script: ScriptWri
 @SHOWN
 def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
     """The reasoning before the stop string stays reasoning."""
-    script("Never said.", reasoning=f"first halt{AND_ON}", times=2, expect="cut")
+    script("Never said.", reasoning=f"first halt{AND_ON}", times=2, expect="truncated")
     answers = chat.both(but=COUNTED, stop=["halt"])
     assert answers.output.reasoning.strip() == "first"
     assert answers.output.content == ""
@@ -80,7 +80,7 @@ def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.parametrize("tokens", [1, 1000])
 def test_stop_token(tokens: int, chat: Chat, script: ScriptWriter) -> None:
     """Generation ends at the token, and stop_reason names it."""
-    written = script(LONG, times=2, expect="cut")
+    written = script(LONG, times=2, expect="truncated")
     assert written is not None
     token = chat.tokens(" gamma")[0]
     assert token in written.takes[0]

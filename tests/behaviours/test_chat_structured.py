@@ -248,7 +248,7 @@ def test_removed_fields_are_not_ignored(name: str, chat: Chat) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_follows_the_end_of_a_grammar_is_free(stream: bool, chat: Chat, script: ScriptWriter) -> None:
     """With `ignore_eos` the model continues after an answer that has completed its grammar."""
-    script(Raw("yes<|im_end|>and so on, and so on, and so on"), expect="cut")
+    script(Raw("yes<|im_end|>and so on, and so on, and so on"), expect="truncated")
     request = {
         "structured_outputs": {"choice": ["yes", "no"]},
         "chat_template_kwargs": {"enable_thinking": False},

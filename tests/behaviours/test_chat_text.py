@@ -20,7 +20,7 @@ INT64 = 2**63
 @pytest.mark.covers("VC-004")
 def test_session(chat: Chat, script: ScriptWriter) -> None:
     """Checks exact usage and finish_reason length, then a second turn whose prompt contains the first."""
-    script("one two three four five six seven eight", expect="cut", times=2)
+    script("one two three four five six seven eight", expect="truncated", times=2)
     script("Yes, again.")
     answers = chat.both(max_tokens=4)
     usage = answers.body.usage
@@ -41,7 +41,7 @@ def test_session(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-004", "VC-025")
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
 def test_limit_by_either_name(name: str, chat: Chat, script: ScriptWriter) -> None:
-    script("one two three four five six seven eight", expect="cut", times=2)
+    script("one two three four five six seven eight", expect="truncated", times=2)
     answers = chat.both(**{name: 4})
     assert answers.output.finish == "length"
     assert answers.body.usage is not None
@@ -51,7 +51,7 @@ def test_limit_by_either_name(name: str, chat: Chat, script: ScriptWriter) -> No
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-025")
 def test_new_name_of_the_limit_wins(chat: Chat, script: ScriptWriter) -> None:
-    script("one two three four five six seven eight", expect="cut")
+    script("one two three four five six seven eight", expect="truncated")
     body = chat.body(max_tokens=6, max_completion_tokens=4)
     assert body.usage is not None
     assert body.usage.completion_tokens == 4
@@ -118,7 +118,7 @@ def test_seed_beyond_64_bits(seed: int, chat: Chat) -> None:
 @pytest.mark.covers("VC-009")
 def test_invocations_answer_as_chat(chat: Chat, script: ScriptWriter) -> None:
     """SageMaker's path accepts a chat request."""
-    script("One, two, three, four, five.", expect="cut")
+    script("One, two, three, four, five.", expect="truncated")
     answer = chat.post(
         "/invocations", {"model": chat.server.model, "messages": ASK, "max_tokens": 8, "temperature": 0}
     )
@@ -142,7 +142,7 @@ def test_text_is_the_same_with_tools_offered(chat: Chat, script: ScriptWriter) -
 @pytest.mark.vllm_known_defect("content-is-null-where-limit-cuts-markup")
 def test_one_token(chat: Chat, script: ScriptWriter) -> None:
     """With the smallest budget finish_reason is length, and body and stream have the same token."""
-    script("Good.", times=2, expect="cut")
+    script("Good.", times=2, expect="truncated")
     answers = chat.both(max_tokens=1)
     assert answers.output.finish == "length"
     assert answers.body.usage is not None

@@ -121,7 +121,7 @@ def test_tokens_of_a_chat_are_its_prompt(more: dict[str, Any], chat: Chat, scrip
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-004", "VC-025")
 def test_completion_tokens_are_those_of_the_script(chat: Chat, script: ScriptWriter) -> None:
-    """The token that ends the turn counts."""
+    """The count includes the token that ends the turn."""
     written = script(TEXT, times=2)
     assert written is not None
     answers = chat.both()

@@ -48,5 +48,5 @@ def test_calls_of_the_history_cost_about_what_texts_do(
         return time.perf_counter() - started
 
     times = [(seconds(called), seconds(answered)) for _ in range(TRIES)]
-    calls, texts = (min(each) for each in zip(*times, strict=True))
+    calls, texts = (min(durations) for durations in zip(*times, strict=True))
     assert calls < MOST * texts

@@ -74,7 +74,7 @@ def test_turns(messages: Messages, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("LS-041", "VA-019")
 def test_token_limit(messages: Messages, script: ScriptWriter) -> None:
-    script(STORY, expect="cut", times=2)
+    script(STORY, expect="truncated", times=2)
     body, stream = messages.both("Tell me a long story about a dragon.", max_tokens=6)
     assert body.stop_reason == "max_tokens"
     assert body.usage.output_tokens == 6
@@ -85,7 +85,7 @@ def test_token_limit(messages: Messages, script: ScriptWriter) -> None:
 @pytest.mark.covers("VA-018", "LS-041")
 @pytest.mark.vllm_known_defect("vllm-52599")
 def test_stop_sequence(messages: Messages, script: ScriptWriter) -> None:
-    script(f"We count: one two STOP{AND_ON}", expect="cut", times=2)
+    script(f"We count: one two STOP{AND_ON}", expect="truncated", times=2)
     body, stream = messages.both("Count", stop_sequences=["never said", "STOP"])
     assert body.stop_reason == "stop_sequence"
     assert body.stop_sequence == "STOP"
@@ -133,7 +133,7 @@ def test_sampling_parameters_are_taken(messages: Messages, script: ScriptWriter)
 def test_answer_that_is_cut_before_its_first_word_has_an_empty_text(
     messages: Messages, script: ScriptWriter
 ) -> None:
-    script(PARIS, reasoning="Hm.", expect="cut")
+    script(PARIS, reasoning="Hm.", expect="truncated")
     message = messages.create(FRANCE, max_tokens=1)
     assert [(block.type, getattr(block, "text", None)) for block in message.content] == [("text", "")]
     assert message.stop_reason == "max_tokens"

@@ -91,7 +91,7 @@ def test_thinking_then_call(messages: Messages, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VA-021", "VA-024")
 def test_limit_within_the_thoughts(messages: Messages, script: ScriptWriter) -> None:
-    script(PARIS, reasoning="one two three four five six seven eight nine ten", expect="cut", times=2)
+    script(PARIS, reasoning="one two three four five six seven eight nine ten", expect="truncated", times=2)
     body, _ = messages.both(FRANCE, max_tokens=9)
     assert kinds(body) == ["thinking"]
     assert body.stop_reason == "max_tokens"

@@ -154,7 +154,7 @@ def test_call_without_arguments(messages: Messages, script: ScriptWriter) -> Non
 @pytest.mark.vllm_known_defect("vllm-48273", models=["gpt-oss"])
 def test_limit_within_a_call(messages: Messages, script: ScriptWriter) -> None:
     """stop_reason is max_tokens, so the client does not run the truncated call."""
-    take = script(calls=[CALL], expect="cut")
+    take = script(calls=[CALL], expect="truncated")
     assert take is not None
     answer = messages.post(messages.request(WEATHER, {"tools": [FREE], "max_tokens": len(take.takes[0]) - 4}))
     assert answer.status_code == 200, answer.text
@@ -164,7 +164,7 @@ def test_limit_within_a_call(messages: Messages, script: ScriptWriter) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-019", "VA-024")
 def test_limit_within_a_streamed_call(messages: Messages, script: ScriptWriter) -> None:
-    take = script(calls=[CALL], expect="cut")
+    take = script(calls=[CALL], expect="truncated")
     assert take is not None
     stream = messages.stream(WEATHER, tools=[FREE], max_tokens=len(take.takes[0]) - 4)
     assert stream.of("message_delta")[0]["delta"]["stop_reason"] == "max_tokens"
@@ -175,7 +175,7 @@ def test_limit_within_a_streamed_call(messages: Messages, script: ScriptWriter) 
 @pytest.mark.covers("VA-019")
 def test_stop_sequence_after_a_call(messages: Messages, script: ScriptWriter) -> None:
     """The call is complete, so the client should run it, whatever ended the text after it."""
-    script(Meaning((CALL, Text(STOPPED))), expect="cut")
+    script(Meaning((CALL, Text(STOPPED))), expect="truncated")
     body = messages.create(WEATHER, tools=[FREE], stop_sequences=["STOP"])
     assert body.stop_reason == "tool_use"
 
@@ -187,7 +187,7 @@ def test_stop_sequence_after_a_call(messages: Messages, script: ScriptWriter) ->
 @pytest.mark.vllm_known_defect("stop-string-shifts-what-hermes-streams")
 def test_stop_sequence_after_a_streamed_call(messages: Messages, script: ScriptWriter) -> None:
     """The stop reason must not depend on the chunks; it is right if call and stop share one chunk."""
-    script(Meaning((CALL, Text(STOPPED))), expect="cut", times=TRIES)
+    script(Meaning((CALL, Text(STOPPED))), expect="truncated", times=TRIES)
     for _ in range(TRIES):
         stream = messages.stream(WEATHER, tools=[FREE], stop_sequences=["STOP"])
         assert stream.of("message_delta")[0]["delta"]["stop_reason"] == "tool_use"

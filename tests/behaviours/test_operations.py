@@ -153,7 +153,7 @@ def test_load_counts_open_requests(own: Callable[..., Own]) -> None:
     """Runs first on its server, since disconnecting clients may take the count below 0 (vllm#49526)."""
     server = own()
     assert server.http.get("/load").json() == {"server_load": 0}
-    server.book.script(LONG, expect="cut")
+    server.book.script(LONG, expect="truncated")
     with server.http.open("chat", "Go on and on") as response:
         lines = response.iter_lines()
         data_lines(lines, 3)
@@ -172,7 +172,7 @@ def test_load_counts_open_requests(own: Callable[..., Own]) -> None:
 def test_stream_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own]) -> None:
     """The engine stops generating when the client disconnects."""
     server = own()
-    take = server.book.script(LONG, expect="cut")
+    take = server.book.script(LONG, expect="truncated")
     before = server.http.counted("vllm:generation_tokens_total")
     begin_and_leave(server, api)
     assert 0 < server.http.counted("vllm:generation_tokens_total") - before < len(take.takes[0])
@@ -193,7 +193,7 @@ def begin_and_leave(server: Own, api: str) -> None:
 def test_metrics_count_aborts(own: Callable[..., Own]) -> None:
     """A request whose client disconnected counts as finished, with the reason `abort`."""
     server = own()
-    server.book.script(LONG, expect="cut")
+    server.book.script(LONG, expect="truncated")
     aborted = server.http.counted("vllm:request_success_total", finished_reason="abort")
     begin_and_leave(server, "chat")
     assert wait_until(
@@ -207,7 +207,7 @@ def test_metrics_count_aborts(own: Callable[..., Own]) -> None:
 def test_request_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own]) -> None:
     """The engine also stops if the client waits for a body and disconnects during generation."""
     server = own()
-    take = server.book.script(LONG, expect="cut")
+    take = server.book.script(LONG, expect="truncated")
     before = server.http.counted("vllm:generation_tokens_total")
 
     def generated() -> float:
@@ -227,7 +227,7 @@ def test_request_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own
 def test_many_clients_leave(own: Callable[..., Own]) -> None:
     """200 streams and bodies are abandoned, and the next request does not wait for them."""
     server = own()
-    take = server.book.script(LONG, times=200, expect="cut", when=When(user="on and on"))
+    take = server.book.script(LONG, times=200, expect="truncated", when=When(user="on and on"))
 
     def give_up(number: int) -> None:
         api, streamed = list(PATHS)[number % len(PATHS)], number % 2 == 0
@@ -402,7 +402,7 @@ def test_metrics_count_tokens(own: Callable[..., Own]) -> None:
 def test_comments_keep_an_idle_stream_alive(own: Callable[..., Own]) -> None:
     """Comments are sent only while nothing else is, and do not cost data."""
     server = own("--sse-keep-alive-interval", "1", "--max-num-seqs", "1")
-    server.book.script(LONG, when=When(user="first"), expect="cut")
+    server.book.script(LONG, when=When(user="first"), expect="truncated")
     server.book.script("At last.", when=When(user="second"))
     waited: list[str] = []
 
@@ -523,7 +523,7 @@ def test_shutdown_refuses_new_requests(mortal: Callable[..., Own]) -> None:
 def test_shutdown_at_once_leaves_no_process(mortal: Callable[..., Own]) -> None:
     """The server has no shutdown timeout, and the client disconnects."""
     server = mortal()
-    server.book.script(LONG, expect="cut")
+    server.book.script(LONG, expect="truncated")
     pids = tree_pids(server.server.pid)
     with server.http.open("chat", "Go on and on") as response:
         lines = response.iter_lines()
@@ -539,7 +539,7 @@ def test_shutdown_at_once_leaves_no_process(mortal: Callable[..., Own]) -> None:
 def test_shutdown_ends_open_streams(api: str, mortal: Callable[..., Own]) -> None:
     """The stream ends with an error or a closed connection; the engine is suspended to avoid a race."""
     server = mortal()
-    server.book.script(LONG, expect="cut")
+    server.book.script(LONG, expect="truncated")
     with server.http.open(api, "Go on and on", silent_s=4) as response:
         chunks = response.iter_bytes()
         received = begun(chunks)

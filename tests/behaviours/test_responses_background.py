@@ -130,7 +130,7 @@ def test_background_must_be_stored(stream: bool, responses: Responses) -> None:
 @pytest.mark.covers("VR-019", "VR-034", "LS-014")
 def test_cancelled_stays_cancelled(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
     """The engine stops at once (the script is not finished), and no output appears afterwards."""
-    script(LONG, expect="cut")
+    script(LONG, expect="truncated")
     created = responses.create(STORY, background=True)
     time.sleep(0.3)
     cancelled = openai_client.responses.cancel(created.id)
@@ -147,7 +147,7 @@ def test_cancelled_stays_cancelled(responses: Responses, openai_client: OpenAI, 
 @pytest.mark.covers("LS-014")
 @pytest.mark.vllm_known_defect("vllm-57999")
 def test_cancel_may_be_repeated(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
-    script(LONG, expect="cut")
+    script(LONG, expect="truncated")
     created = responses.create(STORY, background=True)
     time.sleep(0.3)
     for _ in range(2):
@@ -225,7 +225,7 @@ def test_background_stream_goes_on_without_its_reader(
 @pytest.mark.covers("VR-019")
 @pytest.mark.vllm_known_defect("vllm-49721")
 def test_cancel_ends_the_stream(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
-    script(LONG, expect="cut")
+    script(LONG, expect="truncated")
     request = responses.request(STORY, {"background": True, "stream": True})
     with responses.client.responses.create(**request, timeout=4) as running:
         head: Any = next(iter(running))

@@ -65,7 +65,7 @@ def test_reasoning_comes_first(responses: Responses, script: ScriptWriter) -> No
 
 @pytest.mark.covers("VR-013")
 def test_max_output_tokens_gives_incomplete(responses: Responses, script: ScriptWriter) -> None:
-    script("one two three four five six seven eight nine ten eleven twelve", expect="cut")
+    script("one two three four five six seven eight nine ten eleven twelve", expect="truncated")
     response = responses.create("Tell me a long story about a dragon.", max_output_tokens=8)
     assert response.status == "incomplete"
     assert response.incomplete_details is not None

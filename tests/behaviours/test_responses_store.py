@@ -122,7 +122,7 @@ def test_streamed_turn_is_followed_like_a_body(responses: Responses, script: Scr
 @pytest.mark.parametrize("stream", [False, True])
 def test_incomplete_response_is_followed(stream: bool, responses: Responses, script: ScriptWriter) -> None:
     """The text before the limit is part of the conversation."""
-    script("one two three four five six " * 6, expect="cut")
+    script("one two three four five six " * 6, expect="truncated")
     request = responses.request(NAME, {"max_output_tokens": 12})
     answer: Any = responses.client.responses.create(**request, stream=stream)
     first = list(answer)[-1].response if stream else answer

@@ -112,7 +112,9 @@ def test_a_server_that_forgets_is_found(served: Served) -> None:
     right, wrong = run(story, served, [*transports_of(["responses-history"], (False,)), forgetful])
     assert not right.wrong
     assert [turn.state for turn in wrong.turns] == ["passed", "failed"]
-    findings = [(each.code, each.path, each.kind) for each in wrong.turns[1].findings if each.counts]
+    findings = [
+        (finding.code, finding.path, finding.kind) for finding in wrong.turns[1].findings if finding.counts
+    ]
     assert findings == [("CP102", "$.responses.which.prompt", "message")] * 2
 
 
@@ -169,7 +171,7 @@ def test_what_is_not_as_expected_is_told(served: Served) -> None:
         {"name": "orphan", "user": "Well?", "say": "Well."},
     )
     (result,) = run(story, served, transports_of(["responses"], (True,)))
-    assert {turn.turn: [each.what for each in turn.mismatches] for turn in result.turns} == {
+    assert {turn.turn: [mismatch.what for mismatch in turn.mismatches] for turn in result.turns} == {
         "call": ["calls[0].arguments.city", "calls[0].arguments.day"],
         "text": ["text[0]"],
         "cut": ["status"],

@@ -92,7 +92,7 @@ def test_answer_comes_while_it_is_written(say: Callable[[str], Meaning], vllm_se
     """
     for api in PATHS:
         book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
-        book.script(say(LONG), expect="cut")
+        book.script(say(LONG), expect="truncated")
         with stream(vllm_server, book, api) as events:
             assert count_words(events) >= ENOUGH, f"{api}: too few words"
         book.verify()  # the client left before the script ended, so no words had waited for the end
@@ -142,7 +142,7 @@ def test_no_event_waits_for_the_end(vllm_server: RemoteServer) -> None:
 def names_to_words(server: RemoteServer, api: Api) -> list[str]:
     """Returns the names of the events up to the first words, then disconnects."""
     book = ScriptBook(server.endpoint, server.entry)
-    book.script(Meaning((Reasoning("Hm."), Text(LONG))), expect="cut")
+    book.script(Meaning((Reasoning("Hm."), Text(LONG))), expect="truncated")
     with stream(server, book, api) as events:
         names = [name_of(event) for event in to_the_first_words(events)]
     book.verify()

@@ -32,7 +32,7 @@ def calls_of(chunks: list[Json]) -> list[Json]:
 @pytest.mark.vllm_needs("tools")
 def test_cut_call_streams_length(wire: Wire, script: ScriptWriter) -> None:
     """No longer reproduces. Source: API reference, finish_reason: `length`, the limit was reached."""
-    script(calls=[ToolCall("get_weather", {"city": "Paris, " * 40})], expect="cut")
+    script(calls=[ToolCall("get_weather", {"city": "Paris, " * 40})], expect="truncated")
     assert finish_of(wire.chat_stream("Weather?", tools=[CHAT_TOOL], max_tokens=40)) == "length"
 
 
@@ -107,7 +107,7 @@ def test_without_thinking_all_is_content(stream: bool, wire: Wire, script: Scrip
 @pytest.mark.vllm_model("qwen3")
 def test_cut_opener_of_a_call_is_the_same_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:
     """Markup never becomes content, and body and stream agree, wherever the limit falls."""
-    script(Raw("<think>\n\n</think>\n\nWell. <tool_call>\n{<|im_end|>"), expect="cut", times=2)
+    script(Raw("<think>\n\n</think>\n\nWell. <tool_call>\n{<|im_end|>"), expect="truncated", times=2)
     request: Json = {"tools": [CHAT_TOOL], "max_tokens": 8}
     body = message_of(wire.chat("Weather?", **request))["content"]
     deltas = [c["choices"][0]["delta"] for c in wire.chat_stream("Weather?", **request) if c["choices"]]

@@ -24,7 +24,8 @@ ROME = '{"city": "Rome"}'
 def hermes(*arguments: str, before: str = "", between: str = "\n", after: str = "") -> str:
     """Returns reasoning, then calls, then the end of the turn, as qwen3 writes them."""
     calls = [
-        f'<tool_call>\n{{"name": "get_weather", "arguments": {each}}}\n</tool_call>' for each in arguments
+        f'<tool_call>\n{{"name": "get_weather", "arguments": {argument}}}\n</tool_call>'
+        for argument in arguments
     ]
     return f"<think>\nHm.\n</think>\n\n{before}{between.join(calls)}{after}<|im_end|>"
 
@@ -32,7 +33,7 @@ def hermes(*arguments: str, before: str = "", between: str = "\n", after: str = 
 def harmony(*arguments: str, before: str = "", between: str = "", after: str = "") -> str:
     """Returns the same turn as gpt-oss writes it."""
     header = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
-    calls = [f"{header}{each}" for each in arguments]
+    calls = [f"{header}{argument}" for argument in arguments]
     messages = ["<|channel|>analysis<|message|>Hm.", *_channel_message("commentary", before), calls[0]]
     for call in calls[1:]:
         messages += [*_channel_message("commentary", between), call]

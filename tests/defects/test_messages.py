@@ -33,7 +33,7 @@ def unguarded(*models: str) -> pytest.MarkDecorator:
 def test_call_with_bad_arguments_is_an_answer(what: str, wire: Wire, script: ScriptWriter) -> None:
     """Source: Anthropic API, stop_reason: max_tokens; a client is not to blame for the model's output."""
     if what == "cut":
-        script(calls=[ToolCall("get_weather", {"city": "Paris, " * 40})], expect="cut")
+        script(calls=[ToolCall("get_weather", {"city": "Paris, " * 40})], expect="truncated")
     else:
         script(calls=[ToolCall("get_weather", '{"city": Paris}')])
     answer = wire.post(

@@ -82,7 +82,7 @@ def test_stream_tells_that_the_engine_died(own_server: OwnServer, talk: Talk) ->
     """Source: API reference, streaming events: response.failed, or an error event; not a broken body."""
     server = own_server(["--max-model-len", "8192"])
     with talk(server) as (book, wire):
-        book.script(LONG, expect="cut")
+        book.script(LONG, expect="truncated")
         with wire.open("Go on") as events:
             seen = [next(events)["type"] for _ in range(8)]
             for child in psutil.Process(server.pid).children(recursive=True):

@@ -52,7 +52,7 @@ NULLABLE = (
 @pytest.mark.timeout(30)
 def test_stream_of_a_cancelled_response_ends(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, POST /responses/{id}/cancel; the stream of a cancelled response ends."""
-    script(LONG, expect="cut")
+    script(LONG, expect="truncated")
     with wire.open("Go on", HANG_S, background=True) as events:
         response_id = next(events)["response"]["id"]
         accepted(wire.http.post(f"/v1/responses/{response_id}/cancel"))
@@ -193,7 +193,7 @@ def test_completed_response_says_when(wire: Wire, script: ScriptWriter) -> None:
 @pytest.mark.timeout(30)
 def test_cancelling_twice_gives_the_response(wire: Wire, script: ScriptWriter) -> None:
     """Source: background mode guide: cancelling twice is idempotent and returns the final Response."""
-    script(LONG, expect="cut")
+    script(LONG, expect="truncated")
     response_id = wire.respond("Go on", background=True)["id"]
     time.sleep(0.5)
     first = accepted(wire.http.post(f"/v1/responses/{response_id}/cancel"))

@@ -35,7 +35,7 @@ LONG_CALL = ToolCall("get_weather", {"city": "Paris, " * 40})
 @pytest.mark.vllm_known_defect("vllm-45386")
 def test_cut_stream_ends_incomplete(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, streaming events: response.incomplete."""
-    script(WORDS, expect="cut")
+    script(WORDS, expect="truncated")
     last = wire.stream("Count", max_output_tokens=8)[-1]
     assert (last["type"], last["response"]["status"]) == ("response.incomplete", "incomplete")
 
@@ -44,7 +44,7 @@ def test_cut_stream_ends_incomplete(wire: Wire, script: ScriptWriter) -> None:
 @pytest.mark.timeout(30)
 def test_replay_of_a_cut_stream_ends(wire: Wire, script: ScriptWriter) -> None:
     """The replay ends where the stream ended, whatever the type of the last event."""
-    script(WORDS, expect="cut")
+    script(WORDS, expect="truncated")
     events = wire.stream("Count", max_output_tokens=8, background=True)
     assert wire.replay(events[-1]["response"]["id"]) == events
 
@@ -68,7 +68,7 @@ def test_replay_of_a_cut_stream_ends(wire: Wire, script: ScriptWriter) -> None:
 )
 def test_cut_item_is_incomplete(what: str, stream: bool, wire: Wire, script: ScriptWriter) -> None:
     """Source: OpenAPI, OutputMessage.status and FunctionToolCall.status."""
-    script(**({"say": WORDS} if what == "text" else {"calls": [LONG_CALL]}), expect="cut")
+    script(**({"say": WORDS} if what == "text" else {"calls": [LONG_CALL]}), expect="truncated")
     request: Json = {"tools": [TOOL], "max_output_tokens": 40 if what == "call" else 12}
     if stream:
         events = wire.stream("Go", **request)
@@ -82,7 +82,7 @@ def test_cut_item_is_incomplete(what: str, stream: bool, wire: Wire, script: Scr
 @pytest.mark.vllm_known_defect("vllm-58228")
 def test_cut_call_finishes_by_length(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, finish_reason: `length`, the limit was reached."""
-    script(calls=[LONG_CALL], expect="cut")
+    script(calls=[LONG_CALL], expect="truncated")
     completion = wire.chat("Weather?", tools=[CHAT_TOOL], max_tokens=40)
     assert completion["choices"][0]["finish_reason"] == "length"
 

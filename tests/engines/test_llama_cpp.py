@@ -99,5 +99,5 @@ def test_two_engines_are_compared(recorded: Path, vllm_server: VllmServer, tmp_p
     compared = CliRunner().invoke(app, ["compare", str(tmp_path), str(recorded), "--json"])
     comparison = json.loads(compared.stdout)
     assert comparison["exchanges"] == len(recording.read(recorded)[1])
-    statuses = [each for each in comparison["differences"] if each["code"] == "GW121"]
-    assert {case for each in statuses for case in each["cases"]} >= {"chat/unknown-model"}
+    statuses = [difference for difference in comparison["differences"] if difference["code"] == "GW121"]
+    assert {case for difference in statuses for case in difference["cases"]} >= {"chat/unknown-model"}

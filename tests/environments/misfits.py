@@ -14,8 +14,8 @@ def check(patch: Patch) -> None:
     """Raises if the replacement does not fit in place of the original."""
     original = found(patch.place)
     replacement = patch.make(original)
-    given, taken = (len(inspect.signature(each).parameters) for each in (original, replacement))
-    assert given == taken, f"it takes {given} parameters, not {taken}"
+    expected, actual = (len(inspect.signature(function).parameters) for function in (original, replacement))
+    assert expected == actual, f"it takes {expected} parameters, not {actual}"
     owner = getattr(inspect.getmodule(original), original.__qualname__.split(".")[0])
     if inspect.isclass(owner):
         lost = read_of_self(replacement) - {*owner.__init__.__code__.co_names}
@@ -31,7 +31,11 @@ def read_of_self(method: Any) -> set[str]:
     """Returns the attributes of `self` that a method reads or sets."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
     attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-    return {each.attr for each in attributes if isinstance(each.value, ast.Name) and each.value.id == "self"}
+    return {
+        attribute.attr
+        for attribute in attributes
+        if isinstance(attribute.value, ast.Name) and attribute.value.id == "self"
+    }
 
 
 misfits = {}

@@ -47,7 +47,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     cards = ", ".join(f"{gpu.name} {gpu.total_bytes / 2**30:.0f} GiB" for gpu in gpus())
     table = Table("", *names, title=f"{cards}, driver {driver_version()}", title_justify="left")
     for of in dict.fromkeys(of for of, _, _ in figures):
-        values = {name: value for each, name, value in figures if each == of}
+        values = {name: value for subject, name, value in figures if subject == of}
         table.add_row(of, *(values.get(name, "") for name in names))
     console = Console(file=terminalreporter._tw._file, width=max(110, terminalreporter._tw.fullwidth))
     console.print(table)
