@@ -20,7 +20,7 @@ FIGURES = pytest.StashKey[list[tuple[str, str, str]]]()
 def environment(request: pytest.FixtureRequest) -> Environment:
     """The server environment of this run, built for CUDA."""
     option = request.config.option
-    resolved = resolve(spec_of(option.vllm_spec, option.vllm_python), device=option.vllm_device, create=True)
+    resolved = resolve(spec_of(option.vllm, option.vllm_python), device=option.vllm_device, create=True)
     if resolved.device != "cuda":
         pytest.skip(f"{resolved.describe()} is not built for CUDA")
     return resolved
