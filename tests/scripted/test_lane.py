@@ -155,7 +155,7 @@ def test_structured_output_that_passes(
 def test_required_call_that_passes(
     vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    """The grammar has the family's call format (a JSON list up to 0.22); Rust also requires the blank lines."""
+    """The grammar has the family's call format (a JSON list up to 0.22); Rust also requires blanks."""
     if Version(vllm_server.vllm_version) < Version("0.23"):
         script(Raw('<think>\n\n</think>[{"name": "get_weather", "parameters": {"city": "Paris"}}]'))
     else:
