@@ -494,7 +494,7 @@ def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) ->
 @pytest.mark.parametrize("choice", ["required", named("get_weather")], ids=["required", "named"])
 @pytest.mark.vllm_known_defect("vllm-47903", models=["smollm2-135m", "llama3.1"])
 def test_no_room_for_a_call(choice: Any, chat: Chat, script: ScriptWriter) -> None:
-    """If the limit falls within the name, finish_reason is length and there is no call."""
+    """If the limit leaves too few tokens for the name, finish_reason is length and there is no call."""
     script(calls=[PARIS], constrained=not chat.rust, times=2, expect="truncated")
     answers = chat.both(tools=[WEATHER], tool_choice=choice, max_tokens=1)
     assert answers.output.finish == "length"
