@@ -12,11 +12,9 @@ Key = tuple[str, str, str]
 
 
 def cells_of(run: Path) -> dict[Key, dict[str, Any]]:
-    """The cells of a run without what no two runs share: how long they took, and what came out otherwise
-    among other requests than alone, which a busy machine decides.
-    """
+    """The cells of a run, without their duration, which differs between runs."""
     return {
-        (cell.environment, cell.family, cell.group): cell.model_dump(exclude={"seconds", "changed_alone"})
+        (cell.environment, cell.family, cell.group): cell.model_dump(exclude={"seconds"})
         for cell in RegressionRun(run).cells()
         if isinstance(cell, Cell)
     }
