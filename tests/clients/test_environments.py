@@ -1,4 +1,4 @@
-"""What this machine lacks is told as such, so that a skip never hides a broken requirement."""
+"""A machine without Node or a package index raises its own error, so that a skip hides nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated pages name everything that there is; the page of variables, written by hand, does too."""
+"""The generated pages are complete, and so is the page of variables, which is written by hand."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_what_a_page_would_load_from_elsewhere_is_found() -> None:
 
 
 def test_the_manual_builds(tmp_path: Path) -> None:
-    """Strictly: a link that leads nowhere, or something loaded from elsewhere, fails it."""
+    """A strict build fails on a broken link, and on anything loaded from another host."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr

@@ -1,4 +1,4 @@
-"""`--vllm-at-once`: forks of pytest that share a real server, with the reports of one process."""
+"""`--vllm-at-once`: forks of pytest share a real server and report like one process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vllm_harness._runs.report.run import read_run
 
 @pytest.mark.drawn("the plugin on a server", 3)
 def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
-    """Each test runs once and is reported in the order of collection, also where a fork is killed."""
+    """Each test runs once and is reported in collection order, even if a fork is killed."""
     options = (
         "--vllm-model=qwen3",
         "--vllm-lane=scripted",
@@ -47,7 +47,7 @@ def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Co
 
 
 def _check_run(folder: Path) -> None:
-    """Every test has its case and its exchange, whichever process ran it."""
+    """Checks that every test has its case and its exchange, whichever process ran it."""
     read = read_run(folder)
     said = sorted(f"test_at_once.py::test_what_is_said[{number}]" for number in range(60))
     assert sorted(case.id for case in read.cases if "test_what_is_said" in case.id) == said

@@ -1,4 +1,4 @@
-"""The plugin in another project: fixtures by entry point, results in a table, errors of use told."""
+"""The plugin in another project: its fixtures, its table of results, and its usage errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of the suites, on real servers: what fails a run, what is tried again, what is counted."""
+"""The rules of the suites on real servers: what fails a run, what is retried, what is counted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(pytester: pytest.Pytester, pytestconfig: pytest.Config, name: str, *more
 
 
 def refused(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """Runs what ends before any server starts: in this process, which has imported everything."""
+    """Runs pytest in this process, which has imported everything; the run must end before a server starts."""
     pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
     return pytester.runpytest_inprocess(*arguments)
 
@@ -41,7 +41,7 @@ def folder(result: pytest.RunResult) -> Path:
 
 
 def results(result: pytest.RunResult) -> dict[str, Any]:
-    """What results.json has of the one target."""
+    """The entry of results.json for the only target."""
     document = json.loads((folder(result) / "results.json").read_text())
     (only,) = document.values()
     return dict(only)
@@ -83,7 +83,7 @@ def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pyte
 
 
 def _check_run(folder: Path) -> None:
-    """What the run folder holds of a stream and a body that differ."""
+    """Checks the run folder of a stream and a body that differ."""
     read = read_run(folder)
     assert Counter(case.outcome for case in read.cases) == {
         Outcome.PASSED: 2,
@@ -113,7 +113,7 @@ def _check_run(folder: Path) -> None:
 
 
 def entry_with_attempts(folder: Path, attempts: int) -> Path:
-    """A models.yaml whose live entry may be tried so often."""
+    """Writes a models.yaml whose live entry allows this number of attempts."""
     document = yaml.safe_load(data_path("models.yaml").read_text())
     entry = document["models"]["smollm2-135m"]
     document["models"] = {"smollm2-135m": {**entry, "limits": {"live_attempts": attempts}}}

@@ -91,7 +91,7 @@ def test_image_in_a_tools_output(held: Held, transports: list[str]) -> None:
 @pytest.mark.covers("VC-041", "VA-007", "VR-055")
 @over_each
 def test_image_that_is_none_is_refused(held: Held, transports: list[str]) -> None:
-    """Invalid images are refused (bad base64, no image, truncated, empty, other type); the next turn works."""
+    """Invalid images are refused (bad base64, no image, truncated, empty, wrong type); the next turn works"""
     for conversation in held("images-refused", transports):
         assert prompts(conversation) == [[WIDE], [WIDE, TALL]]
 

@@ -68,9 +68,9 @@ def test_two_calls_of_one_turn_with_the_parser_context(
 def test_code_interpreter_with_the_parser_context(
     own_server: OwnServer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """With the experimental parser context vLLM executes the call, continues, and returns the output in the item.
+    """With the experimental parser context vLLM executes the call and continues; the item has the output.
 
-    Each prompt has the instructions once, reasoning is counted and can be hidden, and at most one call is made
+    Each prompt has the instructions once, reasoning is counted and can be hidden, and only one call is made
     if parallel calls are off.
     """
     with ToolServer("python", tmp_path) as tools:

@@ -1,4 +1,4 @@
-"""The cells of a run of parser regression, as two runs are compared."""
+"""The cells of a run of parser regression, for comparing two runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ Key = tuple[str, str, str]
 
 
 def cells_of(run: Path) -> dict[Key, dict[str, Any]]:
-    """The cells of a run without what no two runs share: how long they took, and what came out otherwise
-    among other requests than alone, which a busy machine decides.
+    """The cells of a run without what always differs between runs.
+
+    Left out are the times, and whether a case differs when it runs alone, which depends on the machine's load.
     """
     return {
         (cell.environment, cell.family, cell.group): cell.model_dump(exclude={"seconds", "changed_alone"})

@@ -1,4 +1,4 @@
-"""What another project writes: it installs the package, and its fixtures are there."""
+"""A test file of another project: it installs the package and uses its fixtures."""
 
 
 def test_the_agent_gets_its_answer(vllm_server, openai_client, script):

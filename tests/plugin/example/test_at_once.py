@@ -1,4 +1,4 @@
-"""Tests that forks run, one of which dies, and tests that this process runs: each says who ran it."""
+"""Tests that forks run, one of which dies, and tests that this process runs; each records its process."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def test_what_is_said(number, vllm_server, openai_client, script, of_the_module,
     script(f"The number is {number}.")
     response = openai_client.responses.create(model=vllm_server.model, input="Which number?", temperature=0)
     assert response.output_text.strip() == f"The number is {number}."
-    if number:  # the first is run before there are forks
+    if number:  # the first test runs before the forks start
         (tmp_path_factory.getbasetemp() / f"of {os.getpid()}").touch()
 
 
@@ -47,6 +47,6 @@ def test_after_it(vllm_server):
 
 @pytest.mark.vllm_alone
 def test_alone(vllm_server, tmp_path_factory):
-    time.sleep(0.5)  # in which the forks would have begun
+    time.sleep(0.5)  # enough time for the forks to start
     assert vllm_server.alive()
     assert not list(tmp_path_factory.getbasetemp().glob("of *"))

@@ -1,4 +1,4 @@
-"""Tests whose model may say otherwise."""
+"""Tests on a live model, whose answers may differ."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests that break the plugin's rules, and some that keep them."""
+"""Tests that break the plugin's rules, and some that follow them."""
 
 import pytest
 
