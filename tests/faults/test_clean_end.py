@@ -172,7 +172,7 @@ def kill(victim: Victim, owners: Owners, moments: random.Random, *, patient: boo
 
 
 def kill_victim(pid: int, victim: Victim, owner: Owner) -> None:
-    """Kills the victim with SIGKILL, or its successor if it has just ended, as a template does with its base."""
+    """Kills the victim, or its successor if it has just ended, as a template does with its base."""
     while True:
         try:
             return os.kill(pid, signal.SIGKILL)
@@ -220,7 +220,7 @@ def test_server_that_died_is_told_and_restarted(launch: Callable[..., Launch]) -
 
 
 def test_an_engine_that_ends_in_use_tells_why(launch: Callable[..., Launch]) -> None:
-    """A token id beyond the vocabulary crashes the engine; the harness refuses it, so the test posts it itself."""
+    """A token id beyond the vocabulary crashes the engine; the harness refuses it, so the test posts it."""
     from vllm_harness._server.errors import ServerDied
 
     with RemoteServer(launch()) as server:

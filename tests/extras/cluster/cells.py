@@ -14,7 +14,7 @@ Key = tuple[str, str, str]
 def cells_of(run: Path) -> dict[Key, dict[str, Any]]:
     """The cells of a run without what always differs between runs.
 
-    Left out are the times, and whether a case differs when it runs alone, which depends on the machine's load.
+    Left out are the times, and whether a case differs when it runs alone, as the machine's load decides that.
     """
     return {
         (cell.environment, cell.family, cell.group): cell.model_dump(exclude={"seconds", "changed_alone"})
