@@ -191,10 +191,10 @@ def test_the_commands_find_the_server(vllm_server: VllmServer, tmp_path: Path) -
         )
         path = tmp_path / "book.yaml"
         path.write_text(BOOK + run("suggest", number))
-        assert run("reload", "--book", book.name).startswith(f"4 rules of {path}, in ")
+        assert run("reload", "--book-name", book.name).startswith(f"4 rules of {path}, in ")
         assert ask(client, vllm_server.model, "What is (1 + 1)?") == ANSWER
         assert ask(client, vllm_server.model, "once") == "Only once."
-        run("reset", "--book", book.name)
+        run("reset", "--book-name", book.name)
         assert ask(client, vllm_server.model, "once") == "Only once."
 
 

@@ -95,7 +95,7 @@ def test_command(vllm_server: VllmServer, tmp_path: Path, monkeypatch: pytest.Mo
     direct = vllm_server.endpoint.base_url
     with gateway(direct, FAULTS["drops [DONE]"]) as address:
         words = ["check", address, "--server-url", direct, "--model", vllm_server.entry.name]
-        words += ["--only", "chat/text*", "--at-once", "0", "--output", str(tmp_path / "run")]
+        words += ["--only", "chat/text*", "--concurrency", "0", "--output", str(tmp_path / "run")]
         monkeypatch.setenv("KEY_OF_BOTH", vllm_server.endpoint.api_key)
         words += ["--api-key-env", "KEY_OF_BOTH", "--server-api-key-env", "KEY_OF_BOTH"]
         broken = CliRunner().invoke(app, ["gateway", *words])

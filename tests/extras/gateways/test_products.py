@@ -73,7 +73,7 @@ def test_defects_of_a_gateway_named_to_pytest(vllm_server: VllmServer, tmp_path:
     try:
         with running(PRODUCTS["litellm"], direct, tmp_path) as gateway:
             unnamed = pytest_on(tmp_path, gateway, *books)
-            named = pytest_on(tmp_path, gateway, *books, f"--vllm-gateway={PRODUCTS['litellm'].product}")
+            named = pytest_on(tmp_path, gateway, *books, f"--vllm-product={PRODUCTS['litellm'].product}")
     except NotToBeHadError as error:
         skip("client-missing", str(error))
     assert "2 failed in" in unnamed, unnamed

@@ -21,7 +21,6 @@ from vllm_harness._files.paths import run_folder
 from vllm_harness._protocol.known import apply_known
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import one_line, plain_console, show_table
-from vllm_harness.cli.options import API_KEY_ENV, AS_JSON, MODEL, MODELS_FILE
 from vllm_harness.extras.gateways import recording
 from vllm_harness.extras.gateways.answers import SideExchange
 from vllm_harness.extras.gateways.cases import CaseVariant, case_variants
@@ -32,58 +31,32 @@ from vllm_harness.extras.gateways.scripts import GatewayScripts, GatewaySide, sc
 
 app = typer.Typer(help="Compare the answers through a gateway with those of the server behind it.")
 console = plain_console()
-SERVED = Annotated[
-    str, typer.Option(help="The model's name behind the gateway; by default the entry's name.")
-]
-HEADER = Annotated[
-    list[str] | None,
-    typer.Option(help="A header that the gateway wants, as 'name: value'; may be given several times."),
-]
-SERVER_KEY = Annotated[
-    str | None, typer.Option(help="The variable with the API key of the server behind it, if it has one.")
-]
-OUTPUT = Annotated[Path, typer.Option("--output", "-o", help="The folder for requests and responses.")]
-ONLY = Annotated[
-    list[str] | None,
-    typer.Option(help="Only cases of this name, such as 'chat/loop*'; may be given several times."),
-]
-PRODUCT = Annotated[
-    str,
-    typer.Option(
-        help="The gateway's name in the registry and its version, such as litellm==1.106.12; "
-        "needed to match known defects."
-    ),
-]
 
 
 @app.command("check")
 def check_(
     url: Annotated[str, typer.Argument(help="The address of the gateway.")],
-    server_url: Annotated[str, typer.Option(help="The address of the server behind it.")],
-    model: MODEL,
-    books_url: Annotated[
-        str, typer.Option(help="The scripted server, where it is not the one of --server-url.")
-    ] = "",
-    gateway_model: SERVED = "",
-    header: HEADER = None,
-    api_key_env: API_KEY_ENV = None,
-    server_api_key_env: SERVER_KEY = None,
-    only: ONLY = None,
-    at_once: Annotated[int, typer.Option(min=0, help="How many streams are held at once.")] = AT_ONCE,
-    product: PRODUCT = "",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The folder for requests and responses."),
-    ] = None,
-    models_file: MODELS_FILE = None,
-    as_json: AS_JSON = False,
+    server_url: str,
+    model: str,
+    books_url: str = "",
+    gateway_model: str = "",
+    header: list[str] | None = None,
+    api_key_env: str | None = None,
+    server_api_key_env: str | None = None,
+    only: list[str] | None = None,
+    concurrency: int = AT_ONCE,
+    product: str = "",
+    output: Path | None = None,
+    models_file: Path | None = None,
+    json_: bool = False,
 ) -> None:
-    """Send the same requests to a server directly and through a gateway, and print what differs.
+    """Send the same requests to a server directly and through a gateway, and print the differences.
 
-    With a scripted server (`vllm-harness serve`) both answers must be the same;
-    with any other server only the shape of the answers is compared. Faults of
-    the server itself do not count. The exit code is 1 if there is an error or a
-    warning that is not a known defect of --product.
+    --server-url is the server behind the gateway. It is scripted (`vllm-harness
+    serve`), so that both answers must be the same; with any other server only
+    the shape of the answers is compared. --only takes patterns such as
+    'chat/loop*'. Faults of the server do not count. The exit code is 1 for an
+    error or a warning that is not a known defect of --product (NAME==VERSION).
     """
     entry = load_models(models_file).get(model)
     server = attach(server_url, server_api_key_env)
@@ -98,30 +71,28 @@ def check_(
     result = GatewayCheck()
     recordings = {folder / "direct": (direct, result.direct), folder / "gateway": (gateway, result.gateway)}
     with _recorded(recordings, scripts), shown() as progress:
-        asyncio.run(check(direct, gateway, cases, scripts, progress, at_once=at_once, into=result))
+        asyncio.run(check(direct, gateway, cases, scripts, progress, at_once=concurrency, into=result))
     marked = apply_known([finding for _, finding in result.findings], known, "0")
     names = [name for name, _ in result.findings]
     notes = (
         result.notes if scripts else ["the server is not scripted: only the shape of the answers is compared"]
     )
-    if _show(
-        merge_findings(zip(names, marked, strict=True)), len(result.direct), notes, str(folder), as_json
-    ):
+    if _show(merge_findings(zip(names, marked, strict=True)), len(result.direct), notes, str(folder), json_):
         raise typer.Exit(1)
 
 
 @app.command("record")
 def record_(
     url: Annotated[str, typer.Argument(help="The address of the server, or of the gateway.")],
-    model: MODEL,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for requests and responses.")],
-    books_url: Annotated[str, typer.Option(help="The scripted server behind it; by default none.")] = "",
-    gateway_model: SERVED = "",
-    header: HEADER = None,
-    api_key_env: API_KEY_ENV = None,
-    server_api_key_env: SERVER_KEY = None,
-    only: ONLY = None,
-    models_file: MODELS_FILE = None,
+    model: str,
+    output: Path,
+    books_url: str = "",
+    gateway_model: str = "",
+    header: list[str] | None = None,
+    api_key_env: str | None = None,
+    server_api_key_env: str | None = None,
+    only: list[str] | None = None,
+    models_file: Path | None = None,
 ) -> None:
     """Send the requests to one server, and store its answers for `compare`."""
     entry = load_models(models_file).get(model)

@@ -35,8 +35,7 @@ from vllm_harness._server.remote import RemoteServer
 from vllm_harness._terminal.pace import minutes
 from vllm_harness._terminal.status import Progress, shown
 from vllm_harness._terminal.tables import escaped, plain_console, show_table
-from vllm_harness.cli.executor import BUNDLE, RAY
-from vllm_harness.cli.options import AS_JSON, MODEL, SEED, ServerOptions, with_options
+from vllm_harness.cli.options import ServerOptions
 from vllm_harness.cli.served import served_by
 from vllm_harness.extras.cluster.options import checked_bundles, cluster_of
 from vllm_harness.extras.cluster.places import Places
@@ -68,50 +67,31 @@ _HEADINGS = (
 _CLIENT_HEADINGS = ("client on", "conversations", "CPU")
 
 
-@with_options
 def load(
     scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of a story.")],
-    model: MODEL,
-    concurrency: Annotated[
-        int | None, typer.Option(help="Conversations at once; by default 1, with --rate no limit.")
-    ] = None,
-    requests: Annotated[
-        int | None, typer.Option(help="How many requests, rounded up to whole conversations.")
-    ] = None,
-    duration: Annotated[
-        float | None, typer.Option(help="Seconds in which conversations begin; those begun are ended.")
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="Conversations that begin a second, at drawn intervals.")
-    ] = None,
-    cancel: Annotated[float, typer.Option(help="Share of the streams that the client leaves.")] = 0.0,
-    transport: Annotated[
-        list[str] | None,
-        typer.Option(help="A transport: responses, responses-history, chat, messages; may be repeated."),
-    ] = None,
-    missing_tool_call: Annotated[
-        MissingToolCall | None,
-        typer.Option(help="What becomes of a conversation whose expected call is missing."),
-    ] = None,
-    seed: SEED = 0,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The run's folder; by default a new one.")
-    ] = None,
-    ray: RAY = "",
-    bundle: BUNDLE = None,
-    clients: Annotated[
-        int | None, typer.Option(help="With --ray: processes that hold them; by default one a node.", min=1)
-    ] = None,
+    model: str,
+    concurrency: int | None = None,
+    requests: int | None = None,
+    duration: float | None = None,
+    rate: float | None = None,
+    cancel: float = 0.0,
+    transport: list[str] | None = None,
+    missing_tool_call: MissingToolCall | None = None,
+    seed: int = 0,
+    output: Path | None = None,
+    ray: str = "",
+    bundle: list[Path] | None = None,
+    clients: int | None = None,
     *,
-    on: ServerOptions,
-    as_json: AS_JSON = False,
+    server_options: ServerOptions,
+    json_: bool = False,
 ) -> None:
-    """Hold a scenario many times at once, and check every stream while it is timed.
+    """Run a scenario many times at once, and check every stream while it is timed.
 
-    The run folder has every turn and the figures, also if Ctrl-C or SIGTERM
-    ends the load. The exit code is 1 if a request had no answer, something is
-    not as expected, a rule of an API is broken, or the server still runs a
-    request after the end.
+    --concurrency is 1, or without limit where --rate is given. The run folder
+    has the figures and every turn, even if Ctrl-C or SIGTERM ends the load.
+    The exit code is 1 where a request had no answer, something is not as
+    expected, a rule of an API is broken, or a request runs on after the end.
     """
     conversation = read_scenario(find_scenario(scenario))
     _check_packages()
@@ -119,14 +99,14 @@ def load(
 
     transports = transports_of(transport or (), (True,))
     plan = Plan(transports, concurrency, requests, duration, rate, cancel, seed, missing_tool_call)
-    entry, folder = on.entry(model), output or run_folder()
-    lane = on.lane_of(entry, scriptable=conversation.scriptable)
+    entry, folder = server_options.entry(model), output or run_folder()
+    lane = server_options.lane_of(entry, scriptable=conversation.scriptable)
     with (
-        _clients(ray, clients, folder, bundle) as (load_clients, server_options),
-        served_by(on, entry, lane, **server_options) as server,
+        _clients(ray, clients, folder, bundle) as (load_clients, reach),
+        served_by(server_options, entry, lane, **reach) as server,
     ):
         done = _run(conversation, plan, server, folder, load_clients)
-    _report(done, folder, as_json)
+    _report(done, folder, json_)
 
 
 @contextmanager
@@ -138,8 +118,6 @@ def _clients(
     from vllm_harness.extras.load.nodes import ClusterClients
 
     if not ray:
-        if number is not None:
-            raise UsageError("--clients requires --ray", hint="add --ray, or remove --clients")
         yield LocalClient(), {}
         return
     checked = checked_bundles(bundles)

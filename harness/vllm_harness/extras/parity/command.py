@@ -6,14 +6,13 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
 
 import typer
 
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.cases.case import GROUPS, CaseSet
+from vllm_harness._regression.cases.case import CaseSet
 from vllm_harness._regression.cases.delivery import Api
 from vllm_harness._regression.results.cells import RegressionRun
 from vllm_harness._regression.results.explained import WITH_RUST, parser_defects
@@ -27,28 +26,25 @@ from vllm_harness._regression.selection import (
 from vllm_harness._scripted.families import Family, entry_of
 from vllm_harness._server.leases.allocation import interpreters
 from vllm_harness._server.model_check import names_of, unknown_names
-from vllm_harness.cli.options import AS_JSON, JOBS, VLLM_HELP
 from vllm_harness.cli.regression_cells import whole_cells
-from vllm_harness.cli.regression_options import ONLY, PARSERS, RUN_NAME, console, notes
+from vllm_harness.cli.regression_options import console, notes
 from vllm_harness.extras.parity.judging import parity
 from vllm_harness.extras.parity.table import show_parity
 
 
 def parity_(
-    vllm: Annotated[str, typer.Option(help=VLLM_HELP)] = WITH_RUST,
-    parsers: PARSERS = "",
-    groups: Annotated[
-        str, typer.Option("--cases", help=f"Groups of cases, separated by commas: {', '.join(GROUPS)}.")
-    ] = "canonical",
-    only: ONLY = None,
-    jobs: JOBS = None,
-    run: RUN_NAME = "",
-    as_json: AS_JSON = False,
+    vllm: str = WITH_RUST,
+    parsers: str = "",
+    cases: str = "canonical",
+    only: list[str] | None = None,
+    jobs: int | None = None,
+    run: str = "",
+    json_: bool = False,
 ) -> None:
-    """Send the same cases to the front ends in Python and Rust, and judge each difference.
+    """Compare the front ends in Python and Rust on the same cases.
 
-    Chat Completions only: the Rust front end has no Responses. The exit code is
-    1 if an answer is wrong and no known defect of its front end explains it.
+    It uses Chat Completions only, as Rust's front end has no Responses. Exit 1
+    where an answer is wrong and no known defect of its front end explains it.
     """
     if len(split_names(vllm)) != 1:
         raise UsageError("parity compares the front ends of one vLLM", hint="give one environment to --vllm")
@@ -56,8 +52,8 @@ def parity_(
     selected = select_families(parsers, "")
     lacking = {name: reason for side in sides for name, reason in _lacking(side, selected).items()}
     families = tuple(family for family in selected if family.name not in lacking)
-    selection = Selection(families, select_groups(groups), "http", tuple(only or ()))
-    case_sets = [_over_chat(cases) for cases in selection.case_sets() if cases.cases]
+    selection = Selection(families, select_groups(cases), "http", tuple(only or ()))
+    case_sets = [_over_chat(case_set) for case_set in selection.case_sets() if case_set.cases]
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
     at_a_time = jobs or interpreters()
     python, rust = (
@@ -65,7 +61,7 @@ def parity_(
         for side in sides
     )
     result = parity(parser_defects(load_defects()), python, rust, lacking)
-    if as_json:
+    if json_:
         print(json.dumps({"vllm": vllm, **result.model_dump(mode="json")}, indent=2, ensure_ascii=False))
     else:
         show_parity(console, result)

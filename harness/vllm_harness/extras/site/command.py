@@ -14,23 +14,19 @@ from vllm_harness.extras.site.build import build, check_out, read_runs, site_of
 
 def site(
     out: Annotated[Path, typer.Argument(help="The folder to write; an earlier site there is replaced.")],
-    run: Annotated[
-        list[str],
-        typer.Option(
-            help="A run of `regression` or of `repro`, by name or folder; may be repeated. Of two for the "
-            "same place the later counts."
-        ),
-    ],
-    url: Annotated[str, typer.Option(help="Where the site will be, for its feeds and canonical links.")] = "",
+    input: list[str],
+    url: str = "",
 ) -> None:
-    """Build the compatibility site: what works with which release, and what to do if it does not.
+    """Build the compatibility site and manual: what works with which release, and what to do otherwise.
 
-    The same runs and the same registry give the same bytes.
+    Each --input is a run of `regression` or of `repro`; of two for the same
+    place the later counts. Feeds and canonical links need --url. The same runs
+    and the same registry give the same bytes.
     """
     started = time.monotonic()
     check_out(out)
-    cells, verdicts = read_runs(run)
-    notes.print(f"{len(cells)} cells and {len(verdicts)} verdicts from {len(run)} runs")
+    cells, verdicts = read_runs(input)
+    notes.print(f"{len(cells)} cells and {len(verdicts)} verdicts from {len(input)} runs")
     built = build(site_of(cells, verdicts), out, url, notes.print)
     seconds = time.monotonic() - started
     print(f"{built.pages} pages, {built.files} files, {built.size / 1e6:.1f} MB in {seconds:.0f} s: {out}")

@@ -16,7 +16,7 @@ from vllm_harness._server.launch import Launch, plan_launch
 from vllm_harness._server.records import run_folder
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import Cell, plain_console, show_table
-from vllm_harness.cli.options import VllmOptions, with_options
+from vllm_harness.cli.options import VllmOptions
 from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.extras.weights.check import CheckPrompts, DtypeCheck, check, check_prompts
 from vllm_harness.extras.weights.records import case_of, target_of
@@ -32,24 +32,21 @@ console = plain_console()
 HEADINGS = ("dtype", "start", "same", "shortest", "difference", "noise", "verdict")
 
 
-@with_options
 def check_weights(
     model: Annotated[
         str, typer.Argument(help="A model entry or a hub id whose live lane this machine can run.")
     ],
-    dtype: Annotated[
-        list[str] | None, typer.Option(help=f"The dtype; may be repeated. By default {', '.join(DTYPES)}.")
-    ] = None,
-    prompts: Annotated[int | None, typer.Option(min=1, help="The number of prompts; by default all.")] = None,
-    weights: Annotated[
-        Path | None, typer.Option(help="The checkpoint to serve; the reference stays the entry's own.")
-    ] = None,
+    dtype: list[str] | None = None,
+    prompts: int | None = None,
+    weights: Path | None = None,
     *,
-    on: VllmOptions,
+    vllm_options: VllmOptions,
 ) -> None:
     """Compare vLLM with transformers on the same weights, token by token.
 
-    The exit code is 1 if a difference is larger than rounding explains.
+    --weights is the checkpoint that vLLM serves; the reference is still the
+    entry's own. The exit code is 1 if a difference is larger than rounding
+    explains.
     """
     dtypes = list(dict.fromkeys(dtype or DTYPES))
     if unknown := set(dtypes) - set(DTYPES):
@@ -59,18 +56,22 @@ def check_weights(
             f"--weights {weights} is {'a file, not' if weights.exists() else 'not'} a folder",
             hint="name the folder of a checkpoint, with its config.json and weights",
         )
-    server_environment = on.environment()
-    entry = on.entry(model)
+    server_environment = vllm_options.environment()
+    entry = vllm_options.entry(model)
     inputs = check_prompts(prompts)
     checks = []
     with kept_run(Kind.WEIGHTS, run_folder(), f"weights of {entry.name}") as writer:
         with shown() as progress:
             launch = plan_launch(
-                entry, server_environment, lane="live", frontend=on.frontend or "python", progress=progress
+                entry,
+                server_environment,
+                lane="live",
+                frontend=vllm_options.frontend or "python",
+                progress=progress,
             )
             writer.write(target_of(launch))
             for each in check(
-                launch, dtypes, inputs, weights=weights, cold_start=on.cold_start, progress=progress
+                launch, dtypes, inputs, weights=weights, cold_start=vllm_options.cold_start, progress=progress
             ):
                 writer.write(case_of(each, launch.entry.name))
                 checks.append(each)

@@ -137,7 +137,9 @@ def test_turns_round_trip(tmp_path: Path) -> None:
         each.request.body for each in cassette.exchanges
     ]
     assert compare(cassette, again) == []
-    result = CliRunner().invoke(app, ["cassette", "convert", str(path), "-o", str(output), "--form", "turns"])
+    result = CliRunner().invoke(
+        app, ["cassette", "convert", str(path), "-o", str(output), "--format", "turns"]
+    )
     assert result.exit_code == 0, result.output
     assert output.read_text() == path.read_text()
     ours = tmp_path / "ours.yaml.gz"
