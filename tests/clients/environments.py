@@ -73,7 +73,7 @@ class Client(BaseModel):
                     half.rename(self.folder)
             except InstallError as error:
                 if re.search(NO_INDEX, str(error)):
-                    raise NotToBeHadError(f"{self.name}: no package index is reached") from error
+                    raise NotToBeHadError(f"{self.name}: no package index can be reached") from error
                 raise
 
     def run(self, *arguments: str, environ: Mapping[str, str]) -> Any:
@@ -100,7 +100,7 @@ class Client(BaseModel):
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise ClientFailedError(f"{self.name} was not done in {RUN_S} s: {error.stderr}") from error
+            raise ClientFailedError(f"{self.name} did not finish in {RUN_S} s: {error.stderr}") from error
         if done.returncode:
             raise ClientFailedError(f"{self.name} failed:\n{done.stderr[-4000:]}")
         return json.loads(done.stdout)
@@ -135,5 +135,5 @@ def _make_node(folder: Path, requirements: Sequence[str], progress: Progress) ->
 def _tool(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        raise NotToBeHadError(f"there is no {name} on this machine", hint="install Node.js 20 or newer")
+        raise NotToBeHadError(f"{name} is not installed on this machine", hint="install Node.js 20 or newer")
     return found

@@ -48,14 +48,14 @@ def check(line: str) -> None:
         case _ if program.startswith("scripts/"):
             check_script(program, arguments)
         case _:
-            assert program in _SHELL, f"{program}: nothing knows whether this is right"
+            assert program in _SHELL, f"{program}: no check knows this program"
 
 
 def check_harness(arguments: list[str]) -> None:
     """Parses the arguments of `vllm-harness` without running anything."""
     own, passed_on = split(arguments)
     own = with_address(own)
-    assert with_new_names(own) == own, "an old name"
+    assert with_new_names(own) == own, "the command has an old name"
     command = typer.main.get_command(app)
     name = "vllm-harness"
     while True:
@@ -70,7 +70,7 @@ def check_harness(arguments: list[str]) -> None:
     if name == "run":
         check_pytest(passed_on, pytest_options(ROOT))
     else:
-        assert not passed_on or name == "start", f"{name} passes nothing on"
+        assert not passed_on or name == "start", f"{name} does not accept arguments after --"
 
 
 def check_pytest(arguments: list[str], known: frozenset[str]) -> None:
@@ -79,7 +79,7 @@ def check_pytest(arguments: list[str], known: frozenset[str]) -> None:
     assert given <= known, f"pytest does not know {', '.join(sorted(given - known))}"
     if "-m" in arguments:
         marker = arguments[arguments.index("-m") + 1]
-        assert marker in _MARKERS, f"no marker is called {marker}"
+        assert marker in _MARKERS, f"there is no marker {marker}"
 
 
 def check_requirements(arguments: list[str]) -> None:

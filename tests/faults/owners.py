@@ -243,4 +243,4 @@ def wait_for(
         if owner is not None and not owner.alive():
             raise AssertionError(f"the owner ended: {owner.output()}")
         time.sleep(every_s)
-    raise AssertionError("it did not happen in time")
+    raise AssertionError("timed out")

@@ -146,7 +146,7 @@ def held_by_demo(own_server: OwnServer, request: pytest.FixtureRequest) -> HeldB
         try:
             server = own_server(flags, {**env, SEARCH_KEY: key})
         except InstallError as error:
-            skip("client-missing", f"no package index gives the demo tool server's packages: {error.message}")
+            skip("client-missing", f"no package index has the demo tool server's packages: {error.message}")
         return ScenarioRunner(server, request.node)(story, transports=["responses", "responses-history"])
 
     return hold

@@ -143,7 +143,7 @@ def test_repeats_are_sampled_by_seed(
     options = ("--vllm-lane=live", "--vllm-model=smollm2-135m", "--vllm-repeat=4")
     result = run(pytester, pytestconfig, "test_live.py", *options)
     answers = (pytester.path / "answers").read_text().splitlines()
-    assert len(set(answers)) > 1, "different seeds say different things"
+    assert len(set(answers)) > 1, "different seeds give the same answers"
     counted = results(result)["repeats"]
     cases = {name.split("::")[1].split("[")[0]: case for name, case in counted["cases"].items()}
     assert {name: (case["passed"], case["trials"]) for name, case in cases.items()} == {

@@ -27,7 +27,7 @@ def wait_for(condition: Callable[[], object], limit_s: float = 240.0) -> None:
     """Waits until a condition holds."""
     until = time.monotonic() + limit_s
     while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
+        assert time.monotonic() < until, "timed out"
         time.sleep(0.5)
 
 
