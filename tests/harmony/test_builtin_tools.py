@@ -103,7 +103,7 @@ class Talk:
 
     def script_if_reached(self, *turns: Content) -> None:
         """Scripts the model's answer to `Go`, which the server may refuse before it generates anything."""
-        unheard = ScriptBook(self.server.endpoint, self.server.entry, self.book.name)
+        unheard = ScriptBook(self.server.endpoint, self.server.entry, name=self.book.name)
         unheard.script(name="unheard", turns=list(turns), times=None, when=When(user="^Go$"))
 
     def script_turns(self, *turns: Content, times: int = 1) -> None:
