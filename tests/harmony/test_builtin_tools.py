@@ -425,7 +425,7 @@ def test_built_in_tool_that_is_required(talk: Talk, tools: Tools) -> None:
 @pytest.mark.covers("VM-008", "vllm-41902")
 @pytest.mark.vllm_known_defect("chat-drops-other-harmony-recipients")
 def test_built_in_call_over_chat_leaves_a_sign(talk: Talk) -> None:
-    """Chat Completions does not run the tool, but the text of the call must not be lost."""
+    """Over Chat Completions the server does not run the tool, but the text of the call must not be lost."""
     talk.script(runs(CODE))
     chat = talk.api.client.chat.completions.create(
         model=talk.server.model, messages=[{"role": "user", "content": "Go"}]

@@ -36,7 +36,7 @@ def book(server: RemoteServer) -> Iterator[ScriptBook]:
 
 
 def request_of(model: str, api: Api, words: int) -> Json:
-    """A request whose prompt has a token per word, and which only the context limits."""
+    """A request whose prompt grows by one token per word, limited only by the context."""
     return {
         "model": model,
         **question(api, " the" * words),

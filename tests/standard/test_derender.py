@@ -1,4 +1,4 @@
-"""The derender route, which makes an answer from tokens, gives what Chat Completions give."""
+"""The derender route makes an answer from tokens, the same answer as that of Chat Completions."""
 
 from __future__ import annotations
 

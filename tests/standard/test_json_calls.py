@@ -1,4 +1,4 @@
-"""A family without a structural tag for calls: forced calls are JSON, the others native text.
+"""A family without its own grammar for calls: forced calls are JSON, the others native text.
 
 The server has the target's model entry and such a family's parser, whose markers any tokenizer can spell.
 """
@@ -109,7 +109,7 @@ def test_required_calls(client: OpenAI, server: RemoteServer, book: ScriptBook) 
 @pytest.mark.covers("VC-015")
 @known_defect("engine-required-json-calls-do-not-stream")
 def test_required_calls_streamed(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """Long arguments make sure that the stream has several chunks; each chunk's calls are complete."""
+    """The arguments are so long that even a busy server does not send both calls in one delta."""
     city = ", ".join(["Zürich"] * 300)
     book.script(Raw(BOTH.replace("Zürich", city) + END))
     said = stream(client, server, tools=[NOW, FREE], tool_choice="required", max_tokens=4000)
