@@ -19,8 +19,8 @@ from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.listing import case_record, family_record
 from vllm_harness._regression.results import compare
 from vllm_harness._regression.results.cells import CaseVerdict, Cell, RegressionRun
-from vllm_harness._regression.results.explained import by_family, explain, parser_defects
-from vllm_harness._regression.results.kept import cases_of, target_of
+from vllm_harness._regression.results.known_defects import by_family, explain, parser_defects
+from vllm_harness._regression.results.run_records import cases_of, target_of
 from vllm_harness._regression.run import run_batches, unfinished
 from vllm_harness._regression.search import SmallestFailure, search
 from vllm_harness._regression.selection import (
@@ -39,6 +39,7 @@ from vllm_harness.cli.interrupted import kept_at
 from vllm_harness.cli.regression_changed import refuse_with_changed, run_changed
 from vllm_harness.cli.regression_options import RegressionOptions, console, notes
 from vllm_harness.cli.regression_table import (
+    DefectsByFamily,
     show_cells,
     show_changes,
     show_engine_differences,
@@ -71,7 +72,7 @@ def regression(
         resume("regression", resume_, ray, context.find_root().command.main, bundles=bundle)
     if options.changed:
         refuse_with_changed(options, ray)
-    known = _baseline(options.baseline, options.engine)
+    baseline = _baseline(options.baseline, options.engine)
     selection = options.selection()
     if options.changed:
         raise typer.Exit(run_changed(options.vllm, options.changed_from, selection, options.parallel))
@@ -82,6 +83,7 @@ def regression(
         _show_coverage(environments[0], selection, options.parallel, ray)
         return
     folder = RegressionRun.named(options.run or time.strftime("%Y%m%d-%H%M%S"))
+    defects = by_family(parser_defects(load_defects()))
     keep_command(folder.folder)
     further = f"add --run {folder.folder} to resume"
     with (
@@ -90,19 +92,19 @@ def regression(
     ):
         specs = [vllm.spec for vllm in environments]
         with executor_of(ray, options.jobs, folder.folder, bundles=bundle, vllm=specs) as executor:
-            cells, errors = _run(folder, environments, selection, executor, writer)
-        show_cells(console, cells, known)
+            cells, errors = _run(folder, environments, selection, executor, writer, defects)
+        show_cells(console, cells, baseline, defects)
         if "cost" in selection.groups:
             extensions.load(extensions.COST_TABLE)(console, cells)
-        failures = [] if known else _search(folder, environments, selection, options.parallel)
+        failures = [] if baseline else _search(folder, environments, selection, options.parallel)
         console.print(f"run: {folder.folder}")
         if options.write_baseline:
             compare.write_baseline(compare.baseline_of(environments[0].name, cells), options.write_baseline)
             console.print(f"baseline: {options.write_baseline}")
         if errors:
             raise errors[0]
-        if known:
-            raise typer.Exit(_compare(known, cells))
+        if baseline:
+            raise typer.Exit(_compare(baseline, cells))
         failed = any(cell.start_error or cell.count(CaseVerdict.FAILED) for cell in cells)
         raise typer.Exit(1 if not options.write_baseline and (failures or failed) else 0)
 
@@ -132,6 +134,7 @@ def _run(
     selection: Selection,
     executor: Executor,
     writer: RunWriter,
+    defects: DefectsByFamily,
 ) -> tuple[list[Cell], list[HarnessError]]:
     """Runs the unfinished cells; gives all selected cells, and the errors of those that failed."""
     case_sets = selection.case_sets()
@@ -140,12 +143,11 @@ def _run(
     total = sum(len(batch.case_sets) for batch in batches)
     if finished := len(environments) * sum(bool(cases.cases) for cases in case_sets) - total:
         notes.print(f"{finished} cells of this run have finished before")
-    known = by_family(parser_defects(load_defects()))
     with counted("cells", total) as advance:
 
         def done(cell: Cell) -> None:
             writer.write(target_of(cell))
-            for case in cases_of(cell, known):
+            for case in cases_of(cell, defects):
                 writer.write(case)
             advance()
 

@@ -10,16 +10,16 @@ from vllm_harness._defects.registry import load_defects
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
 from vllm_harness._regression.changed.change import Change, few
-from vllm_harness._regression.changed.families import touched_families
+from vllm_harness._regression.changed.touched import touched_families
 from vllm_harness._regression.changed.unchanged import cells_before
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._regression.results.compare import changes
-from vllm_harness._regression.results.explained import parser_defects
-from vllm_harness._regression.results.turned import turned
+from vllm_harness._regression.results.defect_changes import changed_defects
+from vllm_harness._regression.results.known_defects import by_family, parser_defects
 from vllm_harness._regression.selection import Selection
 from vllm_harness.cli.regression_cells import whole_cells
 from vllm_harness.cli.regression_options import RegressionOptions, console, note
-from vllm_harness.cli.regression_table import show_cells, show_changes, show_turned
+from vllm_harness.cli.regression_table import show_cells, show_changes, show_defect_changes
 
 
 def refuse_with_changed(options: RegressionOptions, ray: str) -> None:
@@ -40,7 +40,7 @@ def refuse_with_changed(options: RegressionOptions, ray: str) -> None:
 
 
 def run_changed(spec: str, revision: str, selection: Selection, parallel: int) -> int:
-    """Runs the families that a change can have touched, prints the differences, and gives the exit code.
+    """Runs the families that a change can have touched, prints what changed, and returns the exit code.
 
     Args:
         spec: the spec of a working tree.
@@ -69,8 +69,9 @@ def run_changed(spec: str, revision: str, selection: Selection, parallel: int) -
 
 
 def _show(old: Sequence[Cell], new: Sequence[Cell], title: str, run: RegressionRun) -> int:
-    show_cells(console, new, None)
+    defects = parser_defects(load_defects())
+    show_cells(console, new, None, by_family(defects))
     console.print(f"run: {run.folder}")
     code = show_changes(console, changes(old, new), title)
-    show_turned(console, turned(parser_defects(load_defects()), old, new))
+    show_defect_changes(console, changed_defects(defects, old, new))
     return code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -19,14 +19,15 @@ from vllm_harness._regression.results.compare import (
     EngineDifference,
     against,
 )
-from vllm_harness._regression.results.explained import (
+from vllm_harness._regression.results.defect_changes import ChangedDefect
+from vllm_harness._regression.results.known_defects import (
     ExplainedFailures,
     Failure,
     ParserDefect,
+    known_cases,
     known_elsewhere,
 )
 from vllm_harness._regression.results.mismatches import Mismatch
-from vllm_harness._regression.results.turned import TurnedDefect
 from vllm_harness._regression.search import SmallestFailure
 from vllm_harness._terminal.tables import Cell as Shown
 from vllm_harness._terminal.tables import fits, on_terminal, one_line, show_table
@@ -40,24 +41,30 @@ PARSERS = ("tool parser", "reasoning parser", "tokenizer")
 
 Column = tuple[str, Group]
 """An environment and a group of cases."""
+DefectsByFamily = Mapping[str, Sequence[ParserDefect]]
 
 
-def show_cells(console: Console, cells: Sequence[Cell], known: Baseline | None) -> None:
-    """Prints the counts of cells, the cells whose parsers vLLM could not create, and the environments.
+def show_cells(
+    console: Console, cells: Sequence[Cell], baseline: Baseline | None, defects: DefectsByFamily
+) -> None:
+    """Prints the counts of cells, those whose parsers vLLM could not make, and what was run.
 
-    A terminal that is too narrow shows no parsers, and a table for each environment.
+    A case is known if known defects explain all its mismatches, or if the baseline has them. A terminal that
+    is too narrow for all columns shows no parsers, and a table for each environment.
 
     Args:
         console: the console to print to.
-        cells: the cells, in any order.
-        known: the baseline, if there is one.
+        cells: in any order.
+        baseline: the baseline, if there is one.
+        defects: the known defects of each family.
     """
+    counts = {id(cell): _counts(cell, baseline, defects) for cell in cells}
     columns = sorted(
         {(cell.environment, cell.group) for cell in cells},
         key=lambda column: (column[0], GROUPS.index(column[1])),
     )
     environments = list(dict.fromkeys(environment for environment, _ in columns))
-    headings, rows = _table(cells, columns, known, len(environments) > 1)
+    headings, rows = _table(cells, columns, counts, len(environments) > 1)
     parsers = zip(rows, _parsers(cells), strict=True)
     wide_headings, wide_rows = (*headings, *PARSERS), [(*row, *more) for row, more in parsers]
     if not on_terminal(console) or fits(console, wide_headings, wide_rows):
@@ -69,20 +76,19 @@ def show_cells(console: Console, cells: Sequence[Cell], known: Baseline | None) 
             console.print(f"{environment}:")
             own_cells = [cell for cell in cells if cell.environment == environment]
             own_columns = [column for column in columns if column[0] == environment]
-            headings, rows = _table(own_cells, own_columns, known, False)
+            headings, rows = _table(own_cells, own_columns, counts, False)
             show_table(console, headings, rows, headings[1:])
     _show_legend(console, cells)
 
 
 def _table(
-    cells: Sequence[Cell], columns: Sequence[Column], known: Baseline | None, named: bool
+    cells: Sequence[Cell], columns: Sequence[Column], counts: Mapping[int, Shown], named: bool
 ) -> tuple[tuple[str, ...], list[tuple[Shown, ...]]]:
-    """The headings, which name the environment if asked, and a row for each family."""
+    """The headings, which name the environments if `named`, and a row for each family."""
     headings = ("family", *("\n".join(column) if named else column[1] for column in columns))
-    by_place = {(cell.family, cell.environment, cell.group): cell for cell in cells}
+    by_place = {(cell.family, cell.environment, cell.group): counts[id(cell)] for cell in cells}
     return headings, [
-        (family, *(_counts(by_place.get((family, *column)), known) for column in columns))
-        for family in _families(cells)
+        (family, *(by_place.get((family, *column), "-") for column in columns)) for family in _families(cells)
     ]
 
 
@@ -96,16 +102,15 @@ def _parsers(cells: Sequence[Cell]) -> list[tuple[str, ...]]:
     return [(cell.tool_parser or "-", cell.reasoning_parser or "-", cell.tokenizer) for cell in chosen]
 
 
-def _counts(cell: Cell | None, known: Baseline | None) -> Shown:
-    if cell is None:
-        return "-"
+def _counts(cell: Cell, baseline: Baseline | None, defects: DefectsByFamily) -> Shown:
     if cell.start_error:
         return Text("not made", "red")
-    failed = cell.count(CaseVerdict.FAILED)
-    compared = known is not None and known.covers_cell(cell)
-    new = sum(change.regressed for change in against(known, [cell])) if known and compared else failed
+    failed = {name for name, case in cell.cases.items() if case.verdict is CaseVerdict.FAILED}
+    new = failed - known_cases(cell, defects)
+    if baseline and baseline.covers_cell(cell):
+        new &= {change.case for change in against(baseline, [cell]) if change.regressed}
     passed, left_out = cell.count(CaseVerdict.PASSED), cell.count(CaseVerdict.LEFT_OUT)
-    return Text(f"{passed}/{failed - new}/{new}/{left_out}", "red" if new else "green")
+    return Text(f"{passed}/{len(failed - new)}/{len(new)}/{left_out}", "red" if new else "green")
 
 
 def _show_legend(console: Console, cells: Sequence[Cell]) -> None:
@@ -144,17 +149,17 @@ def show_changes(console: Console, changed: Sequence[CaseChange], reference: str
     return 1 if regressed else 0
 
 
-def show_turned(console: Console, turned: Sequence[TurnedDefect]) -> None:
-    """Prints the defects whose failures appeared or disappeared; failures without a defect are one row."""
+def show_defect_changes(console: Console, changed: Sequence[ChangedDefect]) -> None:
+    """Prints the defects whose failures changed; the failures without a defect are one row."""
     rows = []
-    for each in turned:
+    for each in changed:
         named = (
             (each.defect.id, each.defect.defect.title) if each.defect else ("-", "failures without a defect")
         )
         counts = (str(count) for count in (each.before, each.gone, each.new))
-        rows.append((each.turn.value, *counts, ", ".join(each.families), *named))
+        rows.append((each.change.value, *counts, ", ".join(each.families), *named))
     if rows:
-        headings = ("turned", "before", "gone", "new", "families", "defect", "")
+        headings = ("change", "before", "gone", "new", "families", "defect", "")
         show_table(console, headings, rows, headings[1:4])
         console.print(FAILURES)
 

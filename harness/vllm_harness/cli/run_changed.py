@@ -8,10 +8,10 @@ from pathlib import Path
 import typer
 
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.changed.apis import APIS, touched_apis
 from vllm_harness._regression.changed.change import Change
-from vllm_harness._regression.changed.coverage import TestLines, kept_lines, read_coverage
-from vllm_harness._regression.changed.tests import touched_tests
+from vllm_harness._regression.changed.choice import touched_tests
+from vllm_harness._regression.changed.coverage import TestLines, coverage_file, read_coverage
+from vllm_harness._regression.changed.touched import APIS, touched_apis
 from vllm_harness._terminal.tables import plain_console
 
 console = plain_console()
@@ -55,7 +55,7 @@ def arguments_of_change(
 def _tests_by_lines(change: Change, models: Collection[str]) -> list[TestLines] | None:
     """The tests that ran the changed lines; None if the lines of the tests were not measured."""
     before = change.before.vllm(console.print).environment
-    coverage = read_coverage(kept_lines(before))
+    coverage = read_coverage(coverage_file(before))
     if not len(coverage):
         console.print(
             "the lines that the tests run were not measured: `vllm-harness mutants serving --measure`"

@@ -13,7 +13,7 @@ import pytest
 from tests.extras.cluster.command import completed
 from tests.extras.cluster.leftovers import servers, wait_for
 from vllm_harness._environments import resolve
-from vllm_harness._regression.changed.coverage import TestLines, kept_lines
+from vllm_harness._regression.changed.coverage import TestLines, coverage_file
 from vllm_harness._regression.changed.serving import serving_files
 from vllm_harness.extras.cluster.places import placed_in
 
@@ -30,7 +30,7 @@ def two_tests_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     environment = resolve(VLLM, "cpu", create=True)
     assert environment.package is not None
     lines = dict.fromkeys(serving_files(environment.package), "1-9999")
-    kept = kept_lines(environment)
+    kept = coverage_file(environment)
     kept.parent.mkdir(parents=True)
     with kept.open("w") as file:
         for test in TESTS:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from vllm_harness._environments import Environment
-from vllm_harness._regression.changed.coverage import TestLines, kept_lines
+from vllm_harness._regression.changed.coverage import TestLines, coverage_file
 from vllm_harness._server import blocks
 from vllm_harness._server.records import running
 
@@ -82,7 +82,7 @@ def ended(command: subprocess.Popen[str], sent: signal.Signals) -> str:
 
 @pytest.mark.vllm_slow
 def test_mutants_end_at_once(release: Environment, variables: dict[str, str], tmp_path: Path) -> None:
-    lines = kept_lines(release)
+    lines = coverage_file(release)
     lines.parent.mkdir(parents=True)
     about = {"test": TEST, "target": "scripted-qwen3", "outcome": "passed", "seconds": 1}
     ran = TestLines.model_validate({**about, "lines": {SERVING: "1-9999"}})

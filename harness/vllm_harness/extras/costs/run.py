@@ -11,8 +11,13 @@ from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._regression.cases.case import CaseSet, short_digest
 from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.results.cells import RegressionRun
-from vllm_harness._regression.results.explained import Failure, ParserDefect, explaining, parser_defects
 from vllm_harness._regression.results.judge import cost_mismatches
+from vllm_harness._regression.results.known_defects import (
+    Failure,
+    ParserDefect,
+    explaining_ids,
+    parser_defects,
+)
 from vllm_harness.extras.costs.curve_store import CurveStore, not_measured
 from vllm_harness.extras.costs.over_http import measure_served
 
@@ -24,7 +29,7 @@ def measure_cell(run: RegressionRun, vllm: VllmUnderTest, cases: CaseSet) -> Ite
         StartupError: the server does not start.
     """
     measured = short_digest([cases.digest, *(input_.cpu_s for input_ in cases.inputs)])
-    store = CurveStore(run.kept_curves(vllm.name, cases.family.name), measured)
+    store = CurveStore(run.curves_file(vllm.name, cases.family.name), measured)
     stored = store.read()
     store.start(stored)
     yield from stored
@@ -46,4 +51,4 @@ def has_unexplained_cost(
         Failure(cases.family.name, "cost", answer.case, answer.delivery, mismatch, frontend, text)
         for mismatch in cost_mismatches(answer)
     )
-    return not all(explaining(failure, known) for failure in failures)
+    return not all(explaining_ids(failure, known) for failure in failures)

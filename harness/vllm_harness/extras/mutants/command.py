@@ -19,7 +19,7 @@ from vllm_harness._errors import UsageError
 from vllm_harness._files.line_file import end_whole
 from vllm_harness._files.paths import state_dir
 from vllm_harness._machine.shard import Needs
-from vllm_harness._regression.changed.coverage import Coverage, kept_lines, read_coverage
+from vllm_harness._regression.changed.coverage import Coverage, coverage_file, read_coverage
 from vllm_harness._regression.changed.serving import serving_files
 from vllm_harness._regression.selection import split_names
 from vllm_harness._server.leases.allocation import expected_needs, interpreters
@@ -120,12 +120,12 @@ class _Run:
 
     def importers(self) -> Importers:
         """Which modules import which."""
-        kept = kept_lines(self.environment).with_name(f"importers-{self.environment.fingerprint()}.json")
+        kept = coverage_file(self.environment).with_name(f"importers-{self.environment.fingerprint()}.json")
         return importers_of(self.package, kept)
 
     def coverage(self, *, measure_only: bool) -> Coverage:
         """What the tests run; measured where nothing is kept yet, or nothing else is wanted."""
-        kept = kept_lines(self.environment)
+        kept = coverage_file(self.environment)
         found = read_coverage(kept)
         if measure_only or not len(found):
             note("the lines that each test runs are measured once: twenty minutes of one core")
@@ -138,7 +138,9 @@ class _Run:
         """How mutants are judged, within so many minutes; 0: as long as it takes."""
         vllm = VllmUnderTest(self.suites.vllm, self.environment)
         entries = map(load_models().get, self.suites.models)
-        gib = max(expected_needs(entry, self.environment, "scripted", "python")[0] for entry in entries)
+        gib = max(
+            expected_needs(entry, self.environment, "scripted", "python").memory_gib for entry in entries
+        )
         needs = Needs(memory_gib=SERVERS * gib)
         return JudgingOptions(judge, vllm, needs, time.time() + 60.0 * minutes if minutes else None)
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from vllm_harness._errors import UsageError
 from vllm_harness._files.line_file import read_lines
 from vllm_harness._files.strict import StrictModel
-from vllm_harness._regression.changed.choice import choose
 from vllm_harness._regression.changed.coverage import Coverage, TestLines, lines_run
+from vllm_harness.extras.mutants.choice import choose
 from vllm_harness.extras.mutants.first_files import write_changed
 from vllm_harness.extras.mutants.importers import Importers, all_importers
 from vllm_harness.extras.mutants.mutant import Kind, ServingMutant

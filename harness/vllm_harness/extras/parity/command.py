@@ -15,7 +15,7 @@ from vllm_harness._errors import UsageError
 from vllm_harness._regression.cases.case import CaseSet
 from vllm_harness._regression.cases.delivery import Api
 from vllm_harness._regression.results.cells import RegressionRun
-from vllm_harness._regression.results.explained import WITH_RUST, parser_defects
+from vllm_harness._regression.results.known_defects import WITH_RUST, parser_defects
 from vllm_harness._regression.selection import (
     Selection,
     select_environments,

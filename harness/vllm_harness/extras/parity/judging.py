@@ -15,7 +15,7 @@ from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.cases.delivery import Delivery, DeliveryField
 from vllm_harness._regression.results.cells import CaseVerdict, Cell
-from vllm_harness._regression.results.explained import ParserDefect, by_family, explaining, failure_in
+from vllm_harness._regression.results.known_defects import ParserDefect, by_family, explaining_ids, failure_in
 from vllm_harness._regression.results.mismatches import MismatchField
 
 BLANKS = re.compile(r"\s|\\[nt]")
@@ -208,7 +208,7 @@ def _side(known: Sequence[ParserDefect], cell: Cell, name: str, delivery: Delive
     result = cell.cases[name]
     mismatches = result.mismatches.get(delivery, ())
     failures = [failure_in(cell, name, delivery, mismatch) for mismatch in mismatches]
-    ids = {failure.mismatch: explaining(failure, known) for failure in failures}
+    ids = {failure.mismatch: explaining_ids(failure, known) for failure in failures}
     return FrontEndAnswer(
         mismatches=mismatches,
         example=result.examples.get(delivery),

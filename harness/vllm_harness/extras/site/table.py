@@ -16,11 +16,11 @@ from vllm_harness._errors import UsageError
 from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.results.cells import CaseResult, CaseVerdict, Cell
-from vllm_harness._regression.results.explained import (
+from vllm_harness._regression.results.known_defects import (
     Failure,
     ParserDefect,
     by_family,
-    explaining,
+    explaining_ids,
     failure_in,
     parser_defects,
 )
@@ -253,7 +253,7 @@ def _judge(
         standing.failed.add(key)
         failure = failure_in(cell, name, delivery, mismatch)
         answer = case.examples.get(delivery, "")
-        ids = explaining(failure, known)
+        ids = explaining_ids(failure, known)
         for id_ in ids:
             standing.defects.setdefault(id_, set()).add(key)
             shown = measured.shown.setdefault(id_, DefectFailures())

@@ -22,7 +22,7 @@ def measured(case: str, delivery: Delivery) -> CaseAnswer:
 
 
 def store(run: Path, what: str = "these") -> CurveStore:
-    return CurveStore(RegressionRun(run).kept_curves("release:0.32.0", "hermes"), what)
+    return CurveStore(RegressionRun(run).curves_file("release:0.32.0", "hermes"), what)
 
 
 def test_stored_curves_are_not_measured_again(tmp_path: Path) -> None:

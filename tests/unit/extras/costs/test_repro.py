@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.defects.repro.test_can_fail import DEFECTS, answer_of, shows_by_an_error
 from tests.unit.defects.repro.test_files import constants_of
-from tests.unit.regression.test_explained import known
+from tests.unit.regression.test_known_defects import known
 from vllm_harness._defects.entry import Defect, FailureSelector
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._defects.repro.reproducer import checked, jobs_of, reproducer_of, run_job

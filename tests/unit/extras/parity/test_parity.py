@@ -7,7 +7,7 @@ import pytest
 from tests.screens import Screen
 from vllm_harness._defects.entry import Defect
 from vllm_harness._regression.results.cells import CaseResult, Cell
-from vllm_harness._regression.results.explained import parser_defects
+from vllm_harness._regression.results.known_defects import parser_defects
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness.extras.parity.judging import FamilyParity, Parity, parity
 from vllm_harness.extras.parity.table import show_parity

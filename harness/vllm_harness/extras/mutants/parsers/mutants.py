@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import yaml
 
-from vllm_harness._environments.installer import package_folder
+from vllm_harness._environments.installer import install_into
 from vllm_harness._environments.spec import Environment
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
@@ -199,7 +199,8 @@ def _made(path: Path, progress: Callable[[str], None]) -> bytes:
     kept = cache_dir() / "library-mutants" / f"{PACKAGE.replace('==', '-')}-{path.stem}-{code}.jsonl"
     if kept.exists():
         return kept.read_bytes()
-    folder = package_folder(PACKAGE, sys.executable, platform.python_version(), progress)
+    folder = cache_dir() / f"{PACKAGE.replace('==', '-')}-py{platform.python_version()}"
+    install_into(folder, f"--python={sys.executable}", PACKAGE, progress=progress)
     with locked_for_making(kept, progress):
         if not kept.exists():
             maker = subprocess.run(

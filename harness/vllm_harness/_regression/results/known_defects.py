@@ -1,4 +1,4 @@
-"""The failures of parser regression by known defect: the registry says which each explains."""
+"""Sorts the failures of parser regression by the known defects of the registry that explain them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode, 
 from vllm_harness._scripted.families import REAL
 
 WITH_RUST = "0.33.0@0.32.0"
-"""A server environment that carries Rust's front end."""
+"""A server environment that has the front end in Rust."""
 
 
 class FailureSelection(StrictModel):
-    """A selector of an entry, with its words checked; attributes as of `FailureSelector` and `Defect`."""
+    """A validated selector of an entry; `FailureSelector` and `Defect` document the attributes."""
 
     families: tuple[str, ...]
     case: str
@@ -41,34 +41,34 @@ class FailureSelection(StrictModel):
 
     @classmethod
     def of(cls, defect: Defect, selector: FailureSelector) -> FailureSelection:
-        """The selector of an entry. Raises DefectsError, naming entry and key, where a word is unknown."""
+        """Validates a selector of an entry. Raises DefectsError, which names the entry and the key."""
         try:
-            words = selector.model_dump(exclude_defaults=True)
-            return cls.model_validate({**words, "frontends": defect.frontends})
+            fields = selector.model_dump(exclude_defaults=True)
+            return cls.model_validate({**fields, "frontends": defect.frontends})
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise DefectsError(f"{defect.id}: failures: {place}: {first['msg']}") from error
+            key = ".".join(map(str, first["loc"]))
+            raise DefectsError(f"{defect.id}: failures: {key}: {first['msg']}") from error
 
     @property
     def command(self) -> str:
-        """What shows it again."""
-        chosen = ["--parsers", self.families[0], "--cases", self.groups[0], "--only", self.case]
+        """The command that reproduces the failure."""
+        options = ["--parsers", self.families[0], "--cases", self.groups[0], "--only", self.case]
         rust = ("--vllm", WITH_RUST, "--frontends", "rust") if self.frontend == "rust" else ()
         engine = ("--engine", "http", *rust) if self.served or rust else ()
-        return shlex.join(["vllm-harness", "regression", *chosen, *engine])
+        return shlex.join(["vllm-harness", "regression", *options, *engine])
 
     @property
     def frontend(self) -> Frontend:
-        """The one that is requested to see it."""
+        """The front end that `command` requests."""
         return self.frontends[0]
 
     def explains(self, failure: Failure) -> bool:
-        """Whether a failure is one of its."""
+        """Whether it selects a failure."""
         return failure.plain_family in self.families and self._fits(failure)
 
     def is_like(self, failure: Failure) -> bool:
-        """Whether it names the mismatch of a failure in such a case, for other families."""
+        """Whether it would select a failure if it named the failure's family."""
         return bool(self.mismatches) and failure.plain_family not in self.families and self._fits(failure)
 
     def _fits(self, failure: Failure) -> bool:
@@ -78,37 +78,37 @@ class FailureSelection(StrictModel):
             and failure.group in self.groups
             and (not self.cases or any(fnmatchcase(name, case) for case in self.cases))
             and (not self.deliveries or not {failure.delivery, failure.like}.isdisjoint(self.deliveries))
-            and (not self.mismatches or any(each.covers(failure.mismatch) for each in self.mismatches))
+            and (not self.mismatches or any(known.covers(failure.mismatch) for known in self.mismatches))
             and (not self.says or re.search(self.says, failure.text, re.DOTALL) is not None)
         )
 
 
 @dataclass(frozen=True)
 class ParserDefect:
-    """A defect of a parser, with the failures that it explains."""
+    """A defect of a parser, with the selectors of the failures that it explains."""
 
     defect: Defect
     selections: tuple[FailureSelection, ...]
 
     @property
     def id(self) -> str:
-        """Of the entry."""
+        """The id of the defect entry."""
         return self.defect.id
 
     def explains(self, failure: Failure) -> bool:
-        """Whether a failure is one of its."""
+        """Whether one of its selectors selects a failure."""
         return any(selection.explains(failure) for selection in self.selections)
 
     def is_like(self, failure: Failure) -> bool:
-        """Whether it names the mismatch of a failure in such a case, for other families."""
+        """Whether one of its selectors would select a failure if it named the failure's family."""
         return any(selection.is_like(failure) for selection in self.selections)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One mismatch of one case in one delivery, from one front end; parsers in process are Python's.
+    """One mismatch of one case in one delivery, with one front end (Python's for parsers in process).
 
-    `text` is what the model says in the case.
+    `text` is what the model generates in the case.
     """
 
     family: str
@@ -121,20 +121,21 @@ class Failure:
 
     @property
     def plain_family(self) -> str:
-        """The family, on whichever tokenizer."""
+        """The family's name without the suffix of its real tokenizer."""
         return self.family.removesuffix(REAL)
 
     @property
     def like(self) -> Delivery:
-        """The delivery in process that its own is like."""
+        """The delivery in process that corresponds to its delivery."""
         return like_in_process(self.delivery)
 
     @property
     def alternatives(self) -> Iterator[Failure]:
-        """The failure, and what is the same: a stream's with its tokens in other cuts, an error of a cost.
+        """The failure, and equivalent ones in other deliveries and groups.
 
-        A server's API process that lags behind the engine, as under load, has several tokens in one delta. An
-        answer that is measured fails as others do, in the canonical cases.
+        An API process that lags behind the engine, as under load, joins several tokens into one delta, so a
+        streamed failure over HTTP equals one with random cuts. An error while the cost of an answer is
+        measured equals the same error in the canonical cases.
         """
         yield self
         if self.delivery.api is not None and self.delivery.is_streamed:
@@ -145,11 +146,11 @@ class Failure:
 
 @dataclass
 class ExplainedFailures:
-    """A run's failures by what explains them.
+    """A run's failures, sorted by the defects that explain them.
 
     Attributes:
-        counts: defect's id -> where it showed, as (environment, engine) -> how many failures.
-        unexplained: (environment, engine, failure) that no defect explains.
+        counts: the id of a defect -> (environment, engine) -> the number of failures that it explains.
+        unexplained: (environment, engine, failure) for each failure that no defect explains.
     """
 
     counts: dict[str, dict[tuple[str, Engine], int]] = field(default_factory=dict)
@@ -157,15 +158,15 @@ class ExplainedFailures:
 
 
 def parser_defects(defects: Mapping[str, Defect]) -> tuple[ParserDefect, ...]:
-    """The defects that name failures of parser regression. Raises DefectsError at an unknown word."""
+    """The defects that name failures of parser regression. Raises DefectsError if a selector is invalid."""
     return tuple(
         ParserDefect(defect, selections_of(defect)) for defect in defects.values() if defect.failures
     )
 
 
 def selections_of(defect: Defect) -> tuple[FailureSelection, ...]:
-    """The selectors of an entry. Raises DefectsError at an unknown word."""
-    return tuple(FailureSelection.of(defect, each) for each in defect.failures)
+    """The selectors of an entry. Raises DefectsError if one is invalid."""
+    return tuple(FailureSelection.of(defect, selector) for selector in defect.failures)
 
 
 def explain(known: Iterable[ParserDefect], cells: Iterable[Cell]) -> ExplainedFailures:
@@ -175,42 +176,56 @@ def explain(known: Iterable[ParserDefect], cells: Iterable[Cell]) -> ExplainedFa
     for cell in cells:
         place = (cell.environment, cell.engine)
         for failure in failures_of(cell):
-            ids = explaining(failure, families.get(failure.plain_family, ()))
+            ids = explaining_ids(failure, families.get(failure.plain_family, ()))
             if not ids:
                 explained.unexplained.append((*place, failure))
-            for each in ids:
-                counts = explained.counts.setdefault(each, {})
+            for defect_id in ids:
+                counts = explained.counts.setdefault(defect_id, {})
                 counts[place] = counts.get(place, 0) + 1
     return explained
 
 
-def explaining(failure: Failure, known: Iterable[ParserDefect]) -> list[str]:
-    """The ids of the defects that explain a failure, or else the same with its tokens in other cuts."""
+def known_cases(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> set[str]:
+    """The names of the failed cases whose mismatches are all explained by defects; see `by_family`."""
+    failed = {name for name, case in cell.cases.items() if case.mismatches}
+    unexplained = {
+        failure.case
+        for failure in failures_of(cell)
+        if not explaining_ids(failure, known.get(failure.plain_family, ()))
+    }
+    return failed - unexplained
+
+
+def explaining_ids(failure: Failure, known: Iterable[ParserDefect]) -> list[str]:
+    """The ids of the defects that explain a failure, or otherwise the first of its equivalents."""
     candidates = list(known)
-    for each in failure.alternatives:
-        if found := [candidate.id for candidate in candidates if candidate.explains(each)]:
-            return found
+    for alternative in failure.alternatives:
+        if ids := [candidate.id for candidate in candidates if candidate.explains(alternative)]:
+            return ids
     return []
 
 
 def known_elsewhere(
     known: Iterable[ParserDefect], failures: Sequence[Failure]
 ) -> list[tuple[ParserDefect, list[Failure]]]:
-    """The defects of other families that are like failures, those that name cases and explain most first."""
-    alike = [(each, [failure for failure in failures if each.is_like(failure)]) for each in known]
+    """The defects of other families with the same mismatches as failures, each with these failures.
+
+    Defects whose selectors name cases come first, then those with the most failures.
+    """
+    pairs = [(defect, [failure for failure in failures if defect.is_like(failure)]) for defect in known]
     return sorted(
-        ((each, found) for each, found in alike if found),
+        ((defect, alike) for defect, alike in pairs if alike),
         key=lambda pair: (not any(selection.cases for selection in pair[0].selections), -len(pair[1])),
     )
 
 
 def by_family(known: Iterable[ParserDefect]) -> dict[str, list[ParserDefect]]:
     """The defects of each family."""
-    found: dict[str, list[ParserDefect]] = {}
-    for each in known:
-        for family in each.defect.families:
-            found.setdefault(family, []).append(each)
-    return found
+    defects: dict[str, list[ParserDefect]] = {}
+    for defect in known:
+        for family in defect.defect.families:
+            defects.setdefault(family, []).append(defect)
+    return defects
 
 
 def failures_of(cell: Cell) -> Iterator[Failure]:
@@ -222,6 +237,6 @@ def failures_of(cell: Cell) -> Iterator[Failure]:
 
 
 def failure_in(cell: Cell, name: str, delivery: Delivery, mismatch: Mismatch) -> Failure:
-    """One mismatch of a case of a cell."""
+    """The failure for one mismatch of a case of a cell."""
     text = cell.cases[name].text
     return Failure(cell.family, cell.group, name, delivery, mismatch, cell.frontend, text)
