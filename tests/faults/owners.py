@@ -1,4 +1,4 @@
-"""Owners of servers, as processes of their own, and what they and their servers leave."""
+"""Server owners in separate processes, and what they and their servers leave behind."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 class Owners:
-    """A process that forks owners; they share a fork server that nobody else uses."""
+    """A process that forks owners, which share a private fork server."""
 
     def __init__(self, environment: Environment) -> None:
-        # short, so that the servers' own folders are made below: a socket's path has its limit
+        # a short path, because the servers' folders below it hold sockets, whose paths are limited
         self.folder = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
         self.state = self.folder / "state"
         own = {"VLLM_HARNESS_STATE": str(self.state), "VLLM_HARNESS_LINGER_S": "300"}
@@ -46,7 +46,7 @@ class Owners:
         self._made = 0
 
     def warm_up(self) -> None:
-        """Starts the fork server, which is meant to outlive an owner that is killed while it imports."""
+        """Starts the fork server, so that it exists before an owner is killed."""
         with self.owner() as owner:
             owner.wait_until_serving()
             left = owner.kill()
@@ -54,7 +54,7 @@ class Owners:
 
     @contextmanager
     def owner(self) -> Iterator[Owner]:
-        """An owner that starts a server; at the end it is killed, unless it is gone."""
+        """An owner that starts a server; at the end it is killed if it still lives."""
         self._made += 1
         folder = self.folder / str(self._made)
         (folder / "tmp").mkdir(parents=True)
@@ -70,7 +70,7 @@ class Owners:
         shutil.rmtree(folder)
 
     def fork(self, do: str, folder: Path) -> int:
-        """Has a process forked that starts a server, or sweeps; returns its id."""
+        """Forks a process that starts a server or sweeps; gives its id."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         request = {"do": do, "tmp": folder / "tmp", "log": folder / "log", "serving": folder / "serving"}
@@ -78,7 +78,7 @@ class Owners:
         return int(self._process.stdout.readline())
 
     def sweep(self) -> None:
-        """What the next run does first."""
+        """Sweeps as the next run does at its start."""
         folder = self.folder / "sweep"
         folder.mkdir(exist_ok=True)
         pid = self.fork("sweep", folder)
@@ -86,7 +86,7 @@ class Owners:
         assert (folder / "log").read_text() == ""
 
     def pids(self) -> set[int]:
-        """All that live below, but for zombies."""
+        """The ids of all descendants that are not zombies."""
         pids = set()
         for process in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
@@ -94,7 +94,7 @@ class Owners:
         return pids
 
     def fork_server(self) -> int | None:
-        """Process id of the fork server."""
+        """The process id of the fork server."""
         for note in self.state.glob("fork/*.json"):
             with suppress(ValueError):
                 pid = int(json.loads(note.read_text())["pid"])
@@ -102,11 +102,11 @@ class Owners:
         return None
 
     def model_template(self) -> int | None:
-        """Process id of the fork server's only child, which has the model's tokenizer, or loads it."""
+        """The process id of the fork server's only child, which has the model's tokenizer or loads it."""
         return next(iter(self.templates() - {self.fork_server() or 0}), None)
 
     def templates(self) -> set[int]:
-        """The processes that are meant to outlive an owner; supervisors are children of the latter."""
+        """The fork server's processes, which may outlive an owner; supervisors descend from the owner."""
         base = self.fork_server()
         with suppress(psutil.NoSuchProcess):
             if base:
@@ -114,11 +114,11 @@ class Owners:
         return set()
 
     def end(self) -> list[str]:
-        """Kills the fork server, then the process that owners come from; returns what lives between."""
+        """Kills the fork server, then the process that forks owners; gives what was alive between the two."""
         before = self.pids()
         if base := self.fork_server():
             os.kill(base, signal.SIGKILL)
-        # one that changes its parent while the tree is read is not in it
+        # a process whose parent changes while the tree is read is missing from it
         with suppress(AssertionError):
             wait_for(lambda: not self._left_of(before), within_s=GONE_WITHIN_S)
         pids = sorted(self._left_of(before))
@@ -139,9 +139,9 @@ class Owner:
     """A process that owns a server, as a test run does.
 
     Args:
-        owners: where it comes from.
-        folder: has its temporary folder `tmp`, and its words in `log`.
-        machine: as it was before.
+        owners: the process that forked it.
+        folder: the folder of its temporary folder `tmp` and its output `log`.
+        machine: the state of the machine before it started.
         pid: its process id.
     """
 
@@ -154,21 +154,21 @@ class Owner:
         self._ports: set[int] = set()
 
     def look(self) -> None:
-        """Notes what cannot be found out at the end: memory of other processes, the server's port."""
+        """Notes what cannot be found out later: memory of other processes, the server's port."""
         self.machine.look()
         for record in (self.owners.state / "servers").glob("*.json"):
             with suppress(FileNotFoundError):
                 self._ports.add(json.loads(record.read_text())["port"])
 
     def rest(self, seconds: float) -> None:
-        """Lets time go by."""
+        """Waits, and keeps looking at the machine."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.look()
             time.sleep(0.05)
 
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process is alive."""
         with suppress(psutil.NoSuchProcess):
             return bool(psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE)
         return False
@@ -178,19 +178,19 @@ class Owner:
         return (self._folder / "serving").exists()
 
     def health_url(self) -> str:
-        """Where its server answers."""
+        """The address of its server's health check."""
         return (self._folder / "serving").read_text()
 
     def wait_until_serving(self) -> None:
-        """Returns when the server has answered a request."""
+        """Waits until the server has answered a request."""
         wait_for(self.serving, self)
 
     def output(self) -> str:
-        """The last of what it wrote."""
+        """The end of its output."""
         return (self._folder / "log").read_text()[-2000:]
 
     def tree(self) -> tuple[int | None, int | None, int | None, int | None]:
-        """Process ids of supervisor, API server, engine and worker, as far as they are there."""
+        """The process ids of supervisor, API server, engine and worker, as far as they exist."""
         inside: dict[int, int] = {}
         for pid in sorted(self.owners.pids()):
             with suppress(psutil.Error):
@@ -205,10 +205,10 @@ class Owner:
         return supervisor, server, engine, inside.get(engine or 0)
 
     def left(self, *, excused: set[int]) -> list[str]:
-        """What there is on the machine, once it has had time to end, that was not there before.
+        """What is left on the machine after the processes had time to end.
 
         Args:
-            excused: processes that are meant to live; those of the fork server always are.
+            excused: processes that may still live; those of the fork server always may.
         """
 
         deadline = time.monotonic() + GONE_WITHIN_S
@@ -220,7 +220,7 @@ class Owner:
             time.sleep(0.2)
 
     def kill(self) -> list[str]:
-        """Kills it with -9, if it lives; returns what is left."""
+        """Kills it with SIGKILL if it lives; gives what is left."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         return self.left(excused=set())
@@ -233,7 +233,7 @@ def wait_for(
     within_s: float = HAPPENS_WITHIN_S,
     every_s: float = 0.1,
 ) -> T:
-    """What `look` finds in the end; an owner that ends meanwhile is an error."""
+    """Calls `look` until it gives something; raises AssertionError if the owner ends first."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if owner is not None:
@@ -243,4 +243,4 @@ def wait_for(
         if owner is not None and not owner.alive():
             raise AssertionError(f"the owner ended: {owner.output()}")
         time.sleep(every_s)
-    raise AssertionError("it did not happen in time")
+    raise AssertionError("timed out")

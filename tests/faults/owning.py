@@ -1,7 +1,7 @@
-"""Owners of servers, each forked from this one process, which has imported the harness already.
+"""Forks owners of servers from one process that has already imported the harness.
 
-Reads one JSON object a line from standard input, and answers each with the id of the process that it forked.
-As a subreaper it stays above everything that its owners start, whatever is killed; it reaps what ends there.
+Reads one JSON object per line from standard input, and answers each with the id of the forked process.
+As a subreaper it stays the ancestor of all that its owners start, and it reaps ended processes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from vllm_harness._server.supervisor import die_with_parent
 
 PR_SET_CHILD_SUBREAPER = 36
 WITH_WORKER = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-"""Has a stand-in's engine start a worker, as servers on several devices do."""
+"""Makes a stand-in's engine start a worker, as on servers with several devices."""
 
 
 def main(vllm: str) -> None:
-    """Forks a process a line until the input ends."""
+    """Forks a process for each line until the input ends."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     die_with_parent(os.getppid())
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

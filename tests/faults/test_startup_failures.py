@@ -1,4 +1,4 @@
-"""Every cause of a failed start, provoked for real, gives its own error with the log's decisive line."""
+"""Every cause of a failed start, provoked for real, raises its own error with the log's decisive line."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_exit_code_0_is_noticed(launch: Plan) -> None:
 def test_too_little_cpu_memory(
     launch: Plan, environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Our lease refuses it at once; without one, vLLM's words in the log decide."""
+    """The lease refuses the start at once; without a lease, vLLM's log decides."""
     if environment.device != "cpu":
         pytest.skip("needs a CPU environment")
     much = launch(env={"VLLM_CPU_KVCACHE_SPACE": "100000"})
@@ -95,7 +95,7 @@ def test_model_not_found(launch: Plan) -> None:
 
 
 def test_hub_unreachable(launch: Plan) -> None:
-    """By a proxy that is not there; a fork server would import vLLM anew for HF_HUB_OFFLINE."""
+    """Uses an unreachable proxy, because a fork server would import vLLM again for HF_HUB_OFFLINE."""
     offline = {"HTTPS_PROXY": "http://127.0.0.1:9"}
     fails(launch(model="no-such-owner/no-such-model", env=offline), errors.HubUnreachable)
 
@@ -120,7 +120,7 @@ def test_no_device(launch: Plan, environment: Environment, tmp_path: Path) -> No
 
 
 def test_missing_package(launch: Plan, environment: Environment, tmp_path: Path) -> None:
-    """The first that vLLM imports; neither the fork server starts without it, nor the server itself."""
+    """vLLM's first import fails, both in the fork server and in the server itself."""
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")\n")
     path = [tmp_path, *environment.pythonpath]
     error = fails(
@@ -136,7 +136,7 @@ def test_interpreter_that_does_not_exist(launch: Plan, environment: Environment)
 
 
 class Hangs(RemoteServer):
-    """A server whose process is stopped before anybody asks whether it is ready."""
+    """A server whose process is stopped before the harness checks whether it is ready."""
 
     def _wait_until_ready(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
@@ -152,16 +152,16 @@ def test_timeout_names_the_phase(launch: Plan) -> None:
 
 class _Healthy(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        """200 to everything."""
+        """Answers 200 to everything."""
         self.send_response(200)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 class Robbed(RemoteServer):
-    """A server whose leased port somebody else takes before it runs, and who answers /health as it would."""
+    """A server whose leased port another process takes first, and which answers /health in its place."""
 
     thief: http.server.ThreadingHTTPServer
 
@@ -173,7 +173,7 @@ class Robbed(RemoteServer):
 
 @contextlib.contextmanager
 def port_stolen(launch: Launch) -> Iterator[RemoteServer]:
-    """A server whose port somebody else takes as soon as its start is under way."""
+    """A server whose port another process takes as soon as the start begins."""
     server = Robbed(launch)
     try:
         yield server
@@ -189,7 +189,7 @@ def test_another_servers_answer_is_not_ours(launch: Plan) -> None:
 
 
 def test_port_taken_is_told_by_vllm(launch: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without our own check of who answers, vLLM's words in the log decide."""
+    """Without our check of the process that answers, vLLM's log decides."""
     monkeypatch.setattr(RemoteServer, "_healthy", lambda self: False)
     with port_stolen(launch()) as server, pytest.raises(errors.PortTaken) as caught:
         server.start()
@@ -198,7 +198,7 @@ def test_port_taken_is_told_by_vllm(launch: Plan, monkeypatch: pytest.MonkeyPatc
 
 @contextlib.contextmanager
 def memory_group(limit_bytes: int) -> Iterator[None]:
-    """Puts this process into a v1 memory control group of its own, or skips the test."""
+    """Moves this process into a new v1 memory control group, or skips the test."""
     memory = Path("/sys/fs/cgroup/memory")
     own = [
         line.split(":")[2]
@@ -220,7 +220,7 @@ def memory_group(limit_bytes: int) -> Iterator[None]:
 
 
 def test_oom_killer(launch: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our lease knows the control group's limit and would refuse it."""
+    """The lease is disabled, because it knows the group's limit and would refuse the start."""
     monkeypatch.setattr(remote, "lease_for", lambda *_, **__: None)
     planned = launch()
     with memory_group(500 * 2**20):

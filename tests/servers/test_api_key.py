@@ -1,4 +1,4 @@
-"""A server that requires a key: whatever sends plain requests, the tests' own helpers too, sends the key."""
+"""A server that requires a key: everything that sends plain requests, also the tests' helpers, sends it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def server(launch: Callable[..., Launch]) -> Iterator[RemoteServer]:
 
 @pytest.fixture
 def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """A book on it whose scripts must all be used."""
+    """A script book on the server; all its scripts must be used."""
     book = ScriptBook(server.endpoint, server.entry)
     yield book
     book.verify()
@@ -37,13 +37,13 @@ def book(server: RemoteServer) -> Iterator[ScriptBook]:
 
 
 def asked(server: RemoteServer, api: Api) -> Json:
-    """A request of an API."""
+    """A request over an API."""
     return {"model": server.model, **question(api)}
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_only_the_key_opens(api: Api, server: RemoteServer, book: ScriptBook) -> None:
-    """By default a request carries it; a test may send another one or none."""
+    """A request has the key by default; a test may send another key or none."""
     book.script("Rain.")
     path, request = PATHS[api], asked(server, api)
     assert book.endpoint.post(path, json=request).status_code == 200

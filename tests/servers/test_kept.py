@@ -1,4 +1,4 @@
-"""Kept servers: a later run finds exactly the server that it wants, and nothing else."""
+"""Kept servers: a later run finds exactly the server that it needs, and no other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vllm_harness.cli.main import app
 
 @pytest.fixture(scope="module")
 def wanted(launch: Callable[..., Launch]) -> Iterator[Launch]:
-    """A launch that no other module asks for, with memory for two servers; these are ended afterwards."""
+    """A launch that only this module uses, with memory for two servers, which are stopped at the end."""
     planned = launch(env={"KEPT_FOR": uuid.uuid4().hex})
     with reserved_for(planned, 2, forked=True):
         yield planned
@@ -32,12 +32,12 @@ def wanted(launch: Callable[..., Launch]) -> Iterator[Launch]:
 
 
 def kept_for(launch: Launch) -> list[ServerRecord]:
-    """Records of the kept servers of a launch."""
+    """The records of a launch's kept servers."""
     return [record for record in running() if record.kept and record.identity == kept.identity(launch)]
 
 
 def keep(launch: Launch) -> int:
-    """Starts a server, unless a test before has left one, and leaves it; returns its process id."""
+    """Starts a server, or adopts a kept one, and keeps it; gives its process id."""
     with RemoteServer(launch, keep=True) as server:
         return server.pid
 

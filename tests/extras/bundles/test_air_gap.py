@@ -1,4 +1,4 @@
-"""A machine without network, made in a network namespace: from a bundle to a real server's answer."""
+"""Goes from a bundle to a real server's answer in a network namespace without a network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MINUTE = 60
 
 
 def without_network(script: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Runs a shell script where there is a loopback interface and no other."""
+    """Runs a shell script with no network interface but loopback."""
     command = [*LOOPBACK_ONLY, f"ip link set lo up\n{script}"]
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=20 * MINUTE)
 
@@ -45,7 +45,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of somebody who has nothing yet: an empty home, and Python on PATH."""
+    """The environment variables of a new user: an empty home, and Python on PATH."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "home").mkdir()
     (tmp_path / "bin/python3").symlink_to(Path(sys._base_executable).resolve())  # type: ignore[attr-defined]
@@ -54,9 +54,9 @@ def bare(tmp_path: Path) -> Iterator[dict[str, str]]:
         "HOME": str(tmp_path / "home"),
         "XDG_CACHE_HOME": str(tmp_path / "home/cache"),
         "PIP_CONFIG_FILE": os.devnull,
-        "VLLM_HARNESS_LINGER_S": "0",  # its fork server ends with its commands
+        "VLLM_HARNESS_LINGER_S": "0",  # the fork server ends with the command that started it
     }
-    shutil.rmtree(tmp_path)  # gigabytes, which pytest would keep for three runs
+    shutil.rmtree(tmp_path)  # gigabytes that pytest would keep for three runs
 
 
 @pytest.mark.vllm_slow
@@ -76,7 +76,7 @@ def test_from_a_bundle_to_an_answer(bundle: Path, bare: dict[str, str], tmp_path
 
     completed = without_network(f"cd {folder} && .venv/bin/python {tmp_path}/ask.py", bare)
     assert completed.stdout.strip() == "There is no network here.", completed.stderr
-    # the scripts find the environment made, and do not make it again
+    # the scripts use the existing environment instead of making it again
     checked = without_network(f"{folder}/scripts/test tests/unit/extras/bundles -q", bare)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 

@@ -1,4 +1,4 @@
-"""The cells of a run of parser regression, as two runs are compared."""
+"""The cells of a run of parser regression, for comparing two runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vllm-harness` in a process of its own; by default it sends nothing, the nodes being here."""
+"""Runs `vllm-harness` in a separate process; by default it ships nothing, as the nodes are local."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROGRAM = (sys.executable, "-m", "vllm_harness.cli.main")
 
 
 def begun(*arguments: str) -> subprocess.Popen[str]:
-    """Starts it, in a process group of its own; all that it says comes in one stream."""
+    """Starts it in a new process group; standard error is part of its output."""
     return subprocess.Popen(
         [*PROGRAM, *arguments],
         env=_environ(),
@@ -22,7 +22,7 @@ def begun(*arguments: str) -> subprocess.Popen[str]:
 
 
 def completed(*arguments: str, ships: bool = False) -> subprocess.CompletedProcess[str]:
-    """Runs it to its end."""
+    """Runs it to the end."""
     return subprocess.run([*PROGRAM, *arguments], env=_environ(ships), capture_output=True, text=True)
 
 

@@ -1,4 +1,4 @@
-"""What a command that has ended may not leave on a node."""
+"""What a finished command may not leave on a node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vllm_harness._server.process_tree import ids_alive
 
 
 def servers() -> list[str]:
-    """What runs below the nodes of the cluster that is a server of vLLM, or a supervisor of one."""
+    """The commands of vLLM servers and supervisors that run on the nodes."""
     found = []
     for process in psutil.process_iter(["name", "cmdline", "environ"]):
         environ = process.info["environ"] or {}
@@ -24,14 +24,14 @@ def servers() -> list[str]:
 
 
 def wait_for(condition: Callable[[], object], limit_s: float = 240.0) -> None:
-    """Waits until something holds."""
+    """Waits until a condition holds."""
     until = time.monotonic() + limit_s
     while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
+        assert time.monotonic() < until, "timed out"
         time.sleep(0.5)
 
 
 def orphaned_blocks() -> set[str]:
-    """Blocks of shared memory whose server has ended."""
+    """The shared memory blocks of servers that have ended."""
     names, alive = blocks.names(), ids_alive()
     return {name for name in names if (server := blocks.server_of(name)) and server not in alive}

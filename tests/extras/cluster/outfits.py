@@ -1,6 +1,6 @@
-"""Outfits that the nodes of the tests get: real tasks of Ray that note what they do, and no bundle.
+"""Node setups for the tests: real Ray tasks that record what they do, without a bundle.
 
-Travels by value, so that what a node lacks shows at once.
+The module is shipped by value, so a module that a node lacks shows at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Told = tuple[bool, str]
 
 
 def noted(folder: Path, fault: str = "") -> Iterator[Told]:
-    """Notes the node; the first one that comes meets a fault: it is `killed`, or its `disk` is full."""
+    """Records the node; the first node has a fault: its worker is `killed`, or its `disk` is full."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()

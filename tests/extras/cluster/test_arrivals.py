@@ -1,4 +1,4 @@
-"""Nodes that come bare are given their outfit once, before anything runs on them; real tasks, no vLLM."""
+"""New nodes are set up once, before anything runs on them; real Ray tasks, without vLLM."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from vllm_harness.extras.cluster.ray_cluster import ClusterError, RayCluster, co
 
 HERE = "PYTHON_OF_THIS_NODE"
 PYTHON = {"py_executable": f'"${{{HERE}:-{sys.executable}}}"'}
-"""As the workers of a node find an interpreter there: by their shell."""
+"""The shell of a node's workers finds the interpreter, as on a real node."""
 
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Any]:
-    """A head that runs nothing, and two nodes."""
+    """A head that runs no tasks, and two nodes."""
     pytest.importorskip("ray", reason="Ray is not installed; scripts/cluster makes an environment with it")
     with cluster_of(1, **{**NODE, "num_cpus": 0}) as cluster:
         for _ in range(2):
@@ -43,13 +43,13 @@ def module(two: Any) -> Iterator[Any]:
 def cluster(
     ray: Any, lines: list[str], placed: list[Placed], make: Any, runtime_env: dict[str, str] = PYTHON
 ) -> RayCluster:
-    """An executor whose nodes get this outfit."""
+    """An executor that sets its nodes up like this."""
     outfit = Outfit(make, (outfits,), runtime_env)
     return RayCluster(ray, lines.append, placed.append, 60.0, outfit)
 
 
 def made(folder: Path) -> list[str]:
-    """The nodes on which the outfit was made, each time."""
+    """The nodes that were set up, one entry for each time."""
     return (folder / "made").read_text().splitlines()
 
 

@@ -1,4 +1,4 @@
-"""A node that has Python, Ray and a package index, and nothing of the harness: the run brings it along."""
+"""A node with Python, Ray and a package index, but without the harness: the run ships it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vllm_harness._runs.report.run import read_run
 
 @pytest.fixture
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a node with an empty home, which only shares the folder of what was downloaded."""
+    """The address of a node with an empty home, which shares only the download cache."""
     home = tmp_path_factory.mktemp("node")
     environ = {
         "HOME": str(home),

@@ -1,4 +1,4 @@
-"""Nodes that have Python and Ray, and no package index, make themselves from a bundle."""
+"""Nodes with Python and Ray, but without a package index, are set up from a bundle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.extras.cluster.conftest import NODE, cluster_of
 from tests.extras.cluster.leftovers import servers, wait_for
 
 ISOLATED = ("unshare", *(["--map-root-user"] if os.getuid() else []), "--mount")
-"""What a command runs by, so that what it mounts is there for it alone, as on a machine of its own."""
+"""Runs a command in a private mount namespace, as if on another machine."""
 NOWHERE = "http://127.0.0.1:9/simple"
 COMMAND = ("regression", "--vllm", "0.32.0", "--parsers", "step3", "--engine", "http", "--cases", "forced")
 
@@ -41,13 +41,13 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def ray(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ray's command for the nodes, installed while there was an index."""
+    """The path of Ray's command for the nodes, installed while there is a package index."""
     return make_ray(tmp_path_factory.mktemp("ray"))
 
 
 @pytest.fixture
 def head() -> Iterator[Any]:
-    """A cluster whose head runs nothing; it has the bundle."""
+    """A cluster with a head that runs no tasks."""
     with cluster_of(1, **{**NODE, "num_cpus": 0}) as cluster:
         yield cluster
 
@@ -58,11 +58,11 @@ def home(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "home"
     folder.mkdir()
     yield folder
-    shutil.rmtree(folder)  # gigabytes, which pytest would keep for three runs
+    shutil.rmtree(folder)  # gigabytes that pytest would keep for three runs
 
 
 def node(head: Any, ray: Path, home: Path, before: str) -> Any:
-    """A node with this home, of an address of its own, that reaches no package index."""
+    """A node with this home and its own address, which cannot reach a package index."""
     environ = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": str(home),

@@ -1,4 +1,4 @@
-"""A load whose clients are on three nodes comes to what it comes to on one machine, whatever is lost."""
+"""A load with clients on three nodes gives the counts of one machine, even if a node is lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REQUESTS = 3 * CONVERSATIONS
 
 
 def figures(out: Path) -> dict[str, Any]:
-    """What a load has counted, without times."""
+    """The counts of a load, without times."""
     summary = json.loads((out / "summary.json").read_text())
     of_each = {"total": summary["total"], **summary["by_transport"]}
     return {
@@ -47,12 +47,12 @@ def _counts(tally: dict[str, Any]) -> dict[str, Any]:
     times = {
         name: value["count"] for name, value in tally.items() if name in ("time_to_first_token_ms", "turn_ms")
     }
-    plain.pop("events")  # tokens that come together are one
+    plain.pop("events")  # tokens that arrive together are one event
     return plain | times
 
 
 def cases(out: Path) -> Counter[tuple[Any, ...]]:
-    """The turns of a load, and what became of each."""
+    """The turns of a load with their outcomes."""
     return Counter(
         (
             case.id,
@@ -68,7 +68,7 @@ def cases(out: Path) -> Counter[tuple[Any, ...]]:
 
 
 def clients() -> list[int]:
-    """The processes of clients on the nodes."""
+    """The process ids of load clients on the nodes."""
     return [
         each.pid
         for each in psutil.process_iter(["cmdline"])
@@ -77,14 +77,14 @@ def clients() -> list[int]:
 
 
 def where(out: Path) -> Counter[str]:
-    """How many turns were taken on each node."""
+    """The number of turns on each node."""
     return Counter(
         case.node for _, case in records(out) if isinstance(case, CaseRecord) and case.seconds is not None
     )
 
 
 def compared(begin: Begin, nodes: Any, tmp_path: Path, *command: str) -> tuple[Path, Path]:
-    """The folders of a load on one machine and of the same on the nodes, which come to the same."""
+    """Runs a load on one machine and on the nodes, and compares the results; gives both folders."""
     here, there = tmp_path / "here", tmp_path / "there"
     one = begin(*command, "--output", str(here))
     one_said, _ = one.communicate()
@@ -137,7 +137,7 @@ def test_conversations_of_a_node_that_goes_are_held_again(begin: Begin, nodes: A
 
 
 def taken(out: Path) -> Counter[str]:
-    """How often each turn that was asked was kept."""
+    """The number of records of each turn that was sent."""
     if not (out / "records.jsonl").exists():
         return Counter()
     kept = (case for _, case in records(out) if isinstance(case, CaseRecord))

@@ -1,4 +1,4 @@
-"""Mutants judged on the nodes come to the fates of one machine, and none is judged twice."""
+"""Mutants on the nodes get the same outcomes as on one machine, and none is judged twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMAND = ("mutants", "serving", "--vllm", VLLM, "--model", "qwen3")
 
 @pytest.fixture
 def two_tests_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two tests are taken to run every line of vLLM's serving code, so that nothing has to be measured."""
+    """Records two tests as running every line of vLLM's serving code, so that nothing has to be measured."""
     monkeypatch.setenv("VLLM_HARNESS_STATE", str(tmp_path / "state"))
     environment = resolve(VLLM, "cpu", create=True)
     assert environment.package is not None
@@ -49,7 +49,7 @@ def judged(keep: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def fates(keep: Path) -> dict[str, tuple[Any, ...]]:
-    """What became of each mutant, without how long it took, in the order in which they came."""
+    """The outcome of each mutant without times, in order of arrival."""
     lines = [json.loads(line) for line in keep.read_text().splitlines()]
     assert len(lines) == len({line["id"] for line in lines}), "a mutant was judged twice"
     return {line["id"]: (line["fate"], line.get("by"), line.get("ran"), line.get("of")) for line in lines}

@@ -1,4 +1,4 @@
-"""A cluster comes to what one machine does: HTTP cells, though a node goes, and all parsers in process."""
+"""A cluster gives the results of one machine: over HTTP although a node is lost, and in process."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from vllm_harness.extras.cluster.places import placed_in
 VERSIONS = ("0.32.0", "0.33.0@0.32.0")
 FAMILIES = ("step3", "glm45", "qwen3_thinking", "hermes_special")
 GROUPS = ("canonical", "forced", "malformed")
-"""Not `chunks`: how tokens come together in a stream is a matter of how busy the machine is."""
+"""Without `chunks`, whose results depend on how busy the machine is."""
 CASES = ("call", "two calls", "call, required", "call, named", "call, name missing")
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
-    """Three nodes with one server at a time each."""
+    """Three nodes with room for one server each."""
     with cluster_of(3, **{**NODE, "num_cpus": 1}) as cluster:
         yield cluster
 
 
 def differences(here: Path, there: Path) -> dict[Key, Any]:
-    """What differs between two runs, by cell: its fields, or its cases."""
+    """The differences of two runs by cell, in its fields or its cases."""
     found: dict[Key, Any] = {}
     one, other = cells_of(here), cells_of(there)
     for key in one.keys() | other.keys():

@@ -1,4 +1,4 @@
-"""Parser regression on three nodes finds what it finds on one machine, case by case, whatever is killed."""
+"""Parser regression on three nodes gives the results of one machine, case by case, even after a kill."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMAND = ("regression", "--vllm", VLLM, "--parsers", FAMILIES)
 
 
 def cells_placed(run: Path) -> Counter[str]:
-    """How often each cell of a run ran."""
+    """How often each cell of a run was executed."""
     return Counter(placed.cell for placed in placed_in(run))
 
 

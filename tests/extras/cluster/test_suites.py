@@ -1,4 +1,4 @@
-"""The suites on three nodes come to what they come to on one machine, case by case."""
+"""The suites on three nodes give the results of one machine, case by case."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_interrupt_leaves_no_server(begin: Begin, nodes: Any, tmp_path: Path)
 
 
 def suites() -> list[int]:
-    """The processes of suites that run on the nodes."""
+    """The process ids of suites on the nodes."""
     return [
         each.pid
         for each in psutil.process_iter(["cmdline"])
@@ -46,7 +46,7 @@ def suites() -> list[int]:
 
 
 def cases_of(folder: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
-    """What became of each case, without what no two runs share."""
+    """The outcome of each case, without what always differs between runs."""
     return {
         (case.target, case.id): (
             case.group,

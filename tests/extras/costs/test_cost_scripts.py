@@ -1,4 +1,4 @@
-"""Defects of cost on a real vLLM: the harness reproduces them, and so do their scripts without it."""
+"""Cost defects on a real vLLM: the harness reproduces them, and so do their standalone scripts."""
 
 from __future__ import annotations
 

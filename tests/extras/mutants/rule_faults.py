@@ -1,4 +1,4 @@
-"""The table of faults that show the validator's rules on real servers: tests/cases/rule_faults.yaml."""
+"""Reads the faults that show the validator's rules on real servers: tests/cases/rule_faults.yaml."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from vllm_harness.extras.mutants.mutant import HandMutant, changed_text, load_by
 
 
 class Fault(StrictModel):
-    """A fault in vLLM's serving code, and what the validator says of it.
+    """A fault in vLLM's serving code, and the rules that it breaks.
 
     Attributes:
-        id: of a mutant made by hand, unless the table itself has `file`, `what`, `old` and `new`.
-        fires: name of what is asked -> codes of the rules that this fault breaks there; none of a change that
-            breaks no rule by itself, such as one by which a server refuses, and which others then break.
-        file, what, old, new: as a mutant made by hand has them.
+        id: the id of a handmade mutant, or a new id if the entry has `file`, `what`, `old` and `new`.
+        fires: maps a request's name to the rules that the fault breaks there; empty for a change that by
+            itself breaks no rule, such as one that makes the server refuse, so that others break the refusal.
+        file, what, old, new: as in a handmade mutant.
     """
 
     id: str
@@ -36,7 +36,7 @@ class Fault(StrictModel):
 
     @property
     def mutant(self) -> HandMutant:
-        """The change. Raises KeyError where no mutant has the id."""
+        """The change. Raises KeyError if no mutant has the id."""
         if self.file is None:
             return _by_hand()[self.id]
         return HandMutant.model_validate(self.model_dump(exclude={"fires"}))
@@ -54,8 +54,8 @@ class RuleFaults(StrictModel):
     """The table.
 
     Attributes:
-        elsewhere: band of rules -> why no fault of a server can show it here.
-        servers: name of a server -> the faults that it has, all at once.
+        elsewhere: maps a band of rules to the reason why no fault of a server can show it here.
+        servers: maps a server's name to its faults, which it has at the same time.
     """
 
     elsewhere: Mapping[str, str]
@@ -64,7 +64,7 @@ class RuleFaults(StrictModel):
 
 @cache
 def load_faults() -> RuleFaults:
-    """The whole table."""
+    """Reads the whole table."""
     return RuleFaults.model_validate(read_yaml(FOLDER / "rule_faults.yaml").data)
 
 
@@ -74,7 +74,7 @@ def band_of(code: str) -> str:
 
 
 def fired(faults: Sequence[Fault]) -> dict[str, list[str]]:
-    """What is asked -> all codes that faults on one server bring about."""
+    """Maps each request's name to all codes that the faults cause."""
     found: dict[str, set[str]] = defaultdict(set)
     for fault in faults:
         for ask, codes in fault.fires.items():
@@ -83,7 +83,7 @@ def fired(faults: Sequence[Fault]) -> dict[str, list[str]]:
 
 
 def asked_model(faults: Sequence[Fault]) -> str:
-    """The model entry that faults on one server are asked of."""
+    """The model entry of the faults' requests."""
     (model,) = {Ask.named(ask).model for ask in fired(faults)}
     return model
 
@@ -94,7 +94,7 @@ def sound(faults: Sequence[Fault]) -> list[Fault]:
 
 
 def changed_files(faults: Sequence[Fault], package: Path) -> dict[str, str]:
-    """Each file that has faults, with all of them. Raises AssertionError where one does not fit."""
+    """The changed text of each file. Raises AssertionError if a fault does not fit."""
     texts: dict[str, str] = {}
     for mutant in (fault.mutant for fault in faults):
         before = texts.get(mutant.file) or (package / mutant.file).read_text()

@@ -1,4 +1,4 @@
-"""Mutants that are interrupted while they are judged: the command ends at once, and leaves nothing behind."""
+"""An interrupted run of mutants ends at once and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SERVING = "entrypoints/openai/responses/serving.py"
 TEST = "tests/behaviours/test_responses_basics.py::test_plain_answer[scripted-qwen3]"
 PARSER = "tool_parsers/hermes_tool_parser.py"
 SOON_S = 30.0
-"""Far less than what runs would take on a busy machine, and enough for vLLM's own end there."""
+"""Far less than the runs take, but enough for vLLM to stop on a busy machine."""
 
 
 @pytest.fixture
 def variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """A state and a folder for temporary files of its own, for this process and the command."""
+    """A private state folder and temporary folder, for this process and the command."""
     for name, value in {"VLLM_HARNESS_STATE": "state", "TMPDIR": "t", "VLLM_HARNESS_LINGER_S": "0"}.items():
         monkeypatch.setenv(name, value if value == "0" else str(tmp_path / value))
     (tmp_path / "t").mkdir()
@@ -44,7 +44,7 @@ def wait_for(look: Callable[[], object], command: subprocess.Popen[str]) -> None
 
 
 def folders(variables: Mapping[str, str]) -> list[str]:
-    """The temporary folders; uv, which is no part of this, leaves locks beside them."""
+    """The temporary folders; uv also leaves lock files, which do not count."""
     return [path.name for path in Path(variables["TMPDIR"]).iterdir() if path.is_dir()]
 
 
@@ -59,7 +59,7 @@ def begun(arguments: list[str], variables: Mapping[str, str]) -> subprocess.Pope
 
 
 def processes_with(variables: Mapping[str, str]) -> Iterator[psutil.Process]:
-    """Those that have this folder for temporary files, and run."""
+    """The running processes with this state folder."""
     for process in psutil.process_iter():
         try:
             theirs = process.environ().get("VLLM_HARNESS_STATE")
@@ -71,7 +71,7 @@ def processes_with(variables: Mapping[str, str]) -> Iterator[psutil.Process]:
 
 
 def ended(command: subprocess.Popen[str], sent: signal.Signals) -> str:
-    """What the command says once it is sent a signal, upon which it ends soon."""
+    """Sends a signal to the command, which must end soon; gives its output."""
     started = time.monotonic()
     command.send_signal(sent)
     _, said = command.communicate(timeout=SOON_S)
@@ -113,7 +113,7 @@ def test_mutants_of_a_parser_end_at_once(variables: dict[str, str], tmp_path: Pa
 
 
 def wait_for_none(variables: Mapping[str, str]) -> None:
-    """The fork server ends once nobody holds it."""
+    """Waits until the fork server and all other processes have ended."""
     deadline = time.monotonic() + SOON_S
     while left := [process.cmdline() for process in processes_with(variables)]:
         assert time.monotonic() < deadline, left

@@ -1,4 +1,4 @@
-"""Mutants of vLLM's parsers: what is killed, what is not, and that the driver itself changes nothing."""
+"""Mutants of vLLM's parsers: which are killed, which survive, and that an unchanged file survives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The validator's rules on real servers: faults in vLLM's serving code bring about their codes alone."""
+"""Each fault in vLLM's serving code makes the validator report its codes, and only those."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from vllm_harness._server.remote import RemoteServer
 from vllm_harness.extras.mutants.first_files import write_put
 
 SERVERS = load_faults().servers
-DRAWN = few(SERVERS, 1, seed_of_today())  # of the faulty ones; a short run starts one
+DRAWN = few(SERVERS, 1, seed_of_today())  # a short run starts one server with faults
 
 
 @pytest.fixture(scope="module")
 def unfaulted(release: Environment) -> Iterator[Callable[[str], RemoteServer]]:
-    """Starts a model's server without faults, once."""
+    """Starts a model's unchanged server, once."""
     with ExitStack() as servers:
         yield cache(lambda model: servers.enter_context(RemoteServer(model, lane="scripted", vllm=release)))
 
@@ -71,5 +71,5 @@ def _changed(
 
 
 def _codes(server: RemoteServer, wanted: dict[str, list[str]]) -> dict[str, list[str]]:
-    """What is asked -> the codes that come of it."""
+    """Maps each request's name to the codes that it gets."""
     return {ask: Ask.named(ask).codes(server, codes) for ask, codes in wanted.items()}

@@ -1,4 +1,4 @@
-"""Upstream's test files on real servers: what runs, what is skipped and why, and what a wrong answer does."""
+"""Upstream's test files on real servers: what runs, what is skipped and why, and what wrong answers do."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_previous_response_id(client):
 
 
 def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`pytest -p vllm_harness.extras.upstream` in a folder, after it has ended."""
+    """Runs `pytest -p vllm_harness.extras.upstream` in a folder."""
     settings = ["-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
     command = [sys.executable, "-m", "pytest", "-p", "vllm_harness.extras.upstream", *settings, *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
@@ -112,7 +112,7 @@ def upstream(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def checkout(folder: Path, file: str, text: str) -> None:
-    """Writes a test file where upstream has one of this name, whose book is the package's."""
+    """Writes a test file at a path of upstream's, so that the package's book for that path applies."""
     path = folder / file
     path.parent.mkdir(parents=True)
     for package in (path.parent, *path.parent.relative_to(folder).parents):
@@ -130,7 +130,7 @@ OWN_FILE, UNITS, STATEFUL = (
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The results of one run of three files of a checkout, which are named."""
+    """The results of one run of three named files of a checkout."""
     folder = tmp_path_factory.mktemp("checkout")
     checkout(folder, STATEFUL, OF_ONE_SERVER + WITHOUT_THE_FIRST_TURN)
     (folder / "tests" / "conftest.py").write_text(
