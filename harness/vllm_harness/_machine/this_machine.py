@@ -8,7 +8,7 @@ from functools import partial
 
 from vllm_harness._errors import HarnessError
 from vllm_harness._machine.shard import R, Shard
-from vllm_harness._machine.side_by_side import side_by_side
+from vllm_harness._machine.tasks import run_tasks
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ThisMachine:
 
     def run(self, shards: Sequence[Shard[R]], done: Callable[[R], None]) -> list[HarnessError]:
         """Runs shards, so many at a time; see `Executor`."""
-        return side_by_side([partial(_run, shard, done) for shard in shards], self.parallel)
+        return run_tasks([partial(_run, shard, done) for shard in shards], self.parallel)
 
 
 def _run(shard: Shard[R], done: Callable[[R], None]) -> None:

@@ -13,7 +13,7 @@ from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import HarnessError
 from vllm_harness._extensions import MEASURED_IN_PROCESS, MEASURED_OVER_HTTP, load
 from vllm_harness._machine.shard import Executor, Needs, Shard
-from vllm_harness._machine.side_by_side import go_on
+from vllm_harness._machine.tasks import raise_if_interrupted
 from vllm_harness._machine.this_machine import ThisMachine
 from vllm_harness._regression.cases.case import Case, CaseInput, CaseSet, Topic, short_digest
 from vllm_harness._regression.cases.delivery import Delivery, DeliveryField
@@ -90,7 +90,7 @@ def run_batches(
     """
 
     def keep(cell: Cell) -> None:
-        go_on()  # or its server has been ended, and it says nothing
+        raise_if_interrupted()  # or its server has been ended, and it says nothing
         run.write(cell)
         done(cell)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Protocol
 
 from rich.console import Console
 from rich.status import Status
 
 
-class StartProgress(Protocol):
-    """Receives the progress of a start."""
+class StartProgress:
+    """Receives the progress of a start, and shows nothing."""
 
     def phase(self, name: str, phase: str, elapsed_s: float) -> None:
         """The server `name` is in `phase`; called several times a second."""
@@ -22,21 +21,8 @@ class StartProgress(Protocol):
         """The start has ended, whether the server is ready or not."""
 
 
-class NoProgress:
-    """Shows nothing."""
-
-    def phase(self, name: str, phase: str, elapsed_s: float) -> None:
-        """Does nothing."""
-
-    def done(self, name: str, elapsed_s: float) -> None:
-        """Does nothing."""
-
-    def stop(self) -> None:
-        """Does nothing."""
-
-
-class ConsoleProgress:
-    """On standard error: a spinner with phase and elapsed time, or a line at each change of phase."""
+class ConsoleProgress(StartProgress):
+    """Shows a spinner with phase and elapsed time on standard error, or a line for each phase."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(file=sys.stderr, highlight=False)

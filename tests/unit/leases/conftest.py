@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from vllm_harness._machine.gpus import TABLE_VARIABLE
-from vllm_harness._server.leases import lease
+from vllm_harness._server.leases import waiting
 from vllm_harness._terminal import notices
 
 GIB = 2**30
@@ -22,10 +22,10 @@ GIB = 2**30
 OWNER = """
 import sys
 from vllm_harness._terminal import notices
-from vllm_harness._server.leases import lease
+from vllm_harness._server.leases import waiting
 from vllm_harness._server.leases.gpus import lease_gpus
 from vllm_harness._server.leases.memory import Room, lease_memory
-lease.POLL_S = 0.02
+waiting.POLL_S = 0.02
 room = lambda: Room(16, 16)
 held = []
 def take(kind, amount):
@@ -112,7 +112,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("VLLM_HARNESS_MEMORY_GIB", raising=False)
     monkeypatch.delenv("VLLM_HARNESS_LEASE_WAIT_S", raising=False)
-    monkeypatch.setattr(lease, "POLL_S", 0.02)
+    monkeypatch.setattr(waiting, "POLL_S", 0.02)
 
 
 @pytest.fixture

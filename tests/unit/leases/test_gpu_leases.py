@@ -18,9 +18,9 @@ from tests.unit.leases.conftest import Owner
 from vllm_harness._errors import UsageError
 from vllm_harness._machine.gpus import visible_gpus
 from vllm_harness._scripted.in_server.vllm_harness_names import SERVER_ID
-from vllm_harness._server.leases import claims, lease
+from vllm_harness._server.leases import claims, waiting
 from vllm_harness._server.leases.gpus import SHARES, lease_gpus, used_before
-from vllm_harness._server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd
+from vllm_harness._server.leases.waiting import LeaseTimeout, NotEnoughHardware, WaitCannotEnd
 from vllm_harness._terminal import notices
 
 Table = Callable[..., None]
@@ -140,7 +140,7 @@ def test_memory_that_stays_is_no_killed_run_s(
 def test_a_server_of_the_harness_without_its_run_keeps_its_gpu(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.1)
+    monkeypatch.setattr(waiting, "UNLEASED_WAIT_S", 0.1)
     environ = {**os.environ, SERVER_ID: "abc"}
     server = subprocess.Popen([sys.executable, "-c", "print(1); input()"], env=environ, stdin=subprocess.PIPE)
     try:
@@ -155,7 +155,7 @@ def test_a_server_of_the_harness_without_its_run_keeps_its_gpu(
 def test_a_user_without_lease_is_named_and_not_waited_for_long(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.1)
+    monkeypatch.setattr(waiting, "UNLEASED_WAIT_S", 0.1)
     table({"used": 20, "processes": [{"pid": 2**22 + 1, "name": "blender", "used_bytes": 20 * 2**30}]})
     with pytest.raises(LeaseTimeout) as busy:
         lease_gpus(1, 16)

@@ -13,10 +13,10 @@ import pytest
 
 from tests.unit.leases.conftest import GIB, Owner
 from vllm_harness._errors import UsageError
-from vllm_harness._server.leases import lease
+from vllm_harness._server.leases import waiting
 from vllm_harness._server.leases.claims import MEMORY, all_claims, held_by, this_process
-from vllm_harness._server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd, offered
 from vllm_harness._server.leases.memory import Room, lease_memory, others_have_waited_s
+from vllm_harness._server.leases.waiting import LeaseTimeout, NotEnoughHardware, WaitCannotEnd, reclaim_with
 from vllm_harness._terminal import notices
 
 Start = Callable[[str, float], Owner]
@@ -49,7 +49,7 @@ def test_waiting_ends_when_one_gives_back(owner: Start) -> None:
 
 
 def test_a_wait_is_told_again_and_again(owner: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "REPORT_EVERY_S", 0.05)
+    monkeypatch.setattr(waiting, "REPORT_EVERY_S", 0.05)
     first = owner("memory", 12)
     first.has()
     lines: list[str] = []
@@ -112,7 +112,7 @@ def test_idle_servers_are_given_back_before_a_wait(owner: Start) -> None:
             return True
         return False
 
-    with offered(give_back):
+    with reclaim_with(give_back):
         held = lease_memory(6, room=machine(), wait_s=0)
     assert len(idle) == 1
     held.release()
@@ -182,7 +182,7 @@ def test_what_can_never_be_had_is_refused_at_once() -> None:
 
 
 def test_processes_without_lease_are_named_and_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.05)
+    monkeypatch.setattr(waiting, "UNLEASED_WAIT_S", 0.05)
     with pytest.raises(
         LeaseTimeout, match=r"other processes use it; 5.0 of 16.0 GiB are free, .* pid \d+ \("
     ):
@@ -190,7 +190,7 @@ def test_processes_without_lease_are_named_and_not_waited_for_long(monkeypatch: 
 
 
 def test_a_server_that_starts_has_not_taken_its_memory_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.05)
+    monkeypatch.setattr(waiting, "UNLEASED_WAIT_S", 0.05)
     starting = lease_memory(3, room=machine(available=5))
     with pytest.raises(LeaseTimeout):
         lease_memory(3, room=machine(available=5))

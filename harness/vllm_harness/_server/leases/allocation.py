@@ -99,9 +99,20 @@ class Start:
         return FORK_SERVER_GIB if self.forked and not runs else 0.0
 
     def learn(self, gib: float) -> None:
-        """Keeps the memory that a server has taken, if it is the largest so far."""
+        """Stores the memory that a server has taken, if it is the largest so far."""
         with _measured() as gib_of:
             gib_of[self.key] = max(round(gib, 3), gib_of.get(self.key, 0.0))
+
+    def measure(self, root: int) -> float:
+        """Measures the memory that the server below a process takes now (GiB), and learns it."""
+        gib = taken_gib(root)
+        self.learn(gib)
+        return gib
+
+    def settle(self, lease: Claim, root: int) -> None:
+        """Notes in the lease of a ready server the memory that it has taken, and may still take."""
+        taken = self.measure(root)
+        lease.settle(gib=max(taken, self.need_gib()), used=taken)
 
 
 def lease_for(launch: Launch, *, forked: bool = False) -> Claim | None:

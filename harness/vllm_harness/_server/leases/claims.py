@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 
 from vllm_harness._files.locking import locked
 from vllm_harness._files.paths import state_dir
-from vllm_harness._machine.side_by_side import task_name
+from vllm_harness._machine.tasks import task_name
 from vllm_harness._server.supervisor import started
 
 T = TypeVar("T")

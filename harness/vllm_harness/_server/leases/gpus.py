@@ -18,7 +18,7 @@ from vllm_harness._machine.gpus import (
 )
 from vllm_harness._scripted.in_server.vllm_harness_names import SERVER_ID
 from vllm_harness._server.leases.claims import Claim, may_wait
-from vllm_harness._server.leases.lease import Busy, NotEnoughHardware, wait_for
+from vllm_harness._server.leases.waiting import Busy, NotEnoughHardware, wait_for
 
 SHARES = 16
 """So many stand-ins run on one GPU at most; who leases it whole takes all of its shares."""

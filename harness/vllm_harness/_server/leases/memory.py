@@ -23,7 +23,7 @@ from vllm_harness._server.leases.claims import (
     this_process,
     waiting_before,
 )
-from vllm_harness._server.leases.lease import Busy, NotEnoughHardware, offered, wait_for
+from vllm_harness._server.leases.waiting import Busy, NotEnoughHardware, reclaim_with, wait_for
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def lease_memory(
         LeaseTimeout: naming the holders.
     """
     wanted = f"{gib:.1f} GiB of memory" + (" for the next test" if kind == "reservation" else "")
-    with offered(dismiss_unused):
+    with reclaim_with(dismiss_unused):
         return wait_for(room, partial(_attempt, Claim(kind, {MEMORY: in_bytes(gib)})), wanted, wait_s)
 
 

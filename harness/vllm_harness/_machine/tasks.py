@@ -20,7 +20,7 @@ class _Ending:
     ways: list[Callable[[], object]] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Ends what the tasks wait for now; `ended_by` ends whatever they would wait for later."""
+        """Ends what the tasks wait for now; `interrupted_by` ends whatever they would wait for later."""
         self.begun = True
         for way in [*self.ways]:
             way()
@@ -34,7 +34,7 @@ def task_name() -> str:
     return str(threading.get_ident()) if _of_task.get() else ""
 
 
-def side_by_side(tasks: Sequence[Callable[[], None]], parallel: int) -> list[HarnessError]:
+def run_tasks(tasks: Sequence[Callable[[], None]], parallel: int) -> list[HarnessError]:
     """Runs tasks, so many at a time; returns the errors of those that failed.
 
     What interrupts it, or is no error of the harness, ends it: tasks that have not begun are left out, and
@@ -72,7 +72,7 @@ def side_by_side(tasks: Sequence[Callable[[], None]], parallel: int) -> list[Har
 
 
 @contextmanager
-def ended_by(way: Callable[[], object]) -> Iterator[None]:
+def interrupted_by(way: Callable[[], object]) -> Iterator[None]:
     """Waits for what `way` ends, where the tasks that this is one of are to end.
 
     Raises:
@@ -86,10 +86,10 @@ def ended_by(way: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         ending.ways.remove(way)
-        go_on()
+        raise_if_interrupted()
 
 
-def go_on() -> None:
+def raise_if_interrupted() -> None:
     """Goes on where this is no task that is to end.
 
     Raises:

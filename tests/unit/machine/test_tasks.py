@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from vllm_harness._errors import HarnessError
-from vllm_harness._machine.side_by_side import ended_by, go_on, side_by_side
+from vllm_harness._machine.tasks import interrupted_by, raise_if_interrupted, run_tasks
 
 MAIN = threading.main_thread().ident or 0
 
@@ -25,7 +25,7 @@ def test_the_errors_of_the_harness_are_returned_and_the_others_run() -> None:
     def fail() -> None:
         raise HarnessError("no memory")
 
-    errors = side_by_side([fail, lambda: done.append(1), fail, lambda: done.append(2)], 2)
+    errors = run_tasks([fail, lambda: done.append(1), fail, lambda: done.append(2)], 2)
     assert [error.message for error in errors] == ["no memory", "no memory"]
     assert sorted(done) == [1, 2]
 
@@ -37,7 +37,7 @@ def test_an_interrupt_leaves_out_what_has_not_begun() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        side_by_side([interrupt, *[lambda: begun.append(1)] * 1000], 1)
+        run_tasks([interrupt, *[lambda: begun.append(1)] * 1000], 1)
     assert not begun
 
 
@@ -49,7 +49,7 @@ def test_an_interrupt_ends_what_the_others_wait_for() -> None:
     def wait() -> None:
         with subprocess.Popen(["sleep", "600"]) as process:
             try:
-                with ended_by(process.kill):
+                with interrupted_by(process.kill):
                     both.wait()
                     process.wait()
                 told.append("it went on")
@@ -57,7 +57,7 @@ def test_an_interrupt_ends_what_the_others_wait_for() -> None:
                 told.append("interrupted")
 
     with pytest.raises(KeyboardInterrupt):
-        side_by_side([wait, wait, wait], 2)
+        run_tasks([wait, wait, wait], 2)
     assert told == ["interrupted"] * 2
 
 
@@ -66,7 +66,7 @@ def test_an_interrupt_while_tasks_are_handed_out(monkeypatch: pytest.MonkeyPatch
     submit, waits = ThreadPoolExecutor.submit, threading.Event()
 
     def wait() -> None:
-        with subprocess.Popen(["sleep", "600"]) as process, ended_by(process.kill):
+        with subprocess.Popen(["sleep", "600"]) as process, interrupted_by(process.kill):
             waits.set()
             process.wait()
 
@@ -78,7 +78,7 @@ def test_an_interrupt_while_tasks_are_handed_out(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", hand_out)
     with pytest.raises(KeyboardInterrupt):
-        side_by_side([wait, wait], 2)
+        run_tasks([wait, wait], 2)
 
 
 def test_an_interrupt_while_a_thread_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_an_interrupt_while_a_thread_is_started(monkeypatch: pytest.MonkeyPatch)
         with (
             subprocess.Popen(["sleep", "600"]) as process,
             suppress(KeyboardInterrupt),
-            ended_by(process.kill),
+            interrupted_by(process.kill),
         ):
             waits.set()
             process.wait()
@@ -103,7 +103,7 @@ def test_an_interrupt_while_a_thread_is_started(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", hand_out)
     with pytest.raises(KeyboardInterrupt):
-        side_by_side([wait], 1)
+        run_tasks([wait], 1)
     assert told == ["ended"]
 
 
@@ -116,17 +116,17 @@ def test_what_is_waited_for_after_the_interrupt_ends_at_once() -> None:
     def late() -> None:
         with suppress(KeyboardInterrupt):
             while True:
-                go_on()
+                raise_if_interrupted()
                 time.sleep(0.01)
-        with pytest.raises(KeyboardInterrupt), ended_by(lambda: ended.append("late")):
+        with pytest.raises(KeyboardInterrupt), interrupted_by(lambda: ended.append("late")):
             pass
 
     with pytest.raises(KeyboardInterrupt):
-        side_by_side([late, fail], 2)
+        run_tasks([late, fail], 2)
     assert ended == ["late"]
 
 
 def test_outside_of_tasks_nothing_ends() -> None:
-    go_on()
-    with ended_by(lambda: pytest.fail("it is ended")):
+    raise_if_interrupted()
+    with interrupted_by(lambda: pytest.fail("it is ended")):
         pass

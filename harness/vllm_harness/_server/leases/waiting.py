@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from vllm_harness._files.variables import number
-from vllm_harness._machine.side_by_side import go_on
+from vllm_harness._machine.tasks import raise_if_interrupted
 from vllm_harness._server.errors import StartupError
 from vllm_harness._server.leases.claims import Claim, all_claims
 from vllm_harness._terminal import notices
@@ -71,7 +71,7 @@ _offers: list[GiveBack] = []
 
 
 @contextmanager
-def offered(give_back: GiveBack) -> Iterator[None]:
+def reclaim_with(give_back: GiveBack) -> Iterator[None]:
     """Has each wait of this process call `give_back` first, as long as the context lasts."""
     _offers.append(give_back)
     try:
@@ -113,7 +113,7 @@ def wait_for(measure: Callable[[], M], attempt: Attempt[M], wanted: str, wait_s:
             if now - start - reported >= REPORT_EVERY_S:
                 reported = now - start
                 notices.show(f"waiting for {wanted} ({reported:.0f} s): {outcome.reason}")
-            go_on()
+            raise_if_interrupted()
             time.sleep(POLL_S)
     except BaseException:
         wait.release()

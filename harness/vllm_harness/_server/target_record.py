@@ -1,4 +1,4 @@
-"""A server as the records of a run folder describe it."""
+"""The record of a server in a run folder."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from vllm_harness._runs.records import TargetRecord
 from vllm_harness._server.remote import RemoteServer
 
 
-def described(server: VllmServer, name: str, writer: RunWriter | None = None) -> TargetRecord:
-    """The record of a server, with its command and its log once it runs.
+def target_record(server: VllmServer, name: str, writer: RunWriter | None = None) -> TargetRecord:
+    """Makes the record of a server, with its command and its log if it is running.
 
     Args:
-        server: of the harness, whoever started it.
+        server: the server.
         name: id of the record.
-        writer: of the run, which then never writes what is secret in the server's command.
+        writer: the run's writer, which from now on hides the secrets in the server's command.
     """
     entry = server.entry
     about = {"id": name, "title": entry.name, "family": entry.family, "lane": server.lane}

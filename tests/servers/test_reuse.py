@@ -12,7 +12,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from vllm_harness._server import kept
+from vllm_harness._server import reusable
 from vllm_harness._server.launch import Launch
 from vllm_harness._server.leases.allocation import reserved_for
 from vllm_harness._server.process_tree import processes_in
@@ -28,12 +28,12 @@ def wanted(launch: Callable[..., Launch]) -> Iterator[Launch]:
     with reserved_for(planned, 2, forked=True):
         yield planned
         for record in kept_for(planned):
-            assert not kept.end(record)
+            assert not reusable.end_server(record)
 
 
 def kept_for(launch: Launch) -> list[ServerRecord]:
     """Records of the kept servers of a launch."""
-    return [record for record in running() if record.kept and record.identity == kept.identity(launch)]
+    return [record for record in running() if record.kept and record.identity == reusable.identity(launch)]
 
 
 def keep(launch: Launch) -> int:
@@ -45,7 +45,7 @@ def keep(launch: Launch) -> int:
 def test_second_run_finds_the_server(wanted: Launch) -> None:
     first = keep(wanted)
     with RemoteServer(wanted, keep=True) as again:
-        assert again.adopted
+        assert again.reused
         assert again.pid == first
         again.script("still here")
         assert "still here" in again.client().responses.create(model=again.model, input="hi").output_text
@@ -56,15 +56,15 @@ def test_another_flag_or_variable_is_another_server(wanted: Launch, launch: Call
     keep(wanted)
     flag = launch("--max-num-seqs", "8", env=wanted.env)
     variable = launch(env={**wanted.env, "ANOTHER": "1"})
-    assert kept.find(kept.identity(wanted), "qwen3", wanted.api_key)
-    assert not kept.find(kept.identity(flag), "qwen3", flag.api_key)
-    assert not kept.find(kept.identity(variable), "qwen3", variable.api_key)
+    assert reusable.find_reusable(reusable.identity(wanted), "qwen3", wanted.api_key)
+    assert not reusable.find_reusable(reusable.identity(flag), "qwen3", flag.api_key)
+    assert not reusable.find_reusable(reusable.identity(variable), "qwen3", variable.api_key)
 
 
 def test_a_run_that_keeps_nothing_starts_its_own(wanted: Launch) -> None:
     first = keep(wanted)
     with RemoteServer(wanted) as own:
-        assert not own.adopted
+        assert not own.reused
         assert own.pid != first
     assert psutil.pid_exists(first)
 
@@ -84,7 +84,7 @@ def test_ps_lists_and_stop_ends(wanted: Launch) -> None:
     record = kept_for(wanted)[0]
     listed = CliRunner().invoke(app, ["serve", "ps"], env={"COLUMNS": "300"})
     assert f"http://127.0.0.1:{record.port}/v1" in listed.stdout
-    assert not kept.end(record)
+    assert not reusable.end_server(record)
     assert not processes_in(record.tmp)
     assert not Path(record.tmp).exists()
     assert not kept_for(wanted)
