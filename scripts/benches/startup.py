@@ -23,7 +23,8 @@ from vllm_harness._server.launch import Launch, plan_launch
 from vllm_harness._server.leases.ports import lease_port
 from vllm_harness._server.process_tree import pss_bytes
 from vllm_harness._server.progress import ConsoleProgress
-from vllm_harness._server.remote import POLL_S, RemoteServer
+from vllm_harness._server.readiness import POLL_S
+from vllm_harness._server.remote import RemoteServer
 from vllm_harness.cli.options import LANE, VLLM, environment
 
 console = Console(highlight=False)

@@ -1,4 +1,4 @@
-"""Each cause of a failed start, provoked on a real vLLM, has its own error with the decisive line of the log."""
+"""Each cause of a failed start, provoked on a real vLLM, has its own error with the decisive line."""
 
 from __future__ import annotations
 

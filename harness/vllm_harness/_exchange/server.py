@@ -1,4 +1,4 @@
-"""What every server of a model entry offers, whoever started it."""
+"""VllmServer: the common interface of servers, whether or not the harness started them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 
 class VllmServer(Protocol):
-    """A server of a model entry: a `RemoteServer`, or an `AttachedServer`.
+    """The interface that `RemoteServer` and `AttachedServer` share.
+
+    A `RemoteServer` has more: its process, its plan, and script books by name.
 
     Attributes:
         entry: the model entry.
         model: the served name, for `model=` in requests.
         lane: `live`, `scripted` or `attached`.
-        log_path: its log; None where the harness did not start it.
+        log_path: its log; None if the harness did not start it.
     """
 
     entry: ModelEntry
@@ -38,10 +40,10 @@ class VllmServer(Protocol):
 
     @property
     def books(self) -> Endpoint | None:
-        """Where a script book is written; None where the model answers as it likes."""
+        """The address for script books; None if the model's answers are not scripted."""
 
     def restart(self) -> None:
-        """Ends the server and starts it again. Raises UsageError where the harness did not start it."""
+        """Ends the server and starts it again. Raises UsageError if the harness did not start it."""
 
     def url_for(self, path: str) -> str:
         """Absolute URL of a path such as `/v1/models`."""
