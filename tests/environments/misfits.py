@@ -6,13 +6,13 @@ import json
 import textwrap
 from typing import Any
 
-from vllm_harness_patches import PATCHES, PLUGINS, Patch, found, is_for
+from vllm_harness_patches import PATCHES, PLUGINS, Patch, is_for, lookup
 from vllm_harness_preload import CALLED
 
 
 def check(patch: Patch) -> None:
     """Raises where the replacement does not fit in the place of the original."""
-    original = found(patch.place)
+    original = lookup(patch.place)
     replacement = patch.make(original)
     given, taken = (len(inspect.signature(each).parameters) for each in (original, replacement))
     assert given == taken, f"it takes {given} parameters, not {taken}"
@@ -24,7 +24,7 @@ def check(patch: Patch) -> None:
 
 def called(place: str) -> None:
     """Raises where there is no function: a platform gives None for a name that it does not have."""
-    assert callable(found(place)), "it is no function"
+    assert callable(lookup(place)), "it is not a function"
 
 
 def read_of_self(method: Any) -> set[str]:

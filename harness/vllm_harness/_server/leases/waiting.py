@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from vllm_harness._files.variables import number
 from vllm_harness._machine.tasks import raise_if_interrupted
-from vllm_harness._server.errors import StartupError
+from vllm_harness._server.errors import MachineError
 from vllm_harness._server.leases.claims import Claim, all_claims
 from vllm_harness._terminal import notices
 
@@ -24,22 +24,16 @@ UNLEASED_WAIT_S = 60.0
 """Seconds to wait for processes without a lease; servers of killed runs end sooner."""
 
 
-class NotEnoughHardware(StartupError):
+class NotEnoughHardware(MachineError):
     """The machine does not have what a server needs, even without other leases."""
 
-    of_machine = True
 
-
-class LeaseTimeout(StartupError):
+class LeaseTimeout(MachineError):
     """The machine has what a server needs, but its holders did not release it in time."""
 
-    of_machine = True
 
-
-class WaitCannotEnd(StartupError):
+class WaitCannotEnd(MachineError):
     """A wait would be a deadlock: the holders of what a server needs may wait for this process."""
-
-    of_machine = True
 
 
 @dataclass(frozen=True)
