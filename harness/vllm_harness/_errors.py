@@ -1,9 +1,27 @@
-"""The root of the harness's errors: each has a message, a hint, and an exit code.
+"""The errors of the harness: one hierarchy; each error has a message, a hint, and an exit code.
 
-A package defines its errors where it raises them, below `HarnessError` (exit code 1: a failure, or findings) or
-`UsageError` (exit code 2: bad input). Those of a server are below `_server.errors.ServerError`. A failed check
-of a test is an AssertionError instead, such as `ProtocolViolation`. Code that runs without the harness has its
-own errors.
+    HarnessError                        a failure, or findings: exit code 1
+        AssetError
+            SourceUnavailableError, ChecksumError
+        BookError, BrokenEnvironmentError, EndpointError, InProcessError, InstallError, McpError
+        MissingEnvironmentError, NamesError, NoFreePort, NoVllmError, NotReproduced, OtherUserAnswers
+        ScriptError
+        ForkServerFailed
+            TemplateEnded
+        ServerError
+            ServerDied, StopFailed
+            StartupError                a class for each cause
+                DamagedWeights, GatedModel, KvCacheTooSmall, MissingOperator, MissingPackage, ModelNotFound
+                NameNotServed, UnknownFlag, UnknownParser, UnsupportedArchitecture, WrongTorchBuild
+                MachineError
+                    CpuMemoryTooSmall, GpuOutOfMemory, HubUnreachable, KilledByOom, LeaseTimeout
+                    NoCudaDevice, NotEnoughHardware, PortTaken, StartupTimeout, WaitCannotEnd
+        UsageError                      invalid input: exit code 2
+            BookFileError, CassetteError, DefectsError, DialectError, MissingExtra, ModelsFileError
+            ProtocolInputError, ScenarioError, StandInError, UntrustedFolder, YamlFileError
+
+`vllm_harness.extras` lists the errors of the extras. A failed check of a test is an AssertionError instead,
+such as `ProtocolViolation`. Code that runs without the harness has its own errors.
 """
 
 from __future__ import annotations
@@ -34,6 +52,6 @@ class HarnessError(Exception):
 
 
 class UsageError(HarnessError):
-    """Bad input from the user: an unknown name, a malformed file, a wrong flag. Exit code 2."""
+    """Invalid input from the user: an unknown name, a malformed file, a wrong flag. Exit code 2."""
 
     exit_code = 2

@@ -181,7 +181,7 @@ class ModelEntry(_EntryModel):
         return TEMPLATES / self.chat_template if self.chat_template else None
 
     def parsers(self, frontend: Frontend) -> tuple[str | None, str | None]:
-        """The tool call and reasoning parsers; the Rust front end chooses Harmony by the model, not by name."""
+        """The tool call and reasoning parsers; the Rust front end chooses Harmony by the model."""
         if frontend == "rust" and self.harmony:
             return None, None
         return self.tool_call_parser, self.reasoning_parser
@@ -222,6 +222,11 @@ class ModelsFile(_EntryModel):
 
     models: Annotated[dict[str, ModelEntry], BeforeValidator(with_names)]
     _path: Path = PrivateAttr()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
 
     def __iter__(self) -> Iterator[ModelEntry]:  # type: ignore[override]
         return iter(self.models.values())

@@ -90,7 +90,7 @@ def choose(
 def why_not(entry: ModelEntry, lane: RunLane, machine: Machine) -> str | None:
     """Why an entry cannot run on a lane of this machine; None if it can."""
     if lane == "attached" or not entry.serves(lane):
-        return f"the entry does not have the {lane} lane"
+        return f"the entry has no {lane} lane"
     if machine.frontend == "rust" and entry.harmony:
         # vLLM 0.33.0: it requires the reasoning parser `auto`, which vLLM's Python code does not know
         return "under `vllm serve` the Rust front end refuses every request to a Harmony model"

@@ -1,4 +1,4 @@
-"""Tasks side by side that each start and end servers of their own, and say what ends their waits."""
+"""Parallel tasks that start and end servers, and can be interrupted while they wait."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from vllm_harness._errors import HarnessError
 
 
 @dataclass
-class _Ending:
-    """Whether tasks are to end, and what ends that for which each of them waits."""
+class _Interrupt:
+    """Whether the tasks are interrupted, and the functions that end what they wait for."""
 
-    begun: bool = False
-    ways: list[Callable[[], object]] = field(default_factory=list)
+    is_set: bool = False
+    stops: list[Callable[[], object]] = field(default_factory=list)
 
-    def begin(self) -> None:
-        """Ends what the tasks wait for now; `interrupted_by` ends whatever they would wait for later."""
-        self.begun = True
-        for way in [*self.ways]:
-            way()
+    def set(self) -> None:
+        """Ends what the tasks wait for now; `interrupted_by` ends what they wait for later."""
+        self.is_set = True
+        for stop in [*self.stops]:
+            stop()
 
 
-_of_task: ContextVar[_Ending | None] = ContextVar("ending", default=None)
+_of_task: ContextVar[_Interrupt | None] = ContextVar("interrupt", default=None)
 
 
 def task_name() -> str:
-    """Identifies the task that this thread runs; empty where it runs none."""
+    """Identifies the task that this thread runs; empty outside of tasks."""
     return str(threading.get_ident()) if _of_task.get() else ""
 
 
 def run_tasks(tasks: Sequence[Callable[[], None]], parallel: int) -> list[HarnessError]:
-    """Runs tasks, so many at a time; returns the errors of those that failed.
+    """Runs tasks, `parallel` of them at a time; returns the errors of failed tasks.
 
-    What interrupts it, or is no error of the harness, ends it: tasks that have not begun are left out, and
-    what the others wait for is ended.
+    An interrupt, or any other exception than a HarnessError, skips the remaining tasks, and ends what the
+    running tasks wait for.
     """
-    ending = _Ending()
-    begun: list[threading.Event] = []  # of each task that has: set at its end
+    interrupt = _Interrupt()
+    begun: list[threading.Event] = []  # of each task that has begun: set at its end
 
     def run(number: int) -> HarnessError | None:
         begun.append(ended := threading.Event())
-        before = _of_task.set(ending)
+        before = _of_task.set(interrupt)
         try:
-            if not ending.begun:
+            if not interrupt.is_set:
                 tasks[number]()
         except HarnessError as error:
             return error
         except BaseException:
-            ending.begin()
+            interrupt.set()
             raise
         finally:
             _of_task.reset(before)
@@ -64,37 +64,33 @@ def run_tasks(tasks: Sequence[Callable[[], None]], parallel: int) -> list[Harnes
             futures = [pool.submit(run, number) for number in range(len(tasks))]
             errors = [future.result() for future in as_completed(futures)]
         except BaseException:
-            ending.begin()
-            for ended in [*begun]:  # a pool knows no thread that it was starting when interrupted
+            interrupt.set()
+            for ended in [*begun]:  # the pool forgets a thread that it was starting at the interrupt
                 ended.wait()
             raise
     return [error for error in errors if error is not None]
 
 
 @contextmanager
-def interrupted_by(way: Callable[[], object]) -> Iterator[None]:
-    """Waits for what `way` ends, where the tasks that this is one of are to end.
+def interrupted_by(stop: Callable[[], object]) -> Iterator[None]:
+    """A context that waits for something which `stop` ends if the tasks are interrupted.
 
     Raises:
-        KeyboardInterrupt: they were; what was waited for says nothing.
+        KeyboardInterrupt: they are; the outcome of the wait means nothing.
     """
-    ending = _of_task.get() or _Ending()
-    ending.ways.append(way)
+    interrupt = _of_task.get() or _Interrupt()
+    interrupt.stops.append(stop)
     try:
-        if ending.begun:
-            way()
+        if interrupt.is_set:
+            stop()
         yield
     finally:
-        ending.ways.remove(way)
+        interrupt.stops.remove(stop)
         raise_if_interrupted()
 
 
 def raise_if_interrupted() -> None:
-    """Goes on where this is no task that is to end.
-
-    Raises:
-        KeyboardInterrupt: it is one.
-    """
-    ending = _of_task.get()
-    if ending is not None and ending.begun:
+    """Raises KeyboardInterrupt in a task that is interrupted."""
+    interrupt = _of_task.get()
+    if interrupt is not None and interrupt.is_set:
         raise KeyboardInterrupt

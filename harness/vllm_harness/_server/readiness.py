@@ -8,7 +8,7 @@ from pathlib import Path
 import requests
 
 from vllm_harness._exchange.endpoint import Endpoint, ask
-from vllm_harness._machine.oom import oom_kills
+from vllm_harness._machine.control_groups import oom_kills
 from vllm_harness._machine.tasks import raise_if_interrupted
 from vllm_harness._server import errors
 from vllm_harness._server.diagnosis import diagnose, log_lines

@@ -30,11 +30,11 @@ MISTAKES = {
     "a pattern with flags in it": Mistake(
         r"when: {user: '2 \+ 2\? (?i)think'}, say: x",
         "error",
-        "when.user: no regular expression: global flags",
+        "when.user: invalid regular expression: global flags",
         "(?i)",
     ),
     "a pattern that is none": Mistake(
-        "when: {not: {user: '('}}, say: x", "error", "when.not.user: no regular"
+        "when: {not: {user: '('}}, say: x", "error", "when.not.user: invalid regular"
     ),
     "an unknown key": Mistake(
         "when: {usr: x}, say: x", "error", "when.usr: unknown key, did you mean 'user'?"
@@ -178,7 +178,7 @@ def test_all_mistakes_are_told_at_once_and_the_exit_code_is_that_of_findings(tmp
     path = book(tmp_path, "rules:\n  - {say: a}\n  - {say: {ids: [-1]}}\n  - {when: {user: (}, say: a}\n")
     result = CliRunner().invoke(app, ["book", "check", str(path), "--model", "qwen3"])
     assert result.exit_code == 1
-    assert f"{path}:4: error: rule 3: when.user: no regular expression" in result.output
+    assert f"{path}:4: error: rule 3: when.user: invalid regular expression" in result.output
     assert f"{path}:3: error: rule 2: -1 is no token id of qwen3" in result.output
     assert f"{path}:3: error: rule 2: can never be taken" in result.output
     path.write_text("rules:\n  - {say: a}\n  - {say: {ids: [-1]}}\n")

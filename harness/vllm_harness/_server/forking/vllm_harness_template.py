@@ -1,7 +1,7 @@
 """The fork template: imports vLLM once, then forks a supervised server for each request.
 
-The server's interpreter runs `python vllm_harness_template.py SOCKET LINGER_S`. It imports only this folder and the
-file supervisor.py of the harness. It neither starts torch computations nor uses CUDA, since thread pools and
+The server's interpreter runs `python vllm_harness_template.py SOCKET LINGER_S`. It imports only this folder
+and supervisor.py of the harness. It neither starts torch computations nor uses CUDA, since thread pools and
 CUDA contexts do not survive a fork. A client connects to the socket (one JSON line each way) and requests:
 
     {"op": "fork", "config": {...}} with two descriptors, control and status
