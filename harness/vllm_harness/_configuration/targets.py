@@ -55,8 +55,6 @@ def choose(
     """Chooses the targets of a run.
 
     Args:
-        known: all model entries.
-        machine: the machine.
         models: names or hub ids; empty for every entry.
         lane: the only lane; None for every lane that this machine can run.
 

@@ -22,12 +22,7 @@ class UntrustedFolder(UsageError):
 
 @dataclass(frozen=True)
 class Purpose:
-    """The purpose of a folder, for errors.
-
-    Attributes:
-        name: its name in a sentence, such as `the cache`.
-        variable: the environment variable by which a user chooses another folder.
-    """
+    """What a folder is for (such as `the cache`), and the variable by which a user chooses another one."""
 
     name: str
     variable: str

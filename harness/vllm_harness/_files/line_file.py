@@ -16,8 +16,6 @@ def read_lines(path: Path, model: type[Line], *, what: str, hint: str) -> list[L
     """Reads the whole lines of a file; a missing file has none.
 
     Args:
-        path: the file.
-        model: the model of each line.
         what: names a line in errors, such as `verdict of a run`.
         hint: what to do about an invalid line.
 

@@ -21,10 +21,8 @@ REPORT_EVERY_S = 10.0
 def locked(path: Path, holder: str, show: Callable[[str], None] = notices.show) -> Iterator[None]:
     """Holds a lock file, and reports the wait while another process holds it.
 
-    Args:
-        path: the lock file; its folder is made if it is missing.
-        holder: describes the other process, such as `another run that starts the same server`.
-        show: receives the report after one second, and then every 10 s.
+    The report comes after one second, and then every 10 s; `holder` describes the other process, such as
+    `another run that starts the same server`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path, thread_local=False)

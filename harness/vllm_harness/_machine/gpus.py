@@ -108,15 +108,7 @@ def describe_device(device: str) -> str:
 
 
 def wait_for_memory(before: Mapping[str, int], *, limit_s: float) -> list[Gpu]:
-    """Waits until no GPU uses more than 512 MiB above its earlier use.
-
-    Args:
-        before: the earlier bytes in use of each GPU, by UUID.
-        limit_s: seconds to wait.
-
-    Returns:
-        The GPUs that still use more.
-    """
+    """Waits until no GPU uses 512 MiB more than before (bytes by UUID); returns those that still do."""
     deadline = time.monotonic() + limit_s
     while True:
         held = [

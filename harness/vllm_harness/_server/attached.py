@@ -79,10 +79,6 @@ class AttachedServer(VllmServer):
 def check_header(server: AttachedServer, apis: Iterable[str]) -> None:
     """Checks with a scripted request over each API that the header which names a request's book arrives.
 
-    Args:
-        server: a server with `books`.
-        apis: names from `API_PATHS`.
-
     Raises:
         EndpointError: the header does not arrive at the scripted server.
         BookError: `books` is not a scripted server.

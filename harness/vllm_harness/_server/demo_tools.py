@@ -32,13 +32,8 @@ def demo_variables(
 ) -> dict[str, str]:
     """The variables by which a server finds the tools, and uv, which runs the code.
 
-    Args:
-        args, env: flags and variables of the server; with a search key, the browser's packages are added.
-        environment: the interpreter that has vLLM.
-        progress: receives a line for each download.
-
-    Returns:
-        The variables; none if the flags do not name the demo tool server.
+    There are none if its flags do not name the demo tool server. A search key in its variables adds the
+    browser's packages.
 
     Raises:
         InstallError: the packages cannot be installed.
@@ -61,10 +56,6 @@ def demo_launch(*, scripted: bool, search: bool = False) -> tuple[tuple[str, ...
 
     uv runs the code of a scripted model on this machine, as in upstream's tests. The code of a real model
     runs in a Docker container, unless PYTHON_EXECUTION_BACKEND says otherwise.
-
-    Args:
-        scripted: whether the model is scripted.
-        search: whether it searches the web.
 
     Raises:
         UsageError: the key for a search is missing.

@@ -194,10 +194,8 @@ def diagnose(
     """Makes the error for a server that ended before it was ready.
 
     Args:
-        log_path: its log.
         exit_code: its exit code, negative for a signal; None if it is unknown.
         oom_kills: OOM kills that the kernel counted in this control group during the start.
-        port: its port, to name the process that holds it.
     """
     lines = log_lines(log_path)
     ending = _exit_description(exit_code)

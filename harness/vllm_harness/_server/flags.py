@@ -15,14 +15,8 @@ def flag_values(
 ) -> list[Value]:
     """Finds the values of flags; `--tool_server` equals `--tool-server`, and the last of two values counts.
 
-    Args:
-        args: all flags of a server.
-        flags: the flags to find, each with all its spellings.
-        of: converts a text to a value.
-        default: the value of a missing flag.
-
-    Returns:
-        The value of each flag; the default for all if one has an invalid value, which vLLM itself refuses.
+    Each of `flags` has all its spellings, and `of` converts its text. The result is the default for all flags
+    if one has an invalid value, which vLLM itself refuses.
     """
     parser = ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     names = [parser.add_argument(*spellings, type=of, default=default).dest for spellings in flags]

@@ -71,13 +71,7 @@ class TemplateEnded(ForkServerFailed):
 
 @dataclass(frozen=True)
 class TemplateInfo:
-    """A running template, for `vllm-harness serve ps`.
-
-    Attributes:
-        socket: its Unix socket.
-        pid: process id of the base template.
-        environment: `Environment.describe()` of its environment.
-    """
+    """The socket, process id and environment of a running base template."""
 
     socket: Path
     pid: int
@@ -85,11 +79,7 @@ class TemplateInfo:
 
 
 def spawn(config: dict[str, Any], path: Path) -> Handle:
-    """Forks a supervised server from a template.
-
-    Args:
-        config: see `supervisor.Config`.
-        path: the template's socket, see `template`.
+    """Forks a supervised server from the template at a socket; see `supervisor.Config`.
 
     Raises:
         TemplateEnded: the template does not answer.
@@ -133,7 +123,6 @@ def template(
     """Finds or starts the template for a launch; returns its socket.
 
     Args:
-        launch: the launch.
         environ: the variables of the server.
         progress: receives the current step.
         held: how many models' templates this process holds, including this one.

@@ -106,13 +106,7 @@ def plan_launch(
     """Plans a server of an entry, and fetches its assets.
 
     Args:
-        entry: the model entry.
-        environment: the interpreter that has vLLM.
-        lane: `live` or `scripted`.
-        args: flags, which override the entry's own.
-        env: variables, which override the entry's own.
-        frontend: vLLM's HTTP front end.
-        host: the address to listen on.
+        args, env: flags and variables, which override the entry's own.
         progress: receives a line for each download.
 
     Raises:

@@ -68,10 +68,6 @@ class Unknown:
 def names_of(environment: Environment, frontend: Frontend = "python") -> VllmNames:
     """The names that an environment's vLLM knows, from a subprocess that imports it.
 
-    Args:
-        environment: the interpreter that has vLLM.
-        frontend: the front end whose parsers are listed.
-
     Raises:
         NamesError: vLLM cannot be imported within five minutes, or lacks the front end.
     """

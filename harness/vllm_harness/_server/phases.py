@@ -24,11 +24,7 @@ PHASES: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 
 class PhaseTracker:
-    """Follows a growing log and remembers the latest phase in it.
-
-    Args:
-        log: the server's log file, which need not exist yet.
-    """
+    """Follows a growing log, which need not exist yet, and remembers the latest phase in it."""
 
     def __init__(self, log: Path) -> None:
         self._log = log

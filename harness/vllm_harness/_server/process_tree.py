@@ -55,10 +55,8 @@ def _belongs_to(process: psutil.Process, server_id: str) -> bool:
 def clear(server_id: str, folder: str, earlier_blocks: list[str], wait_s: float = 10.0) -> list[int]:
     """Ends and removes what is left of a server whose supervisor was killed; returns the ids of survivors.
 
-    Args:
-        server_id, folder: the server's id and folder.
-        earlier_blocks: shared memory from before the server.
-        wait_s: seconds to wait for its processes after the first kill; to find them may take long.
+    Shared memory from before the server stays. It waits `wait_s` seconds for the processes after the first
+    kill, since it may take long to find them.
     """
     native = blocks.Native(earlier_blocks)
     deadline: float | None = None
@@ -92,12 +90,3 @@ def tree_pids(root: int) -> set[int]:
         return {root, *(child.pid for child in process.children(recursive=True))}
     except psutil.NoSuchProcess:
         return set()
-
-
-def pss_bytes(root: int) -> int:
-    """The memory of a process and its descendants, in bytes; shared pages count in proportion (PSS)."""
-    total = 0
-    for pid in tree_pids(root):
-        with contextlib.suppress(psutil.Error):
-            total += psutil.Process(pid).memory_full_info().pss
-    return total

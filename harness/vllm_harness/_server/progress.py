@@ -30,7 +30,6 @@ class ConsoleProgress(StartProgress):
         self._last = ""
 
     def phase(self, name: str, phase: str, elapsed_s: float) -> None:
-        """Shows the phase."""
         if self._console.is_terminal:
             text = f"starting {name}: {phase} ({elapsed_s:.0f} s)"
             if self._status is None:
@@ -42,12 +41,10 @@ class ConsoleProgress(StartProgress):
         self._last = phase
 
     def done(self, name: str, elapsed_s: float) -> None:
-        """Shows that the server is ready."""
         self.stop()
         self._console.print(f"{name} is ready after {elapsed_s:.1f} s")
 
     def stop(self) -> None:
-        """Removes the spinner."""
         if self._status is not None:
             self._status.stop()
             self._status = None

@@ -23,18 +23,7 @@ HEALTH_TIMEOUT_S = 5.0
 
 
 class StartWatch:
-    """Watches one start of a server, which begins now.
-
-    Args:
-        name: the name that the server serves the model under.
-        port: its port.
-        log_path: its log.
-        limit_s: seconds until it must be ready.
-        progress: receives the progress.
-
-    Attributes:
-        phases: the phases so far, each with the second at which it was seen first.
-    """
+    """Watches a start of a server, which begins now; `phases` has the seconds at which each phase began."""
 
     def __init__(
         self, name: str, *, port: int, log_path: Path, limit_s: float, progress: StartProgress

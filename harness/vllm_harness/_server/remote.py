@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from vllm_harness._configuration.model_entries import Frontend, Lane, ModelEntry, load_models
@@ -115,9 +114,7 @@ class RemoteServer(VllmServer):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @cached_property

@@ -49,13 +49,7 @@ def locked_start(wanted: str) -> Iterator[None]:
 
 
 def find_reusable(wanted: str, name: str, api_key: str) -> ServerRecord | None:
-    """The record of a reusable server with this identity that answers; ends a server that does not answer.
-
-    Args:
-        wanted: the identity.
-        name: the name that the server must list.
-        api_key: its key.
-    """
+    """The record of a reusable server with an identity, which lists a name; ends one that does not."""
     for record in running():
         if record.kept and record.identity == wanted:
             if _serves(record, name, api_key):
@@ -86,11 +80,7 @@ def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
 
 
 class ReusedServer:
-    """A server that another run started, with the interface of `Supervised`.
-
-    Args:
-        record: its record.
-    """
+    """A server that another run started, with the interface of `Supervised`."""
 
     failure = None
     exit_code = None
@@ -101,15 +91,12 @@ class ReusedServer:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
         return not self._record.supervisor_lives()
 
     def pid(self) -> int:
-        """The process id of its API server."""
         return self._record.pid
 
     def end(self) -> list[int]:
-        """Ends it; returns the ids of processes that survived."""
         return end_server(self._record)
 
     def keep(self) -> None:

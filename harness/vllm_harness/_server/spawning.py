@@ -28,15 +28,7 @@ SOCKET_NAME_BYTES = 60  # of the socket names that vLLM makes in the temporary f
 
 @dataclass(frozen=True)
 class Spawner:
-    """Starts the process of one server.
-
-    Attributes:
-        launch: the server to start.
-        port: its leased port.
-        log_path: its log.
-        env: variables that bind it to its leased GPUs.
-        show: receives each step.
-    """
+    """Starts the process of one server; `env` binds it to its leased GPUs, and `show` receives each step."""
 
     launch: Launch
     port: int

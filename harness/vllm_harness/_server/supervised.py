@@ -51,12 +51,7 @@ def spawn_cold(config: dict[str, Any]) -> Handle:
 
 
 class Supervised:
-    """A server under its supervisor.
-
-    Args:
-        config: see `supervisor.Config`.
-        spawn: starts the supervisor.
-    """
+    """A server under its supervisor, which `spawn` starts; see `supervisor.Config`."""
 
     def __init__(self, config: dict[str, Any], spawn: Spawn = spawn_cold) -> None:
         self._grace_s: float = config["grace_s"]

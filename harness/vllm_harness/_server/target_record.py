@@ -13,10 +13,7 @@ from vllm_harness._server.remote import RemoteServer
 def target_record(server: VllmServer, name: str, writer: RunWriter | None = None) -> TargetRecord:
     """Makes the record of a server, with its command and its log if it is running.
 
-    Args:
-        server: the server.
-        name: id of the record.
-        writer: the run's writer, which from now on hides the secrets in the server's command.
+    From now on, the writer of the run hides the secrets in the command.
     """
     entry = server.entry
     about = {"id": name, "title": entry.name, "family": entry.family, "lane": server.lane}

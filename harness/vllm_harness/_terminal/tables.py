@@ -25,13 +25,7 @@ _NARROWEST = 24
 
 
 def plain_console(file: IO[str] | None = None, *, stderr: bool = False, width: int | None = None) -> Console:
-    """A console that does not change texts: it has no markup, no emoji codes, and wraps no lines.
-
-    Args:
-        file: the output; by default standard output.
-        stderr: write to standard error instead.
-        width: the columns; by default those of the terminal.
-    """
+    """A console that does not change texts: it has no markup, no emoji codes, and wraps no lines."""
     return Console(
         file=file, stderr=stderr, width=width, markup=False, emoji=False, highlight=False, soft_wrap=True
     )
@@ -57,9 +51,7 @@ def show_table(
     each other cell that is not empty.
 
     Args:
-        console: the output.
         headings: the headings of the columns, which may have several lines.
-        rows: the cells.
         numbers: the headings of right-aligned columns.
         whole: print each row as one line on a terminal as well.
     """

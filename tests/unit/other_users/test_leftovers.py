@@ -65,7 +65,7 @@ def test_another_user_on_the_port_of_a_reusable_server_gets_no_key() -> None:
 
 
 @needs_root
-def test_what_a_cache_has_is_read_where_nothing_may_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_is_read_without_write_access(monkeypatch: pytest.MonkeyPatch) -> None:
     with reachable_folder() as cache:
         folder = cache / "assets" / "one"
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Both ends of a fork server's socket check the user at the other end before anything is sent."""
+"""Both ends of a fork server's socket check the user at the other end before they send anything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vllm_harness._server.private_socket import OtherUserAnswers, connect
 
 
 def listening(path: Path) -> int:
-    """Listens for one client; gives how many bytes and descriptors came from it."""
+    """Listens for one client; returns the number of bytes and descriptors that it sent."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(f"{path}.half")
         listener.listen()
@@ -39,7 +39,7 @@ def test_another_user_gets_neither_configuration_nor_descriptors() -> None:
 
 
 @needs_root
-def test_another_user_is_not_held_for_a_template() -> None:
+def test_a_process_of_another_user_is_not_held() -> None:
     with reachable_folder() as folder:
         given_to_nobody(folder)
         other = Nobody(lambda: listening(folder / "a.sock"))
@@ -50,8 +50,8 @@ def test_another_user_is_not_held_for_a_template() -> None:
 
 
 @needs_root
-def test_a_template_reads_nothing_of_another_user() -> None:
-    def ask() -> int:
+def test_a_template_reads_nothing_from_another_user() -> None:
+    def connect_and_send() -> int:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.connect(str(folder / "a.sock"))
             client.sendall(b'{"op": "leave"}\n')
@@ -62,8 +62,8 @@ def test_a_template_reads_nothing_of_another_user() -> None:
         template = serving(folder / "a.sock")
         with connect(there(folder / "a.sock")) as ours:
             (folder / "a.sock").chmod(0o666)
-            other = Nobody(ask)
-            assert other.exit_code() in (0, 1)  # it read the end, or was cut off with its words unread
+            other = Nobody(connect_and_send)
+            assert other.exit_code() in (0, 1)  # its connection was closed, or reset with unread data
             assert template.poll() is None
             ours.sendall(b'{"op": "leave"}\n')
         output, _ = template.communicate(timeout=20)
@@ -71,7 +71,7 @@ def test_a_template_reads_nothing_of_another_user() -> None:
 
 
 @pytest.mark.parametrize("length", [10, 200])
-def test_a_template_of_ours_is_reached_whatever_the_path(length: int) -> None:
+def test_the_length_of_the_path_does_not_matter(length: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "x" * length)
         folder.mkdir()

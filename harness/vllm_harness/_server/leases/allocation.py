@@ -51,12 +51,7 @@ PARALLEL = (
 
 @dataclass(frozen=True)
 class Start:
-    """A launch on CPU and its kind of start.
-
-    Attributes:
-        launch: the launch.
-        forked: whether the fork server starts it, which shares most of its memory with it.
-    """
+    """A launch on CPU and its kind of start; the fork server shares most memory of a forked server."""
 
     launch: Launch
     forked: bool
@@ -120,10 +115,6 @@ class Start:
 def lease_for(launch: Launch, *, forked: bool = False) -> Claim | None:
     """Leases what a launch needs; None if Ray assigns the GPUs of its workers, on any nodes.
 
-    Args:
-        launch: the launch.
-        forked: whether the fork server starts it.
-
     Raises:
         NotEnoughHardware, WaitCannotEnd, LeaseTimeout: see `lease_gpus` and `lease_memory`.
         UsageError: a variable is not a number.
@@ -142,15 +133,9 @@ def lease_for(launch: Launch, *, forked: bool = False) -> Claim | None:
 
 @contextmanager
 def reserved_for(launch: Launch, count: int, *, forked: bool, wait_s: float | None = None) -> Iterator[None]:
-    """Reserves the memory that several servers of a launch need together; does nothing on CUDA.
+    """Reserves the memory that `count` servers of a launch need together; does nothing on CUDA.
 
-    Enter it while no server of this process is in use. It raises the errors of `lease_for`.
-
-    Args:
-        launch: the launch.
-        count: how many servers.
-        forked: whether the fork server starts them.
-        wait_s: seconds to wait for others, instead of VLLM_HARNESS_LEASE_WAIT_S.
+    Enter it while no server of this process is in use. See `lease_memory` for `wait_s` and the errors.
     """
     if launch.environment.device == "cuda" or not count:
         yield

@@ -77,12 +77,8 @@ def reclaim_with(release: Release) -> Iterator[None]:
 def wait_for(measure: Callable[[], M], attempt: Attempt[M], wanted: str, wait_s: float | None) -> Claim:
     """Waits until a claim can be made. Releases idle servers first; shows the wait at once and every 10 s.
 
-    Args:
-        measure: measures the machine.
-        attempt: makes the claim.
-        wanted: names what is waited for.
-        wait_s: seconds to wait for other leases; by default VLLM_HARNESS_LEASE_WAIT_S, or else an hour. The
-            wait for processes without a lease ends after 60 seconds.
+    It waits `wait_s` seconds for other leases, by default VLLM_HARNESS_LEASE_WAIT_S or else an hour, and at
+    most 60 seconds for processes without a lease. `wanted` names what it waits for.
 
     Raises:
         WaitCannotEnd: the wait could be a deadlock.
