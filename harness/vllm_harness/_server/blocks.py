@@ -91,7 +91,7 @@ class Native:
     def __init__(self, earlier_blocks: Iterable[str]) -> None:
         self._earlier = set(earlier_blocks)
         self._seen: set[str] = set()
-        self.found: set[str] = set()
+        self.blocks: set[str] = set()
 
     def look(self, pids: Callable[[], Iterable[int]], *, again: bool = False) -> None:
         """Remembers new blocks that the server's processes map; costs almost nothing if there are none.
@@ -102,5 +102,5 @@ class Native:
         """
         new = {name for name in names() - self._earlier if server_of(name) is None}
         if new - (set() if again else self._seen):
-            self.found |= mapped(pids()) & new
+            self.blocks |= mapped(pids()) & new
             self._seen |= new

@@ -70,7 +70,7 @@ def clear(server_id: str, folder: str, earlier_blocks: list[str], wait_s: float 
                 process.kill()
         deadline = deadline or time.monotonic() + wait_s
         time.sleep(0.02)
-    blocks.remove_of(server_id, native.found)
+    blocks.remove_of(server_id, native.blocks)
     shutil.rmtree(folder, ignore_errors=True)
     return [process.pid for process in left]
 

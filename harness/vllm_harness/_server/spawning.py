@@ -37,16 +37,16 @@ class Spawner:
     show: Callable[[str], None]
 
     def forked(self) -> tuple[Supervised, ServerRecord] | None:
-        """Forks a server from a template; from a second template where the first was killed.
+        """Forks a server from a template, or from a second template if the first was killed.
 
-        None where the server has to start cold.
+        Returns None if the server has to start cold.
         """
         for fallback in ("forked again", "cold start"):
             try:
                 template = self._template()
                 return self._supervised(partial(fork_server.spawn, path=template))
             except fork_server.TemplateEnded as error:
-                # it may have forked nevertheless: the next server has its own id and folder
+                # it may have forked a server, but the next one has another id and folder
                 self.show(f"{fallback}, since {error}")
             except fork_server.ForkServerFailed as error:
                 self.show(f"cold start, since {error}")

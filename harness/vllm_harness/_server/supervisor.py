@@ -192,7 +192,7 @@ def _failed(error: OSError, config: Config) -> int:
 
 def _clear(config: Config, native: blocks.Native) -> None:
     """Removes what the server has left behind, after the end of its processes."""
-    blocks.remove_of(config.server_id, native.found)
+    blocks.remove_of(config.server_id, native.blocks)
     os.chdir("/")
     shutil.rmtree(config.tmp, ignore_errors=True)
     _forget(config)

@@ -1,5 +1,4 @@
-"""Output of the commands: tables that keep a row together, and foreign text, whose control characters
-are escaped."""
+"""Prints tables that keep a row together, and escapes control characters in foreign text."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def given_to_nobody(path: Path) -> Path:
     return path
 
 
-def there(path: Path) -> Path:
+def wait_for_path(path: Path) -> Path:
     """Waits until a path exists."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.other_users.nobody import Nobody, needs_root, reachable_folder, there
+from tests.unit.other_users.nobody import Nobody, needs_root, reachable_folder, wait_for_path
 from vllm_harness._environments import assets
 from vllm_harness._environments.metadata import stub_metadata
 from vllm_harness._environments.sources import PackageSource, PinnedFile, sha256_of
@@ -44,7 +44,7 @@ def test_another_user_on_the_port_of_a_reusable_server_gets_no_key() -> None:
     with reachable_folder() as folder:
         folder.chmod(0o777)
         other = Nobody(listen)
-        there(folder / "listens")
+        wait_for_path(folder / "listens")
         assert listeners(lease.port) == {other.pid}
         with subprocess.Popen(["sleep", "60"]) as supervisor:
             record = ServerRecord(

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from filelock import FileLock
 
-from tests.unit.other_users.nobody import there
+from tests.unit.other_users.nobody import wait_for_path
 from tests.unit.server.template import serving
 from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._environments.spec import Environment
@@ -81,7 +81,7 @@ def test_an_ended_template_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     folder = private_folder(tmp_path / "fork", "state")
     monkeypatch.setattr(fork_server, "_folder", lambda: folder)
     path = folder / "a.sock"
-    with serving(path, linger_s=300) as process, connect(there(path)):
+    with serving(path, linger_s=300) as process, connect(wait_for_path(path)):
         note = {"socket": str(path), "pid": process.pid, "environment": "one"}
         path.with_suffix(".json").write_text(json.dumps(note))
         (template,) = fork_server.templates()
@@ -94,7 +94,7 @@ def test_a_template_removes_its_note_at_its_end(path: Path) -> None:
     note = path.with_suffix(".json")
     note.write_text("{}")
     with serving(path) as template:
-        with connect(there(path)) as client:
+        with connect(wait_for_path(path)) as client:
             client.sendall(fork_server.HOLD)
         assert template.wait(20) == 0
     assert not note.exists()
@@ -105,7 +105,7 @@ def test_a_template_without_its_socket_ends_with_its_last_client(path: Path, rep
     """Its socket is removed, or replaced by another one, which stays."""
     with serving(path, linger_s=300) as template:
         try:
-            with connect(there(path)):
+            with connect(wait_for_path(path)):
                 path.unlink()
                 other = listener(path) if replaced else None
                 with pytest.raises(subprocess.TimeoutExpired):
@@ -138,7 +138,7 @@ def test_the_least_recently_used_templates_are_released(path: Path) -> None:
 def test_connecting_does_not_prolong_the_life_of_a_template(path: Path) -> None:
     with serving(path, linger_s=0.5) as template:
         try:
-            with connect(there(path)) as client:
+            with connect(wait_for_path(path)) as client:
                 client.sendall(fork_server.HOLD)
                 with pytest.raises(subprocess.TimeoutExpired):
                     template.wait(1)
@@ -154,7 +154,7 @@ def test_a_run_without_lingering_ends_the_template(path: Path, monkeypatch: pyte
     monkeypatch.setenv(fork_server.LINGER, "0")
     with serving(path, linger_s=300) as template:
         try:
-            with connect(there(path)) as other:
+            with connect(wait_for_path(path)) as other:
                 other.sendall(fork_server.HOLD)
                 assert fork_server._hold(path)
                 fork_server._held.pop(path).close()
@@ -169,7 +169,7 @@ def test_an_unused_template_is_dismissed(path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(fork_server, "_folder", lambda: path.parent)
     with serving(path, linger_s=300) as template:
         try:
-            with connect(there(path)) as client:
+            with connect(wait_for_path(path)) as client:
                 client.sendall(fork_server.HOLD)
                 assert not fork_server.dismiss_unused()
             while not fork_server.dismiss_unused():  # it may not have seen yet that its client is gone
