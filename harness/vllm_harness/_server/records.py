@@ -73,7 +73,7 @@ class ServerRecord:
         self.path().unlink(missing_ok=True)
 
     def supervisor_lives(self) -> bool:
-        """Whether its supervisor runs."""
+        """Whether its supervisor is running."""
         return _lives(self.supervisor, self.supervisor_started)
 
     def clear(self) -> list[int]:
@@ -117,12 +117,12 @@ def _is_in_use(written: object) -> bool:
 
 
 def _lives(pid: object, since: object) -> bool:
-    """Whether the process with this id and time of start still runs."""
+    """Whether the process with this id and start time is still running."""
     return isinstance(pid, int) and since is not None and started(pid) == since
 
 
 def running() -> list[ServerRecord]:
-    """The servers of this user that run now."""
+    """The running servers of this user."""
     records = []
     for path in _records():
         with suppress(OSError, ValueError, TypeError):
@@ -145,7 +145,7 @@ def _records() -> list[Path]:
 
 
 def _sweep_halves() -> None:
-    """Removes half-written records of killed processes, which are part of the files' names."""
+    """Removes half-written records if the writer, which the file name identifies, was killed."""
     for half in records_folder().glob("*.half"):
         writer = _WRITER.search(half.name)
         if not (writer and _lives(int(writer["pid"]), int(writer["since"]))):
@@ -153,15 +153,12 @@ def _sweep_halves() -> None:
 
 
 def run_folder() -> Path:
-    """The folder of this process's logs.
-
-    The first call removes older folders beyond the bounds, except those of running processes.
-    """
+    """The folder of this process's logs; the first call removes old folders of ended processes."""
     global _RUN
     if _RUN is None:
         runs = state_dir() / "runs"
         runs.mkdir(exist_ok=True)
-        for old in _beyond_bounds(runs):
+        for old in _beyond_limits(runs):
             if not _process_runs(old):
                 shutil.rmtree(old, ignore_errors=True)
         _RUN = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
@@ -178,11 +175,11 @@ def new_log(folder: Path, stem: str) -> Path:
     return path
 
 
-def _beyond_bounds(runs: Path) -> list[Path]:
-    """The folders that are too many or too big.
+def _beyond_limits(runs: Path) -> list[Path]:
+    """The folders that are too many or too large.
 
-    Folders are too many beyond the newest KEPT_RUNS if they are also older than KEPT_S, since one command
-    may make hundreds. They are too big beyond the newest that hold KEPT_BYTES together.
+    Too many are those beyond the newest KEPT_RUNS that are older than KEPT_S, since a command may make
+    hundreds; too large are those beyond the newest that have KEPT_BYTES together.
     """
     newest_first = sorted((path for path in runs.iterdir() if path.is_dir()), reverse=True)
     sizes = accumulate(map(_bytes_in, newest_first))

@@ -49,7 +49,7 @@ def locked_start(wanted: str) -> Iterator[None]:
 
 
 def find_reusable(wanted: str, name: str, api_key: str) -> ServerRecord | None:
-    """The record of a reusable server with an identity, which lists a name; ends one that does not."""
+    """The record of a reusable server with an identity that serves a name; ends servers that do not."""
     for record in running():
         if record.kept and record.identity == wanted:
             if _serves(record, name, api_key):
@@ -80,9 +80,8 @@ def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
 
 
 class ReusedServer:
-    """A server that another run started, with the interface of `Supervised`."""
+    """A server that another run started, with a part of the interface of `Supervised`."""
 
-    failure = None
     exit_code = None
 
     def __init__(self, record: ServerRecord) -> None:
@@ -98,6 +97,3 @@ class ReusedServer:
 
     def end(self) -> list[int]:
         return end_server(self._record)
-
-    def keep(self) -> None:
-        """Does nothing: it has no owner already."""
