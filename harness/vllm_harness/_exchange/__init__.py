@@ -1,9 +1,10 @@
-"""One request and its answer: how it is built, sent, and read, whichever of the APIs it is of.
+"""One request and its answer, in any API: building, sending and reading.
 
-The exchange itself is `protocol.Exchange`, which the rules of conversations are about, too.
+The exchange itself is `_protocol.Exchange`, to which the rules of conversations apply too.
 
-- `endpoint`: the address of a server, its clients, and the harness's own plain requests
+- `server`: the interface of every server of a model entry
+- `endpoint`: the address of a server, its clients, and plain requests of the harness
 - `building`: a turn of a conversation as a request of each API
-- `sending`: one request sent, sync or async, within its limits; `pending`: an exchange while its answer comes
-- `answer`: what an answer means
+- `sending`: sends one request, sync or async; `pending` is an exchange whose answer is arriving
+- `answer`: the meaning of an answer
 """

@@ -1,4 +1,4 @@
-"""What an answer means, the same for every API: how it ended, text, reasoning, calls, usage."""
+"""The meaning of an answer in any API: its status, text, reasoning, calls and usage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vllm_harness._protocol.chat.objects import REASONING_KEYS
+from vllm_harness._protocol.chat.schema import REASONING_KEYS
 from vllm_harness._protocol.conversation.exchange import Exchange
 from vllm_harness._protocol.core.events import Api, Json, decode
 from vllm_harness._protocol.responses import schema
@@ -18,26 +18,26 @@ APPROVAL = "mcp_approval_request"
 CODE = "code_interpreter_call"
 SEARCH = "web_search_call"
 _BUILT_IN = {CODE: "code_interpreter", SEARCH: "web_search"}
-_OF_SERVER = (MCP_CALL, APPROVAL, *_BUILT_IN)
+_SERVER_ITEMS = (MCP_CALL, APPROVAL, *_BUILT_IN)
 _ENDS: Mapping[Api, tuple[frozenset[str], frozenset[str]]] = {
     "responses": (frozenset({"completed"}), frozenset({"incomplete"})),
     "chat": (frozenset({"stop", "tool_calls"}), frozenset({"length", "content_filter"})),
     "messages": (frozenset({"end_turn", "tool_use", "stop_sequence"}), frozenset({"max_tokens"})),
 }
-"""The words for the end of an answer that is complete, and of one that is not, in each API."""
+"""By API: the values that end a complete answer, and those that end an incomplete one."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of the model.
+    """A tool call of the model.
 
     Attributes:
-        id: by which its output is known.
-        name: of the tool.
-        arguments: as the model wrote them; JSON where all is well.
-        served: whether the server has made the call by itself, or asks whether it may.
-        asks: whether it asks.
-        is_named: whether the answer gives a name, be it empty.
+        id: the id that the output of the call refers to.
+        name: the name of the tool.
+        arguments: the arguments as the model wrote them, which should be JSON.
+        served: whether the server makes the call itself, or asks for approval to make it.
+        asks: whether the server asks for approval.
+        is_named: whether the answer has a name, even an empty one.
     """
 
     id: str
@@ -49,7 +49,7 @@ class Call:
 
     @property
     def value(self) -> Any:
-        """The arguments as JSON; as text where they are not JSON."""
+        """The parsed arguments; their text if they are not valid JSON."""
         try:
             return decode(self.arguments)
         except (ValueError, RecursionError):
@@ -57,30 +57,30 @@ class Call:
 
     @property
     def values(self) -> dict[str, Any] | None:
-        """The arguments; None where they are not a JSON object."""
+        """The parsed arguments; None if they are not a JSON object."""
         return self.value if isinstance(self.value, dict) else None
 
     @property
     def given(self) -> dict[str, Any] | str:
-        """The arguments; as the text that the model wrote where they are not a JSON object."""
+        """The parsed arguments; their text if they are not a JSON object."""
         return self.arguments if self.values is None else self.values
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What an answer means, whichever API gave it.
+    """The meaning of an answer, in any API.
 
     Attributes:
-        status: how it ended.
-        text: for the user.
-        reasoning: before it.
-        calls: in order.
-        said: in the API's own form, as a client sends it back.
-        id: of a response.
-        end: why it ended, in the word of its API.
-        summary: of the reasoning.
-        usage: of the whole answer, as the API counts; empty where it does not.
-        path: JSON path of the choice; `$` for APIs without choices.
+        status: how the answer ended.
+        text: the text for the user.
+        reasoning: the reasoning before the text.
+        calls: the calls, in order.
+        said: the messages, blocks or items of the API, as a client sends them back.
+        id: the id of the answer.
+        end: why the answer ended, in the API's own value.
+        summary: the summary of the reasoning.
+        usage: the usage of the whole answer, in the API's own fields; empty if there is none.
+        path: the JSON path of the choice; `$` for APIs without choices.
     """
 
     status: Status
@@ -96,16 +96,16 @@ class Answer:
 
     @property
     def open_calls(self) -> list[Call]:
-        """The calls whose outputs the client has to send."""
+        """The calls whose outputs the client must send."""
         return [call for call in self.calls if not call.served]
 
     @property
     def approvals(self) -> tuple[str, ...]:
-        """The ids by which the server asks whether it may call a tool."""
+        """The ids of the calls for which the server asks for approval."""
         return tuple(call.id for call in self.calls if call.asks)
 
     def meaning(self) -> Json:
-        """The same without what belongs to one API or one answer; blanks at the ends of texts aside."""
+        """The answer without the details of its API and without surrounding whitespace."""
         return {
             "status": self.status,
             "reasoning": self.reasoning.strip(),
@@ -115,7 +115,7 @@ class Answer:
 
 
 def answer_to(exchange: Exchange, api: Api | None = None) -> Answer | None:
-    """What the answer of an exchange means; None where its API is not known."""
+    """Reads the answer of an exchange; None if its API is unknown."""
     if (api := api or exchange.api) is None:
         return None
     if not exchange.ok:
@@ -124,12 +124,12 @@ def answer_to(exchange: Exchange, api: Api | None = None) -> Answer | None:
 
 
 def answer_of(api: Api, body: Mapping[str, Any]) -> Answer:
-    """What a body means, or its first choice."""
+    """Reads a body, or its first choice."""
     return next(answers_of(api, body), Answer("failed", id=_text(body.get("id"))))
 
 
 def answers_of(api: Api, body: Mapping[str, Any]) -> Iterator[Answer]:
-    """What a body means, for each of its choices; one alone for an API without choices."""
+    """Reads each choice of a body; an API without choices has one answer."""
     match api:
         case "chat":
             return (_choice(body, choice) for choice in _objects(body.get("choices")))
@@ -193,7 +193,7 @@ def _response(body: Mapping[str, Any]) -> Answer:
         _status("responses", end := str(body.get("status"))),
         "".join(_text(item.get("content")) for item in items if item.get("type") == "message"),
         "".join(_text(item.get("content")) for item in reasoning),
-        tuple(_call(item) for item in items if item.get("type") in (*schema.CALLS, *_OF_SERVER)),
+        tuple(_call(item) for item in items if item.get("type") in (*schema.CALLS, *_SERVER_ITEMS)),
         tuple(items),
         _text(body.get("id")),
         end,
@@ -211,7 +211,7 @@ def _call(item: Json) -> Call:
         _text(item.get("id" if kind == APPROVAL else "call_id")),
         _text(item.get("name")),
         _text(item.get("arguments")),
-        served=kind in _OF_SERVER,
+        served=kind in _SERVER_ITEMS,
         asks=kind == APPROVAL,
         is_named=item.get("name") is not None,
     )
@@ -223,7 +223,7 @@ def _status(api: Api, end: str) -> Status:
 
 
 def _objects(value: object) -> Iterator[Json]:
-    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
+    return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
 
 
 def _object(value: object) -> Json:
@@ -231,12 +231,12 @@ def _object(value: object) -> Json:
 
 
 def _text(value: object) -> str:
-    """A text, or the texts of a list of parts; empty where there is none."""
+    """A text, or the joined texts of a list of parts; empty if there is none."""
     if isinstance(value, list):
         return "".join(_text(part.get("text")) for part in _objects(value))
     return "" if value is None else str(value)
 
 
 def _written(value: object) -> str:
-    """The input of a call as text; one that is text already is not JSON."""
+    """The input of a call as text; an input that is text already is not valid JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

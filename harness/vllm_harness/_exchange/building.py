@@ -1,4 +1,4 @@
-"""A turn of a conversation as a request of each API: messages, tools, tool choice, limits."""
+"""Builds the request of a turn for each API: messages, tools, tool choice, limits."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from vllm_harness._protocol.core.events import Api, Json
 TOOL_CHOICES = ("auto", "required", "none")
 DATA_URL = re.compile(r"data:(?P<type>[\w/+.-]+);base64,(?P<data>.*)", re.S)
 WITHOUT_LIMIT = 4096
-"""Messages wants a limit: this one where the length of the context is not known, else half of it."""
+"""The limit for Messages, which requires one, if the context length is unknown (else half of it)."""
 
 
 class ContentPart(StrictModel):
-    """A part of what the user sends: a text, or an image.
+    """A part of the user's message: a text or an image.
 
     Attributes:
         text: a text.
-        image: a URL of http or https, a `data:` URL, or a file's path, relative to the scenario's file.
-        hosted: the harness serves the image on this machine while the scenario runs, and sends its address.
+        image: an HTTP(S) URL, a `data:` URL, or the path of a file, relative to the file of the scenario.
+        hosted: whether the harness serves the image on this machine during the scenario and sends its URL.
     """
 
     text: str | None = None
@@ -38,19 +38,19 @@ class ContentPart(StrictModel):
         if (self.text is None) == (self.image is None):
             raise ValueError("give exactly one of: text, image")
         if self.hosted and (self.image is None or self.image.startswith(("http://", "https://"))):
-            raise ValueError("only an image that has no address is hosted")
+            raise ValueError("only an image without a URL can be hosted")
         return self
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a tool gave for a call.
+    """The result of a tool call.
 
     Attributes:
-        call_id: of the call.
-        text: its output, or what went wrong.
-        failed: whether it failed.
-        images: URLs of what it shows.
+        call_id: the id of the call.
+        text: the output, or the error.
+        failed: whether the tool failed.
+        images: the URLs of images in the output.
     """
 
     call_id: str
@@ -61,7 +61,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Sent:
-    """What a turn sends: outputs of tools, agreement to calls of the server, then what the user says."""
+    """The input of a turn: results of tools, ids of approved calls, then the user's message."""
 
     results: tuple[Result, ...]
     user: tuple[ContentPart, ...]
@@ -70,7 +70,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Said:
-    """A turn of the past: what it sent, and what came back."""
+    """A past turn: its input and its answer."""
 
     sent: Sent
     answer: Answer
@@ -78,23 +78,23 @@ class Said:
 
 @dataclass(frozen=True)
 class Ask:
-    """A turn to be asked.
+    """A turn for which a request is built.
 
     Attributes:
-        model: its name on the server; empty: left out.
-        sent: what it sends.
-        line: the turns that it continues, from the first.
+        model: the name of the model on the server; empty to omit it.
+        sent: the input of the turn.
+        line: the turns before it, from the first.
         instructions: the system prompt.
-        functions: what the model is offered, each with `name`, `description`, `parameters` and `strict`.
-        of_server: what the server calls by itself, as tools of a request of the Responses API.
-        tool_choice: a mode, or the name of a function; None: left out.
-        max_tokens: limit of the answer; None: only the model's length.
-        context: length of the model's context, where it is known.
-        background: whether the answer is made in the background.
-        stored: whether the server keeps the answer, so that only what is new is sent (Responses).
+        functions: the offered functions, each with `name`, `description`, `parameters` and `strict`.
+        of_server: the tools that the server runs, as in a request of the Responses API.
+        tool_choice: a mode, or the name of a function; None to omit it.
+        max_tokens: the token limit of the answer; None for no limit.
+        context: the context length of the model, if known.
+        background: whether the answer is generated in the background.
+        stored: whether the server stores the answers, so that only new input is sent (Responses).
         stream: whether the answer is streamed.
         stop: strings that end the answer (Chat Completions and Messages).
-        more: further fields.
+        more: further fields of the request.
     """
 
     model: str
@@ -114,12 +114,12 @@ class Ask:
 
 
 def request_of(api: Api, ask: Ask) -> Json:
-    """The body of a turn's request."""
+    """Builds the body of the request of a turn."""
     return {**given(**_BUILDERS[api].request(ask)), **ask.more}
 
 
 class _Builder(ABC):
-    """How an API writes a request; the answers of the past go back as they came."""
+    """Builds requests of an API; the answers of past turns are sent back unchanged."""
 
     def request(self, ask: Ask) -> Json:
         tools = [*map(self.tool, ask.functions), *ask.of_server]
@@ -134,8 +134,8 @@ class _Builder(ABC):
         }
 
     def history(self, ask: Ask) -> list[Json]:
-        """What was said before, and what is sent now."""
-        before = (each for said in ask.line for each in (*self.turn(said.sent), *self.said(said.answer)))
+        """The past turns, then the input of this turn."""
+        before = (entry for past in ask.line for entry in (*self.turn(past.sent), *self.said(past.answer)))
         return [*before, *self.turn(ask.sent)]
 
     def said(self, answer: Answer) -> Sequence[Json]:
@@ -145,23 +145,23 @@ class _Builder(ABC):
         return choice
 
     def content(self, parts: Sequence[ContentPart]) -> str | list[Json]:
-        """What a user says: one text alone as a text."""
+        """The content of a user's message; a single text is sent as a string."""
         text = parts[0].text if len(parts) == 1 else None
         return list(map(self.part, parts)) if text is None else text
 
     def output(self, result: Result) -> str | list[Json]:
-        """What a tool gave. Chat of OpenAI's takes only texts here; vLLM takes what it takes of a user."""
+        """The output of a tool. OpenAI's chat API accepts only texts here; vLLM accepts images too."""
         shown = [ContentPart(image=image) for image in result.images]
         text = [ContentPart(text=result.text)] if result.text else []
         return [self.part(part) for part in (*text, *shown)] if shown else result.text
 
     @abstractmethod
     def own(self, ask: Ask) -> Json:
-        """The fields that no other API has."""
+        """The fields that differ between the APIs."""
 
     @abstractmethod
     def turn(self, sent: Sent) -> Iterator[Json]:
-        """What a turn sends, as messages or items."""
+        """The input of a turn as messages or items."""
 
     @abstractmethod
     def part(self, part: ContentPart) -> Json: ...
@@ -171,7 +171,7 @@ class _Builder(ABC):
 
     @abstractmethod
     def named(self, function: str) -> Json:
-        """The choice of a function."""
+        """The tool choice of one function."""
 
 
 class _Chat(_Builder):
@@ -252,7 +252,7 @@ class _Messages(_Builder):
         return {"type": {"required": "any"}.get(choice, choice)} if choice else None
 
     def turn(self, sent: Sent) -> Iterator[Json]:
-        """One message: results come first in it, as the API wants them."""
+        """One message, in which results come first, as the API requires."""
         results = [
             {"type": "tool_result", "tool_use_id": result.call_id, "content": self.output(result)}
             | ({"is_error": True} if result.failed else {})

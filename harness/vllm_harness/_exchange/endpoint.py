@@ -20,7 +20,7 @@ from vllm_harness._errors import HarnessError, UsageError
 if TYPE_CHECKING:  # importing openai takes half a second, also for commands that need no server
     from openai import AsyncOpenAI, OpenAI
 
-# the APIs that a server may lack, by the names that tests require them by (`needs`)
+# The APIs that a server may lack, by the names under which tests require them (`needs`).
 API_PATHS = {
     "responses": "/v1/responses",
     "chat": "/v1/chat/completions",
@@ -30,24 +30,24 @@ NO_KEY = "none"
 ANTHROPIC_VERSION = "2023-06-01"
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 SPARE_S = 2.0
-"""How long a connection is kept for a further question; vLLM closes one after 5 s."""
+"""How long an idle connection is kept; vLLM closes it after 5 s."""
 _NOT_SERVED = {404, 405, 501}
 _SERVER_ERROR = 500
 
 
 class EndpointError(HarnessError):
-    """A server does not answer as an OpenAI-compatible server does."""
+    """A server does not answer like an OpenAI-compatible server."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a server answers.
+    """The address of a server.
 
     Attributes:
-        base_url: scheme, host and port, without `/v1`.
-        api_key: sent by clients; vLLM without `--api-key` accepts any.
-        request_s: seconds until a request must be answered.
-        headers: sent with every request of its clients.
+        base_url: the scheme, host and port, without `/v1`.
+        api_key: the key that clients send; vLLM without `--api-key` accepts any.
+        request_s: the timeout of a request, in seconds.
+        headers: the headers that clients send with every request.
     """
 
     base_url: str
@@ -55,19 +55,12 @@ class Endpoint:
     request_s: float = 120.0
     headers: tuple[tuple[str, str], ...] = ()
 
-    @classmethod
-    def of(cls, client: OpenAI) -> Endpoint:
-        """Where an SDK client sends: its address, its key, its limit, and headers such as a script book's."""
-        url = str(client.base_url).rstrip("/").removesuffix("/v1")
-        limit = client.timeout if isinstance(client.timeout, (int, float)) else cls.request_s
-        return cls(url, client.api_key, limit, tuple(client._custom_headers.items()))
-
     def url_for(self, path: str) -> str:
-        """Absolute URL of a path."""
+        """The absolute URL of a path."""
         return f"{self.base_url.rstrip('/')}/{path.lstrip('/')}"
 
     def headers_for(self, api: str | None) -> dict[str, str]:
-        """What a request to an API carries: the key as its clients send it, and `headers`."""
+        """The headers of a request to an API: its key, and `headers`."""
         key = {"authorization": f"Bearer {self.api_key}"}
         if api == "messages":
             key |= {"x-api-key": self.api_key, "anthropic-version": ANTHROPIC_VERSION}
@@ -85,39 +78,39 @@ class Endpoint:
         """Sends a plain request with the key and the headers of its API.
 
         Args:
-            method: of HTTP.
-            path: on the server.
-            headers: these win; a header whose value is None is not sent, so that a request may lack the key.
-            timeout: seconds, by default `request_s`.
+            method: the HTTP method.
+            path: the path on the server.
+            headers: headers that override the others; None removes a header, such as the key.
+            timeout: the timeout in seconds, by default `request_s`.
             options: further options of `requests.request`.
         """
-        given = {name.lower(): value for name, value in (headers or {}).items()}
-        sent = {**self.headers_for(api_at(path)), **given}
+        own = {name.lower(): value for name, value in (headers or {}).items()}
+        sent = {**self.headers_for(api_at(path)), **own}
         limit = self.request_s if timeout is None else timeout
         return ask(method, self.url_for(path), headers=sent, timeout=limit, **options)
 
     def get(self, path: str, **options: Any) -> requests.Response:
-        """Sends a GET by `request`."""
+        """Sends a GET request."""
         return self.request("GET", path, **options)
 
     def post(self, path: str, **options: Any) -> requests.Response:
-        """Sends a POST by `request`."""
+        """Sends a POST request."""
         return self.request("POST", path, **options)
 
     def client(self, **options: Any) -> OpenAI:
-        """A sync openai client that never retries by itself."""
+        """A sync openai client without retries."""
         from openai import DefaultHttpxClient, OpenAI
 
         return OpenAI(**self._options(options, DefaultHttpxClient))
 
     def async_client(self, **options: Any) -> AsyncOpenAI:
-        """An async openai client that never retries by itself."""
+        """An async openai client without retries."""
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
         return AsyncOpenAI(**self._options(options, DefaultAsyncHttpxClient))
 
     def metrics(self) -> dict[str, float]:
-        """Prometheus samples of `/metrics`, summed over labels."""
+        """The Prometheus samples of `/metrics` by name, summed over their labels."""
         answer = self.get("/metrics")
         answer.raise_for_status()
         samples: dict[str, float] = {}
@@ -127,7 +120,7 @@ class Endpoint:
         return samples
 
     def models(self) -> list[str]:
-        """Names that `/v1/models` lists. Raises EndpointError when it does not answer."""
+        """The names that `/v1/models` lists. Raises EndpointError if it does not answer."""
         try:
             answer = self.get("/v1/models", timeout=10)
             answer.raise_for_status()
@@ -139,7 +132,7 @@ class Endpoint:
             ) from error
 
     def lacking(self) -> frozenset[str]:
-        """Names of `API_PATHS` that the server does not serve, found by requests whose body is not JSON."""
+        """The names in `API_PATHS` that the server does not serve, detected by invalid requests."""
         headers = {"content-type": "application/json"}
         statuses = {
             name: self.post(path, data="{", headers=headers, timeout=10).status_code
@@ -148,7 +141,7 @@ class Endpoint:
         return frozenset(name for name, status in statuses.items() if status in _NOT_SERVED)
 
     def vllm_version(self) -> str | None:
-        """vLLM's version by `/version`; None where the server is not vLLM."""
+        """The version of vLLM from `/version`; None if the server is not vLLM."""
         try:
             answer = self.get("/version", timeout=10)
             return str(answer.json()["version"]).split("+")[0] if answer.ok else None
@@ -169,32 +162,32 @@ class Endpoint:
 
 
 def api_at(path: str) -> str | None:
-    """The API of `API_PATHS` that a path belongs to."""
-    return next((api for api, begin in API_PATHS.items() if f"/{path.lstrip('/')}".startswith(begin)), None)
+    """The API in `API_PATHS` to which a path belongs."""
+    return next((api for api, prefix in API_PATHS.items() if f"/{path.lstrip('/')}".startswith(prefix)), None)
 
 
 @cache
 def tls() -> ssl.SSLContext:
-    """The TLS settings of every client, made once since making them takes 40 ms."""
+    """The TLS settings of all clients, made once because that takes 40 ms."""
     return ssl.create_default_context()
 
 
 def ask(method: str, url: str, **options: Any) -> requests.Response:
-    """One of the harness's own requests, with the options of `requests.request`.
+    """Sends a plain request of the harness, with the options of `requests.request`.
 
-    To look for a proxy and to connect takes longer than to ask, so that a server of this machine is asked
-    directly, and over a connection that is kept for the next question.
+    Looking for a proxy and connecting take longer than the request itself. Requests to this machine therefore
+    use no proxy, and share a connection.
     """
     if urlsplit(url).hostname not in LOCAL_HOSTS:
         return requests.request(method, url, **options)
     answer = _sessions.current().request(method, url, **options)
-    if answer.status_code >= _SERVER_ERROR:  # uvicorn closes the connection behind it without a word
+    if answer.status_code >= _SERVER_ERROR:  # uvicorn then closes the connection without notice
         _sessions.end()
     return answer
 
 
 class _Sessions(threading.local):
-    """A session for each thread of each process, without connections that its server may be closing."""
+    """A session for each thread of each process, without connections that the server may be closing."""
 
     def __init__(self) -> None:
         self._used, self._pid = 0.0, 0
@@ -208,7 +201,7 @@ class _Sessions(threading.local):
         return self._session
 
     def end(self) -> None:
-        """Has the next question go over a new connection."""
+        """Makes the next request use a new connection."""
         self._pid = 0
 
 
@@ -219,11 +212,12 @@ def attach(url: str, api_key_env: str | None = None, request_s: float = 120.0) -
     """The endpoint of a server that the harness did not start.
 
     Args:
-        url: its base URL, with or without `/v1`.
-        api_key_env: name of the variable that holds the API key.
+        url: the base URL, with or without `/v1`.
+        api_key_env: the name of the environment variable with the API key.
+        request_s: the timeout of a request, in seconds.
 
     Raises:
-        UsageError: not a URL, or the variable is not set.
+        UsageError: the URL is not an HTTP(S) URL, or the variable is not set.
     """
     if not url.startswith(("http://", "https://")):
         raise UsageError(
@@ -234,7 +228,7 @@ def attach(url: str, api_key_env: str | None = None, request_s: float = 120.0) -
         key = os.environ.get(api_key_env, "")
         if not key:
             raise UsageError(
-                f"the variable {api_key_env}, for the API key, is not set or empty",
-                hint="set it to the API key, or leave the option out",
+                f"the environment variable {api_key_env}, which should hold the API key, is not set or empty",
+                hint="set it to the API key, or omit the option",
             )
     return Endpoint(url.rstrip("/").removesuffix("/v1"), api_key=key, request_s=request_s)

@@ -1,4 +1,4 @@
-"""An exchange while its answer comes."""
+"""An exchange whose answer is arriving."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ MAX_ANSWER = 256 * 2**20
 
 @dataclass
 class PendingExchange:
-    """A request, and what has come of it so far.
+    """A request and the part of its answer that has arrived.
 
     Attributes:
         asked: the request.
-        status: of HTTP; 0 until the head of the answer is there.
-        headers: of the answer.
-        chunks: what came.
-        seconds: until the answer was whole, or was given up.
-        broken: how it ended, where it did not end well.
-        left: whether the client left before the end.
-        parser: counts the events of a stream, where that is wanted.
-        events: how many have come.
+        status: the HTTP status; 0 until the head of the answer arrives.
+        headers: the headers of the answer.
+        chunks: the bytes that have arrived.
+        seconds: the seconds until the answer ended or was given up.
+        broken: why the answer ended too early; empty if it did not.
+        left: whether the client disconnected before the end.
+        parser: counts the events of a stream; None if they are not counted.
+        events: the number of events so far.
     """
 
     asked: Exchange
@@ -51,12 +51,12 @@ class PendingExchange:
         return self.headers.get("content-type", "").startswith(EVENT_STREAM)
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """Notes the head of the answer."""
+        """Records the head of the answer."""
         self.status = status
         self.headers = {name.lower(): value for name, value in headers.items()}
 
     def arrived(self, data: bytes) -> bytes:
-        """Notes bytes of the answer, up to a limit, and passes them on."""
+        """Records bytes of the answer, up to a limit, and returns them."""
         self._size += len(data)
         if self.parser and self.streamed:
             self.events += len(self.parser.feed(data))
@@ -67,7 +67,7 @@ class PendingExchange:
         return data
 
     def ended(self, error: BaseException | None = None) -> None:
-        """Notes the end of the answer."""
+        """Records the end of the answer."""
         if self.seconds is None:
             self.seconds = self.elapsed_s
         if error is not None and not isinstance(error, GeneratorExit):
@@ -75,12 +75,12 @@ class PendingExchange:
 
     @property
     def exchange(self) -> Exchange:
-        """What is known of it by now."""
+        """The exchange so far."""
         whole = self.asked.answered(self.status, self.headers, self.chunks, self.broken)
         return replace(whole, seconds=self.seconds, left=self.left)
 
     def read(self, events: Sequence[SSEEvent]) -> Exchange:
-        """The same, where the events of its stream were read as they came."""
+        """The exchange so far, with events that the caller has already parsed."""
         whole = self.asked.answered(self.status, self.headers, (), self.broken)
         chunks = tuple(self.chunks)
         return replace(whole, events=events, chunks=chunks, seconds=self.seconds, left=self.left)

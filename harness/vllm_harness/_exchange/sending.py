@@ -1,4 +1,4 @@
-"""One request sent, and its whole answer read: sync or async, within limits of time and size."""
+"""Sends one request and reads its whole answer, sync or async, within limits of time and size."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ RETRY_S = 0.5
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A request to a server, and how its answer is read.
+    """A request to a server, and the limits for reading its answer.
 
     Attributes:
-        endpoint: of the server; its keys and headers go along.
-        path: of the URL, with its query.
-        body: JSON; None: none.
-        headers: further ones.
-        content: a text in place of a body.
-        method: of HTTP.
-        limit_s: seconds in which the whole answer must come; None: those of the endpoint.
-        leaves_after: after how many events of a stream the client leaves.
+        endpoint: the endpoint of the server, whose key and headers are sent.
+        path: the path of the URL, with its query.
+        body: the JSON body; None for no body.
+        headers: further headers.
+        content: a text that is sent instead of a JSON body.
+        method: the HTTP method.
+        limit_s: the timeout for the whole answer, in seconds; None for that of the endpoint.
+        leaves_after: the number of events of a stream after which the client disconnects.
     """
 
     endpoint: Endpoint
@@ -44,23 +44,23 @@ class Outgoing:
 
     @property
     def seconds(self) -> float:
-        """In which the whole answer must come."""
+        """The timeout for the whole answer, in seconds."""
         return self.endpoint.request_s if self.limit_s is None else self.limit_s
 
     @property
     def asked(self) -> Exchange:
-        """The request, as yet without an answer."""
+        """The request as an exchange without an answer."""
         request = self.body if isinstance(self.body, dict) else {}
         return Exchange(request, method=self.method, path=self.path, status=0)
 
     @property
     def pending(self) -> PendingExchange:
-        """The exchange, before it is sent."""
+        """The exchange before the request is sent."""
         return PendingExchange(self.asked, parser=None if self.leaves_after is None else SSEParser())
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """For `stream` of a client."""
+        """The arguments of `stream` of a client."""
         own = {name.lower(): value for name, value in self.headers.items()}
         return {
             "method": self.method,
@@ -73,24 +73,24 @@ class Outgoing:
 
 
 def http_client() -> httpx2.Client:
-    """A client for several requests, in any number of threads."""
+    """A client for any number of requests and threads."""
     limits = httpx2.Limits(max_connections=None, keepalive_expiry=SPARE_S)
     return httpx2.Client(verify=tls(), limits=limits)
 
 
 def async_http_client() -> httpx2.AsyncClient:
-    """A client with a connection for each request, as the server may close a kept one just as it is used."""
+    """A client with a connection for each request, since the server may close an idle one during its use."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     return httpx2.AsyncClient(verify=tls(), limits=limits)
 
 
 def send(client: httpx2.Client, outgoing: Outgoing, *, retries: int = 0) -> Exchange:
-    """Sends a request, and reads the answer to its end, or as far as it comes.
+    """Sends a request and reads the answer to its end, or until it breaks off.
 
     Args:
-        client: sends it.
+        client: the HTTP client.
         outgoing: the request.
-        retries: how often it is sent again where no answer came.
+        retries: how often the request is sent again if no answer comes.
     """
     for _ in range(retries):
         if (exchange := _sent(client, outgoing)).status:
@@ -104,26 +104,26 @@ def _sent(client: httpx2.Client, outgoing: Outgoing) -> Exchange:
     with _reading(pending, outgoing), client.stream(**outgoing.arguments) as answer:
         pending.answered(answer.status_code, answer.headers)
         for data in answer.iter_raw():
-            if _ends_with(data, pending, outgoing):
+            if _receive(data, pending, outgoing):
                 break
     return pending.exchange
 
 
 async def send_async(client: httpx2.AsyncClient, outgoing: Outgoing) -> Exchange:
-    """The twin of `send`, without retries."""
+    """The asynchronous counterpart of `send`, without retries."""
     pending = outgoing.pending
     with _reading(pending, outgoing):
         async with client.stream(**outgoing.arguments) as answer:
             pending.answered(answer.status_code, answer.headers)
             async for data in answer.aiter_raw():
-                if _ends_with(data, pending, outgoing):
+                if _receive(data, pending, outgoing):
                     break
     return pending.exchange
 
 
 @contextmanager
 def _reading(pending: PendingExchange, outgoing: Outgoing) -> Iterator[None]:
-    """Notes how an answer ends."""
+    """Records how an answer ends."""
     try:
         yield
     except httpx2.TimeoutException as error:
@@ -133,8 +133,8 @@ def _reading(pending: PendingExchange, outgoing: Outgoing) -> Iterator[None]:
     pending.ended()
 
 
-def _ends_with(data: bytes, pending: PendingExchange, outgoing: Outgoing) -> bool:
-    """Takes the next bytes; whether no more are to be read."""
+def _receive(data: bytes, pending: PendingExchange, outgoing: Outgoing) -> bool:
+    """Records the next bytes; returns whether reading must stop."""
     pending.arrived(data)
     pending.left = outgoing.leaves_after is not None and pending.events >= outgoing.leaves_after
     if pending.elapsed_s > outgoing.seconds:

@@ -1,24 +1,26 @@
-"""The protocol: coded findings over streams and bodies of the Responses API, Chat Completions and
-Anthropic Messages.
+"""The validator: coded findings over streams and bodies of Responses, Chat Completions and Messages.
 
-Pure functions over events. Nothing here imports the rest of the package, but for its base error. Rooms:
+Everything here is a pure function over events. It imports nothing from the rest of the package except the
+root of the errors and the table of the extras.
 
-- `core`: what every API shares: findings, rules, reports, events, server-sent events, fields
-- `responses`, `chat`, `messages`: one API each: objects (bodies), stream, rules, accumulate, render
+- `core`: what the APIs share: findings, rules, reports, events, server-sent events, fields
+- `responses`, `chat`, `messages`: one API each. `schema` holds the published shapes as tables; `objects` and
+  `stream` check bodies and streams; `object_rules` and `stream_rules` declare their rules; `accumulate` folds
+  a stream into a body, and `render` makes a stream of a body. A Responses stream has two more levels, `items`
+  and `texts`, with rules of their own.
 - `conversation`: what holds between answers: exchanges, comparisons
-- `gateway`: one answer as the server gave it, and as a gateway passed it on
 
-The modules beside the rooms are the front doors, over all APIs: streams, bodies, captures, watch, assertions,
-known (deviations), rules (all of them), samples, explain, formats.
+The other modules are entry points over all APIs: streams, bodies, captures, watching, known (deviations),
+rules (all of them), samples, explain, formats.
 
-Imports point one way: core <- responses, chat, messages <- conversation <- front doors.
+Imports point one way: core <- responses, chat, messages <- conversation <- entry points.
 """
 
 from vllm_harness._protocol.bodies import validate_body
 from vllm_harness._protocol.chat.accumulate import ChatAccumulator
+from vllm_harness._protocol.conversation.checks import validate_conversation
 from vllm_harness._protocol.conversation.compare import compare_responses, compare_stream
 from vllm_harness._protocol.conversation.exchange import Exchange
-from vllm_harness._protocol.conversation.exchanges import validate_conversation
 from vllm_harness._protocol.core.errors import ProtocolInputError
 from vllm_harness._protocol.core.findings import Finding, Severity
 from vllm_harness._protocol.core.sse import SSEEvent, SSEParser, parse_sse, parse_sse_async

@@ -1,4 +1,4 @@
-"""Bodies: a response, a chat completion, a message or an error that came in one piece."""
+"""Validation of bodies: a response, a chat completion, a message or an error."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def validate_body(
     """Checks a body of one of the APIs, or an error body.
 
     Args:
-        body: the JSON object, or the SDK's object for it.
-        api: "responses", "chat" or "messages"; None judges by the body.
-        request: the request body, when it is known; more can be checked then.
+        body: a JSON object, or an object of an SDK.
+        api: "responses", "chat" or "messages"; None infers it from the body.
+        request: the request body, if known, which allows further checks.
 
     Returns:
-        The findings; empty for a clean body. Objects of other kinds (a compaction, a token count, a list) are
-        not checked.
+        The findings; empty if the body is clean. Other objects (a compaction, a token count, a list) are not
+        checked.
     """
     report = Report()
     value = report.body = plain(body)
     try:
         _check(report, value, api, dict(request) if request is not None else None)
     except RecursionError:
-        report.add(SE103, problem="it nests too deeply")
+        report.add(SE103, problem="it is nested too deeply")
     return report.findings
 
 
 def has_kind(body: Mapping[str, Any] | BaseModel, *, api: Api | None = None) -> bool:
-    """Whether a body is of a kind that `validate_body` knows, with rules or without."""
+    """Whether `validate_body` knows the kind of a body, even if it has no rules for it."""
     value = plain(body)
     kind = value.get("object")
     named = isinstance(kind, str) and (kind in _WITHOUT_RULES or kind.startswith("response."))
@@ -58,13 +58,13 @@ def has_kind(body: Mapping[str, Any] | BaseModel, *, api: Api | None = None) -> 
 
 
 def placed_as_in_stream(findings: Iterable[Finding], body: Mapping[str, Any] | BaseModel) -> list[Finding]:
-    """A response's findings with the paths that they have in a stream's terminal event (`$.response.error`).
+    """Gives the findings of a response the paths of a stream's terminal event (`$.response.error`).
 
-    So a known deviation of the object is known in both; findings of other bodies stay as they are.
+    A known deviation of the object then covers both. Findings of other bodies do not change.
     """
     if plain(body).get("object") != "response":
         return list(findings)
-    return [replace(each, path=each.path.replace("$", "$.response", 1)) for each in findings]
+    return [replace(finding, path=finding.path.replace("$", "$.response", 1)) for finding in findings]
 
 
 def _kind(body: Json, api: Api | None) -> Kind | None:

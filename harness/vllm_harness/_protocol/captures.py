@@ -1,11 +1,12 @@
-"""Captures: recorded exchanges read from files of several kinds.
+"""Captures: recorded exchanges, read from files of several kinds.
 
 - `.sse`: the bytes of one stream
-- `.jsonl`: one event a line, or one exchange a line
+- `.jsonl`: an event or an exchange on each line
 - `.json`: a body, a list of events, an exchange `{request, events | body, method, path, http_status}`, or a
-  list of exchanges (also under `exchanges` or `interactions`)
+  list of exchanges (also under `exchanges`)
 
-What a file holds is judged by its content. Cassettes (`.yaml`, `.har`) are read by `vllm_harness._cassettes`.
+The content of a file decides which of these it is. Cassettes (`.yaml`, `.har`) are for
+`vllm_harness._cassettes`.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from vllm_harness._protocol.bodies import has_kind, placed_as_in_stream, validate_body
+from vllm_harness._protocol.conversation.checks import validate_conversation
 from vllm_harness._protocol.conversation.compare import compare_stream, matters
 from vllm_harness._protocol.conversation.exchange import Exchange
-from vllm_harness._protocol.conversation.exchanges import validate_conversation
 from vllm_harness._protocol.core.errors import ProtocolInputError
 from vllm_harness._protocol.core.events import Api
 from vllm_harness._protocol.core.findings import Finding
@@ -36,13 +36,13 @@ _SSE_FIELDS = ("data:", "event:", "id:", "retry:", ":")
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
-        source: name of the file.
-        exchanges: in order.
-        lines: for each exchange the line of each of its events; empty where they are not known.
-        begins: for each exchange its line; empty where they are not known.
+        source: the name of the file.
+        exchanges: the exchanges, in order.
+        lines: for each exchange, the line of each of its events; empty if unknown.
+        begins: for each exchange, its first line; empty if unknown.
         complete: whether the exchanges are a whole conversation.
     """
 
@@ -57,7 +57,7 @@ def read_capture(path: Path | str) -> Capture:
     """Reads a file, or standard input for `-`.
 
     Raises:
-        ProtocolInputError: the file cannot be read, is too large, or is none of the kinds above.
+        ProtocolInputError: the file cannot be read, is too large, or is not a capture.
     """
     source = "(stdin)" if str(path) == "-" else str(path)
     data = _read(path, source)
@@ -76,40 +76,39 @@ def read_capture(path: Path | str) -> Capture:
 
 
 def validate_capture(capture: Capture, *, api: Api | None = None) -> Iterator[tuple[int, Finding]]:
-    """Checks every exchange of a capture, and the exchanges together where there are several.
+    """Checks every exchange of a capture, and what holds between them.
 
     Returns:
-        (line, finding); the line of the exchange, or 1, where the finding has no line of its own.
+        Pairs of line and finding: the line of the event, else that of the exchange, else 1.
     """
     for number, exchange in enumerate(capture.exchanges):
         lines = capture.lines[number] if capture.lines else ()
-        begin = capture.begins[number] if capture.begins else 1
+        first = capture.begins[number] if capture.begins else 1
         for finding in validate_exchange(exchange, api=api):
             index = finding.event_index
-            known = index is not None and index < len(lines)
-            yield (lines[index] if known and index is not None else begin), finding
+            yield first if index is None or index >= len(lines) else lines[index], finding
     if len(capture.exchanges) > 1:
         for finding in validate_conversation(capture.exchanges, complete=capture.complete):
             yield line_between(capture, finding), finding
 
 
 def line_between(capture: Capture, finding: Finding) -> int:
-    """The line of the exchange that a finding over several is about; 1 where that is not known."""
+    """The line of the exchange named by a finding about several exchanges; 1 if unknown."""
     match = re.match(r"\$\[(\d+)\]", finding.path)
     number = int(match[1]) if match else -1
     return capture.begins[number] if 0 <= number < len(capture.begins) else 1
 
 
 def check_not_empty(capture: Capture, *, api: Api | None = None) -> None:
-    """Raises ProtocolInputError where nothing of a capture can be checked: that is not clean."""
+    """Raises ProtocolInputError if nothing in a capture can be checked."""
     if any(_is_checkable(exchange, api) for exchange in capture.exchanges):
         return
-    hint = "see what it holds; --api names the API where a body does not show it"
+    hint = "if a body does not show its API, name it with --api"
     if not capture.exchanges:
-        hint = f"of a cassette those exchanges are read whose URI has one of {', '.join(_PATHS)}"
+        hint = f"a cassette is read for exchanges whose URI contains {' or '.join(_PATHS)}"
     raise ProtocolInputError(
-        f"nothing to check among {len(capture.exchanges)} exchanges: looked for streams of events, and for "
-        "bodies of the Responses, Chat Completions and Messages APIs",
+        f"nothing to check in {len(capture.exchanges)} exchanges: they have neither streams of events nor "
+        "bodies of Responses, Chat Completions or Messages",
         source=capture.source,
         hint=hint,
     )
@@ -120,7 +119,7 @@ def _is_checkable(exchange: Exchange, api: Api | None) -> bool:
 
 
 def validate_exchange(exchange: Exchange, *, api: Api | None = None) -> list[Finding]:
-    """Checks the answer of one exchange with what its request reveals."""
+    """Checks the answer of one exchange, with its request."""
     request = exchange.request if exchange.method == "POST" and exchange.request else None
     if exchange.events is not None:
         resumed = "starting_after=" in exchange.path if exchange.path else None
@@ -129,11 +128,14 @@ def validate_exchange(exchange: Exchange, *, api: Api | None = None) -> list[Fin
 
 
 def every_finding(exchange: Exchange) -> list[Finding]:
-    """The same by its API; a stream is also held against its own terminal event, whose paths a body has."""
-    found = validate_exchange(exchange, api=exchange.api)
+    """Checks the answer of one exchange by its API, and compares a stream with its terminal event.
+
+    Findings of a body have the paths of a terminal event.
+    """
+    findings = validate_exchange(exchange, api=exchange.api)
     if exchange.events is not None:
-        return found + [each for each in compare_stream(exchange.events) if matters(each)]
-    return found if exchange.body is None else placed_as_in_stream(found, exchange.body)
+        return findings + [finding for finding in compare_stream(exchange.events) if matters(finding)]
+    return findings if exchange.body is None else placed_as_in_stream(findings, exchange.body)
 
 
 def _read(path: Path | str, source: str) -> bytes:
@@ -145,17 +147,17 @@ def _read(path: Path | str, source: str) -> bytes:
                 data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ProtocolInputError(
-            error.strerror or str(error), source=source, hint="check the path, and that this user may read it"
+            error.strerror or str(error), source=source, hint="check the path and its permissions"
         ) from error
     if len(data) > MAX_FILE_BYTES:
         raise ProtocolInputError(
-            f"larger than {MAX_FILE_BYTES} bytes", source=source, hint="split the capture"
+            f"the file is larger than {MAX_FILE_BYTES} bytes", source=source, hint="split the capture"
         )
     if not data.strip():
         raise ProtocolInputError(
-            "empty: neither events nor bodies to check",
+            "the file is empty",
             source=source,
-            hint="give what the server sent, such as the output of `curl -N`",
+            hint="save what the server sent, such as the output of `curl -N`",
         )
     return data
 
@@ -166,20 +168,20 @@ def _text(data: bytes, source: str) -> str:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise ProtocolInputError(
-            "not UTF-8", source=source, line=line, hint="give the bytes as they were sent"
+            "not valid UTF-8", source=source, line=line, hint="save the bytes unchanged"
         ) from error
 
 
 def _bad_json(error: Exception, source: str, line: int) -> ProtocolInputError:
     at = line + error.lineno - 1 if isinstance(error, json.JSONDecodeError) else line
-    return ProtocolInputError(f"not JSON: {error}", source=source, line=at)
+    return ProtocolInputError(f"not valid JSON: {error}", source=source, line=at)
 
 
 def _stream_of_bytes(data: bytes, source: str) -> Capture:
     events = list(parse_sse([data]))
     if not events:
         raise ProtocolInputError(
-            "no server-sent events", source=source, line=1, hint="lines begin with data:"
+            "no server-sent events", source=source, line=1, hint="their lines begin with `data:`"
         )
     return Capture(source, [Exchange(events=events)], [[event.line for event in events]])
 
@@ -205,34 +207,35 @@ def _lines(text: str, source: str) -> Capture:
 
 def _exchanges(value: object, source: str) -> list[Exchange]:
     if isinstance(value, dict):
-        for key in ("exchanges", "interactions"):
-            if isinstance(value.get(key), list):
-                return [_exchange(part, source) for part in value[key]]
+        if "interactions" in value:
+            message, hint = "VCR cassettes are read from `.yaml` files", "rename the file"
+            raise ProtocolInputError(message, source=source, line=1, hint=hint)
+        if isinstance(value.get("exchanges"), list):
+            return [_exchange(part, source) for part in value["exchanges"]]
         return [_exchange(value, source)] if _is_exchange(value) else [Exchange(body=value)]
     if not isinstance(value, list) or not value or not all(isinstance(part, dict) for part in value):
-        raise ProtocolInputError("neither an object nor a list of objects", source=source, line=1)
+        raise ProtocolInputError("neither a JSON object nor a list of objects", source=source, line=1)
     if all(_is_exchange(part) for part in value):
         return [_exchange(part, source) for part in value]
     return [Exchange(events=value)]
 
 
 def _is_exchange(value: Mapping[str, Any]) -> bool:
-    return "type" not in value and ("events" in value or "body" in value or "response" in value)
+    return "type" not in value and ("events" in value or "body" in value)
 
 
 def _exchange(value: object, source: str) -> Exchange:
     if not isinstance(value, dict) or not _is_exchange(value):
-        raise ProtocolInputError("an exchange has neither events nor body", source=source, line=1)
-    if "response" in value and "events" not in value and "body" not in value:
-        return _vcr_exchange(value, source)
-    events, body, request = value.get("events"), value.get("body"), value.get("request")
+        raise ProtocolInputError("an exchange has neither `events` nor `body`", source=source, line=1)
+    events, body = value.get("events"), value.get("body")
+    request, status = value.get("request"), value.get("http_status")
     if isinstance(events, list) and events and all(isinstance(event, dict) for event in events):
         body = None
     elif isinstance(body, dict):
         events = None
     else:
         raise ProtocolInputError(
-            "events are no list of objects, and body is no object", source=source, line=1
+            "`events` must be a list of objects, or `body` an object", source=source, line=1
         )
     return Exchange(
         request=request if isinstance(request, dict) else {},
@@ -240,47 +243,5 @@ def _exchange(value: object, source: str) -> Exchange:
         events=events,
         method=str(value.get("method") or "POST"),
         path=str(value.get("path") or ""),
-        status=_status(value.get("http_status")),
+        status=status if isinstance(status, int) else 200,
     )
-
-
-def _status(value: object) -> int:
-    return value if isinstance(value, int) else 200
-
-
-def _vcr_exchange(value: object, source: str) -> Exchange:
-    uri = urlsplit(str(_get(value, "request", "uri") or ""))
-    request = _json_body(_get(value, "request"))
-    answer = _get(value, "response")
-    exchange = Exchange(
-        request=request or {},
-        method=str(_get(value, "request", "method") or "POST"),
-        path=f"{uri.path}?{uri.query}" if uri.query else uri.path,
-        status=_status(_get(answer, "status", "code")),
-    )
-    body = _json_body(answer)
-    if body is not None:
-        return replace(exchange, body=body)
-    raw = _get(answer, "body", "string")
-    data = raw.encode("utf-8", "surrogateescape") if isinstance(raw, str) else raw
-    if not isinstance(data, bytes):
-        raise ProtocolInputError("an interaction without a body", source=source, line=1)
-    return replace(exchange, events=list(parse_sse([data])))
-
-
-def _json_body(side: object) -> dict[str, Any] | None:
-    parsed = _get(side, "parsed_body")
-    if isinstance(parsed, dict):
-        return parsed
-    raw = _get(side, "body", "string") or _get(side, "body")
-    try:
-        value = json.loads(raw) if isinstance(raw, (str, bytes)) else None
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _get(value: object, *keys: str) -> Any:
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value

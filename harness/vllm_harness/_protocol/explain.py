@@ -1,4 +1,4 @@
-"""Rules explained: the findings of an example, and the page of a rule."""
+"""Explanations of rules: the findings of an example, and the page of a rule."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from difflib import SequenceMatcher
 
 from vllm_harness._extensions import COMPARE_ANSWERS, load
 from vllm_harness._protocol.bodies import validate_body
+from vllm_harness._protocol.conversation.checks import validate_conversation
 from vllm_harness._protocol.conversation.compare import compare_responses
 from vllm_harness._protocol.conversation.exchange import Exchange
-from vllm_harness._protocol.conversation.exchanges import validate_conversation
 from vllm_harness._protocol.core.differences import common_length
 from vllm_harness._protocol.core.events import Api, Json
 from vllm_harness._protocol.core.examples import Example
@@ -22,12 +22,12 @@ from vllm_harness._protocol.rules import AREAS, RULES
 from vllm_harness._protocol.samples import build, kind_of, wire
 from vllm_harness._protocol.streams import StreamValidator
 
-_HELD_BY_EXAMPLES = 16384
+_MAX_HELD = 16384
 _LINE = 240
 
 
 def findings_of(example: Example) -> list[Finding]:
-    """What the validator finds in an example."""
+    """The findings of the validator in an example."""
     values = build(example)
     match kind_of(example):
         case "body":
@@ -37,14 +37,14 @@ def findings_of(example: Example) -> list[Finding]:
         case "compare":
             return compare_responses(*values)
         case "through":
-            compared: list[Finding] = load(COMPARE_ANSWERS, "a rule of gateways")(*values)
-            return compared
+            findings: list[Finding] = load(COMPARE_ANSWERS, "a rule of gateways")(*values)
+            return findings
         case "known":
             return _findings_of_run(values[0])
     validator = StreamValidator(
         api=_api(example.sample),
         request=example.request,
-        max_held=_HELD_BY_EXAMPLES,
+        max_held=_MAX_HELD,
     )
     data = [wire(example).encode("utf-8", "surrogateescape")]
     for event in parse_sse(data) if kind_of(example) == "sse" else values:
@@ -54,7 +54,7 @@ def findings_of(example: Example) -> list[Finding]:
 
 
 def _api(sample: str) -> Api:
-    """The API of a stream, which the sample's name begins with unless it is Responses."""
+    """The API of a stream; the name of its sample begins with it, except for Responses."""
     if sample.startswith("chat"):
         return "chat"
     return "messages" if sample.startswith("messages") else "responses"
@@ -64,8 +64,8 @@ def _findings_of_run(run: Json) -> list[Finding]:
     known = KnownDeviation(
         code=run["known"], reference="vllm#46940", versions=run["versions"], note="status is null"
     )
-    found = [Finding(code, RULES[code].severity, 0, "$", RULES[code].title) for code in run["occurred"]]
-    return apply_known(found, [known], run["version"], exercised=[known.reference])
+    findings = [Finding(code, RULES[code].severity, 0, "$", RULES[code].title) for code in run["occurred"]]
+    return apply_known(findings, [known], run["version"], exercised=[known.reference])
 
 
 def page(rule: Rule) -> str:
@@ -95,7 +95,7 @@ def page(rule: Rule) -> str:
 
 
 def _shown(title: str, example: Example, other: Example) -> list[str]:
-    """The lines of an example that the other has not, with one line around them."""
+    """The lines of an example that the other does not have, with one line of context."""
     lines, others = _lines(example), _lines(other)
     body = [f"    request {json.dumps(example.request)}"] if example.request else []
     last = 0
@@ -108,15 +108,15 @@ def _shown(title: str, example: Example, other: Example) -> list[str]:
         for number in range(start, stop):
             twin = other_first + number - first
             changed = first <= number < end and operation == "replace" and twin < len(others)
-            body.append(f"    {_cut(lines[number], others[twin] if changed else '')}")
+            body.append(f"    {_abridged(lines[number], others[twin] if changed else '')}")
         last = stop
     if last < len(lines):
         body.append("    ...")
     return [f"## {title}", "", *(body or ["    (nothing)"])]
 
 
-def _cut(line: str, twin: str) -> str:
-    """A line, of a long one its beginning and where it differs from its twin."""
+def _abridged(line: str, twin: str) -> str:
+    """A line; only its beginning and the place where it differs from its twin if it is long."""
     if len(line) <= _LINE:
         return line
     at = common_length(line, twin)
@@ -133,18 +133,18 @@ def _lines(example: Example) -> list[str]:
         return [
             line for value in values for line in json.dumps(value, indent=1, ensure_ascii=False).split("\n")
         ]
-    return [json.dumps(_ordered(value), ensure_ascii=False) for value in values]
+    return [json.dumps(_unnumbered(value), ensure_ascii=False) for value in values]
 
 
-def _ordered(event: Json) -> Json:
-    """An event without its number, which would make every later event look changed."""
+def _unnumbered(event: Json) -> Json:
+    """An event without its sequence number, which would make every later event look changed."""
     if set(event) == {"sequence_number"}:
         return event
     return {key: value for key, value in event.items() if key != "sequence_number" or "type" not in event}
 
 
 def pages(codes: Sequence[str] = tuple(RULES)) -> dict[str, str]:
-    """Pages by file name, an index among them."""
+    """The pages by file name, including an index."""
     rows = [f"- [{code}]({code}.md) {RULES[code].severity}: {RULES[code].title}" for code in codes]
     return {
         "README.md": "\n".join(("# Rules", "", *rows, "")),

@@ -23,7 +23,7 @@ class PlacedFinding(NamedTuple):
 
 
 def as_text(findings: Sequence[PlacedFinding]) -> str:
-    """A line a finding, then a count."""
+    """One line for each finding, then their counts."""
     lines = [f"{placed.file}:{placed.line}: {placed.finding}" for placed in findings]
     counts = [
         f"{sum(placed.finding.severity is severity for placed in findings)} {severity}"
@@ -33,13 +33,13 @@ def as_text(findings: Sequence[PlacedFinding]) -> str:
 
 
 def as_json(findings: Sequence[PlacedFinding]) -> str:
-    """A JSON array, an object a finding."""
+    """A JSON array with an object for each finding."""
     values = [{"file": placed.file, "line": placed.line, **asdict(placed.finding)} for placed in findings]
     return json.dumps(values, indent=1)
 
 
 def as_github(findings: Sequence[PlacedFinding]) -> str:
-    """Workflow commands which GitHub shows as annotations."""
+    """Workflow commands that GitHub shows as annotations."""
     return "\n".join(
         workflow_command(
             _GITHUB_LEVEL[finding.severity], str(finding), file=file, line=str(line), title=finding.code
@@ -49,13 +49,13 @@ def as_github(findings: Sequence[PlacedFinding]) -> str:
 
 
 def workflow_command(name: str, message: str, **properties: str) -> str:
-    """A workflow command of GitHub with texts from outside, which end neither it nor a property."""
-    given = ",".join(f"{key}={_escaped(value, ',:')}" for key, value in properties.items())
-    return f"::{name}{f' {given}' if given else ''}::{_escaped(message)}"
+    """A workflow command of GitHub, with its message and properties escaped."""
+    arguments = ",".join(f"{key}={_escaped(value, ',:')}" for key, value in properties.items())
+    return f"::{name}{f' {arguments}' if arguments else ''}::{_escaped(message)}"
 
 
-def _escaped(text: str, more: str = "") -> str:
-    for character in f"%\r\n{more}":
+def _escaped(text: str, separators: str = "") -> str:
+    for character in f"%\r\n{separators}":
         text = text.replace(character, f"%{ord(character):02X}")
     return text
 

@@ -1,4 +1,4 @@
-"""Known deviations: findings that are expected on some versions, and whose end is itself a finding."""
+"""Known deviations: findings that some versions must show, so that their absence is itself a finding."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from vllm_harness._protocol.core.rules import KD101
 from vllm_harness._protocol.rules import RULES, UNCOVERED
 
 
-def _of_a_rule(code: str) -> str:
+def _checked_code(code: str) -> str:
     if code not in RULES and code[:2] not in UNCOVERED:
         raise ValueError(f"no rule has the code {code!r}; vllm-harness validate explain lists all codes")
     return code
 
 
-def _a_specifier(versions: str) -> str:
+def _checked_specifier(versions: str) -> str:
     try:
         SpecifierSet(versions)
     except InvalidSpecifier as error:
@@ -32,9 +32,9 @@ def _a_specifier(versions: str) -> str:
     return versions
 
 
-RuleCode = Annotated[str, AfterValidator(_of_a_rule)]
-Versions = Annotated[str, AfterValidator(_a_specifier)]
-"""A PEP 440 specifier of versions (`>=0.22,<0.26`); empty for all."""
+RuleCode = Annotated[str, AfterValidator(_checked_code)]
+Versions = Annotated[str, AfterValidator(_checked_specifier)]
+"""A PEP 440 version specifier (`>=0.22,<0.26`); empty for all versions."""
 
 
 @cache
@@ -42,28 +42,28 @@ def holds(versions: str, version: str) -> bool:
     """Whether a specifier holds for a version, such as `0.32.0`.
 
     Raises:
-        ProtocolInputError: `version` is no version.
+        ProtocolInputError: `version` is not a valid version.
     """
     try:
         return SpecifierSet(versions).contains(Version(version), prereleases=True)
     except InvalidVersion as error:
-        raise ProtocolInputError(f"{version!r} is no version") from error
+        raise ProtocolInputError(f"{version!r} is not a valid version") from error
 
 
 class KnownDeviation(BaseModel):
     """A deviation from the published API that a person has judged.
 
     Attributes:
-        code: code of the finding.
-        reference: where it is reported (`vllm#46940`).
-        versions: versions it holds for, as a PEP 440 specifier (`<0.26`); empty for all.
+        code: the code of the finding.
+        reference: where the deviation is reported (`vllm#46940`).
+        versions: the versions that have it, as a PEP 440 specifier (`<0.26`); empty for all.
         note: one sentence.
-        path: JSON path, `*` for any part of it; empty for any path.
-        expected: what the finding says was expected, as JSON, `*` for any part of it; empty for anything.
-        kind: type of the object that the path lies in, such as `reasoning`; empty for any.
+        path: the JSON path, with `*` for any part of it; empty for any path.
+        expected: the expected value of the finding, as JSON, with `*` for any part of it; empty for any.
+        kind: the type of the object at the path, such as `reasoning`; empty for any.
 
     Raises:
-        ValidationError: `versions` is no specifier, or no rule has the code.
+        ValidationError: `versions` is not a version specifier, or no rule has the code.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
@@ -77,7 +77,7 @@ class KnownDeviation(BaseModel):
     kind: str = ""
 
     def holds_for(self, version: str) -> bool:
-        """Whether it is expected on a version; raises as `holds`."""
+        """Whether the deviation is expected on a version. Raises the same error as `holds`."""
         return holds(self.versions, version)
 
     def covers(self, finding: Finding) -> bool:
@@ -97,23 +97,23 @@ def apply_known(
     *,
     exercised: Collection[str] = (),
 ) -> list[Finding]:
-    """Marks known findings, and reports deviations that have gone.
+    """Marks known findings, and reports deviations that no longer occur.
 
-    A stream alone cannot tell that a deviation is gone: it may just not have come by what shows it. The
-    caller collects the findings of a whole run and names the deviations which the run was sure to come by.
+    One stream cannot show that a deviation is gone, since it may not exercise it. The caller collects the
+    findings of a whole run and names the deviations that the run has exercised.
 
     Args:
-        findings: of one stream or of a whole run.
-        deviations: the known ones.
-        version: version of the server.
-        exercised: references of the deviations which the run was sure to show if they were still there.
+        findings: the findings of one stream or of a whole run.
+        deviations: the known deviations.
+        version: the version of the server.
+        exercised: the references of the deviations that the run would have shown.
 
     Returns:
-        All findings, those of a deviation that holds for this version with `known` set; then KD101 for every
-        exercised deviation that holds for this version and did not occur.
+        All findings, with `known` set if a deviation of this version covers them; then KD101 for every
+        exercised deviation of this version that did not occur.
 
     Raises:
-        ProtocolInputError: `version` is no version.
+        ProtocolInputError: `version` is not a valid version.
     """
     expected = [deviation for deviation in deviations if deviation.holds_for(version)]
     seen: set[KnownDeviation] = set()
@@ -139,5 +139,5 @@ def apply_known(
 
 
 def _plain_path(path: str) -> str:
-    """A JSON path whose brackets are not taken for a set of characters."""
+    """A JSON path whose brackets `fnmatch` does not read as a set of characters."""
     return path.replace("[", "(").replace("]", ")")

@@ -1,14 +1,16 @@
-"""The rules, one a code: `validate explain`, the pages and the tests are made from this table."""
+"""The table of all rules by code, from which `validate explain`, the pages and the tests are made."""
 
 from __future__ import annotations
 
 from vllm_harness._extensions import rule_modules
-from vllm_harness._protocol.chat import rules as chat
+from vllm_harness._protocol.chat import object_rules as chat_objects
+from vllm_harness._protocol.chat import stream_rules as chat_stream
 from vllm_harness._protocol.conversation import rules as conversation
 from vllm_harness._protocol.core import rules as core
 from vllm_harness._protocol.core.rule import Rule
-from vllm_harness._protocol.messages import rules as messages
-from vllm_harness._protocol.responses.rules import items, lifecycle, objects, texts
+from vllm_harness._protocol.messages import object_rules as messages_objects
+from vllm_harness._protocol.messages import stream_rules as messages_stream
+from vllm_harness._protocol.responses import item_rules, object_rules, stream_rules, text_rules
 
 AREAS = {
     "SE": "Framing of server-sent events",
@@ -25,7 +27,18 @@ AREAS = {
     "GW": "Gateways",
     "KD": "Known deviations",
 }
-RULE_MODULES = (core, lifecycle, items, texts, objects, chat, messages, conversation)
+RULE_MODULES = (
+    core,
+    stream_rules,
+    item_rules,
+    text_rules,
+    object_rules,
+    chat_stream,
+    chat_objects,
+    messages_stream,
+    messages_objects,
+    conversation,
+)
 
 
 def _all_rules() -> list[Rule]:

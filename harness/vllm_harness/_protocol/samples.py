@@ -1,4 +1,4 @@
-"""The valid samples that the examples of the rules are made from."""
+"""The valid samples from which the examples of the rules are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from vllm_harness._protocol.responses import render as responses
 
 
 class Sample(NamedTuple):
-    """A valid value of some kind."""
+    """A valid value.
+
+    Attributes:
+        kind: responses, chat, messages, sse, body, conversation, compare, through or known.
+        build: makes the value.
+    """
 
     kind: str
     build: Callable[[], list[Json]]
@@ -120,17 +125,18 @@ def _replay() -> list[Json]:
     ]
 
 
-def _twice(api: str, *, left: bool = False, seconds: float = 0.1, **came: Any) -> list[Json]:
-    """An answer as the server gives it, and as a gateway passes it on."""
-    streamed, media = "events" in came, "text/event-stream" if "events" in came else "application/json"
+def _twice(api: str, *, left: bool = False, seconds: float = 0.1, **answered: Any) -> list[Json]:
+    """An answer of the server, and the same answer passed on by a gateway."""
+    streamed = "events" in answered
+    media = "text/event-stream" if streamed else "application/json"
     seen = {"api": api, "body": {"seed": 7}, "states": ["cut" if left else "done"]}
     answer = {
         **{"api": api, "stream": streamed, "status": 200, "left": left, "seen": [seen]},
         "headers": {"content-type": media, "x-request-id": "1"},
-        **came,
+        **answered,
     }
     if streamed:
-        answer["times"] = [round(seconds * number, 3) for number in range(len(came["events"]))]
+        answer["times"] = [round(seconds * number, 3) for number in range(len(answered["events"]))]
     return [answer, answer]
 
 
@@ -140,9 +146,10 @@ def _chat_twice(message: Json, **more: Any) -> list[Json]:
     return _twice("chat", events=[*chunks, "[DONE]"], **more)
 
 
-_NOT_FOUND = {"error": {"message": "no such model", "type": "NotFoundError", "param": "model", "code": 404}}
+_HELLO = {"content": "Hello, world"}
+_ERROR = {"message": "no such model", "type": "NotFoundError", "param": "model", "code": 404}
 _TWO = {"tool_calls": [_call(), _call(2, '{"city":"Oslo"}')]}
-_THOUGHT = {"reasoning": "Let me think.", "content": "Hello, world"}
+_REASONED = {"reasoning": "Let me think.", "content": "Hello, world"}
 _TEXT = [responses.message("Hello, world")]
 _TEXT_BLOCKS = [messages.text("Hello, world")]
 _THINKING_BLOCKS = [messages.thinking("Let me think."), *_TEXT_BLOCKS]
@@ -153,99 +160,89 @@ _TWO_CALLS = [
     responses.function_call('{"city":"Paris"}'),
     responses.function_call('{"city":"Oslo"}', number=2),
 ]
-_CUT = [responses.message("Hello, wor", status="incomplete")]
+_TRUNCATED = [responses.message("Hello, wor", status="incomplete")]
+
+
+def _response(*items: Json, **options: Any) -> Sample:
+    return Sample("responses", lambda: responses.response_events(items, **options))
+
+
+def _chat(*messages: Json, **options: Any) -> Sample:
+    return Sample("chat", lambda: chat.completion_chunks(messages, **options))
+
+
+def _message(*blocks: Json) -> Sample:
+    return Sample("messages", lambda: messages.answer_events(blocks))
+
+
+def _body(build: Callable[[], Json]) -> Sample:
+    return Sample("body", lambda: [build()])
+
+
+def _through(build: Callable[[], list[Json]]) -> Sample:
+    return Sample("through", build)
+
+
 SAMPLES: dict[str, Sample] = {
-    "text": Sample("responses", lambda: responses.response_events(_TEXT)),
-    "empty_text": Sample("responses", lambda: responses.response_events([responses.message("")])),
-    "background": Sample("responses", lambda: responses.response_events(_TEXT, background=True)),
-    "call": Sample("responses", lambda: responses.response_events(_CALL)),
-    "two_calls": Sample("responses", lambda: responses.response_events(_TWO_CALLS)),
-    "raw_reasoning": Sample(
-        "responses", lambda: responses.response_events([responses.reasoning("Let me think."), *_TEXT])
-    ),
-    "summary": Sample(
-        "responses",
-        lambda: responses.response_events([responses.reasoning(summary=["First.", "Then."]), *_TEXT]),
-    ),
-    "refusal": Sample("responses", lambda: responses.response_events([_REFUSAL])),
-    "two_parts": Sample("responses", lambda: responses.response_events([_two_part_message()])),
-    "annotated": Sample(
-        "responses",
-        lambda: responses.response_events([responses.message("Hello", annotations=[_CITATION] * 2)]),
-    ),
-    "search": Sample("responses", lambda: responses.response_events([_SEARCH, *_TEXT])),
-    "mcp": Sample("responses", lambda: responses.response_events([_LIST_TOOLS, _MCP_CALL, *_TEXT])),
-    "code": Sample("responses", lambda: responses.response_events([_CODE, *_TEXT])),
-    "custom": Sample("responses", lambda: responses.response_events([_CUSTOM])),
-    "shell": Sample("responses", lambda: responses.response_events([_SHELL])),
-    "image": Sample("responses", lambda: responses.response_events([_IMAGE, *_TEXT])),
-    "incomplete": Sample("responses", lambda: responses.response_events(_CUT, status="incomplete")),
+    "text": _response(*_TEXT),
+    "empty_text": _response(responses.message("")),
+    "background": _response(*_TEXT, background=True),
+    "call": _response(*_CALL),
+    "two_calls": _response(*_TWO_CALLS),
+    "raw_reasoning": _response(responses.reasoning("Let me think."), *_TEXT),
+    "summary": _response(responses.reasoning(summary=["First.", "Then."]), *_TEXT),
+    "refusal": _response(_REFUSAL),
+    "two_parts": _response(_two_part_message()),
+    "annotated": _response(responses.message("Hello", annotations=[_CITATION] * 2)),
+    "search": _response(_SEARCH, *_TEXT),
+    "mcp": _response(_LIST_TOOLS, _MCP_CALL, *_TEXT),
+    "code": _response(_CODE, *_TEXT),
+    "custom": _response(_CUSTOM),
+    "shell": _response(_SHELL),
+    "image": _response(_IMAGE, *_TEXT),
+    "incomplete": _response(*_TRUNCATED, status="incomplete"),
     "failed": Sample("responses", _failed),
     "sse": Sample("sse", lambda: responses.response_events(_TEXT)),
-    "chat_sse": Sample("sse", lambda: chat.completion_chunks([{"content": "Hello, world"}])),
-    "chat_text": Sample("chat", lambda: chat.completion_chunks([{"content": "Hello, world"}])),
-    "chat_call": Sample("chat", lambda: chat.completion_chunks([{"tool_calls": [_call()]}])),
-    "chat_two_calls": Sample(
-        "chat", lambda: chat.completion_chunks([{"tool_calls": [_call(), _call(2, '{"city":"Oslo"}')]}])
+    "chat_sse": Sample("sse", lambda: chat.completion_chunks([_HELLO])),
+    "chat_text": _chat(_HELLO),
+    "chat_call": _chat({"tool_calls": [_call()]}),
+    "chat_two_calls": _chat(_TWO),
+    "chat_reasoning": _chat(_REASONED),
+    "chat_choices": _chat({"content": "Yes."}, {"content": "No."}),
+    "chat_usage": _chat(_HELLO, usage=chat.USAGE),
+    "messages_text": _message(*_TEXT_BLOCKS),
+    "messages_thinking": _message(*_THINKING_BLOCKS),
+    "messages_call": _message(*_TEXT_BLOCKS, *_TOOL_USE),
+    "messages_two_calls": _message(*_TWO_TOOL_USES),
+    "answer": _body(lambda: messages.answer(_TEXT_BLOCKS)),
+    "answer_call": _body(lambda: messages.answer([*_TEXT_BLOCKS, *_TOOL_USE])),
+    "messages_error": _body(
+        lambda: {"type": "error", "error": {"type": "not_found_error", "message": "model: no such model"}}
     ),
-    "chat_reasoning": Sample(
-        "chat", lambda: chat.completion_chunks([{"reasoning": "Let me think.", "content": "Hello, world"}])
-    ),
-    "chat_choices": Sample("chat", lambda: chat.completion_chunks([{"content": "Yes."}, {"content": "No."}])),
-    "chat_usage": Sample(
-        "chat", lambda: chat.completion_chunks([{"content": "Hello, world"}], usage=chat.USAGE)
-    ),
-    "messages_text": Sample("messages", lambda: messages.answer_events(_TEXT_BLOCKS)),
-    "messages_thinking": Sample("messages", lambda: messages.answer_events(_THINKING_BLOCKS)),
-    "messages_call": Sample("messages", lambda: messages.answer_events([*_TEXT_BLOCKS, *_TOOL_USE])),
-    "messages_two_calls": Sample("messages", lambda: messages.answer_events(_TWO_TOOL_USES)),
-    "answer": Sample("body", lambda: [messages.answer(_TEXT_BLOCKS)]),
-    "answer_call": Sample("body", lambda: [messages.answer([*_TEXT_BLOCKS, *_TOOL_USE])]),
-    "messages_error": Sample(
-        "body",
-        lambda: [{"type": "error", "error": {"type": "not_found_error", "message": "model: no such model"}}],
-    ),
-    "body": Sample("body", lambda: [responses.response([*_CALL, *_TEXT])]),
-    "search_body": Sample("body", lambda: [responses.response([_SEARCH, *_TEXT])]),
-    "incomplete_body": Sample("body", lambda: [responses.response(_CUT, "incomplete")]),
-    "failed_body": Sample("body", lambda: [responses.response([], "failed")]),
-    "error_body": Sample(
-        "body",
-        lambda: [
-            {
-                "error": {
-                    "message": "no such model",
-                    "type": "invalid_request_error",
-                    "param": "model",
-                    "code": None,
-                }
-            }
-        ],
-    ),
-    "completion": Sample("body", lambda: [chat.completion([{"content": "Hello, world"}])]),
-    "completion_call": Sample("body", lambda: [chat.completion([{"tool_calls": [_call(), _call(2)]}])]),
+    "body": _body(lambda: responses.response([*_CALL, *_TEXT])),
+    "search_body": _body(lambda: responses.response([_SEARCH, *_TEXT])),
+    "incomplete_body": _body(lambda: responses.response(_TRUNCATED, "incomplete")),
+    "failed_body": _body(lambda: responses.response([], "failed")),
+    "error_body": _body(lambda: {"error": {**_ERROR, "type": "invalid_request_error", "code": None}}),
+    "completion": _body(lambda: chat.completion([_HELLO])),
+    "completion_call": _body(lambda: chat.completion([{"tool_calls": [_call(), _call(2)]}])),
     "conversation": Sample("conversation", _conversation),
     "replay": Sample("conversation", _replay),
     "pair": Sample("compare", lambda: [responses.response(_TEXT), responses.response(_TEXT)]),
-    "through_text": Sample("through", lambda: _twice("responses", events=responses.response_events(_TEXT))),
-    "through_chat": Sample("through", lambda: _chat_twice({"content": "Hello, world"})),
-    "through_chat_usage": Sample(
-        "through", lambda: _chat_twice({"content": "Hello, world"}, usage=chat.USAGE)
+    "through_text": _through(lambda: _twice("responses", events=responses.response_events(_TEXT))),
+    "through_chat": _through(lambda: _chat_twice(_HELLO)),
+    "through_chat_usage": _through(lambda: _chat_twice(_HELLO, usage=chat.USAGE)),
+    "through_reasoning": _through(lambda: _chat_twice(_REASONED)),
+    "through_calls": _through(lambda: _chat_twice(_TWO)),
+    "through_call_item": _through(
+        lambda: _twice("responses", events=responses.response_events([responses.function_call("{}")]))
     ),
-    "through_reasoning": Sample("through", lambda: _chat_twice(_THOUGHT)),
-    "through_calls": Sample("through", lambda: _chat_twice(_TWO)),
-    "through_call_item": Sample(
-        "through",
-        lambda: _twice("responses", events=responses.response_events([responses.function_call("{}")])),
-    ),
-    "through_long": Sample("through", lambda: _chat_twice({"content": "word " * 12}, split=str.split)),
-    "through_left": Sample("through", lambda: _chat_twice({"content": "Hello, world"}, left=True)),
-    "through_body": Sample(
-        "through", lambda: _twice("chat", body=chat.completion([{"content": "Hello, world"}]))
-    ),
-    "through_reasoning_body": Sample("through", lambda: _twice("chat", body=chat.completion([_THOUGHT]))),
-    "through_calls_body": Sample("through", lambda: _twice("chat", body=chat.completion([_TWO]))),
-    "through_error": Sample("through", lambda: _twice("chat", body=_NOT_FOUND, status=404)),
+    "through_long": _through(lambda: _chat_twice({"content": "word " * 12}, split=str.split)),
+    "through_left": _through(lambda: _chat_twice(_HELLO, left=True)),
+    "through_body": _through(lambda: _twice("chat", body=chat.completion([_HELLO]))),
+    "through_reasoning_body": _through(lambda: _twice("chat", body=chat.completion([_REASONED]))),
+    "through_calls_body": _through(lambda: _twice("chat", body=chat.completion([_TWO]))),
+    "through_error": _through(lambda: _twice("chat", body={"error": _ERROR}, status=404)),
     "run": Sample(
         "known", lambda: [{"known": "IT103", "versions": "<0.26", "version": "0.24.0", "occurred": ["IT103"]}]
     ),
@@ -253,7 +250,7 @@ SAMPLES: dict[str, Sample] = {
 
 
 def kind_of(example: Example) -> str:
-    """What an example is: responses, chat, messages, sse, body, conversation, compare, through or known."""
+    """The kind of an example, which is the kind of its sample."""
     return SAMPLES[example.sample].kind
 
 
@@ -263,7 +260,7 @@ def build(example: Example) -> list[Json]:
 
 
 def wire(example: Example) -> str:
-    """An example of a stream as the server sends it, textual edits applied."""
+    """An example of a stream as server-sent events, with its textual edits applied."""
     text = as_sse(build(example))
     for edit in example.edits:
         if edit[0] == "replace":

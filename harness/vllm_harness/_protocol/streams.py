@@ -11,7 +11,7 @@ from vllm_harness._protocol.core.events import AnyEvent, Api, decode, plain
 from vllm_harness._protocol.core.findings import Finding, Severity, brief
 from vllm_harness._protocol.core.report import MAX_FINDINGS, Report
 from vllm_harness._protocol.core.sse import SSEEvent
-from vllm_harness._protocol.messages.objects import EVENTS as MESSAGES_EVENTS
+from vllm_harness._protocol.messages.schema import EVENTS as MESSAGES_EVENTS
 from vllm_harness._protocol.messages.stream import MessagesValidator
 from vllm_harness._protocol.responses.stream import MAX_HELD, ResponsesValidator
 
@@ -19,14 +19,15 @@ AnyValidator = ResponsesValidator | ChatValidator | MessagesValidator
 
 
 class StreamValidator:
-    """Checks a stream event by event; memory is constant in its length apart from the accumulated text.
+    """Checks a stream event by event; apart from the accumulated text, its memory does not grow.
 
     Args:
-        api: "responses", "chat" or "messages"; None judges by the first event.
-        request: the request body, when it is known; more can be checked then.
-        resumed: it begins in the middle (`starting_after`); None judges by its first event.
-        max_held: characters of text and items kept for comparison.
-        max_findings: findings kept.
+        api: "responses", "chat" or "messages"; None infers it from the first event.
+        request: the request body, if known, which allows further checks.
+        resumed: whether the stream begins in the middle (`starting_after`); None infers it from the first
+            event.
+        max_held: how many characters of texts and items are kept for comparison.
+        max_findings: how many findings are kept.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class StreamValidator:
 
     @property
     def dropped(self) -> int:
-        """How many findings were more than `max_findings`."""
+        """The number of findings beyond `max_findings`."""
         return self._report.dropped
 
     def feed(self, event: AnyEvent) -> list[Finding]:
-        """Takes the next event (a dict, an event object of an SDK, or an SSEEvent).
+        """Checks the next event (a dict, an event object of an SDK, or an SSEEvent).
 
         Returns:
             The findings about this event.
@@ -74,10 +75,10 @@ class StreamValidator:
         return report.findings[before:] if len(report.findings) > before else []
 
     def read(self, event: SSEEvent) -> dict[str, Any] | None:
-        """Takes the next event of a byte stream, as `feed` does.
+        """Checks the next event of a byte stream, as `feed` does.
 
         Returns:
-            Its JSON object, for those who have a use for it; None where it carries none.
+            The JSON object of the event; None if it has none.
         """
         self._count()
         value = self._from_sse(event)
@@ -96,13 +97,13 @@ class StreamValidator:
             if framed is not None:
                 self._check_name(framed, value)
         except RecursionError:
-            self._report.add(rules.SE103, problem="it nests too deeply")
+            self._report.add(rules.SE103, problem="it is nested too deeply")
 
     def close(self) -> list[Finding]:
-        """Ends the stream.
+        """Checks the end of the stream.
 
         Returns:
-            The findings about its end; all of them are in `findings`.
+            The findings about the end; `findings` has all of them.
         """
         before = len(self._report.findings)
         validator = self._validator or self._choose({})
@@ -113,9 +114,9 @@ class StreamValidator:
         return self._report.findings[before:]
 
     def _choose(self, event: Mapping[str, Any]) -> AnyValidator:
-        of_chat = self._done_mark or "choices" in event or ("error" in event and "type" not in event)
-        of_messages = event.get("type") in MESSAGES_EVENTS
-        api = self._api or ("chat" if of_chat else "messages" if of_messages else "responses")
+        is_chat = self._done_mark or "choices" in event or ("error" in event and "type" not in event)
+        is_messages = event.get("type") in MESSAGES_EVENTS
+        api = self._api or ("chat" if is_chat else "messages" if is_messages else "responses")
         if api == "messages":
             self._validator = MessagesValidator(self._report, max_held=self._max_held)
         elif api == "chat":
@@ -127,7 +128,7 @@ class StreamValidator:
         return self._validator
 
     def _from_sse(self, event: SSEEvent) -> dict[str, Any] | None:
-        """The JSON object of an event; None where it is the end mark or unreadable."""
+        """The JSON object of an event; None if the event is the end mark or cannot be read."""
         self._framed = True
         report, data = self._report, event.data
         if event.bad_utf8:
@@ -146,13 +147,13 @@ class StreamValidator:
             value = decode(data)
         except (ValueError, RecursionError) as error:
             problem = str(error)[:120]
-        found = value if type(value) is dict else None
-        if event.cut:
-            severity = None if found is None else Severity.INFO
+        payload = value if type(value) is dict else None
+        if event.truncated:
+            severity = None if payload is None else Severity.INFO
             report.add(rules.SE105, "$", "a blank line after the event", "the end", severity)
-        elif found is None:
+        elif payload is None:
             report.add(rules.SE103, "$", "one JSON object", data[:80], problem=problem)
-        return found
+        return payload
 
     def _check_name(self, event: SSEEvent, value: Mapping[str, Any]) -> None:
         if isinstance(self._validator, ChatValidator):
@@ -174,12 +175,13 @@ def validate_stream(
 
     Args:
         events: event objects of the SDKs, dicts, or SSEEvents (`validate_stream(parse_sse(chunks))`).
-        api: "responses", "chat" or "messages"; None judges by the first event.
-        request: the request body, when it is known.
-        resumed: it begins in the middle (`starting_after`); None judges by its first event.
+        api: "responses", "chat" or "messages"; None infers it from the first event.
+        request: the request body, if known.
+        resumed: whether the stream begins in the middle (`starting_after`); None infers it from the first
+            event.
 
     Returns:
-        The findings in the order of the stream; empty for a clean one.
+        The findings in the order of the stream; empty if it is clean.
     """
     validator = StreamValidator(api=api, request=request, resumed=resumed)
     for event in events:
@@ -195,7 +197,7 @@ async def validate_stream_async(
     request: Mapping[str, Any] | None = None,
     resumed: bool | None = None,
 ) -> list[Finding]:
-    """The twin of `validate_stream` for asynchronous iterables."""
+    """The counterpart of `validate_stream` for asynchronous iterables."""
     validator = StreamValidator(api=api, request=request, resumed=resumed)
     async for event in events:
         validator.feed(event)

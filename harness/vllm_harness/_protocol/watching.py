@@ -1,4 +1,4 @@
-"""A pass-through around a stream of the openai SDK: the caller iterates as before, the validator looks on."""
+"""A wrapper around a stream of an SDK that validates it while the caller iterates."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class ProtocolViolation(AssertionError):
-    """A watched stream broke the contract.
+    """A watched stream broke the contract of its API.
 
     Attributes:
-        findings: what was found.
+        findings: the errors of the stream.
     """
 
     def __init__(self, findings: list[Finding]) -> None:
@@ -26,10 +26,10 @@ class ProtocolViolation(AssertionError):
 
 
 class Watched(Generic[T]):
-    """Iterates the stream it was given; every other attribute is the stream's own.
+    """Iterates over a stream and validates it; every other attribute is that of the stream.
 
     Attributes:
-        validator: the validator that looks on; its `findings` grow while the caller iterates.
+        validator: checks the events; its `findings` grow while the caller iterates.
     """
 
     def __init__(
@@ -91,16 +91,16 @@ def watch(
     request: Mapping[str, Any] | None = None,
     raises: bool = True,
 ) -> Watched[T]:
-    """Wraps a stream so that it is validated while the caller iterates.
+    """Wraps a stream so that it is validated while the caller iterates over it.
 
     Args:
-        stream: what the SDK's `create(stream=True)` gave, of either API.
-        api: "responses", "chat" or "messages"; None judges by the first event.
-        request: the request body, when it is known.
-        raises: raise at the end of a stream with errors; else only collect, see `findings`.
+        stream: what the SDK's `create(stream=True)` returned.
+        api: "responses", "chat" or "messages"; None infers it from the first event.
+        request: the request body, if known.
+        raises: whether a stream with errors raises at its end; otherwise `findings` only collects them.
 
     Returns:
-        The stream, to be iterated as before.
+        The wrapped stream; it yields the same events.
 
     Raises:
         ProtocolViolation: from the iteration, after the last event, if there were errors and `raises`.
@@ -115,5 +115,5 @@ def watch_async(
     request: Mapping[str, Any] | None = None,
     raises: bool = True,
 ) -> Watched[T]:
-    """The twin of `watch` for the asynchronous client."""
+    """The counterpart of `watch` for the asynchronous client."""
     return Watched(stream, StreamValidator(api=api, request=request), raises)

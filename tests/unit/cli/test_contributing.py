@@ -55,5 +55,5 @@ def test_every_band_of_rules_has_its_module() -> None:
     assert {row[3].strip(" `"): set(re.findall(r"[A-Z]{2}\d", row[1])) for row in rows} == bands
 
 
-def test_every_edit_of_an_example_is_told() -> None:
+def test_every_edit_of_an_example_is_documented() -> None:
     assert set(re.findall(r'`\("(\w+)", ', TEXT)) == {*OPERATIONS, "replace"}

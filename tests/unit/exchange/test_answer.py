@@ -1,4 +1,4 @@
-"""What an exchange means: how it ended, its choices, and what a stream adds up to."""
+"""The meaning of an answer: its status, its choices, and the accumulation of its stream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATHS: dict[Api, str] = {
         ("messages", {"end_turn": "completed", "max_tokens": "incomplete", "completed": "failed"}),
     ],
 )
-def test_an_end_is_a_word_of_its_own_api(api: Api, ends: dict[str | None, str]) -> None:
+def test_status_follows_from_the_end_in_each_api(api: Api, ends: dict[str | None, str]) -> None:
     for end, status in ends.items():
         bodies: dict[Api, dict[str, Any]] = {
             "responses": {"status": end},
@@ -43,12 +43,15 @@ def test_an_end_is_a_word_of_its_own_api(api: Api, ends: dict[str | None, str]) 
 
 def test_every_choice_has_its_answer_and_its_path() -> None:
     choices = [{"index": index, "message": {"content": text}} for index, text in enumerate("ab")]
-    found = [(each.path, each.text, each.usage) for each in answers_of("chat", {"choices": choices})]
-    assert found == [("$.choices[0]", "a", {}), ("$.choices[1]", "b", {})]
+    answers = list(answers_of("chat", {"choices": choices}))
+    assert [(answer.path, answer.text, answer.usage) for answer in answers] == [
+        ("$.choices[0]", "a", {}),
+        ("$.choices[1]", "b", {}),
+    ]
     assert answer_of("chat", {"choices": []}) == Answer("failed")
 
 
-def test_reasoning_and_its_summary_are_two() -> None:
+def test_reasoning_and_its_summary_are_separate() -> None:
     item = {
         "type": "reasoning",
         "content": [{"type": "reasoning_text", "text": "Hm."}],
@@ -58,7 +61,7 @@ def test_reasoning_and_its_summary_are_two() -> None:
     assert (answer.reasoning, answer.summary, answer.text) == ("Hm.", "Thought.", "")
 
 
-def test_arguments_that_are_not_json_stay_as_they_came() -> None:
+def test_invalid_arguments_stay_text() -> None:
     block = {"type": "tool_use", "id": "c", "name": "f", "input": '{"a": '}
     (call,) = answer_of("messages", {"content": [block]}).calls
     assert (call.arguments, call.values, call.value) == ('{"a": ', None, '{"a": ')
@@ -74,19 +77,19 @@ def test_arguments_that_are_not_json_stay_as_they_came() -> None:
         (Exchange(body={"status": "completed"}), "completed"),
     ],
 )
-def test_an_exchange_that_did_not_end_well_has_a_status(exchange: Exchange, status: str) -> None:
+def test_incomplete_exchange_has_a_status(exchange: Exchange, status: str) -> None:
     answer = answer_to(exchange)
     assert answer is not None
     assert answer.status == status
 
 
-def test_an_exchange_of_no_known_api_has_no_answer() -> None:
+def test_exchange_of_an_unknown_api_has_no_answer() -> None:
     assert answer_to(Exchange(body={}, path="/v1/embeddings")) is None
     assert answer_to(Exchange(body={}, method="GET", path="/v1/responses/r_1")) is None
 
 
 @pytest.mark.parametrize("api", PATHS)
-def test_a_stream_without_an_end_is_not_complete(api: Api) -> None:
+def test_stream_without_an_end_is_not_complete(api: Api) -> None:
     kind = {"content-type": "text/event-stream"}
     answer = answer_to(Exchange(path=PATHS[api]).answered(200, kind, [(0.1, b"data: {}\n\n")]))
     assert answer is not None

@@ -1,4 +1,4 @@
-"""A request is sent with its keys, and its answer is read within its limits, sync and async alike."""
+"""Sending a request and reading its answer within limits, sync and async."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Send = Callable[[Outgoing], Exchange]
 
 
 class _Server(BaseHTTPRequestHandler):
-    """Streams events; at `/cut` it breaks off, at `/large` it sends a body, at `/echo` what it was sent."""
+    """Streams events; `/truncated` breaks off, `/large` sends a body, and `/echo` returns the request."""
 
     def do_GET(self) -> None:
         self.do_POST()
@@ -35,7 +35,7 @@ class _Server(BaseHTTPRequestHandler):
             self.wfile.write(content)
             return
         self.send_header("content-type", "text/event-stream")
-        if self.path == "/cut":
+        if self.path == "/truncated":
             self.send_header("content-length", "1000")
         self.end_headers()
         for event in EVENTS:
@@ -43,12 +43,12 @@ class _Server(BaseHTTPRequestHandler):
             self.wfile.flush()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[Endpoint]:
-    """Of such a server."""
+    """The endpoint of such a server."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Server) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield Endpoint(f"http://127.0.0.1:{server.server_port}", api_key="k", headers=(("X-Team", "a"),))
@@ -56,26 +56,26 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 def sync(outgoing: Outgoing) -> Exchange:
-    """Sent by a sync client."""
+    """Sends a request by a sync client."""
     with http_client() as client:
         return send(client, outgoing)
 
 
 def unsync(outgoing: Outgoing) -> Exchange:
-    """Sent by an async client."""
+    """Sends a request by an async client."""
 
-    async def sent() -> Exchange:
+    async def run() -> Exchange:
         async with async_http_client() as client:
             return await send_async(client, outgoing)
 
-    return asyncio.run(sent())
+    return asyncio.run(run())
 
 
 both = pytest.mark.parametrize("by", [sync, unsync])
 
 
 @both
-def test_a_stream_is_read_to_its_end(by: Send, endpoint: Endpoint) -> None:
+def test_stream_is_read_to_its_end(by: Send, endpoint: Endpoint) -> None:
     exchange = by(Outgoing(endpoint, "/v1/messages", {"model": "m"}))
     assert (exchange.api, exchange.request, exchange.status) == ("messages", {"model": "m"}, 200)
     assert exchange.json_events == [{"n": number} for number in range(4)]
@@ -89,7 +89,7 @@ def test_a_stream_is_read_to_its_end(by: Send, endpoint: Endpoint) -> None:
 
 
 @both
-def test_a_client_leaves_after_some_events(by: Send, endpoint: Endpoint) -> None:
+def test_client_disconnects_after_some_events(by: Send, endpoint: Endpoint) -> None:
     exchange = by(Outgoing(endpoint, "/stream", {}, leaves_after=2))
     assert exchange.left
     assert not exchange.broken
@@ -97,24 +97,22 @@ def test_a_client_leaves_after_some_events(by: Send, endpoint: Endpoint) -> None
 
 
 @both
-def test_a_stream_that_breaks_off_keeps_what_came(by: Send, endpoint: Endpoint) -> None:
-    exchange = by(Outgoing(endpoint, "/cut", {}))
+def test_truncated_stream_keeps_its_events(by: Send, endpoint: Endpoint) -> None:
+    exchange = by(Outgoing(endpoint, "/truncated", {}))
     assert exchange.broken.startswith("RemoteProtocolError: ")
     assert len(exchange.json_events) == 4
     assert not exchange.ok
 
 
 @both
-def test_an_answer_that_is_too_large_is_broken(
-    by: Send, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_oversized_answer_is_broken(by: Send, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending, "MAX_ANSWER", 50)
     exchange = by(Outgoing(endpoint, "/large", {}))
     assert exchange.broken == "the answer is larger than 50 bytes"
 
 
 @both
-def test_keys_headers_and_content_go_along(by: Send, endpoint: Endpoint) -> None:
+def test_key_headers_and_content_are_sent(by: Send, endpoint: Endpoint) -> None:
     sent = Outgoing(endpoint, "/echo", content="{no", headers={"X-Team": "b", "X-Own": "c"})
     echoed = by(sent).content.decode().lower()
     assert echoed.endswith('"{no')
@@ -127,9 +125,7 @@ def test_keys_headers_and_content_go_along(by: Send, endpoint: Endpoint) -> None
         assert header in echoed
 
 
-def test_a_request_without_an_answer_is_sent_again(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_request_without_an_answer_is_retried(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = list[float]()
     monkeypatch.setattr(sending.time, "sleep", waits.append)
     nowhere = Outgoing(replace(endpoint, base_url="http://127.0.0.1:9"), "/v1/messages", {})

@@ -1,4 +1,4 @@
-"""The table of mutations: one fault each, and the codes one of which must find it."""
+"""The table of mutations: each makes one fault, which one of its codes must find."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Mutation(NamedTuple):
     """One kind of fault.
 
     Attributes:
-        name: what it does.
-        where: the events it can be applied to.
-        change: returns the mutated stream; None where it does not apply after all.
-        codes: at least one of them must be among the findings; none for a change that leaves a stream valid.
+        name: what the mutation does.
+        where: selects the events to which it may apply.
+        change: returns the mutated stream; None if the mutation does not apply.
+        codes: at least one of them must be among the findings; empty for a change that leaves a stream valid.
     """
 
     name: str
@@ -123,7 +123,7 @@ def everywhere(edit: Callable[[Json], Json]) -> Change:
 
 
 def moved_after(kind_end: str) -> Change:
-    """Moves an event behind the next one whose type ends so, of the same item."""
+    """Moves an event behind the next event of the same item whose type has this ending."""
 
     def change(events: Events, at: int) -> Events | None:
         event = events[at]
@@ -143,7 +143,7 @@ def _get(value: Any, path: str) -> Any:
 
 
 def _merged_deltas(events: Events, at: int) -> Events | None:
-    """Two deltas of one text become one: as valid as before."""
+    """Merges two deltas of one text, which leaves the stream valid."""
     first, second = events[at], events[at + 1] if at + 1 < len(events) else {}
     keys = ("type", "output_index", "content_index", "summary_index", "command_index", "item_id")
     if any(first.get(key) != second.get(key) for key in keys) or not isinstance(first.get("delta"), str):
@@ -152,7 +152,7 @@ def _merged_deltas(events: Events, at: int) -> Events | None:
 
 
 def _split_delta(events: Events, at: int) -> Events | None:
-    """One delta becomes two: as valid as before."""
+    """Splits a delta into two, which leaves the stream valid."""
     delta = events[at]["delta"]
     if not isinstance(delta, str) or len(delta) < 2:
         return None
@@ -172,19 +172,19 @@ def _empty_delta(events: Events, at: int) -> Events | None:
 
 
 def _next_part_within(events: Events, at: int) -> Events | None:
-    """The next part begins before this one has its text."""
+    """Begins the next part before this one has its text."""
     key = "summary_index" if "summary_index" in events[at] else "content_index"
     return inserting({**events[at], key: events[at][key] + 1})(events, at + 1)
 
 
 def _call_id_of_another(events: Events, at: int) -> Events | None:
-    """A call is done under the call_id of an earlier one."""
+    """Gives a done call the call_id of an earlier call."""
     earlier = [event for event in events[:at] if both(_DONE, _CALL)(event)]
     return setting("item.call_id", earlier[0]["item"]["call_id"])(events, at) if earlier else None
 
 
-def _cut_arguments(events: Events, at: int) -> Events | None:
-    """The arguments of a call lose their last character wherever they stand."""
+def _broken_arguments(events: Events, at: int) -> Events | None:
+    """Replaces the last character of the arguments of a call in every event."""
     done = events[at]
     whole = done["item"].get("arguments")
     if not whole or done["item"].get("caller"):
@@ -205,7 +205,7 @@ def _cut_arguments(events: Events, at: int) -> Events | None:
 
 
 def _late_item_done(events: Events, at: int) -> Events | None:
-    """An item is closed only after the next has begun."""
+    """Closes an item after the next one has begun."""
     if at + 1 >= len(events) or not events[at + 1]["type"].endswith("output_item.added"):
         return None
     if {events[at]["item"]["type"], events[at + 1]["item"]["type"]} - set(schema.MODEL_WRITTEN):
@@ -216,7 +216,7 @@ def _late_item_done(events: Events, at: int) -> Events | None:
 
 
 def _merged_items(events: Events, at: int) -> Events | None:
-    """The next item's events are sent under this item's index."""
+    """Gives the events of an item the index of the previous item."""
     index = events[at]["output_index"]
     if index == 0:
         return None
@@ -452,7 +452,7 @@ RESPONSES: Sequence[Mutation] = (
         changing("item.arguments", _longer),
         "RS402",
     ),
-    _row("arguments are not JSON", both(_DONE, _CALL), _cut_arguments, "IT109"),
+    _row("arguments are not JSON", both(_DONE, _CALL), _broken_arguments, "IT109"),
     _row(
         "arguments events for another type",
         of_type("response.function_call_arguments.delta"),
@@ -477,7 +477,7 @@ RESPONSES: Sequence[Mutation] = (
 
 
 def _more(delta: Json) -> Change:
-    """A further delta for the choice of a chunk."""
+    """Inserts a further delta for the choice of a chunk."""
 
     def change(events: Events, at: int) -> Events | None:
         choice = {**events[at]["choices"][0], "delta": delta, "finish_reason": None}
@@ -510,7 +510,7 @@ _FIRST: Where = lambda event: "role" in _delta(event)  # noqa: E731
 _LAST: Where = lambda event: bool(event["choices"]) and event["choices"][0]["finish_reason"] is not None  # noqa: E731
 _BEGINS_CALL: Where = lambda event: "id" in _call_delta(event)  # noqa: E731
 _BEGINS_SECOND_CALL: Where = lambda event: _BEGINS_CALL(event) and _call_delta(event)["index"] == 1  # noqa: E731
-_GOES_ON: Where = lambda event: bool(_call_delta(event)) and "id" not in _call_delta(event)  # noqa: E731
+_EXTENDS_CALL: Where = lambda event: bool(_call_delta(event)) and "id" not in _call_delta(event)  # noqa: E731
 _USAGE: Where = lambda event: "usage" in event  # noqa: E731
 _CONTENT: Where = lambda event: bool(_delta(event).get("content"))  # noqa: E731
 
@@ -547,15 +547,20 @@ CHAT: Sequence[Mutation] = (
     _row("call without type", _BEGINS_CALL, removing(f"{_CALL_PATH}.type"), "CC203"),
     _row("call without name", _BEGINS_CALL, removing(f"{_CALL_PATH}.function.name"), "CC203"),
     _row("call with an empty name", _BEGINS_CALL, setting(f"{_CALL_PATH}.function.name", ""), "CC203"),
-    _row("call without index", _GOES_ON, removing(f"{_CALL_PATH}.index"), "CC201"),
+    _row("call without index", _EXTENDS_CALL, removing(f"{_CALL_PATH}.index"), "CC201"),
     _row("call index skips", _BEGINS_CALL, changing(f"{_CALL_PATH}.index", lambda n: n + 1), "CC202"),
-    _row("call id changes", _GOES_ON, adding(f"{_CALL_PATH}.id", "call_x"), "CC204"),
-    _row("call type again", _GOES_ON, adding(f"{_CALL_PATH}.type", "function"), "CC205"),
+    _row("call id changes", _EXTENDS_CALL, adding(f"{_CALL_PATH}.id", "call_x"), "CC204"),
+    _row("call type again", _EXTENDS_CALL, adding(f"{_CALL_PATH}.type", "function"), "CC205"),
     _row("call id of another", _BEGINS_SECOND_CALL, setting(f"{_CALL_PATH}.id", "call_1"), "CC207"),
     _row("a delta of a call after the next began", _BEGINS_SECOND_CALL, swap_back, "CC208"),
-    _row("drop a delta of the arguments", _GOES_ON, drop, "CC206"),
-    _row("duplicate a delta of the arguments", _GOES_ON, duplicate, "CC206"),
-    _row("arguments are no string", _GOES_ON, setting(f"{_CALL_PATH}.function.arguments", {}), "CC122"),
+    _row("drop a delta of the arguments", _EXTENDS_CALL, drop, "CC206"),
+    _row("duplicate a delta of the arguments", _EXTENDS_CALL, duplicate, "CC206"),
+    _row(
+        "arguments are not a string",
+        _EXTENDS_CALL,
+        setting(f"{_CALL_PATH}.function.arguments", {}),
+        "CC122",
+    ),
     _row("usage does not add up", _USAGE, setting("usage.total_tokens", 1), "CU102"),
     _row("usage without its total", _USAGE, removing("usage.total_tokens"), "CU101"),
     _row("usage beside choices", _LAST, adding("usage", _CHAT_USAGE), "CC111"),
@@ -574,7 +579,7 @@ def _get_delta(event: Json) -> Json:
 
 
 def _merged_pieces(events: Events, at: int) -> Events | None:
-    """Two deltas of one block become one: as valid as before."""
+    """Merges two deltas of one block, which leaves the stream valid."""
     first, second = events[at]["delta"], _get_delta(events[at + 1])
     key = {"text_delta": "text", "input_json_delta": "partial_json"}.get(first["type"])
     if key is None or first["type"] != second.get("type"):
@@ -584,7 +589,7 @@ def _merged_pieces(events: Events, at: int) -> Events | None:
 
 
 def _before_the_last_block(events: Events, at: int) -> Events | None:
-    """The event is sent before the last block begins."""
+    """Moves an event before the beginning of the last block."""
     begins = max(place for place, event in enumerate(events) if event["type"] == "content_block_start")
     return inserting(events[at])(drop(events, at), begins)
 
@@ -631,7 +636,7 @@ MESSAGES: Sequence[Mutation] = (
     _row("stop_sequence removed", _MS_ENDING, removing("delta.stop_sequence"), "MS109"),
     _row("usage removed", _MS_ENDING, removing("usage"), "MS109"),
     _row("output_tokens removed", _MS_ENDING, removing("usage.output_tokens"), "MB110"),
-    _row("output_tokens shrinks", _MS_ENDING, setting("usage.output_tokens", 0), "MS215"),
+    _row("output_tokens decreases", _MS_ENDING, setting("usage.output_tokens", 0), "MS215"),
     _row("output_tokens negative", _MS_ENDING, setting("usage.output_tokens", -1), "MB111"),
     _row("input_tokens changes", _MS_ENDING, adding("usage.input_tokens", 8), "MS216"),
     _row("type removed", _ANY, removing("type"), "MS112"),
@@ -664,17 +669,17 @@ MESSAGES: Sequence[Mutation] = (
 )
 
 
-# rules that no mutation of a stream's events can break, each with the reason
+# Rules that no mutation of the events of a stream can break, with the reasons.
 BEYOND_EVENTS = {
-    "SE110": "it says that a stream is larger than what the validator holds",
-    "RS102": "it is about a stream that is read from its middle on, and these are read from their beginning",
+    "SE110": "it needs a stream that is larger than the limit of the validator",
+    "RS102": "it needs a resumed stream, and these begin at their beginning",
     "CC108": "it needs the stream_options of the request",
     "CC109": "it needs the stream_options of the request",
 }
 
 
 def applied(mutation: Mutation, events: Events, most: int) -> Iterator[tuple[int, Events]]:
-    """The mutated streams: one for every place, or `most` of them spread over the stream."""
+    """Yields a mutated stream for at most `most` places, spread over the stream."""
     places = [at for at, event in enumerate(events) if mutation.where(event)]
     step = max(1, len(places) // most)
     for at in places[::step][:most]:

@@ -1,4 +1,4 @@
-"""The recorded exchanges which the tests run over."""
+"""The recorded exchanges that the tests check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BESIDE_THE_CHECKOUT = Path(__file__).parents[4] / "shared" / "captures" / "opena
 
 
 class Recorded(NamedTuple):
-    """One recorded exchange; `own_ids` unless whoever published it replaced the ids."""
+    """A recorded exchange; `own_ids` is false if its publisher replaced the ids."""
 
     name: str
     backend: str
@@ -28,7 +28,7 @@ class Recorded(NamedTuple):
 
 
 def recorded() -> Iterator[Recorded]:
-    """All recorded exchanges there are."""
+    """Yields all recorded exchanges."""
     folder = BESIDE_THE_CHECKOUT if BESIDE_THE_CHECKOUT.is_dir() else HERE
     for path in sorted(folder.glob("[bs]_*.json")):
         value = json.loads(path.read_text())
@@ -44,5 +44,5 @@ def recorded() -> Iterator[Recorded]:
 
 
 ALL = list(recorded())
-OPENAI = [each for each in ALL if each.backend == "openai"]
-STREAMS = [each for each in OPENAI if each.exchange.events is not None]
+OPENAI = [recording for recording in ALL if recording.backend == "openai"]
+STREAMS = [recording for recording in OPENAI if recording.exchange.events is not None]

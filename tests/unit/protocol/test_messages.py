@@ -1,4 +1,4 @@
-"""Messages streams and bodies: the anthropic SDK's objects, cut calls, errors, the front doors."""
+"""Messages streams and bodies: objects of the SDK, truncated calls, errors, entry points."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vllm_harness._protocol.samples import SAMPLES
 from vllm_harness.cli.main import app
 
 CALL = SAMPLES["messages_call"].build()
-CUT: list[Edit] = [
+TRUNCATION: list[Edit] = [
     ("drop", "content_block_delta#3"),
     ("set", "message_delta", "delta.stop_reason", "max_tokens"),
 ]
@@ -36,7 +36,7 @@ def codes(events: list[Any]) -> set[str]:
 
 
 def of_sdk(events: list[Json]) -> list[Any]:
-    """The events as the anthropic SDK gives them."""
+    """The events as objects of the anthropic SDK."""
     request = httpx2.Request("POST", "http://localhost")
     response = httpx2.Response(200, content=as_sse(events).encode(), request=request)
     client = Anthropic(api_key="none", base_url="http://localhost")
@@ -46,7 +46,7 @@ def of_sdk(events: list[Json]) -> list[Any]:
 @pytest.mark.parametrize(
     "name", ["messages_text", "messages_thinking", "messages_call", "messages_two_calls"]
 )
-def test_the_sdks_events_are_clean_and_add_up(name: str) -> None:
+def test_events_of_the_sdk_are_clean_and_add_up(name: str) -> None:
     raw = SAMPLES[name].build()
     events = of_sdk(raw)
     assert validate_stream(events) == []
@@ -58,28 +58,29 @@ def test_the_sdks_events_are_clean_and_add_up(name: str) -> None:
     assert from_sdk.message == from_json.message
 
 
-def test_a_fault_shows_in_the_sdks_events() -> None:
+def test_fault_is_found_in_events_of_the_sdk() -> None:
     broken = edited(SAMPLES["messages_thinking"].build(), [("set", "content_block_start", "index", 4)])
     assert "MS201" in codes(of_sdk(broken))
 
 
-def test_a_call_that_a_limit_cut_need_not_be_json() -> None:
-    assert codes(edited(CALL, CUT)) == set()
-    assert codes(edited(CALL, CUT[:1])) == {"MS211"}
+def test_truncated_call_need_not_be_json() -> None:
+    assert codes(edited(CALL, TRUNCATION)) == set()
+    assert codes(edited(CALL, TRUNCATION[:1])) == {"MS211"}
 
 
-def test_a_call_that_another_block_follows_must_be_json() -> None:
+def test_call_before_another_block_must_be_json() -> None:
     two = SAMPLES["messages_two_calls"].build()
-    assert "MS211" in codes(edited(two, [*CUT, ("drop", "content_block_delta")]))
+    assert "MS211" in codes(edited(two, [*TRUNCATION, ("drop", "content_block_delta")]))
 
 
-def test_a_missing_signature_at_the_start_is_a_warning() -> None:
+def test_missing_signature_at_the_start_is_a_warning() -> None:
     thinking = SAMPLES["messages_thinking"].build()
-    found = validate_stream(edited(thinking, [("unset", "content_block_start", "content_block.signature")]))
-    assert [(finding.code, str(finding.severity)) for finding in found] == [("MB107", "warning")]
+    unsigned = edited(thinking, [("unset", "content_block_start", "content_block.signature")])
+    findings = validate_stream(unsigned)
+    assert [(finding.code, str(finding.severity)) for finding in findings] == [("MB107", "warning")]
 
 
-def test_an_error_ends_a_stream_without_more_findings() -> None:
+def test_error_ends_a_stream_without_further_findings() -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     assert codes([*CALL[:5], error]) == {"MS114"}
     assert codes([*CALL[:5], {"type": "error", "error": {"type": "internal_error"}}]) == {
@@ -105,7 +106,7 @@ def test_bodies_are_recognised() -> None:
     ] == ["MB112"]
 
 
-def test_a_capture_is_recognised(tmp_path: Path) -> None:
+def test_capture_is_recognised(tmp_path: Path) -> None:
     capture = tmp_path / "stream.jsonl"
     capture.write_text("\n".join(json.dumps(event) for event in CALL[:-1]))
     result = CliRunner().invoke(app, ["validate", str(capture)])

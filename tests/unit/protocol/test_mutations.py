@@ -1,4 +1,4 @@
-"""Every fault in the table, wherever it can be made in every valid stream, is found by its code."""
+"""Every mutation in the table is found by its codes, in every valid stream to which it applies."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from vllm_harness._protocol.core.events import Api
 from vllm_harness._protocol.rules import RULES
 from vllm_harness._protocol.samples import SAMPLES, kind_of
 
-# VLLM_HARNESS_MUTATIONS=all tries every place of every stream, else a few places of the shorter streams
+# VLLM_HARNESS_MUTATIONS=all tries every place of every stream; otherwise only a few places of short streams.
 ALL_PLACES = os.environ.get("VLLM_HARNESS_MUTATIONS") == "all"
 MOST_PLACES = 10**9 if ALL_PLACES else 2
 LONGEST_STREAM = 10**9 if ALL_PLACES else 70
-# the rules of framing, bodies, conversations and comparisons have an example each instead (test_rules.py)
+# The other rules (framing, bodies, conversations, comparisons) have only their examples (test_rules.py).
 STREAMS_OF_EVENTS: tuple[Api, ...] = ("responses", "chat", "messages")
 
 
 class Try(NamedTuple):
-    """One stream with one fault, and the codes of its findings."""
+    """One mutated stream, and the codes of its findings."""
 
     place: str
     codes: frozenset[str]
@@ -35,7 +35,7 @@ class Try(NamedTuple):
 
 
 def _renumbered(events: Events, mutation: Mutation) -> Events:
-    """The faults must be found by their own rule, not by a gap in the numbers."""
+    """Renumbers the events, so that no mutation is found only by a gap in the numbers."""
     if "sequence" in mutation.name or not events or "sequence_number" not in events[0]:
         return events
     first = events[0]["sequence_number"]
@@ -48,22 +48,24 @@ def _responses() -> list[tuple[str, Events]]:
         for stream in STREAMS
         if stream.events[0]["type"] == "response.created" and "sequence_number" in stream.events[0]
     ]
-    made = [(name, sample.build()) for name, sample in SAMPLES.items() if sample.kind == "responses"]
+    samples = [(name, sample.build()) for name, sample in SAMPLES.items() if sample.kind == "responses"]
     recorded = [(name, events) for name, events in recorded if len(events) <= LONGEST_STREAM]
-    return recorded + [(name, events) for name, events in made if events[-1]["type"] == "response.completed"]
+    return recorded + [
+        (name, events) for name, events in samples if events[-1]["type"] == "response.completed"
+    ]
 
 
-def _made(kind: str) -> list[tuple[str, Events]]:
+def _samples(kind: str) -> list[tuple[str, Events]]:
     return [(name, sample.build()) for name, sample in SAMPLES.items() if sample.kind == kind]
 
 
 @cache
 def _all_tries() -> list[tuple[str, Mutation, list[Try]]]:
-    """Each mutation under its name, with a try for each place where it was made."""
+    """Each mutation with its name, and a try for each place to which it was applied."""
     tables: tuple[tuple[Api, Sequence[Mutation], list[tuple[str, Events]]], ...] = (
         ("responses", mutations.RESPONSES, _responses()),
-        ("chat", mutations.CHAT, _made("chat")),
-        ("messages", mutations.MESSAGES, _made("messages")),
+        ("chat", mutations.CHAT, _samples("chat")),
+        ("messages", mutations.MESSAGES, _samples("messages")),
     )
     return [
         (f"{api}: {mutation.name}", mutation, list(_tries(api, mutation, streams)))
@@ -81,32 +83,34 @@ def _tries(api: Api, mutation: Mutation, streams: list[tuple[str, Events]]) -> I
 
 
 @pytest.mark.timeout(1800)
-def test_every_fault_is_found_wherever_it_is_made() -> None:
+def test_every_mutation_is_found() -> None:
     missed = [
-        f"{name} {each.place}: {sorted(each.codes)}"
+        f"{name} {attempt.place}: {sorted(attempt.codes)}"
         for name, mutation, tries in _all_tries()
-        for each in tries
-        if (not each.codes & mutation.codes if mutation.codes else each.counting)
+        for attempt in tries
+        if (not attempt.codes & mutation.codes if mutation.codes else attempt.counting)
     ]
     assert not missed, "\n".join(missed[:40])
 
 
 @pytest.mark.timeout(1800)
-def test_every_fault_can_be_made_somewhere() -> None:
+def test_every_mutation_applies_somewhere() -> None:
     assert not [name for name, _, tries in _all_tries() if not tries]
 
 
 @pytest.mark.timeout(1800)
-def test_every_rule_of_streams_has_a_fault_that_it_always_finds() -> None:
+def test_every_stream_rule_always_finds_one_of_its_mutations() -> None:
     sometimes, always = defaultdict(list), set[str]()
     for name, mutation, tries in _all_tries():
-        always |= mutation.codes.intersection(*(each.codes for each in tries))
+        always |= mutation.codes.intersection(*(attempt.codes for attempt in tries))
         for code in mutation.codes:
             sometimes[code].append(name)
-    of_streams = {code for code, rule in RULES.items() if kind_of(rule.bad) in STREAMS_OF_EVENTS}
+    stream_rules = {code for code, rule in RULES.items() if kind_of(rule.bad) in STREAMS_OF_EVENTS}
     lacking = [
         f"{code}: {f'not in every try of {sometimes[code]}' if code in sometimes else 'no mutation names it'}"
-        for code in sorted(of_streams - always - set(mutations.BEYOND_EVENTS))
+        for code in sorted(stream_rules - always - set(mutations.BEYOND_EVENTS))
     ]
     assert not lacking, "add a mutation to mutations.py, or a reason to BEYOND_EVENTS:\n" + "\n".join(lacking)
-    assert set(mutations.BEYOND_EVENTS) <= of_streams - always, "a reason that no rule needs any more"
+    assert set(mutations.BEYOND_EVENTS) <= stream_rules - always, (
+        "an entry of BEYOND_EVENTS is no longer needed"
+    )

@@ -1,4 +1,4 @@
-"""What holds for all streams: generated ones are clean, chunking does not matter, the accumulator agrees."""
+"""Properties of all streams: rendered ones are clean, chunking does not matter, accumulators agree."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=[Health
 
 @st.composite
 def splits(draw: st.DrawFn) -> Any:
-    """A way to cut texts into deltas."""
+    """A function that splits a text into deltas."""
     size = draw(st.integers(1, 7))
     return lambda text: [text[at : at + size] for at in range(0, len(text), size)]
 
@@ -129,7 +129,7 @@ def test_generated_responses_are_clean(items: list[Json], split: Any, background
 
 @RELAXED
 @given(RESPONSES, splits())
-def test_the_accumulator_equals_the_final_payload(items: list[Json], split: Any) -> None:
+def test_accumulated_response_equals_the_terminal_event(items: list[Json], split: Any) -> None:
     events = render.response_events(items, split=split)
     accumulator = ResponseAccumulator()
     for event in events:

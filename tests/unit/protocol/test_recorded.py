@@ -1,4 +1,4 @@
-"""No false alarm on OpenAI's own traffic; true findings on other servers'."""
+"""No false findings on the traffic of OpenAI; true findings on that of other servers."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ def test_deltas_add_up_to_the_terminal_event(recorded: Recorded) -> None:
 
 def test_annotations_that_were_not_streamed_are_an_error() -> None:
     kind = "response.output_text.annotation.added"
-    annotated = [each for each in STREAMS if any(event["type"] == kind for event in each.events)]
+    annotated = [stream for stream in STREAMS if any(event["type"] == kind for event in stream.events)]
     assert annotated
     for recorded in annotated:
-        left = [event for event in recorded.events if event["type"] != kind]
-        errors = {finding.code for finding in validate_stream(left) if finding.severity == Severity.ERROR}
+        remaining = [event for event in recorded.events if event["type"] != kind]
+        findings = validate_stream(remaining)
+        errors = {finding.code for finding in findings if finding.severity == Severity.ERROR}
         assert "RS321" in errors, recorded.name
 
 
@@ -60,7 +61,7 @@ def test_openai_conversations_are_clean() -> None:
     assert [str(f) for f in validate_conversation(exchanges, complete=False) if f.counts] == []
 
 
-def test_accumulated_text_is_what_the_message_says() -> None:
+def test_accumulated_text_is_that_of_the_message() -> None:
     for recorded in STREAMS:
         accumulator = ResponseAccumulator()
         for event in recorded.events:

@@ -1,4 +1,4 @@
-"""Every rule finds its bad example, finds nothing in its good one, and has a current page."""
+"""Every rule finds its bad example, finds nothing in its good example, and has a current page."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ FOLDER = Path(vllm_harness._protocol.__file__).parent
 MODULES = (*RULE_MODULES, *rule_modules())
 FOLDERS = (FOLDER, *(Path(module.__file__).parent for module in rule_modules()))
 CODE = re.compile(rf"(?:{'|'.join(AREAS)})\d{{3}}")
-# samples of a run have codes as data
+# Codes that are data of samples.
 EXAMPLES_OF_CODES = {"IT103"}
 
 
 def _checks() -> dict[str, ast.Module]:
-    """The modules that check, as trees: all but those that define the rules."""
+    """The syntax trees of all modules except those that declare the rules."""
     rule_files = {module.__file__ for module in MODULES}
     files = [
         path for folder in FOLDERS for path in sorted(folder.rglob("*.py")) if str(path) not in rule_files
@@ -38,16 +38,16 @@ CHECKS = _checks()
 
 @pytest.mark.parametrize("code", RULES)
 def test_bad_example_is_found(code: str) -> None:
-    found = [finding for finding in findings_of(RULES[code].bad) if finding.code == code]
-    assert found, "the rule does not find its bad example"
-    assert RULES[code].severity in {finding.severity for finding in found}
+    findings = [finding for finding in findings_of(RULES[code].bad) if finding.code == code]
+    assert findings, "the rule does not find its bad example"
+    assert RULES[code].severity in {finding.severity for finding in findings}
 
 
 @pytest.mark.parametrize("code", RULES)
 def test_good_example_is_clean(code: str) -> None:
-    found = findings_of(RULES[code].good)
-    assert code not in [finding.code for finding in found]
-    assert not [str(finding) for finding in found if finding.counts]
+    findings = findings_of(RULES[code].good)
+    assert code not in [finding.code for finding in findings]
+    assert not [str(finding) for finding in findings if finding.counts]
 
 
 def test_every_rule_has_the_name_of_its_code() -> None:
@@ -56,7 +56,7 @@ def test_every_rule_has_the_name_of_its_code() -> None:
         assert named == {code: code for code in named.values()}
 
 
-def test_checks_name_rules_by_object_and_every_rule_is_checked() -> None:
+def test_every_rule_is_used_and_only_as_an_object() -> None:
     used, strings = set[str](), set[str]()
     for tree in CHECKS.values():
         for node in ast.walk(tree):
@@ -83,7 +83,7 @@ def test_every_finding_has_the_facts_of_its_message(file: str) -> None:
 
 
 def codes_given(call: ast.Call, function: ast.FunctionDef) -> set[str]:
-    """The rules that a call takes, as arguments, as its object, or by a variable of the function."""
+    """The codes of the rules in a call: as arguments, as its object, or by variables of the function."""
     given = set[str]()
     for node in (*call.args, getattr(call.func, "value", None)):
         if isinstance(node, ast.Name) and not CODE.fullmatch(node.id):
@@ -95,7 +95,7 @@ def codes_given(call: ast.Call, function: ast.FunctionDef) -> set[str]:
 
 
 def values_of(name: str, function: ast.FunctionDef) -> list[ast.expr]:
-    """What a function binds to one of its variables."""
+    """The expressions that a function binds to one of its variables."""
     values = []
     for node in ast.walk(function):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -106,16 +106,16 @@ def values_of(name: str, function: ast.FunctionDef) -> list[ast.expr]:
 
 
 def codes_in(value: ast.expr) -> set[str]:
-    """The rules that an expression names."""
+    """The codes of the rules in an expression."""
     names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(value)}
     return {name for name in names if CODE.fullmatch(name)}
 
 
 def test_imports_point_one_way() -> None:
-    rooms = ("core", "responses", "chat", "messages", "conversation")
+    packages = ("core", "responses", "chat", "messages", "conversation")
     rank = {"core": 0, "responses": 1, "chat": 1, "messages": 1, "conversation": 2}
     for path in sorted(FOLDER.rglob("*.py")):
-        room = path.relative_to(FOLDER).parts[0]
+        package = path.relative_to(FOLDER).parts[0]
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.ImportFrom) or not str(node.module).startswith("vllm_harness"):
                 continue
@@ -125,8 +125,8 @@ def test_imports_point_one_way() -> None:
             inner = str(node.module).removeprefix("vllm_harness._protocol").lstrip(".").split(".")[0]
             names = [inner] if inner else [alias.name for alias in node.names]
             assert str(node.module).startswith("vllm_harness._protocol"), f"{path}: {node.module}"
-            for name in names if room in rooms else ():
-                allowed = name == room or rank.get(name, 3) < rank[room]
+            for name in names if package in packages else ():
+                allowed = name == package or rank.get(name, 3) < rank[package]
                 assert allowed, f"{path.relative_to(FOLDER)} imports {name}"
 
 

@@ -1,4 +1,4 @@
-"""What known vLLM defects look like on the wire, and the codes that say so."""
+"""Known defects of vLLM, as they look on the wire, and the codes that find them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vllm_harness._protocol.samples import SAMPLES
 
 THINK_AND_CALL = [render.reasoning("Let me think."), render.function_call('{"city":"Paris"}')]
 STREAM = render.response_events(THINK_AND_CALL)
-CUT: list[Edit] = [
+TRUNCATION: list[Edit] = [
     ("set", 0, "status", "incomplete"),
     ("set", 0, "incomplete_details", {"reason": "max_output_tokens"}),
 ]
@@ -44,7 +44,7 @@ def test_event_order_a_has_no_part_for_its_reasoning() -> None:
         ([("unset", 0, "error")], "RO101"),
         ([("unset", 0, "store")], "RO104"),
         ([("set", 0, "text", None)], "RO105"),
-        (CUT, "RO113"),
+        (TRUNCATION, "RO113"),
     ],
     ids=["46940", "reasoning status null", "33381 error", "33381 store", "CO-21 text", "57998"],
 )
@@ -58,7 +58,7 @@ def test_status_null_is_an_error_for_calls_and_a_warning_for_reasoning() -> None
     assert [str(finding.severity) for finding in validate_body(bad)] == ["warning", "error"]
 
 
-def test_44608_the_id_of_a_call_is_null_at_done_and_item_id_stands_in_the_item() -> None:
+def test_44608_id_of_a_call_is_null_at_done() -> None:
     done = "response.output_item.done#1"
     bad = edited(STREAM, [("set", done, "item.id", None), ("set", done, "item.item_id", "fc_1")])
     assert {"RS207", "IT110"} <= _codes(bad)
@@ -74,7 +74,7 @@ def test_47916_two_call_ids_for_one_call() -> None:
     assert _codes(bad) == {"RS212"}
 
 
-def test_45386_a_cut_stream_that_says_completed() -> None:
+def test_45386_truncated_stream_ends_with_completed() -> None:
     bad = edited(STREAM, [("set", "response.completed", "response.status", "incomplete")])
     assert "RS107" in _codes(bad)
 
@@ -109,21 +109,21 @@ def test_interleaved_parallel_calls() -> None:
         ("chat_text", [("set", 1, "choices.0.delta.tool_calls", [])], {}, "CC209"),
         ("chat_call", [("unset", 1, "choices.0.delta.tool_calls.0.function.name")], {}, "CC203"),
     ],
-    ids=["53269 cut call says tool_calls", "empty tool_calls beside content", "55284 nameless call"],
+    ids=["53269 truncated call has tool_calls", "empty tool_calls beside content", "55284 nameless call"],
 )
 def test_chat(sample: str, edits: list[Edit], request_: Json, code: str) -> None:
     assert code in _codes(edited(SAMPLES[sample].build(), edits), request=request_)
 
 
-def test_thoughts_and_words_of_one_chunk_have_no_order() -> None:
-    """vLLM writes `content` before `reasoning` where a chunk has both, as on a busy server."""
+def test_reasoning_and_content_of_one_chunk_have_no_order() -> None:
+    """vLLM writes `content` before `reasoning` in a chunk with both, as on a busy server."""
     chunks = SAMPLES["chat_reasoning"].build()
     assert [*chunks[1]["choices"][0]["delta"]] == ["reasoning"]
     chunks[2]["choices"][0]["delta"] = {"content": "\n\n", "reasoning": " more"}
     assert "CC131" not in {finding.code for finding in validate_stream(chunks)}
 
 
-def test_40978_a_failure_before_the_first_token_gives_only_the_end_mark() -> None:
+def test_40978_failure_before_the_first_token_gives_only_done() -> None:
     findings = validate_stream(parse_sse([b"data: [DONE]\n\n"]))
     assert [finding.code for finding in findings] == ["CC123"]
 

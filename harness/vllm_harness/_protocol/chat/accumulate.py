@@ -14,7 +14,7 @@ class _AccumulatedChoice:
         self.fields: Json = {}
         self.calls: dict[int, Json] = {}
         self.finish: object = None
-        self.stop: Json = {}  # vLLM's own
+        self.stop: Json = {}  # an extension of vLLM
 
     def add(self, delta: Mapping[str, Any]) -> None:
         for key, value in delta.items():
@@ -59,7 +59,7 @@ class ChatAccumulator:
         self.usage: Json | None = None
 
     def feed(self, chunk: AnyEvent) -> None:
-        """Takes the next chunk; what has no place is left aside (the validator reports it)."""
+        """Adds the next chunk; ignores what does not fit, which the validator reports."""
         value = as_json(chunk)
         if value is None:
             return
@@ -80,7 +80,7 @@ class ChatAccumulator:
 
     @property
     def completion(self) -> Json:
-        """The completion as far as the stream goes."""
+        """The completion so far."""
         choices = [
             {"index": index, "message": choice.message(), "finish_reason": choice.finish, **choice.stop}
             for index, choice in sorted(self._choices.items())

@@ -1,17 +1,13 @@
-"""Chat Completions: the shape of a body, its choices, its usage."""
+"""Checks of a Chat Completions body: its choices, its usage."""
 
 from __future__ import annotations
 
-from vllm_harness._protocol.chat import rules
+from vllm_harness._protocol.chat import object_rules as rules
+from vllm_harness._protocol.chat import schema
+from vllm_harness._protocol.chat.stream_rules import CC107, CC114
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.fields import (
-    DICT,
-    INT,
-    LIST,
     NULL,
-    NUMBER,
-    STR,
-    Fields,
     check_fields,
     check_token_counts,
     is_json_object,
@@ -19,33 +15,16 @@ from vllm_harness._protocol.core.fields import (
 from vllm_harness._protocol.core.findings import ABSENT, Severity, brief
 from vllm_harness._protocol.core.report import Report
 
-# of a completion and of a chunk
-COMPLETION_FIELDS: Fields = (
-    ("id", STR),
-    ("object", STR),
-    ("created", NUMBER),
-    ("model", STR),
-    ("choices", LIST),
-)
-CHOICE_FIELDS: Fields = (("index", INT), ("message", DICT), ("finish_reason", STR))
-CALL_FIELDS: Fields = (("id", STR), ("type", STR))
-FUNCTION_FIELDS: Fields = (("name", STR), ("arguments", STR))
-USAGE_FIELDS: Fields = (("prompt_tokens", INT), ("completion_tokens", INT), ("total_tokens", INT))
-FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
-REASONING_KEYS = ("reasoning", "reasoning_content")
-TEXT_KEYS = (*REASONING_KEYS, "content", "refusal")
-"""In the order in which one delta brings them: keys of an object have none of their own."""
-
 
 def check_completion(report: Report, body: Json, request: Json | None) -> None:
-    """A Chat Completions body.
+    """Checks a Chat Completions body.
 
     Args:
-        report: where findings go.
+        report: collects the findings.
         body: the completion.
-        request: the request it answers, when it is known.
+        request: the request, if known.
     """
-    check_fields(report, body, COMPLETION_FIELDS, "$", rules.CB101, rules.CB102)
+    check_fields(report, body, schema.COMPLETION_FIELDS, "$", rules.CB101, rules.CB102)
     if body.get("object", "chat.completion") != "chat.completion":
         report.add(rules.CB103, "$.object", '"chat.completion"', brief(body["object"]))
     if body.get("usage") is None:
@@ -67,18 +46,18 @@ def check_completion(report: Report, body: Json, request: Json | None) -> None:
 
 def _check_choice(report: Report, choice: Json, number: int, request: Json | None) -> None:
     path = f"$.choices[{number}]"
-    check_fields(report, choice, CHOICE_FIELDS, path, rules.CB101, rules.CB102)
+    check_fields(report, choice, schema.CHOICE_FIELDS, path, rules.CB101, rules.CB102)
     if choice.get("index", number) != number:
         report.add(rules.CB106, f"{path}.index", str(number), brief(choice["index"]))
     finish, message = choice.get("finish_reason"), choice.get("message")
-    if isinstance(finish, str) and finish not in FINISH_REASONS:
-        wanted = " or ".join(sorted(FINISH_REASONS))
+    if isinstance(finish, str) and finish not in schema.FINISH_REASONS:
+        wanted = " or ".join(sorted(schema.FINISH_REASONS))
         report.add(rules.CB107, f"{path}.finish_reason", wanted, brief(finish))
     if not isinstance(message, dict):
         return
     _check_message(report, message, f"{path}.message")
-    made = message.get("tool_calls")
-    calls = made if isinstance(made, list) else []
+    tool_calls = message.get("tool_calls")
+    calls = tool_calls if isinstance(tool_calls, list) else []
     if isinstance(finish, str):
         check_finish(report, finish, bool(calls), request, f"{path}.finish_reason")
     _check_calls(report, calls, finish, f"{path}.message.tool_calls")
@@ -91,7 +70,7 @@ def _check_message(report: Report, message: Json, path: str) -> None:
         report.add(rules.CB108, f"{path}.role", '"assistant"', brief(message.get("role", ABSENT)))
     if "content" not in message:
         report.add(rules.CB101, f"{path}.content", "string or null", "nothing", key="content")
-    for key in TEXT_KEYS:
+    for key in schema.TEXT_KEYS:
         if not isinstance(message.get(key), (str, NULL)):
             report.add(rules.CB102, f"{path}.{key}", "string or null", brief(message[key]), key=key)
     if message.get("tool_calls") == []:
@@ -99,7 +78,7 @@ def _check_message(report: Report, message: Json, path: str) -> None:
 
 
 def _has_content(message: Json) -> bool:
-    return any(message.get(key) is not None for key in (*TEXT_KEYS, "audio", "function_call"))
+    return any(message.get(key) is not None for key in (*schema.TEXT_KEYS, "audio", "function_call"))
 
 
 def _check_calls(report: Report, calls: list[object], finish: object, path: str) -> None:
@@ -109,10 +88,10 @@ def _check_calls(report: Report, calls: list[object], finish: object, path: str)
         if not isinstance(call, dict):
             report.add(rules.CB102, place, "object", brief(call), key=f"tool_calls[{number}]")
             continue
-        check_fields(report, call, CALL_FIELDS, place, rules.CB111, rules.CB111)
+        check_fields(report, call, schema.CALL_FIELDS, place, rules.CB111, rules.CB111)
         identifier = call.get("id")
         if isinstance(identifier, str) and (first := seen.setdefault(identifier, number)) != number:
-            report.add(rules.CB112, f"{place}.id", "an id of its own", brief(identifier), first=first)
+            report.add(rules.CB112, f"{place}.id", "a unique id", brief(identifier), first=first)
         if call.get("type") == "function":
             _check_function(report, call.get("function"), finish, f"{place}.function")
 
@@ -121,37 +100,39 @@ def _check_function(report: Report, function: object, finish: object, path: str)
     if not isinstance(function, dict):
         report.add(rules.CB111, path, "object", brief(function), key="function")
         return
-    check_fields(report, function, FUNCTION_FIELDS, path, rules.CB111, rules.CB111)
+    check_fields(report, function, schema.FUNCTION_FIELDS, path, rules.CB111, rules.CB111)
     arguments = function.get("arguments")
     if isinstance(arguments, str) and finish != "length" and not is_json_object(arguments):
         report.add(rules.CB113, f"{path}.arguments", "a JSON object", brief(arguments))
 
 
 def check_finish(report: Report, finish: str, called: bool, request: Json | None, path: str) -> None:
-    """`tool_calls` with calls and only with calls; a forced function may end with `stop`.
+    """Checks that finish_reason is `tool_calls` if, and only if, there are calls.
+
+    A forced function may end with `stop`.
 
     Args:
-        report: where findings go.
+        report: collects the findings.
         finish: the finish_reason.
         called: whether there are tool calls.
-        request: the request, when it is known.
-        path: of the finish_reason.
+        request: the request, if known.
+        path: the JSON path of the finish_reason.
     """
     if finish == "tool_calls" and not called:
-        report.add(rules.CC107, path, '"stop"', '"tool_calls"')
+        report.add(CC107, path, '"stop"', '"tool_calls"')
     elif finish == "stop" and called:
         choice = request.get("tool_choice", "auto") if request is not None else None
         severity = Severity.ERROR if choice in ("auto", None) and request is not None else Severity.INFO
         if not isinstance(choice, dict):
-            report.add(rules.CC114, path, '"tool_calls"', '"stop"', severity)
+            report.add(CC114, path, '"tool_calls"', '"stop"', severity)
 
 
 def check_usage(report: Report, usage: object, path: str) -> None:
-    """Token counts of Chat Completions."""
+    """Checks the token counts of Chat Completions."""
     if not isinstance(usage, dict):
         report.add(rules.CU101, path, "object", brief(usage), key="usage")
         return
-    check_fields(report, usage, USAGE_FIELDS, path, rules.CU101, rules.CU101)
+    check_fields(report, usage, schema.USAGE_FIELDS, path, rules.CU101, rules.CU101)
     check_token_counts(
         report, usage, path, "prompt_tokens", "completion_tokens", total=rules.CU102, part=rules.CU103
     )

@@ -1,10 +1,10 @@
-"""The inverse of the accumulator: finished messages as the valid stream, or the body, that carries them."""
+"""Renders finished messages as a valid chat stream or body; the inverse of the accumulator."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vllm_harness._protocol.chat.objects import TEXT_KEYS
+from vllm_harness._protocol.chat import schema
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.split import Split, halves
 
@@ -14,13 +14,13 @@ USAGE = {"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16}
 def completion_chunks(
     messages: Sequence[Json], *, finish: str = "", usage: Json | None = None, split: Split = halves
 ) -> list[Json]:
-    """The chunks of a Chat Completions stream with one choice a message.
+    """Renders a Chat Completions stream with one choice for each message.
 
     Args:
-        messages: assistant messages: content, refusal, reasoning, tool_calls.
-        finish: the finish reason; empty for the one that fits.
-        usage: sent in a last chunk where it is given.
-        split: cuts a text into the deltas that carry it.
+        messages: the assistant messages: content, refusal, reasoning, tool_calls.
+        finish: the finish reason; empty for the one that fits the message.
+        usage: the usage of a last chunk, if any.
+        split: splits a text into the deltas that carry it.
     """
     chunks = []
     for index, message in enumerate(messages):
@@ -44,7 +44,7 @@ def _chunk(choices: list[Json]) -> Json:
 def _message_deltas(message: Json, split: Split) -> Iterator[Json]:
     calls = message.get("tool_calls") or ()
     yield {"role": "assistant", "content": None if calls else ""}
-    for key in TEXT_KEYS:
+    for key in schema.TEXT_KEYS:
         for piece in split(message.get(key) or ""):
             yield {key: piece}
     for number, call in enumerate(calls):
@@ -57,7 +57,7 @@ def _message_deltas(message: Json, split: Split) -> Iterator[Json]:
 
 
 def completion(messages: Sequence[Json], *, finish: str = "", usage: Json | None = None) -> Json:
-    """A Chat Completions body with one choice a message."""
+    """Renders a Chat Completions body with one choice for each message."""
     choices = [
         {
             "index": index,

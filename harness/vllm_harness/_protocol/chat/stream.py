@@ -1,4 +1,4 @@
-"""Chat Completions: the grammar of a chunk stream.
+"""The checks of a Chat Completions stream.
 
 Sources: the openai SDK's types (`openai.types.chat`),
 https://platform.openai.com/docs/api-reference/chat/streaming.
@@ -6,15 +6,9 @@ https://platform.openai.com/docs/api-reference/chat/streaming.
 
 from __future__ import annotations
 
-from vllm_harness._protocol.chat import rules
-from vllm_harness._protocol.chat.objects import (
-    COMPLETION_FIELDS,
-    FINISH_REASONS,
-    REASONING_KEYS,
-    TEXT_KEYS,
-    check_finish,
-    check_usage,
-)
+from vllm_harness._protocol.chat import schema
+from vllm_harness._protocol.chat import stream_rules as rules
+from vllm_harness._protocol.chat.objects import check_finish, check_usage
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.fields import is_json_object, type_names
 from vllm_harness._protocol.core.findings import ABSENT, brief
@@ -24,12 +18,12 @@ from vllm_harness._protocol.core.rules import SE110
 _NODE_COST = 256
 _MAX_INDEX = 4096
 _STABLE_FIELDS = ("created", "model", "object")
-# what a delta can carry besides its role
-_CONTENT_KEYS = (*TEXT_KEYS, "tool_calls", "function_call")
+# What a delta can carry besides its role.
+_CONTENT_KEYS = (*schema.TEXT_KEYS, "tool_calls", "function_call")
 
 
 class _StreamedCall:
-    """One tool call as its deltas build it."""
+    """A tool call as its deltas build it."""
 
     __slots__ = ("arguments", "id", "name", "type")
 
@@ -42,7 +36,7 @@ class _StreamedCall:
 
 
 class _StreamedChoice:
-    """One choice as its deltas build it."""
+    """A choice as its deltas build it."""
 
     __slots__ = ("calls", "finish", "has_content", "index", "role")
 
@@ -58,9 +52,9 @@ class ChatValidator:
     """Checks one Chat Completions stream.
 
     Args:
-        report: where findings go.
-        request: the request body, when it is known; more can be checked then.
-        max_held: characters of arguments kept; beyond it they are no longer checked.
+        report: collects the findings.
+        request: the request body, if known, which allows further checks.
+        max_held: how many characters of arguments are kept; beyond that they are not checked.
     """
 
     def __init__(self, report: Report, *, request: Json | None = None, max_held: int) -> None:
@@ -74,7 +68,7 @@ class ChatValidator:
         self._failed = False
 
     def feed(self, chunk: Json) -> None:
-        """Takes the next chunk."""
+        """Checks the next chunk."""
         report = self._report
         if "error" in chunk and "choices" not in chunk:
             self._failed = True
@@ -85,8 +79,8 @@ class ChatValidator:
             self._check_stable(chunk)
         if self._usage_seen:
             report.add(rules.CC112, "$", "nothing", brief(chunk.get("choices")), once="usage")
-        found = chunk.get("choices")
-        choices = found if isinstance(found, list) else []
+        value = chunk.get("choices")
+        choices = value if isinstance(value, list) else []
         for number, choice in enumerate(choices):
             self._on_choice(choice, number)
         usage = chunk.get("usage")
@@ -96,7 +90,7 @@ class ChatValidator:
             report.add(rules.CC113, "$.choices", "a choice or usage", "[]")
 
     def close(self) -> None:
-        """Ends the stream."""
+        """Checks the end of the stream."""
         if self._failed:
             return
         if self._first is None:
@@ -114,7 +108,7 @@ class ChatValidator:
         return options if isinstance(options, dict) else {}
 
     def _check_fields(self, chunk: Json) -> None:
-        for key, types in COMPLETION_FIELDS:
+        for key, types in schema.COMPLETION_FIELDS:
             actual = chunk.get(key, ABSENT)
             if type(actual) not in types:
                 rule = rules.CC121 if actual is ABSENT else rules.CC122
@@ -162,7 +156,7 @@ class ChatValidator:
         check_usage(self._report, usage, "$.usage")
 
     def _wrong_type(self, path: str, key: str, expected: str, actual: object, once: str = "") -> None:
-        """CC122, once for each kind of field."""
+        """Reports CC122, once for each kind of field."""
         self._report.add(rules.CC122, path, expected, brief(actual), once=once or key, key=key)
 
     def _on_choice(self, value: object, number: int) -> None:
@@ -192,7 +186,7 @@ class ChatValidator:
 
     def _on_delta(self, choice: _StreamedChoice, delta: Json, path: str) -> None:
         self._check_role(choice, delta, path)
-        for key in TEXT_KEYS:
+        for key in schema.TEXT_KEYS:
             self._on_text(choice, key, delta.get(key), f"{path}.{key}")
         calls = delta.get("tool_calls")
         if calls is None:
@@ -223,7 +217,7 @@ class ChatValidator:
             self._wrong_type(path, key, "string or null", text)
         elif key == "content":
             choice.has_content = choice.has_content or bool(text)
-        elif text and choice.has_content and key in REASONING_KEYS:
+        elif text and choice.has_content and key in schema.REASONING_KEYS:
             self._report.add(rules.CC131, path, "reasoning first", brief(text), once=choice.index)
 
     def _on_call(self, choice: _StreamedChoice, delta: object, path: str) -> None:
@@ -257,7 +251,7 @@ class ChatValidator:
                 place = f"{path}.{call.type}.name" if key == "name" else f"{path}.{key}"
                 self._report.add(rules.CC203, place, "a non-empty string", brief(value), key=key)
         if call.id and any(call.id == other.id for other in choice.calls if other is not call):
-            self._report.add(rules.CC207, f"{path}.id", "an id of its own", brief(call.id))
+            self._report.add(rules.CC207, f"{path}.id", "a unique id", brief(call.id))
 
     def _check_repeats(self, call: _StreamedCall, delta: Json, path: str) -> None:
         body = delta.get(str(call.type))
@@ -289,8 +283,8 @@ class ChatValidator:
 
     def _on_finish(self, choice: _StreamedChoice, finish: object, path: str) -> None:
         report = self._report
-        if not isinstance(finish, str) or finish not in FINISH_REASONS:
-            expected = " or ".join(sorted(FINISH_REASONS))
+        if not isinstance(finish, str) or finish not in schema.FINISH_REASONS:
+            expected = " or ".join(sorted(schema.FINISH_REASONS))
             report.add(rules.CC106, path, expected, brief(finish), once=choice.index)
         choice.finish = str(finish)
         check_finish(report, choice.finish, bool(choice.calls), self._request, path)

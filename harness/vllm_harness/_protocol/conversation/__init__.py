@@ -1,1 +1,1 @@
-"""What holds between the answers of a conversation, and between two views of one answer."""
+"""Checks between the answers of a conversation, and between two views of one answer."""

@@ -1,4 +1,4 @@
-"""Three-way comparison: an accumulated stream, its terminal event, a body of the same script."""
+"""Comparison of answers: an accumulated stream, its terminal event, a body of the same script."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from vllm_harness._protocol.conversation import rules
 from vllm_harness._protocol.conversation.exchange import accumulate
 from vllm_harness._protocol.core.differences import Difference, differences
 from vllm_harness._protocol.core.events import AnyEvent, Json, as_json, plain
-from vllm_harness._protocol.core.findings import ABSENT, Finding, brief
-from vllm_harness._protocol.core.places import kind_at
+from vllm_harness._protocol.core.findings import ABSENT, Finding, brief, kind_at
 from vllm_harness._protocol.responses.accumulate import ResponseAccumulator
 from vllm_harness._protocol.responses.schema import RESEALED_FIELDS
 
@@ -22,7 +21,7 @@ Body = Mapping[str, Any] | BaseModel
 
 MAX_DIFFERENCES = 100
 
-# what two answers to the same request never share
+# What two answers to the same request never share.
 OF_ONE_ANSWER = frozenset(
     {
         *RESEALED_FIELDS,
@@ -42,7 +41,7 @@ OF_ONE_ANSWER = frozenset(
         "signature",
     }
 )
-# what depends on how the request was made
+# What depends on how the request was made.
 OF_THE_REQUEST = frozenset({"background", "metadata", "store", "service_tier"})
 
 
@@ -54,23 +53,23 @@ def compare_responses(
     labels: tuple[str, str] = ("left", "right"),
     ignore: Collection[str] = (),
 ) -> list[Finding]:
-    """Where two responses (or two chat completions, or two messages) differ.
+    """Compares two responses, two chat completions or two messages.
 
     Args:
         left: one body.
-        right: the other.
-        same_answer: they are the same answer, seen twice: ids and timestamps must agree too.
-        labels: what to call the two in messages.
-        ignore: further keys to leave aside, at every depth.
+        right: the other body.
+        same_answer: whether both show the same answer, so that ids and timestamps must agree too.
+        labels: the names of the two in messages.
+        ignore: further keys to ignore, at every depth.
 
     Returns:
-        A finding a difference, each with its JSON path: CP101 values differ, CP102 only on the left, CP103
-        only on the right.
+        A finding for each difference, with its JSON path: CP101 for values that differ, CP102 for a value
+        only on the left, CP103 for a value only on the right.
     """
-    aside = RESEALED_FIELDS if same_answer else OF_ONE_ANSWER | OF_THE_REQUEST
+    ignored = RESEALED_FIELDS if same_answer else OF_ONE_ANSWER | OF_THE_REQUEST
     findings: list[Finding] = []
     first, second = plain(left), plain(right)
-    for difference in differences(first, second, ignore={*aside, *ignore}):
+    for difference in differences(first, second, ignore={*ignored, *ignore}):
         if len(findings) == MAX_DIFFERENCES:
             break
         kind = kind_at(second if difference.left is ABSENT else first, difference.path)
@@ -79,7 +78,7 @@ def compare_responses(
 
 
 def as_finding(difference: Difference, left: str, right: str) -> Finding:
-    """The finding of a difference between two views: CP101, CP102 or CP103."""
+    """The finding for a difference between two views: CP101, CP102 or CP103."""
     expected, actual = brief(difference.left), brief(difference.right)
     if difference.right is ABSENT:
         return rules.CP102.finding(difference.path, expected, actual, left=left)
@@ -94,15 +93,15 @@ def compare_stream(
     *,
     ignore: Collection[str] = (),
 ) -> list[Finding]:
-    """Compares what a stream adds up to with its terminal event, and with a body of the same script.
+    """Compares an accumulated stream with its terminal event, and with a body of the same script.
 
     Args:
-        events: the stream, of any of the APIs.
-        body: a non-streaming answer to the same script; ids and timestamps are left aside.
-        ignore: further keys to leave aside when comparing with the body.
+        events: the stream, of any API.
+        body: an answer to the same script that is not streamed; its ids and timestamps are ignored.
+        ignore: further keys to ignore in the comparison with the body.
 
     Returns:
-        The differences; empty where all agree.
+        The differences; empty if all agree.
     """
     values = [value for event in events if (value := as_json(event)) is not None]
     whole = accumulate(values)
@@ -113,7 +112,7 @@ def compare_stream(
 
 
 def matters(difference: Finding) -> bool:
-    """Whether a difference is more than null on one side and nothing on the other."""
+    """Whether a difference is more than null against a missing field."""
     return {difference.expected, difference.actual} != {"null", "nothing"}
 
 

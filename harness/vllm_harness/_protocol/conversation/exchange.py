@@ -1,4 +1,4 @@
-"""One request and its answer, and what a stream adds up to."""
+"""One request and its answer, and the accumulation of its stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vllm_harness._protocol.core.errors import ProtocolInputError
 from vllm_harness._protocol.core.events import AnyEvent, Api, Json, as_json, decode
 from vllm_harness._protocol.core.sse import parse_sse
 from vllm_harness._protocol.messages.accumulate import MessageAccumulator
-from vllm_harness._protocol.messages.objects import EVENTS as MESSAGES_EVENTS
+from vllm_harness._protocol.messages.schema import EVENTS as MESSAGES_EVENTS
 from vllm_harness._protocol.responses.accumulate import ResponseAccumulator
 
 EVENT_STREAM = "text/event-stream"
@@ -21,7 +21,7 @@ _ENDS: dict[str, Api] = {"/responses": "responses", "/chat/completions": "chat",
 
 
 class Chunk(NamedTuple):
-    """Bytes of an answer, and how many seconds after the request they came."""
+    """Bytes of an answer, and the seconds between the request and their arrival."""
 
     at_s: float
     data: bytes
@@ -32,17 +32,17 @@ class Exchange:
     """A request and its answer.
 
     Attributes:
-        request: the request's body; empty where there was none or it is not known.
-        body: the answer, where it came in one piece and is a JSON object.
-        events: the answer, where it was streamed.
-        method: HTTP method.
-        path: path of the URL with its query.
-        status: HTTP status of the answer; 0 where none came.
-        headers: those of the answer, by their names in lower case.
-        chunks: the bytes of the answer, where they are known.
-        seconds: until the answer had ended, where that is known.
-        broken: how the answer ended, where it did not end well.
-        left: whether the client left before the end.
+        request: the body of the request; empty if there was none or it is unknown.
+        body: the answer, if it is a single JSON object.
+        events: the answer, if it was streamed.
+        method: the HTTP method.
+        path: the path of the URL, with its query.
+        status: the HTTP status of the answer; 0 if there was none.
+        headers: the headers of the answer, by names in lower case.
+        chunks: the bytes of the answer, if known.
+        seconds: the seconds until the end of the answer, if known.
+        broken: why the answer ended too early; empty if it did not.
+        left: whether the client disconnected before the end.
     """
 
     request: Mapping[str, Any] = field(default_factory=dict)
@@ -60,45 +60,45 @@ class Exchange:
     def answered(
         self, status: int, headers: Mapping[str, str], chunks: Iterable[tuple[float, bytes]], broken: str = ""
     ) -> Self:
-        """The same request with the answer that these bytes are; what no parser takes is broken."""
-        came = tuple(Chunk(*each) for each in chunks)
+        """The same request with this answer, which is broken if its stream cannot be parsed."""
+        received = tuple(Chunk(*chunk) for chunk in chunks)
         lower = {name.lower(): value for name, value in headers.items()}
         streamed = lower.get("content-type", "").startswith(EVENT_STREAM)
         events: list[AnyEvent] = []
         try:
-            events += parse_sse(each.data for each in came if streamed)
+            events += parse_sse(chunk.data for chunk in received if streamed)
         except ProtocolInputError as error:
             broken = broken or f"{type(error).__name__}: {error}"
         return replace(
             self,
-            body=None if streamed else json_object(b"".join(each.data for each in came)),
+            body=None if streamed else json_object(b"".join(chunk.data for chunk in received)),
             events=events if streamed else None,
             status=status,
             headers=lower,
-            chunks=came,
-            seconds=came[-1].at_s if came else None,
+            chunks=received,
+            seconds=received[-1].at_s if received else None,
             broken=broken,
         )
 
     @property
     def api(self) -> Api | None:
-        """The API that answers a request of this path and method; None where none of them does."""
+        """The API that answers a request with this path and method; None if there is none."""
         path = urlsplit(self.path).path.rstrip("/")
         return next((api for end, api in _ENDS.items() if self.method == "POST" and path.endswith(end)), None)
 
     @property
     def streamed(self) -> bool:
-        """Whether the answer is a stream of events."""
+        """Whether the answer was streamed."""
         return self.events is not None
 
     @property
     def content(self) -> bytes:
-        """All bytes of the answer."""
+        """The bytes of the whole answer."""
         return b"".join(chunk.data for chunk in self.chunks)
 
     @property
     def ok(self) -> bool:
-        """Whether an answer came to its end, and is no error."""
+        """Whether the answer is complete and not an error."""
         return 0 < self.status < 400 and not self.broken
 
     @cached_property
@@ -108,7 +108,7 @@ class Exchange:
 
     @cached_property
     def whole(self) -> Mapping[str, Any] | None:
-        """The body, or what a client makes of a stream: the response of its terminal event, else the sum."""
+        """The body, or that of a stream: the response of its terminal event, or the accumulated answer."""
         if self.events is None:
             return self.body
         whole = accumulate(self.json_events)
@@ -116,7 +116,7 @@ class Exchange:
 
 
 def accumulate(values: Iterable[Json]) -> ChatAccumulator | MessageAccumulator | ResponseAccumulator:
-    """What the events of a stream, of any of the APIs, add up to."""
+    """Accumulates the events of a stream of any API."""
     values = list(values)
     accumulated: ChatAccumulator | MessageAccumulator | ResponseAccumulator
     if any("choices" in value for value in values):
@@ -131,7 +131,7 @@ def accumulate(values: Iterable[Json]) -> ChatAccumulator | MessageAccumulator |
 
 
 def json_object(content: bytes) -> Json | None:
-    """The JSON object of a body; None where it is not one."""
+    """The JSON object of a body; None if the body is not one."""
     try:
         value = decode(content.decode())
     except (ValueError, RecursionError):

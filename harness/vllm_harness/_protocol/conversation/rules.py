@@ -1,56 +1,47 @@
-"""The rules between exchanges, and between two views of one answer."""
+"""The rules of conversations, and of two views of one answer."""
 
 from __future__ import annotations
 
-from vllm_harness._protocol.core.rule import ERROR, HARNESS, SCHEMA, TRAFFIC, rule
+from vllm_harness._protocol.core.rule import HARNESS, SCHEMA, rule
 
 CV101 = rule(
     "CV101",
-    ERROR,
     "previous_response_id names no response of the conversation",
-    "The server should have refused it. Information only where the recording is not the whole conversation.",
-    SCHEMA,
+    "The server should have rejected it. Information only if the recording is not the whole conversation.",
     "conversation",
     ("set", 1, "request.previous_response_id", "resp_x"),
     ("set", 1, "body.previous_response_id", "resp_x"),
+    source=SCHEMA,
 )
 
 CV102 = rule(
     "CV102",
-    ERROR,
     "The answer names another previous response",
-    "It repeats the request's previous_response_id.",
-    TRAFFIC,
+    "It repeats the previous_response_id of the request.",
     "conversation",
     ("set", 1, "body.previous_response_id", None),
 )
 
 CV103 = rule(
     "CV103",
-    ERROR,
     "A tool output answers no call",
     "Every function_call_output names the call_id of a call in the chain; OpenAI answers 400 otherwise.",
-    TRAFFIC,
     "conversation",
     ("set", 1, "request.input.0.call_id", "call_x"),
 )
 
 CV104 = rule(
     "CV104",
-    ERROR,
     "Two responses share an id",
-    "Chains and retrieval go by it.",
-    TRAFFIC,
+    "Chains and retrieval rely on it.",
     "conversation",
     ("set", 1, "body.id", "resp_a"),
 )
 
 CV105 = rule(
     "CV105",
-    ERROR,
     "Items of two responses share an id",
-    "Clients keep items of a conversation by id.",
-    TRAFFIC,
+    "Clients identify the items of a conversation by id.",
     "conversation",
     ("set", 1, "body.output.0.id", "fc_1"),
     message="id repeats that at {first}",
@@ -58,31 +49,26 @@ CV105 = rule(
 
 CV106 = rule(
     "CV106",
-    ERROR,
-    "The stored response is not the one that was answered",
-    "GET /responses/{id} gives what the stream or the body gave. (billing, which OpenAI adds "
-    "to bodies, aside.)",
-    TRAFFIC,
+    "The stored response differs from the answer",
+    "GET /responses/{id} gives what the stream or the body gave. (billing, which OpenAI adds to bodies, "
+    "is ignored.)",
     "conversation",
     ("set", 2, "body.output.0.content.0.text", "It rains."),
 )
 
 CV107 = rule(
     "CV107",
-    ERROR,
     "A replay differs from the original",
-    "starting_after gives the original events from there on, sequence numbers and all (obfuscation aside).",
-    TRAFFIC,
+    "starting_after gives the original events from there on, with their sequence numbers; obfuscation "
+    "is ignored.",
     "replay",
     ("set", 1, "events.2.delta", "Bye"),
 )
 
 CV108 = rule(
     "CV108",
-    ERROR,
     "Calls of two responses share a call_id",
-    "Outputs of the one could be taken for the other's.",
-    TRAFFIC,
+    "The output of one call could be taken for that of the other.",
     "conversation",
     (
         "set",
@@ -104,33 +90,30 @@ CV108 = rule(
 
 CP101 = rule(
     "CP101",
-    ERROR,
     "Two views of an answer differ",
-    "Deltas, terminal event and body of one script agree.",
-    HARNESS,
+    "The deltas, the terminal event and the body of one script agree.",
     "pair",
     ("set", 1, "output.0.content.0.text", "Bye"),
+    source=HARNESS,
     message="{left} and {right} differ",
 )
 
 CP102 = rule(
     "CP102",
-    ERROR,
-    "Something is only in the first view",
-    "As CP101.",
-    HARNESS,
+    "A value is only in the first view",
+    "The same as CP101.",
     "pair",
     ("unset", 1, "usage"),
+    source=HARNESS,
     message="only in {left}",
 )
 
 CP103 = rule(
     "CP103",
-    ERROR,
-    "Something is only in the second view",
-    "As CP101.",
-    HARNESS,
+    "A value is only in the second view",
+    "The same as CP101.",
     "pair",
     ("unset", 0, "usage"),
+    source=HARNESS,
     message="only in {right}",
 )

@@ -1,1 +1,1 @@
-"""What every API shares."""
+"""What the APIs share: findings, rules, reports, events, server-sent events, fields."""

@@ -1,4 +1,4 @@
-"""Where two JSON values differ."""
+"""The differences between two JSON values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vllm_harness._protocol.core.findings import ABSENT
 
 
 class Difference(NamedTuple):
-    """Two values that differ at a JSON path; `ABSENT` where one side has nothing."""
+    """Two values that differ at a JSON path; `ABSENT` for a side that has no value there."""
 
     path: str
     left: object
@@ -19,13 +19,13 @@ class Difference(NamedTuple):
 def differences(
     left: Any, right: Any, *, ignore: Collection[str] = (), path: str = "$"
 ) -> Iterator[Difference]:
-    """Where two JSON values differ, leaf by leaf.
+    """Yields the differences between two JSON values, leaf by leaf.
 
     Args:
         left: one value.
         right: the other.
-        ignore: keys left aside at every depth.
-        path: JSON path of the two values.
+        ignore: keys that are ignored at every depth.
+        path: the JSON path of the two values.
     """
     if type(left) is dict and type(right) is dict:
         for key in {**left, **right}:
@@ -46,6 +46,6 @@ def differences(
 
 
 def common_length(left: Sequence[object], right: Sequence[object]) -> int:
-    """How many characters of two texts, or items of two lists, are the same from their beginning."""
+    """The length of the common beginning of two texts or lists."""
     pairs = enumerate(zip(left, right, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(left), len(right)))

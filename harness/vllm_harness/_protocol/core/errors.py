@@ -1,4 +1,4 @@
-"""The error of the protocol package: input that is not what it claims to be."""
+"""The error of the validator: input that it cannot read."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from vllm_harness._errors import UsageError
 
 
 class ProtocolInputError(UsageError):
-    """Input that cannot be read at all: an event above the limit, a capture that is not JSON, no events.
+    """Input cannot be read: an event above the limit, a capture that is not JSON, no events.
 
     Args:
-        message: what happened, one or two sentences.
-        source: file or stream the input came from; empty where there is none.
-        line: line within the source, from 1; 0 where there is none.
+        message: what is wrong, in one or two sentences.
+        source: the file or stream of the input; empty if there is none.
+        line: the line in the source, from 1; 0 if there is none.
         hint: what to try.
     """
 

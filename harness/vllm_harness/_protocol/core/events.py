@@ -1,4 +1,4 @@
-"""Events of any API and of any kind, as JSON values."""
+"""Events of any API as JSON values."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ decode = json.JSONDecoder(parse_constant=_refuse).decode
 
 
 def plain(event: object) -> dict[str, Any]:
-    """An event as JSON values, with only the fields the server sent.
+    """An event as JSON values, with only the fields that the server sent.
 
     Args:
         event: an event object of an SDK, any pydantic model, or a mapping.
 
     Raises:
-        TypeError: it is none of these.
+        TypeError: the event is none of these.
     """
     if isinstance(event, BaseModel):
         fields = event.__dict__
@@ -52,7 +52,7 @@ def plain(event: object) -> dict[str, Any]:
 
 
 def as_json(event: AnyEvent) -> dict[str, Any] | None:
-    """An event of any kind as JSON values; None for an SSEEvent that carries no JSON object."""
+    """An event as JSON values; None for an SSEEvent without a JSON object."""
     if not isinstance(event, SSEEvent):
         return plain(event)
     try:
@@ -63,5 +63,5 @@ def as_json(event: AnyEvent) -> dict[str, Any] | None:
 
 
 def numbered(events: Sequence[Json], start: int = 0) -> list[Json]:
-    """Events (deep copies) with sequence numbers that follow one another."""
+    """Deep copies of events, with consecutive sequence numbers."""
     return [{**copy.deepcopy(event), "sequence_number": n} for n, event in enumerate(events, start)]

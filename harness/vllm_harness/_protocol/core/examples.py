@@ -1,4 +1,4 @@
-"""Examples of rules as data: the name of a valid sample, and the edits that break it in one place."""
+"""Examples of rules as data: the name of a valid sample, and the edits that break it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Edit = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Example:
-    """A sample, and what is done to it.
+    """A sample and the edits of it.
 
     Attributes:
-        sample: name of the sample (`vllm_harness._protocol.samples`).
-        edits: applied in order.
-        request: the request it answers, where the rule needs one.
+        sample: the name of the sample (`vllm_harness._protocol.samples`).
+        edits: the edits, in the order in which they are applied.
+        request: the request that the sample answers, if the rule needs one.
     """
 
     sample: str
@@ -32,22 +32,22 @@ class Example:
 
 
 def edited(values: Sequence[Json], edits: Sequence[Edit]) -> list[Json]:
-    """A deep copy with edits applied; sequence numbers follow again unless an edit is about them."""
+    """A deep copy with edits applied, renumbered unless an edit changes sequence numbers."""
     result = [copy.deepcopy(value) for value in values]
     for operation, *rest in edits:
         if operation != "replace":
             OPERATIONS[operation](result, *rest)
-    about_numbers = any("sequence_number" in edit for edit in edits)
-    if result and not about_numbers and all("sequence_number" in value for value in values):
+    sets_numbers = any("sequence_number" in edit for edit in edits)
+    if result and not sets_numbers and all("sequence_number" in value for value in values):
         return numbered(result, values[0]["sequence_number"])
     return result
 
 
 def locate(values: Sequence[Json], where: int | str) -> int:
-    """Index of the event an edit is about.
+    """The index of the event that an edit names.
 
     Raises:
-        LookupError: there is none.
+        LookupError: there is no such event.
     """
     if isinstance(where, int):
         return range(len(values))[where]
@@ -57,22 +57,23 @@ def locate(values: Sequence[Json], where: int | str) -> int:
 
 
 def put(value: Any, path: str, leaf: object) -> None:
-    """Sets a leaf; the path is dotted, numbers index lists (`item.content.0.text`)."""
-    *parents, last = path.split(".")
-    for key in parents:
-        value = value[int(key)] if isinstance(value, list) else value[key]
-    if isinstance(value, list):
-        value[int(last)] = leaf
-    else:
-        value[last] = leaf
+    """Sets the leaf at a dotted path, in which numbers index lists (`item.content.0.text`)."""
+    parent, key = _parent(value, path)
+    parent[key] = leaf
 
 
 def take(value: Any, path: str) -> None:
-    """Removes a leaf."""
+    """Removes the leaf at a dotted path."""
+    parent, key = _parent(value, path)
+    del parent[key]
+
+
+def _parent(value: Any, path: str) -> tuple[Any, Any]:
+    """The container of a leaf, and the key or index of the leaf in it."""
     *parents, last = path.split(".")
     for key in parents:
         value = value[int(key)] if isinstance(value, list) else value[key]
-    del value[int(last) if isinstance(value, list) else last]
+    return value, int(last) if isinstance(value, list) else last
 
 
 def _move(values: list[Json], where: int | str, before: int | str) -> None:
@@ -94,7 +95,7 @@ OPERATIONS: dict[str, Callable[..., None]] = {
 
 
 def as_sse(events: Sequence[Json]) -> str:
-    """Events as server-sent events: with `event:` lines for Responses and Messages, with [DONE] for chat."""
+    """Events as server-sent events, with `event:` lines (Responses, Messages) or with [DONE] (chat)."""
     lines = []
     for event in events:
         name = f"event: {event['type']}\n" if "type" in event else ""

@@ -33,7 +33,7 @@ _TYPE_NAMES = {
 
 
 def type_names(types: Types) -> str:
-    """The types of a field as JSON names them."""
+    """The JSON names of the types of a field."""
     return " or ".join(_TYPE_NAMES[kind] for kind in types)
 
 
@@ -46,16 +46,16 @@ def check_fields(
     wrong: Rule,
     kind: str = "",
 ) -> None:
-    """Required fields: `missing` where one is absent, `wrong` where its type is another.
+    """Checks that an object has its required fields, with the right types.
 
     Args:
-        report: where findings go.
-        value: the object that has the fields.
-        fields: the required ones.
-        path: JSON path of the object.
-        missing: rule for an absent field; its message may name the `key`.
-        wrong: rule for a field of another type; its message may name the `key`.
-        kind: type of the object, for rules whose message names it.
+        report: collects the findings.
+        value: the object.
+        fields: the required fields.
+        path: the JSON path of the object.
+        missing: the rule for an absent field; its message may name the `key`.
+        wrong: the rule for a field of another type; its message may name the `key`.
+        kind: the type of the object, for messages that name it.
     """
     for key, types in fields:
         actual = value.get(key, ABSENT)
@@ -65,7 +65,7 @@ def check_fields(
 
 
 def is_json_object(text: str) -> bool:
-    """Whether a text is one JSON object."""
+    """Whether a text is a JSON object."""
     try:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
@@ -75,16 +75,16 @@ def is_json_object(text: str) -> bool:
 def check_token_counts(
     report: Report, usage: Mapping[str, Any], path: str, prompt: str, answer: str, total: Rule, part: Rule
 ) -> None:
-    """Token counts: not negative, adding up, no part larger than the whole.
+    """Checks that token counts are not negative, add up, and have no part larger than the whole.
 
     Args:
-        report: where findings go.
-        usage: the object that has the counts.
-        path: its JSON path.
-        prompt: field with the tokens of the prompt.
-        answer: field with the tokens of the answer.
-        total: rule for a total that is not the sum, and for a negative count.
-        part: rule for a part that is larger than its whole.
+        report: collects the findings.
+        usage: the object with the counts.
+        path: the JSON path of that object.
+        prompt: the field with the tokens of the prompt.
+        answer: the field with the tokens of the answer.
+        total: the rule for a wrong total and for a negative count.
+        part: the rule for a part that is larger than its whole.
     """
     first, second, whole = usage.get(prompt), usage.get(answer), usage.get("total_tokens")
     if isinstance(first, int) and isinstance(second, int) and isinstance(whole, int):
@@ -93,12 +93,8 @@ def check_token_counts(
         for key in (prompt, answer):
             if usage[key] < 0:
                 report.add(total, f"{path}.{key}", ">= 0", str(usage[key]))
-    for key, of in (("cached_tokens", prompt), ("reasoning_tokens", answer)):
-        details = usage.get(f"{of}_details")
-        if isinstance(details, dict):
-            _check_part(report, part, details.get(key), usage.get(of), f"{path}.{of}_details.{key}")
-
-
-def _check_part(report: Report, rule: Rule, part: object, whole: object, path: str) -> None:
-    if isinstance(part, int) and isinstance(whole, int) and not 0 <= part <= whole:
-        report.add(rule, path, f"0 to {whole}", str(part))
+    for key, field in (("cached_tokens", prompt), ("reasoning_tokens", answer)):
+        details, limit = usage.get(f"{field}_details"), usage.get(field)
+        count = details.get(key) if isinstance(details, dict) else None
+        if isinstance(count, int) and isinstance(limit, int) and not 0 <= count <= limit:
+            report.add(part, f"{path}.{field}_details.{key}", f"0 to {limit}", str(count))

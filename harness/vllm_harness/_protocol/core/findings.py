@@ -1,16 +1,18 @@
-"""Findings: a rule that one place of a stream or a body breaks."""
+"""Findings: places of a stream or a body that break a rule."""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 _SHOWN = 160
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
 class Severity(StrEnum):
-    """error: breaks the contract. warning: a client may trip over it. info: worth knowing, not a fault."""
+    """error: breaks the contract. warning: may break a client. info: worth knowing, not a fault."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -19,20 +21,20 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One deviation.
+    """One deviation from the contract.
 
     Attributes:
-        code: code of the rule (`vllm-harness validate explain CODE`).
-        severity: how bad.
-        event_index: index of the event from 0; None for a body or a whole conversation.
-        path: JSON path within the event or the body.
+        code: the code of the rule (`vllm-harness validate explain CODE`).
+        severity: how bad it is.
+        event_index: the index of the event, from 0; None for a body or a whole conversation.
+        path: the JSON path within the event or the body.
         message: one sentence.
-        expected: what the contract wants there, as text.
-        actual: what stood there, as text.
-        context: the events up to and including this one, one line each.
-        known: reference of the known deviation it belongs to; empty where there is none.
-        kind: `type` of the innermost object below the event or the body that the path lies in, such as
-            `reasoning`; empty where none has one.
+        expected: the value that the contract requires, as text.
+        actual: the value at the path, as text.
+        context: the last events up to this one, one line each.
+        known: the reference of the known deviation that covers the finding; empty if there is none.
+        kind: the `type` of the innermost object on the path, below the event or the body, such as
+            `reasoning`; empty if none has a type.
     """
 
     code: str
@@ -48,7 +50,7 @@ class Finding:
 
     @property
     def counts(self) -> bool:
-        """Whether the finding is an error or a warning that nobody has declared known."""
+        """Whether the finding is an error or a warning, and not known."""
         return self.severity is not Severity.INFO and not self.known
 
     @property
@@ -66,7 +68,7 @@ class Finding:
 
 
 class Absent:
-    """The value of a field that is not there."""
+    """The value of a missing field."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -84,3 +86,26 @@ def brief(value: object) -> str:
     except (ValueError, TypeError, RecursionError):
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} ... {text[-_SHOWN // 3 :]}"
+
+
+def kind_at(value: object, path: str) -> str:
+    """The `type` of the innermost object on a JSON path, except the root.
+
+    Args:
+        value: the root, `$`.
+        path: a path such as `$.response.output[0].status`; steps that the value does not have are ignored.
+
+    Returns:
+        The type, such as `reasoning`; empty if no object on the path has one.
+    """
+    kind = ""
+    for key, number in _STEP.findall(path):
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and number and int(number) < len(value):
+            value = value[int(number)]
+        else:
+            break
+        if isinstance(value, dict) and isinstance(value.get("type"), str):
+            kind = value["type"]
+    return kind

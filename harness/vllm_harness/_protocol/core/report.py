@@ -1,4 +1,4 @@
-"""A report: the findings of one stream or one body, as they are added."""
+"""Reports, which collect the findings of one stream or body."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-from vllm_harness._protocol.core.findings import Finding, Severity, brief
-from vllm_harness._protocol.core.places import kind_at
+from vllm_harness._protocol.core.findings import Finding, Severity, brief, kind_at
 from vllm_harness._protocol.core.rule import Rule
 
 MAX_FINDINGS = 1000
@@ -17,7 +16,7 @@ class Report:
     """Collects findings at the current event.
 
     Args:
-        limit: findings kept; those beyond are counted, not kept.
+        limit: how many findings are kept; further ones are only counted.
     """
 
     def __init__(self, limit: int = MAX_FINDINGS) -> None:
@@ -43,12 +42,12 @@ class Report:
 
         Args:
             rule: the rule that is broken.
-            path: JSON path within the event.
-            expected: what the contract wants, as text.
-            actual: what stands there: text that is already brief, or any other JSON value.
-            severity: where it differs from the rule's.
-            once: of all findings with this rule and this key only the first is kept.
-            facts: what the rule's message has placeholders for.
+            path: the JSON path within the event.
+            expected: the value that the contract requires, as text.
+            actual: the value at the path: a brief text, or any other JSON value.
+            severity: the severity, if it differs from that of the rule.
+            once: a key; only the first finding of the rule with this key is kept.
+            facts: the values for the placeholders in the message of the rule.
         """
         if len(self.findings) >= self._limit:
             self.dropped += 1
@@ -73,7 +72,7 @@ class Report:
 
 
 def _line(event: Mapping[str, Any]) -> str:
-    """An event in one line: its type and what places it."""
+    """An event in one line: its type and its place in the stream."""
     places = [
         f"{key}={brief(event[key])}"
         for key in ("sequence_number", "output_index", "content_index", "summary_index", "item_id", "delta")

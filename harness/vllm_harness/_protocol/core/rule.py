@@ -1,4 +1,4 @@
-"""What a rule is."""
+"""The declaration of rules."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ HARNESS = "the harness itself"
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule, with all its words.
+    """One rule, with all its texts.
 
     Attributes:
-        code: two letters of the area and a number.
-        severity: of its findings; some places lower it (`why` says so).
-        title: what it finds.
-        why: why it matters and what it rests on.
-        source: where it comes from.
-        bad: an example that it finds.
-        message: of its findings, with a placeholder for each fact; empty where the title has no facts to add.
+        code: two letters for the area, and a number.
+        severity: the severity of its findings; some checks lower it, as `why` says.
+        title: what the rule finds.
+        why: why it matters, and on what evidence.
+        source: the source of the rule.
+        bad: an example that breaks the rule.
+        message: the message of its findings, with a placeholder for each fact; empty if the title is enough.
     """
 
     code: str
@@ -46,44 +46,44 @@ class Rule:
 
     @property
     def good(self) -> Example:
-        """The example as it should be."""
+        """The example without its fault."""
         return Example(self.bad.sample, (), self.bad.request)
 
     def message_with(self, facts: Mapping[str, object]) -> str:
         """The message of a finding.
 
         Args:
-            facts: a value for each placeholder of the message; further ones are left aside.
+            facts: a value for each placeholder of the message; others are ignored.
 
         Raises:
-            KeyError: a placeholder has no fact.
+            KeyError: a placeholder has no value.
         """
         if self.message:
             return self.message.format_map(facts)
         return self.title[:1].lower() + self.title[1:]
 
     def finding(self, path: str = "$", expected: str = "", actual: str = "", **facts: object) -> Finding:
-        """A finding about no single event.
+        """A finding that does not belong to a single event.
 
         Args:
-            path: JSON path.
-            expected: what the contract wants, as text.
-            actual: what stands there, as text.
-            facts: what the message has placeholders for.
+            path: the JSON path.
+            expected: the value that the contract requires, as text.
+            actual: the value at the path, as text.
+            facts: the values for the placeholders in the message.
         """
         return Finding(self.code, self.severity, None, path, self.message_with(facts), expected, actual)
 
 
 def rule(
     code: str,
-    severity: Severity,
     title: str,
     why: str,
-    source: str,
     sample: str,
     *edits: Edit,
+    severity: Severity = ERROR,
+    source: str = TRAFFIC,
     message: str = "",
     request: dict[str, Any] | None = None,
 ) -> Rule:
-    """A rule whose bad example is a sample with these edits."""
+    """Declares a rule whose bad example is a sample with these edits."""
     return Rule(code, severity, title, why, source, Example(sample, edits, request), message)

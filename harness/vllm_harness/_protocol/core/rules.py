@@ -1,37 +1,32 @@
-"""The rules of framing, which every stream shares, and of known deviations."""
+"""The rules of framing, for streams of any API, and of known deviations."""
 
 from __future__ import annotations
 
-from vllm_harness._protocol.core.rule import CHAT, ERROR, HARNESS, INFO, SSE, TRAFFIC, WARNING, rule
+from vllm_harness._protocol.core.rule import CHAT, HARNESS, INFO, SSE, WARNING, rule
 
 _DELTA = "response.output_text.delta"
 
 SE101 = rule(
     "SE101",
-    ERROR,
-    "The event: line is not the type in the data",
-    "Clients dispatch on either of the two; where they differ, two clients see two streams.",
-    TRAFFIC,
+    "The event: line differs from the type in the data",
+    "Clients dispatch on either of the two; if they differ, two clients see different streams.",
     "sse",
     ("replace", "event: response.created", "event: response.creating"),
 )
 
 SE102 = rule(
     "SE102",
-    WARNING,
     "A Responses or Messages event without an event: line",
     "Every such event has one; clients that use the browser's EventSource depend on it.",
-    TRAFFIC,
     "sse",
     ("replace", "event: response.created\n", ""),
+    severity=WARNING,
 )
 
 SE103 = rule(
     "SE103",
-    ERROR,
     "The data of an event is not one JSON object",
-    "Two objects in an event, half an object, NaN or nothing: a client's JSON parser raises.",
-    TRAFFIC,
+    "The event has two objects, half an object, NaN or nothing; a client's JSON parser raises an error.",
     "sse",
     (
         "replace",
@@ -43,74 +38,69 @@ SE103 = rule(
 
 SE104 = rule(
     "SE104",
-    ERROR,
     "An event is not UTF-8",
-    "Event streams are UTF-8. A multi-byte character may be split over network chunks, never over events.",
-    SSE,
+    "Event streams are UTF-8. A multi-byte character may be split across network chunks, but not across "
+    "events.",
     "sse",
     ("replace", "Hello,", "Hel\udcff"),
+    source=SSE,
 )
 
 SE105 = rule(
     "SE105",
-    ERROR,
     "The stream ends within an event",
-    "An event counts once the blank line after it has come; a client drops this one. Information "
-    "only where just the blank line is missing, as in a capture that an editor has trimmed.",
-    SSE,
+    "An event counts once the blank line after it has arrived; a client drops this one. Information "
+    "only if just the blank line is missing, as in a capture that an editor has trimmed.",
     "sse",
     ("replace", '"sequence_number": 9}\n\n', '"sequence_nu'),
+    source=SSE,
 )
 
 SE106 = rule(
     "SE106",
-    WARNING,
     "[DONE] in a stream of named events",
     "[DONE] belongs to Chat Completions; a client of Responses or Messages that parses every data "
     "line as JSON fails on it.",
-    TRAFFIC,
     "sse",
     ("replace", "event: response.completed", "data: [DONE]\n\nevent: response.completed"),
+    severity=WARNING,
 )
 
 SE107 = rule(
     "SE107",
-    ERROR,
     "A chat stream does not end with [DONE]",
-    "It tells the client that the stream is complete and the connection may be reused.",
-    CHAT,
+    "It signals that the stream is complete and that the connection may be reused.",
     "chat_sse",
     ("replace", "data: [DONE]\n\n", ""),
+    source=CHAT,
 )
 
 SE108 = rule(
     "SE108",
-    ERROR,
     "An event after [DONE]",
     "Clients stop reading at [DONE]; what follows is lost.",
-    CHAT,
     "chat_sse",
     ("replace", "data: [DONE]\n\n", 'data: [DONE]\n\ndata: {"choices": []}\n\n'),
+    source=CHAT,
 )
 
 SE110 = rule(
     "SE110",
-    INFO,
-    "The stream is too large to be held",
-    "Texts and items beyond the limit are no longer compared; the lifecycle still is.",
-    HARNESS,
+    "The stream is too large to be compared as a whole",
+    "Texts and items beyond the limit are no longer compared; the lifecycle is still checked.",
     "text",
     ("set", _DELTA, "delta", "so long " * 4096),
+    severity=INFO,
+    source=HARNESS,
 )
 
 KD101 = rule(
     "KD101",
-    ERROR,
     "A known deviation no longer occurs",
-    "The run exercised it, on a version that it is declared for, and nothing was "
-    "found: it is fixed, remove it, so that it is caught when it comes back.",
-    HARNESS,
+    "A run exercised the deviation on a version for which it is declared, and it did not occur: it is "
+    "fixed. Remove it, so that a regression is caught.",
     "run",
     ("set", 0, "occurred", []),
+    source=HARNESS,
     message="{code} ({reference}) no longer occurs on {version}; fixed: remove it",
 )

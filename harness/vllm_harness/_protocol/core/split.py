@@ -1,4 +1,4 @@
-"""How a rendered stream cuts a text into deltas."""
+"""How a rendered stream splits a text into deltas."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ Split = Callable[[str], Sequence[str]]
 
 
 def halves(text: str) -> list[str]:
-    """A text in two pieces, or one, or none."""
+    """The two halves of a text, without empty ones."""
     middle = len(text) // 2
     return [piece for piece in (text[:middle], text[middle:]) if piece]

@@ -1,4 +1,4 @@
-"""Server-sent events: bytes in, events out, with whatever is wrong about the framing noted on the event.
+"""A parser of server-sent events that notes faults of the framing on each event.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html (parsing an event stream).
 """
@@ -17,12 +17,12 @@ class SSEEvent(NamedTuple):
     """One server-sent event.
 
     Attributes:
-        data: the data lines joined with newlines.
-        event: the `event:` field; None where the server sent none.
-        id: the `id:` field; None where the server sent none.
-        line: line of the stream on which the event begins, from 1.
-        bad_utf8: the bytes were not UTF-8 (they were replaced by U+FFFD).
-        cut: the stream ended before the blank line which closes an event.
+        data: the data lines, joined by newlines.
+        event: the `event:` field; None if the server sent none.
+        id: the `id:` field; None if the server sent none.
+        line: the line of the stream on which the event begins, from 1.
+        bad_utf8: whether bytes were not UTF-8; they are replaced by U+FFFD.
+        truncated: whether the stream ended before the blank line that closes the event.
     """
 
     data: str
@@ -30,16 +30,16 @@ class SSEEvent(NamedTuple):
     id: str | None = None
     line: int = 0
     bad_utf8: bool = False
-    cut: bool = False
+    truncated: bool = False
 
 
 class SSEParser:
-    """Incremental parser: `feed` bytes as they come, `close` at the end; any chunking gives the same events.
+    """An incremental parser, which gives the same events for any chunking of the bytes.
 
-    Memory is bounded by one event.
+    Pass the bytes to `feed` as they arrive, and call `close` at the end. At most one event is in memory.
 
     Args:
-        max_event_bytes: size above which an event is refused.
+        max_event_bytes: the largest size of an event.
 
     Raises:
         ProtocolInputError: an event is larger than `max_event_bytes` (from `feed`).
@@ -54,7 +54,7 @@ class SSEParser:
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[SSEEvent]:
-        """Takes the next bytes; returns the events they complete."""
+        """Takes the next bytes; returns the events that they complete."""
         if self._held_cr or b"\r" in chunk:
             chunk = self._plain_line_ends(chunk)
         if not chunk:
@@ -71,10 +71,10 @@ class SSEParser:
         return self._events(block)
 
     def close(self) -> list[SSEEvent]:
-        """Ends the stream; returns the event it cut short, marked `cut`, if there is one."""
+        """Ends the stream; returns the event that it truncated, if any."""
         rest = b"".join(self._pending)
         self._pending, self._size, self._held_cr = [], 0, False
-        return [event._replace(cut=True) for event in self._events(rest)]
+        return [event._replace(truncated=True) for event in self._events(rest)]
 
     def _plain_line_ends(self, chunk: bytes) -> bytes:
         if self._held_cr:
@@ -114,7 +114,7 @@ class SSEParser:
 
 
 def parse_sse(chunks: Iterable[bytes], *, max_event_bytes: int = MAX_EVENT_BYTES) -> Iterator[SSEEvent]:
-    """Events of a byte stream, in any chunking.
+    """Yields the events of a byte stream, in any chunking.
 
     Raises:
         ProtocolInputError: an event is larger than `max_event_bytes`.
@@ -128,7 +128,7 @@ def parse_sse(chunks: Iterable[bytes], *, max_event_bytes: int = MAX_EVENT_BYTES
 async def parse_sse_async(
     chunks: AsyncIterable[bytes], *, max_event_bytes: int = MAX_EVENT_BYTES
 ) -> AsyncIterator[SSEEvent]:
-    """The twin of `parse_sse` for an asynchronous byte stream."""
+    """The counterpart of `parse_sse` for an asynchronous byte stream."""
     parser = SSEParser(max_event_bytes)
     async for chunk in chunks:
         for event in parser.feed(chunk):

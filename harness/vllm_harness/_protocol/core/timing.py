@@ -1,4 +1,4 @@
-"""Timing facts of a stream from recorded arrival times."""
+"""Facts about the timing of a stream, from recorded arrival times."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from statistics import median
 
 from vllm_harness._protocol.core.events import AnyEvent, as_json
 
-# a stream of several deltas is a burst where they all come within this part of the time it took
+# A stream of several deltas is a burst if they all arrive within this share of its time.
 _BURST_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class TimingFacts:
-    """When the events of a stream came, in seconds after the request.
+    """The arrival times of the events of a stream, in seconds after the request.
 
     Attributes:
-        events: how many.
-        deltas: how many of them carried text.
-        first_event: the first of all; None for an empty stream.
-        first_delta: the first that carried text; None where there was none.
-        last_delta: the last that carried text.
-        last_event: the last of all.
-        largest_gap: longest wait between two deltas; None with fewer than two.
-        median_gap: the middle one of these waits.
-        incremental: the content was spread over the time, not delivered in one burst at the end; None with
-            fewer than three deltas, of which nobody can say.
+        events: the number of events.
+        deltas: the number of events that carried text.
+        first_event: the time of the first event; None for an empty stream.
+        first_delta: the time of the first event that carried text; None if there was none.
+        last_delta: the time of the last event that carried text; None if there was none.
+        last_event: the time of the last event; None for an empty stream.
+        largest_gap: the longest wait between two deltas; None with fewer than two.
+        median_gap: the median of these waits.
+        incremental: whether the content was spread over the time, not delivered in one burst at the end; None
+            with fewer than three deltas, which do not suffice to decide.
     """
 
     events: int
@@ -42,10 +42,10 @@ class TimingFacts:
 
 
 def timing_facts(arrivals: Iterable[tuple[float, AnyEvent]]) -> TimingFacts:
-    """Facts of one stream.
+    """Computes the facts of one stream.
 
     Args:
-        arrivals: (seconds since the request was sent, event), in order of arrival.
+        arrivals: pairs of seconds since the request and event, in order of arrival.
 
     Raises:
         ValueError: the times go backwards.
@@ -68,16 +68,12 @@ def timing_facts(arrivals: Iterable[tuple[float, AnyEvent]]) -> TimingFacts:
         last_event=times[-1] if times else None,
         largest_gap=max(gaps, default=None),
         median_gap=median(gaps) if gaps else None,
-        incremental=_spread(deltas) if len(deltas) > 2 else None,
+        incremental=deltas[-1] - deltas[0] > _BURST_SHARE * deltas[-1] if len(deltas) > 2 else None,
     )
 
 
-def _spread(deltas: list[float]) -> bool:
-    return deltas[-1] - deltas[0] > _BURST_SHARE * deltas[-1]
-
-
 def carries_text(event: AnyEvent) -> bool:
-    """Whether an event of any API brings words, thoughts or a part of a call."""
+    """Whether an event of any API carries a piece of text, reasoning or a call."""
     value = as_json(event)
     if value is None:
         return False

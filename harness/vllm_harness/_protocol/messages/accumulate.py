@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from vllm_harness._protocol.core.events import AnyEvent, Json, as_json
-from vllm_harness._protocol.messages.objects import PIECES
+from vllm_harness._protocol.messages import schema
 
 
 class MessageAccumulator:
@@ -17,7 +17,7 @@ class MessageAccumulator:
         self._inputs: dict[int, list[str]] = {}
 
     def feed(self, event: AnyEvent) -> None:
-        """Takes the next event; what has no place is left aside (the validator reports it)."""
+        """Adds the next event; ignores what does not fit, which the validator reports."""
         value = as_json(event) or {}
         index, delta = value.get("index"), value.get("delta")
         match value.get("type"):
@@ -36,14 +36,14 @@ class MessageAccumulator:
 
     @property
     def message(self) -> Json:
-        """The message as far as the stream goes."""
+        """The message so far."""
         return {**self._head, "content": [self._block(index) for index in sorted(self._blocks)]}
 
     body = message
 
     def _on_delta(self, index: int, delta: Json) -> None:
         block, kind = self._blocks.setdefault(index, {}), str(delta.get("type"))
-        key = PIECES.get(kind)
+        key = schema.PIECES.get(kind)
         piece = delta.get(key) if key else None
         if not isinstance(piece, str):
             return

@@ -1,4 +1,4 @@
-"""Anthropic Messages: the shape of messages, content blocks, usage and errors.
+"""Checks of Messages bodies: messages, content blocks, usage and errors.
 
 Sources: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/api/errors, the types of
 the anthropic SDK.
@@ -6,97 +6,17 @@ the anthropic SDK.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._protocol.core.fields import DICT, INT, LIST, NULL, STR, Fields, check_fields, type_names
+from vllm_harness._protocol.core.fields import INT, STR, Fields, check_fields, type_names
 from vllm_harness._protocol.core.findings import ABSENT, Severity, brief
 from vllm_harness._protocol.core.report import Report
-from vllm_harness._protocol.messages import rules
-
-STR_OR_NULL = (str, NULL)
-EVENTS = (
-    "message_start",
-    "content_block_start",
-    "content_block_delta",
-    "content_block_stop",
-    "message_delta",
-    "message_stop",
-    "ping",
-)
-STOP_REASONS = (
-    "end_turn",
-    "max_tokens",
-    "stop_sequence",
-    "tool_use",
-    "pause_turn",
-    "refusal",
-    "model_context_window_exceeded",
-)
-# the model did not come to its end, so its last call may be half a call
-CUT = ("max_tokens", "model_context_window_exceeded", "refusal", "stop_sequence")
-ERRORS = (
-    "invalid_request_error",
-    "authentication_error",
-    "billing_error",
-    "permission_error",
-    "not_found_error",
-    "request_too_large",
-    "rate_limit_error",
-    "api_error",
-    "timeout_error",
-    "overloaded_error",
-)
-MESSAGE_FIELDS: Fields = (
-    ("id", STR),
-    ("type", STR),
-    ("role", STR),
-    ("content", LIST),
-    ("model", STR),
-    ("stop_reason", STR_OR_NULL),
-    ("stop_sequence", STR_OR_NULL),
-    ("usage", DICT),
-)
-INPUT_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-
-
-class BlockKind(NamedTuple):
-    """A kind of content block.
-
-    Attributes:
-        fields: required fields.
-        growing: the field that deltas fill.
-        deltas: types of the deltas that fit it.
-    """
-
-    fields: Fields
-    growing: str = ""
-    deltas: tuple[str, ...] = ()
-
-
-_CALL = BlockKind((("id", STR), ("name", STR), ("input", DICT)), "input", ("input_json_delta",))
-BLOCKS = {
-    "text": BlockKind((("text", STR),), "text", ("text_delta", "citations_delta")),
-    "thinking": BlockKind(
-        (("thinking", STR), ("signature", STR)), "thinking", ("thinking_delta", "signature_delta")
-    ),
-    "redacted_thinking": BlockKind((("data", STR),)),
-    "tool_use": _CALL,
-    "server_tool_use": _CALL,
-}
-CALLS = ("tool_use", "server_tool_use")
-# field of a delta that carries its piece
-PIECES = {
-    "text_delta": "text",
-    "thinking_delta": "thinking",
-    "signature_delta": "signature",
-    "input_json_delta": "partial_json",
-}
+from vllm_harness._protocol.messages import object_rules as rules
+from vllm_harness._protocol.messages import schema
 
 
 def check_message(report: Report, message: Json, path: str = "$") -> None:
-    """A whole message, as a body carries it."""
-    check_fields(report, message, MESSAGE_FIELDS, path, rules.MB101, rules.MB102)
+    """Checks a whole message, as in a body."""
+    check_fields(report, message, schema.MESSAGE_FIELDS, path, rules.MB101, rules.MB102)
     check_kind(report, message, path)
     if isinstance(message.get("usage"), dict):
         check_usage(report, message["usage"], f"{path}.usage")
@@ -113,19 +33,19 @@ def check_message(report: Report, message: Json, path: str = "$") -> None:
 
 
 def check_kind(report: Report, message: Json, path: str) -> None:
-    """`type` is message, `role` is assistant."""
+    """Checks that `type` is message and `role` is assistant."""
     for key, wanted in (("type", "message"), ("role", "assistant")):
         if message.get(key, wanted) != wanted:
             report.add(rules.MB103, f"{path}.{key}", brief(wanted), message[key], key=key, wanted=wanted)
 
 
 def check_block(report: Report, block: object, path: str, *, begins: bool = False) -> None:
-    """A content block: its required fields; where it `begins`, a signature may come later."""
+    """Checks the fields of a content block; when it `begins`, its signature may still be missing."""
     if not isinstance(block, dict):
         report.add(rules.MB107, path, "object", block, key="type", kind="content")
         return
     kind = block.get("type")
-    known = BLOCKS.get(kind) if isinstance(kind, str) else None
+    known = schema.BLOCKS.get(kind) if isinstance(kind, str) else None
     if known is None:
         if not isinstance(kind, str):
             report.add(rules.MB107, f"{path}.type", "string", brief(kind), key="type", kind="content")
@@ -138,37 +58,37 @@ def check_block(report: Report, block: object, path: str, *, begins: bool = Fals
             severity = Severity.WARNING if begins and key == "signature" else None
             wanted = type_names(types)
             report.add(rules.MB107, f"{path}.{key}", wanted, brief(actual), severity, key=key, kind=kind)
-    for key in ("id", "name") if kind in CALLS else ():
+    for key in ("id", "name") if kind in schema.CALLS else ():
         if block.get(key) == "":
             report.add(rules.MB107, f"{path}.{key}", "a non-empty string", '""', key=key, kind=kind)
 
 
 def check_ids(report: Report, blocks: list[Json], path: str) -> None:
-    """No two calls share an id."""
+    """Checks that the ids of calls are unique."""
     seen: set[str] = set()
     for number, block in enumerate(blocks):
         identifier = block.get("id")
-        if block.get("type") in CALLS and isinstance(identifier, str):
+        if block.get("type") in schema.CALLS and isinstance(identifier, str):
             if identifier in seen:
                 report.add(rules.MB108, f"{path}[{number}].id", actual=identifier)
             seen.add(identifier)
 
 
 def check_stop(report: Report, ending: Json, called: bool, path: str) -> None:
-    """stop_reason and stop_sequence, which a body and a message_delta carry alike.
+    """Checks stop_reason and stop_sequence, of a body or of a message_delta.
 
     Args:
-        report: where findings go.
-        ending: holds both fields.
+        report: collects the findings.
+        ending: the object with both fields.
         called: whether the message has tool_use blocks.
-        path: of `ending`.
+        path: the JSON path of `ending`.
     """
     reason, sequence = ending.get("stop_reason"), ending.get("stop_sequence")
     if not isinstance(reason, str):
         return
     place = f"{path}.stop_reason"
-    if reason not in STOP_REASONS:
-        wanted = " or ".join(sorted(STOP_REASONS))
+    if reason not in schema.STOP_REASONS:
+        wanted = " or ".join(sorted(schema.STOP_REASONS))
         report.add(rules.MB104, place, wanted, reason)
     elif reason == "tool_use" and not called:
         report.add(rules.MB105, place, "end_turn", reason)
@@ -180,7 +100,7 @@ def check_stop(report: Report, ending: Json, called: bool, path: str) -> None:
 
 
 def check_usage(report: Report, usage: object, path: str, *, of_delta: bool = False) -> None:
-    """Token counts; those of a message_delta (`of_delta`) need not repeat the input."""
+    """Checks token counts; those of a message_delta (`of_delta`) need not repeat the input."""
     if not isinstance(usage, dict):
         report.add(rules.MB110, path, "object", brief(usage), key="usage")
         return
@@ -188,14 +108,14 @@ def check_usage(report: Report, usage: object, path: str, *, of_delta: bool = Fa
         (("output_tokens", INT),) if of_delta else (("input_tokens", INT), ("output_tokens", INT))
     )
     check_fields(report, usage, required, path, rules.MB110, rules.MB110)
-    for key in (*INPUT_COUNTS, "output_tokens"):
+    for key in (*schema.INPUT_COUNTS, "output_tokens"):
         count = usage.get(key)
         if type(count) is int and count < 0:
             report.add(rules.MB111, f"{path}.{key}", "0 or more", str(count))
 
 
 def check_error(report: Report, value: Json) -> None:
-    """An error, as a body or an error event carries it."""
+    """Checks an error of a body or of an error event."""
     error = value.get("error")
     if value.get("type") != "error":
         report.add(rules.MB112, "$.type", '"error"', brief(value.get("type", ABSENT)), key="type")
@@ -204,6 +124,6 @@ def check_error(report: Report, value: Json) -> None:
         return
     check_fields(report, error, (("type", STR), ("message", STR)), "$.error", rules.MB112, rules.MB112)
     kind = error.get("type")
-    if isinstance(kind, str) and kind not in ERRORS:
-        wanted = " or ".join(sorted(ERRORS))
+    if isinstance(kind, str) and kind not in schema.ERRORS:
+        wanted = " or ".join(sorted(schema.ERRORS))
         report.add(rules.MB113, "$.error.type", wanted, kind)

@@ -1,4 +1,4 @@
-"""The inverse of the accumulator: content blocks as the valid stream, or the body, that carries them."""
+"""Renders content blocks as a valid Messages stream or body; the inverse of the accumulator."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.split import Split, halves
-from vllm_harness._protocol.messages.objects import BLOCKS, CALLS
+from vllm_harness._protocol.messages import schema
 
 USAGE = {"input_tokens": 9, "output_tokens": 7}
 
 
 def answer(content: Sequence[Json], stop_reason: str = "", **fields: Any) -> Json:
-    """A message as a body carries it; by default its stop_reason follows from its blocks."""
+    """Renders a message as a body; by default its stop_reason follows from its blocks."""
     called = any(block["type"] == "tool_use" for block in content)
     return {
         "id": "msg_1",
@@ -30,9 +30,9 @@ def answer(content: Sequence[Json], stop_reason: str = "", **fields: Any) -> Jso
 
 
 def answer_events(content: Sequence[Json], *, split: Split = halves, **fields: Any) -> list[Json]:
-    """The events that carry a message; `fields` as for `answer`."""
+    """Renders a message as the events of a stream; `fields` are those of `answer`."""
     whole = answer(content, **fields)
-    begun = {
+    head = {
         **whole,
         "content": [],
         "stop_reason": None,
@@ -40,7 +40,7 @@ def answer_events(content: Sequence[Json], *, split: Split = halves, **fields: A
         "usage": {**whole["usage"], "output_tokens": 1},
     }
     ending = {"stop_reason": whole["stop_reason"], "stop_sequence": whole["stop_sequence"]}
-    events: list[Json] = [{"type": "message_start", "message": begun}, {"type": "ping"}]
+    events: list[Json] = [{"type": "message_start", "message": head}, {"type": "ping"}]
     for index, block in enumerate(content):
         events += _block_events(block, index, split)
     return [
@@ -65,17 +65,17 @@ def thinking(content: str, signature: str = "c2lnbmF0dXJl") -> Json:
 
 
 def tool_use(arguments: Json, name: str = "get_weather", number: int = 1) -> Json:
-    """A tool call."""
+    """A tool_use block."""
     return {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": arguments}
 
 
 def _block_events(block: Json, index: int, split: Split) -> Iterator[Json]:
     kind = block["type"]
-    growing = BLOCKS[kind].growing
-    begun = {**block, growing: {} if kind in CALLS else ""} if growing else dict(block)
+    growing = schema.BLOCKS[kind].growing
+    first = {**block, growing: {} if kind in schema.CALLS else ""} if growing else dict(block)
     if kind == "thinking":
-        begun["signature"] = ""
-    yield {"type": "content_block_start", "index": index, "content_block": begun}
+        first["signature"] = ""
+    yield {"type": "content_block_start", "index": index, "content_block": first}
     for delta in _deltas(block, growing, split):
         yield {"type": "content_block_delta", "index": index, "delta": delta}
     yield {"type": "content_block_stop", "index": index}

@@ -1,7 +1,7 @@
-"""Anthropic Messages: the grammar of an event stream.
+"""The checks of a Messages stream.
 
-message_start, then each content block as start, deltas, stop, one after the other, then message_delta with
-the stop_reason, then message_stop; ping anywhere before.
+A stream is message_start, then the start, the deltas and the stop of each content block, then message_delta
+with the stop_reason, then message_stop. A ping may come anywhere before.
 
 Sources: https://docs.anthropic.com/en/docs/build-with-claude/streaming, the anthropic SDK's types.
 """
@@ -9,18 +9,14 @@ Sources: https://docs.anthropic.com/en/docs/build-with-claude/streaming, the ant
 from __future__ import annotations
 
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._protocol.core.fields import DICT, INT, LIST, STR, Fields, check_fields, is_json_object
+from vllm_harness._protocol.core.fields import LIST, STR, Fields, check_fields, is_json_object
 from vllm_harness._protocol.core.findings import ABSENT, brief
 from vllm_harness._protocol.core.report import Report
 from vllm_harness._protocol.core.rules import SE110
-from vllm_harness._protocol.messages import rules
+from vllm_harness._protocol.messages import schema
+from vllm_harness._protocol.messages import stream_rules as rules
+from vllm_harness._protocol.messages.object_rules import MB108
 from vllm_harness._protocol.messages.objects import (
-    BLOCKS,
-    CALLS,
-    CUT,
-    EVENTS,
-    INPUT_COUNTS,
-    PIECES,
     check_block,
     check_error,
     check_kind,
@@ -28,21 +24,12 @@ from vllm_harness._protocol.messages.objects import (
     check_usage,
 )
 
-_FIELDS: dict[str, Fields] = {
-    "message_start": (("message", DICT),),
-    "content_block_start": (("index", INT), ("content_block", DICT)),
-    "content_block_delta": (("index", INT), ("delta", DICT)),
-    "content_block_stop": (("index", INT),),
-    "message_delta": (("delta", DICT), ("usage", DICT)),
-    "message_stop": (),
-    "ping": (),
-}
 _START_FIELDS: Fields = (("id", STR), ("type", STR), ("role", STR), ("content", LIST), ("model", STR))
 _NODE_COST = 256
 
 
 class _StreamedBlock:
-    """A content block as far as it has come."""
+    """A content block as its deltas build it."""
 
     __slots__ = ("index", "kind", "pieces", "signed")
 
@@ -57,8 +44,8 @@ class MessagesValidator:
     """Checks one stream of the Messages API.
 
     Args:
-        report: where findings go.
-        max_held: characters of tool input kept; beyond it they are no longer checked.
+        report: collects the findings.
+        max_held: how many characters of tool input are kept; beyond that they are not checked.
     """
 
     def __init__(self, report: Report, *, max_held: int) -> None:
@@ -71,11 +58,11 @@ class MessagesValidator:
         self._next = 0
         self._called = False
         self._ids: set[str] = set()
-        self._half: int | None = None
+        self._truncated_input: int | None = None
         self._empty = True
 
     def feed(self, event: Json) -> None:
-        """Takes the next event."""
+        """Checks the next event."""
         report, kind = self._report, event.get("type")
         self._empty = False
         if not isinstance(kind, str):
@@ -89,18 +76,18 @@ class MessagesValidator:
             report.add(rules.MS114, "$.error", actual=event.get("error"))
             check_error(report, event)
             return
-        if kind not in EVENTS:
+        if kind not in schema.EVENT_FIELDS:
             report.add(rules.MS111, "$.type", once=kind, kind=kind)
             return
         if not self._begun and kind not in ("message_start", "ping"):
             report.add(rules.MS101, "$.type", "message_start", kind)
             self._begun = True
-        check_fields(report, event, _FIELDS[kind], "$", rules.MS109, rules.MS110)
-        if all(type(event.get(key, ABSENT)) in types for key, types in _FIELDS[kind]):
+        check_fields(report, event, schema.EVENT_FIELDS[kind], "$", rules.MS109, rules.MS110)
+        if all(type(event.get(key, ABSENT)) in types for key, types in schema.EVENT_FIELDS[kind]):
             getattr(self, f"_on_{kind}")(event)
 
     def close(self) -> None:
-        """Ends the stream."""
+        """Checks the end of the stream."""
         report = self._report
         if self._empty:
             report.add(rules.MS113, expected="message_start", actual="nothing")
@@ -134,11 +121,11 @@ class MessagesValidator:
             report.add(rules.MS201, "$.index", str(self._next), index)
         check_block(report, block, "$.content_block", begins=True)
         kind = str(block.get("type"))
-        known = BLOCKS.get(kind)
+        known = schema.BLOCKS.get(kind)
         if known is not None and known.growing and block.get(known.growing):
             place = f"$.content_block.{known.growing}"
             report.add(rules.MS205, place, "empty", block[known.growing], kind=kind)
-        if kind in CALLS:
+        if kind in schema.CALLS:
             self._called = self._called or kind == "tool_use"
             self._check_id(block.get("id"))
         self._next = index + 1
@@ -149,12 +136,12 @@ class MessagesValidator:
         block = self._opened(event)
         if block is None:
             return
-        kind, known = delta.get("type"), BLOCKS.get(block.kind)
+        kind, known = delta.get("type"), schema.BLOCKS.get(block.kind)
         if known is not None and kind not in known.deltas:
             wanted = " or ".join(known.deltas) or "no delta"
             report.add(rules.MS206, "$.delta.type", wanted, kind, kind=block.kind)
             return
-        key = PIECES.get(str(kind))
+        key = schema.PIECES.get(str(kind))
         if key is None:
             return
         check_fields(report, delta, ((key, STR),), "$.delta", rules.MS109, rules.MS110)
@@ -178,11 +165,11 @@ class MessagesValidator:
         if block.kind == "thinking" and not block.signed:
             self._report.add(rules.MS210, "$", "signature_delta", "nothing")
         whole = "".join(block.pieces)
-        if self._half is not None:
-            self._bad_input(self._half)
-            self._half = None
-        if block.kind in CALLS and whole and self._left >= 0 and not is_json_object(whole):
-            self._half = block.index
+        if self._truncated_input is not None:
+            self._bad_input(self._truncated_input)
+            self._truncated_input = None
+        if block.kind in schema.CALLS and whole and self._left >= 0 and not is_json_object(whole):
+            self._truncated_input = block.index
 
     def _on_message_delta(self, event: Json) -> None:
         report, delta = self._report, event["delta"]
@@ -198,9 +185,9 @@ class MessagesValidator:
         if isinstance(reason, str):
             self._reason = reason
         check_stop(report, delta, self._called, "$.delta")
-        if self._half is not None and reason not in CUT:
-            self._bad_input(self._half)
-        self._half = None
+        if self._truncated_input is not None and reason not in schema.TRUNCATING_REASONS:
+            self._bad_input(self._truncated_input)
+        self._truncated_input = None
         self._check_cumulative(event["usage"])
 
     def _on_message_stop(self, event: Json) -> None:
@@ -223,7 +210,7 @@ class MessagesValidator:
         if not isinstance(identifier, str) or self._left < 0:
             return
         if identifier in self._ids:
-            self._report.add(rules.MB108, "$.content_block.id", "its own", identifier)
+            self._report.add(MB108, "$.content_block.id", "a unique id", identifier)
         self._ids.add(identifier)
 
     def _check_not_ended(self, kind: str) -> None:
@@ -247,4 +234,4 @@ class MessagesValidator:
 
 
 def _input_of(usage: Json) -> int:
-    return sum(count for key in INPUT_COUNTS if type(count := usage.get(key)) is int)
+    return sum(count for key in schema.INPUT_COUNTS if type(count := usage.get(key)) is int)

@@ -1,6 +1,6 @@
-"""Folds a Responses stream into the object it describes, from the deltas alone where there are deltas.
+"""Folds a Responses stream into the response it describes, from the deltas alone where there are deltas.
 
-What the done events and the terminal event repeat is not taken from them, so that the two can be compared.
+Texts that done events and the terminal event repeat are not taken from there, so that they can be compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ _COMMANDS = {
 }
 _DELTAS = {f"{channel.prefix}.delta": channel for channel in schema.CHANNELS}
 _PARTS = {f"{kind.prefix}.added": kind for kind in schema.PART_KINDS}
-_ITEM_CHANNEL = {channel.item_type: channel for channel in schema.CHANNELS if not channel.part_type}
 
 
 class _AccumulatedItem:
@@ -46,7 +45,7 @@ class _AccumulatedItem:
                 item[kind.item_key] = [
                     self._part(part, number, finished) for number, part in sorted(parts.items())
                 ]
-        channel = _ITEM_CHANNEL.get(str(item.get("type")))
+        channel = schema.CHANNEL_OF_ITEM.get(str(item.get("type")))
         if channel is not None and self.texts:
             whole: Any = "".join(self.texts.get((channel.prefix, 0), ()))
             if channel.index_key:
@@ -69,7 +68,7 @@ class ResponseAccumulator:
     """Folds a Responses stream into a response, event by event.
 
     Attributes:
-        terminal: the response which the terminal event carried; None before it.
+        terminal: the response of the terminal event; None before that event.
     """
 
     def __init__(self) -> None:
@@ -78,7 +77,7 @@ class ResponseAccumulator:
         self._items: dict[int, _AccumulatedItem] = {}
 
     def feed(self, event: AnyEvent) -> None:
-        """Takes the next event; what has no place is left aside (the validator reports it)."""
+        """Adds the next event; ignores one that does not fit, which the validator reports."""
         value = as_json(event)
         kind = value.get("type") if value is not None else None
         if value is None or not isinstance(kind, str):
@@ -107,18 +106,18 @@ class ResponseAccumulator:
 
     @property
     def response(self) -> Json:
-        """The response as far as the stream goes: envelope of the latest event, output from the items."""
+        """The response so far: the latest head, with the output of the items."""
         return {**self._head, "output": self.output}
 
     body = response
 
     @property
     def output(self) -> list[Json]:
-        """The output items, texts from their deltas."""
+        """The output items, with their texts from the deltas."""
         return [self._value(index) for index in sorted(self._items)]
 
     def _value(self, index: int) -> Json:
-        """An item; a list of MCP tools that was never closed comes from the terminal event."""
+        """An item; a list of MCP tools that was never closed is taken from the terminal event."""
         item = self._items[index]
         whole = (self.terminal or {}).get("output")
         if item.closed or item.fields.get("type") != "mcp_list_tools" or not isinstance(whole, list):

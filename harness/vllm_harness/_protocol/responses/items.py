@@ -1,4 +1,4 @@
-"""The items of a Responses stream: added, done, and repeated by the terminal event."""
+"""Checks of the items of a Responses stream: added, done, and repeated by the terminal event."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.findings import ABSENT, Severity, brief
+from vllm_harness._protocol.responses import item_rules as rules
 from vllm_harness._protocol.responses import schema
+from vllm_harness._protocol.responses.object_rules import IT108, IT111
 from vllm_harness._protocol.responses.objects import check_item, check_unknown_item
-from vllm_harness._protocol.responses.rules import items as rules
-from vllm_harness._protocol.responses.rules.objects import IT108, IT111
 from vllm_harness._protocol.responses.state import (
     NODE_COST,
     StreamedItem,
@@ -22,7 +22,7 @@ from vllm_harness._protocol.responses.texts import check_item_texts, check_parts
 
 
 def on_item_added(state: StreamState, event: Json) -> None:
-    """output_item.added opens an item."""
+    """Handles output_item.added, which opens an item."""
     require_in_progress(state)
     index, added = event.get("output_index"), event.get("item")
     if type(index) is not int or not isinstance(added, dict) or state.left < 0:
@@ -38,7 +38,7 @@ def on_item_added(state: StreamState, event: Json) -> None:
 
 
 def on_item_done(state: StreamState, event: Json) -> None:
-    """output_item.done closes an item and repeats all of it."""
+    """Handles output_item.done, which closes an item and repeats all of it."""
     item, done = open_item(state, event), event.get("item")
     if item is None or not isinstance(done, dict):
         return
@@ -55,12 +55,12 @@ def on_item_done(state: StreamState, event: Json) -> None:
 
 
 def on_event_of_item(state: StreamState, event: Json) -> None:
-    """An event that only has to belong to an open item."""
+    """Handles an event that only has to belong to an open item."""
     open_item(state, event)
 
 
 def check_closed(state: StreamState, completed: bool) -> None:
-    """At the end of the response every item is done."""
+    """Checks that every item is done at the end of the response."""
     severity = Severity.ERROR if completed else Severity.INFO
     for item in state.items.values():
         if item.done is None and not item.phantom and item.type != "mcp_list_tools":
@@ -71,7 +71,7 @@ def check_closed(state: StreamState, completed: bool) -> None:
 
 
 def check_output(state: StreamState, response: Json, completed: bool) -> None:
-    """The terminal event repeats all items."""
+    """Checks that the terminal event repeats all items."""
     output = response.get("output")
     if not isinstance(output, list) or state.left < 0:
         return
@@ -85,7 +85,7 @@ def check_output(state: StreamState, response: Json, completed: bool) -> None:
 
 
 def _check_final(state: StreamState, number: int, value: object, status: str | None) -> None:
-    """An item of the terminal event is the one that was streamed at its place."""
+    """Checks that an item of the terminal event equals the one streamed at its index."""
     path = f"$.response.output[{number}]"
     item = state.items.get(number)
     if not isinstance(value, dict):
@@ -103,8 +103,8 @@ def _check_overlap(state: StreamState, added: Json) -> None:
     last = state.latest
     if last is None or last.done is not None or last.phantom:
         return
-    one_by_one = last.type in schema.MODEL_WRITTEN and added.get("type") in schema.MODEL_WRITTEN
-    if one_by_one and not (added.get("caller") or last.added.get("caller")):
+    sequential = last.type in schema.MODEL_WRITTEN and added.get("type") in schema.MODEL_WRITTEN
+    if sequential and not (added.get("caller") or last.added.get("caller")):
         expected = "its output_item.done first"
         state.report.add(rules.RS210, "$.output_index", expected, kind=last.type, index=last.index)
 
@@ -137,24 +137,24 @@ def _check_new_id(state: StreamState, item: StreamedItem) -> None:
         return
     first = state.ids.setdefault(identifier, item.index)
     if first != item.index:
-        state.report.add(IT108, "$.item.id", "an id of its own", brief(identifier), first=first)
+        state.report.add(IT108, "$.item.id", "a unique id", brief(identifier), first=first)
 
 
 def _check_identity(state: StreamState, item: StreamedItem, done: Json) -> None:
-    report, called = state.report, item.type in schema.CALLS
+    report, is_call = state.report, item.type in schema.CALLS
     for key, before in (("id", item.id), ("type", item.type)):
         now = done.get(key, ABSENT)
         if now != before:
             report.add(rules.RS207, f"$.item.{key}", brief(before), brief(now), key=key)
-    for key in (*schema.STABLE_ITEM_FIELDS, "call_id") if called else schema.STABLE_ITEM_FIELDS:
+    for key in (*schema.STABLE_ITEM_FIELDS, "call_id") if is_call else schema.STABLE_ITEM_FIELDS:
         now = done.get(key, ABSENT)
         if key in item.added and now != item.added[key]:
             expected = brief(item.added[key])
             report.add(rules.RS208, f"$.item.{key}", expected, brief(now), key=key, kind=item.type)
-    if called and isinstance(done.get("call_id"), str):
+    if is_call and isinstance(done.get("call_id"), str):
         first = state.ids.setdefault(f"call_id {done['call_id']}", item.index)
         if first != item.index:
-            report.add(IT111, "$.item.call_id", "an id of its own", brief(done["call_id"]), first=first)
+            report.add(IT111, "$.item.call_id", "a unique id", brief(done["call_id"]), first=first)
 
 
 def _check_status_at_done(state: StreamState, item: StreamedItem, done: Json) -> None:

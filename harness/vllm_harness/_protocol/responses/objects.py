@@ -1,4 +1,4 @@
-"""Whole objects of the Responses API: an output item, a list of them, a response, an error."""
+"""Checks of whole objects of the Responses API: output items, responses, errors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.fields import check_fields, check_token_counts, is_json_object
 from vllm_harness._protocol.core.findings import ABSENT, Severity, brief
 from vllm_harness._protocol.core.report import Report
+from vllm_harness._protocol.responses import object_rules as rules
 from vllm_harness._protocol.responses import schema
-from vllm_harness._protocol.responses.rules import objects as rules
 
 _ERROR_KEYS = ("message", "type", "param", "code")
 
@@ -17,14 +17,14 @@ _ERROR_KEYS = ("message", "type", "param", "code")
 def check_item(
     report: Report, item: Json, path: str, response_status: str | None, request: Json | None
 ) -> None:
-    """A finished output item.
+    """Checks a finished output item.
 
     Args:
-        report: where findings go.
+        report: collects the findings.
         item: the item.
-        path: JSON path of the item.
-        response_status: status of the response when it is known; "completed" asks for finished items.
-        request: the request it answers, when it is known.
+        path: the JSON path of the item.
+        response_status: the status of the response, if known; "completed" requires finished items.
+        request: the request, if known.
     """
     kind = item.get("type")
     fields = schema.ITEM_FIELDS.get(kind) if isinstance(kind, str) else None
@@ -49,7 +49,7 @@ def check_item(
 
 
 def check_unknown_item(report: Report, kind: object, path: str) -> None:
-    """An item of a type that is not in the tables: information, unless the type is no name at all."""
+    """Reports an item of an unknown type: information, unless the type is not a name."""
     if isinstance(kind, str) and kind:
         report.add(rules.IT112, f"{path}.type", kind=kind)
     else:
@@ -82,7 +82,7 @@ def _check_parts(report: Report, item: Json, path: str) -> None:
 
 
 def check_part(report: Report, part: object, item_type: str, wanted: Sequence[str], path: str) -> None:
-    """A part of a message or a reasoning item: an object of a type that fits, with its fields."""
+    """Checks the type and the fields of a part of a message or a reasoning item."""
     if not isinstance(part, dict):
         report.add(rules.IT113, path, "object", brief(part), kind=item_type)
         return
@@ -97,8 +97,8 @@ def _check_call(
     report: Report, item: Json, path: str, response_status: str | None, request: Json | None
 ) -> None:
     arguments = item.get("arguments")
-    cut = item.get("status") == "incomplete" or response_status in ("incomplete", "failed", "cancelled")
-    if isinstance(arguments, str) and not cut and not is_json_object(arguments):
+    truncated = item.get("status") == "incomplete" or response_status in ("incomplete", "failed", "cancelled")
+    if isinstance(arguments, str) and not truncated and not is_json_object(arguments):
         report.add(rules.IT109, f"{path}.arguments", "a JSON object", brief(arguments))
     offered = _offered_functions(request)
     name = item.get("name")
@@ -107,7 +107,7 @@ def _check_call(
 
 
 def _offered_functions(request: Json | None) -> set[str]:
-    """Names of the functions a request offers; empty where other kinds of tools may bring more."""
+    """The names of the functions that a request offers; empty if other kinds of tools may add more."""
     tools = request.get("tools") if request and "prompt" not in request else None
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         return set()
@@ -119,7 +119,7 @@ def _offered_functions(request: Json | None) -> set[str]:
 def check_output(
     report: Report, output: object, path: str, response_status: str | None, request: Json | None
 ) -> None:
-    """The output list of a response: every item, and ids which do not repeat."""
+    """Checks the items of a response, and that their ids are unique."""
     if not isinstance(output, list):
         return
     for number, item in enumerate(output):
@@ -132,7 +132,7 @@ def check_output(
 
 
 def check_ids(report: Report, items: Sequence[object], path: str) -> None:
-    """Item ids differ from each other, and so do the call ids of calls."""
+    """Checks that item ids are unique, and the call ids of calls too."""
     seen: dict[tuple[str, str], int] = {}
     for number, item in enumerate(items):
         if not isinstance(item, dict):
@@ -145,11 +145,11 @@ def check_ids(report: Report, items: Sequence[object], path: str) -> None:
             first = seen.setdefault((key, value), number)
             if first != number:
                 rule = rules.IT108 if key == "id" else rules.IT111
-                report.add(rule, f"{path}[{number}].{key}", "an id of its own", brief(value), first=first)
+                report.add(rule, f"{path}[{number}].{key}", "a unique id", brief(value), first=first)
 
 
 def check_response(report: Report, response: Json, path: str, request: Json | None = None) -> None:
-    """A response object, its output left out: fields, status, usage, what belongs to its status, echoes."""
+    """Checks a response except for its output: fields, status, usage, repeated settings."""
     check_fields(report, response, schema.RESPONSE_FIELDS, path, rules.RO101, rules.RO102)
     if response.get("object", "response") != "response":
         report.add(rules.RO103, f"{path}.object", '"response"', brief(response["object"]))
@@ -189,7 +189,7 @@ def _check_end(report: Report, response: Json, status: str, path: str) -> None:
         report.add(rules.RO111, f"{path}.error", "object", brief(error))
     _check_times(report, response, path)
     if status == "incomplete":
-        _check_cut(report, response, details, path)
+        _check_truncated(report, response, details, path)
 
 
 def _check_times(report: Report, response: Json, path: str) -> None:
@@ -198,8 +198,8 @@ def _check_times(report: Report, response: Json, path: str) -> None:
         report.add(rules.RO112, f"{path}.completed_at", f">= {created}", brief(completed))
 
 
-def _check_cut(report: Report, response: Json, details: object, path: str) -> None:
-    """The item that the token budget cut is not completed."""
+def _check_truncated(report: Report, response: Json, details: object, path: str) -> None:
+    """Checks that the item truncated by the token limit is not completed."""
     output = response.get("output")
     last = output[-1] if isinstance(output, list) and output else None
     if (
@@ -214,7 +214,7 @@ def _check_cut(report: Report, response: Json, details: object, path: str) -> No
 
 
 def check_usage(report: Report, usage: object, path: str) -> None:
-    """Token counts: present, not negative, and adding up."""
+    """Checks that token counts are present, not negative, and add up."""
     if not isinstance(usage, dict):
         report.add(rules.RO114, path, "object", brief(usage), key="usage")
         return
@@ -240,7 +240,7 @@ def _same(left: object, right: object) -> bool:
 
 
 def check_error(report: Report, error: object) -> None:
-    """The error of a body `{error: {message, type, param, code}}`."""
+    """Checks the error of a body `{error: {message, type, param, code}}`."""
     if not isinstance(error, dict):
         report.add(rules.RO119, "$.error", "object", brief(error), key="error")
         return
@@ -252,5 +252,5 @@ def check_error(report: Report, error: object) -> None:
 
 
 def check_bare_error(report: Report, body: Json) -> None:
-    """An error that stands at the top of its body."""
+    """Reports an error at the top of its body, which should be nested."""
     report.add(rules.RO119, "$", "{error: {...}}", brief(body), key="error")

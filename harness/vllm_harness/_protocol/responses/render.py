@@ -1,4 +1,4 @@
-"""The inverse of the accumulator: finished items as the valid stream that carries them."""
+"""Renders finished items as a valid Responses stream; the inverse of the accumulator."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from vllm_harness._protocol.core.events import Json, numbered
 from vllm_harness._protocol.core.split import Split, halves
 from vllm_harness._protocol.responses import schema
 
-_ITEM_CHANNEL = {channel.item_type: channel for channel in schema.CHANNELS if not channel.part_type}
-# item types whose argument stream ends before the tool runs, and the progress events before it
+# By type of item: how many progress events come before the arguments.
 _BEFORE_TEXT = {"mcp_call": 1, "code_interpreter_call": 1}
 
 
@@ -57,13 +56,13 @@ def response(output: Sequence[Json] = (), status: str = "completed", **fields: A
 def response_events(
     items: Sequence[Json], *, status: str = "completed", background: bool = False, split: Split = halves
 ) -> list[Json]:
-    """The stream of a response with these output items.
+    """Renders the stream of a response.
 
     Args:
-        items: finished output items.
-        status: how the response ends: completed, incomplete or failed.
-        background: it is queued first.
-        split: cuts a text into the deltas that carry it.
+        items: the finished output items.
+        status: the final status: completed, incomplete or failed.
+        background: whether the response is queued first.
+        split: splits a text into the deltas that carry it.
     """
     first = "queued" if background else "in_progress"
     events = [{"type": "response.created", "response": response(status=first)}]
@@ -87,7 +86,7 @@ def _item_events(item: Json, index: int, split: Split) -> Iterator[Json]:
         if kind in parts.types:
             for number, part in enumerate(item.get(parts.item_key) or ()):
                 yield from _part_events(parts, part, {**place, parts.index_key: number}, split)
-    channel = _ITEM_CHANNEL.get(kind)
+    channel = schema.CHANNEL_OF_ITEM.get(kind)
     if channel is not None:
         yield from _item_text_events(channel, item, place, split)
     yield from (_progress(kind, step, place) for step in steps[early:])
@@ -176,7 +175,7 @@ def function_call(arguments: str, name: str = "get_weather", number: int = 1, **
 
 
 def reasoning(text: str = "", summary: Sequence[str] = (), identifier: str = "rs_1") -> Json:
-    """A reasoning item, with raw text (open models) or summaries (OpenAI's)."""
+    """A reasoning item, with raw text (open models) or with summaries (OpenAI)."""
     item: Json = {
         "id": identifier,
         "type": "reasoning",

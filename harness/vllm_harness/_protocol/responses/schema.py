@@ -1,8 +1,8 @@
 """The published shape of events, items and responses, as tables.
 
 Sources: OpenAI's OpenAPI description 2.3.0 and the types of the openai SDK, corrected by recorded OpenAI
-traffic: fields the schema requires and OpenAI does not send (`name` of function_call_arguments.done,
-`logprobs` of old streams, `usage` before the end, item payloads at `added`) are not required here.
+traffic: fields that the schema requires but OpenAI does not send (`name` of function_call_arguments.done,
+`logprobs` of old streams, `usage` before the end, payloads of items at `added`) are not required here.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ STATUSES = frozenset({*TERMINAL.values(), "queued", "in_progress"})
 
 
 class Channel(NamedTuple):
-    """A text which is streamed: deltas, then a done event that repeats the whole.
+    """A kind of streamed text: deltas, then a done event that repeats the whole text.
 
     Attributes:
-        prefix: event types are `prefix.delta` and `prefix.done`.
-        field: field of the done event with the whole text.
-        item_type: type of the item it belongs to.
-        index_key: field that numbers the part or the command; empty where an item has one such text.
-        part_type: type of the part it fills; empty where it fills the item itself.
-        item_path: where the whole text stands in a finished item (parts: within the part).
-        required: an item of that type always streams it.
+        prefix: the event types are `prefix.delta` and `prefix.done`.
+        field: the field of the done event that has the whole text.
+        item_type: the type of the item that has the text.
+        index_key: the field that numbers the part or the command; empty if an item has only one such text.
+        part_type: the type of the part that the text fills; empty if it fills the item itself.
+        item_path: the place of the whole text in a finished item, or in its part.
+        required: whether an item of that type always streams the text.
     """
 
     prefix: str
@@ -52,7 +52,7 @@ class Channel(NamedTuple):
 
     @property
     def fields(self) -> Fields:
-        """Required fields which delta and done share."""
+        """The required fields that delta and done share."""
         if self.item_type == "shell_call":
             return _COMMAND
         return {"content_index": _PART, "summary_index": _SUMMARY}.get(self.index_key, _ITEM)
@@ -88,16 +88,17 @@ CHANNELS = (
     ),
 )
 CHANNEL_OF_PART = {channel.part_type: channel for channel in CHANNELS if channel.part_type}
+CHANNEL_OF_ITEM = {channel.item_type: channel for channel in CHANNELS if not channel.part_type}
 
 
 class PartKind(NamedTuple):
     """A list of parts within an item.
 
     Attributes:
-        prefix: event types are `prefix.added` and `prefix.done`.
-        index_key: field that numbers the parts.
-        item_key: key of the finished item that holds the list.
-        types: part types by item type.
+        prefix: the event types are `prefix.added` and `prefix.done`.
+        index_key: the field that numbers the parts.
+        item_key: the key of the finished item that holds the list.
+        types: the types of parts, by type of item.
     """
 
     prefix: str
@@ -121,7 +122,7 @@ PART_FIELDS: dict[str, Fields] = {
     "reasoning_text": (("text", STR),),
     "summary_text": (("text", STR),),
 }
-# per item type: progress events in their order; the last group ends the work
+# By type of item: the progress events in their order; one of the last group ends the work.
 PROGRESS: dict[str, tuple[tuple[str, ...], ...]] = {
     "web_search_call": (("in_progress",), ("searching",), ("completed",)),
     "file_search_call": (("in_progress",), ("searching",), ("completed",)),
@@ -163,10 +164,10 @@ EVENT_FIELDS: dict[str, Fields] = {
     "response.audio.transcript.delta": (("delta", STR),),
     "response.audio.transcript.done": (),
 }
-# what the model itself writes: these follow one another; tools that the server runs may overlap
+# What the model itself writes. These items follow one another; tools that the server runs may overlap.
 MODEL_WRITTEN = ("message", "reasoning", "function_call", "custom_tool_call")
 CALLS = ("function_call", "custom_tool_call")
-# fields of a finished item beyond `type`
+# The fields of a finished item beyond `type`.
 ITEM_FIELDS: dict[str, Fields] = {
     "message": (("id", STR), ("role", STR), ("status", STR), ("content", LIST)),
     "reasoning": (("id", STR), ("summary", LIST)),
@@ -200,9 +201,9 @@ ITEM_FIELDS: dict[str, Fields] = {
 ITEM_STATUSES = frozenset(
     {"in_progress", "completed", "incomplete", "searching", "interpreting", "generating", "calling", "failed"}
 )
-# equal at `added`, at `done` and in the final output
+# Equal at `added`, at `done` and in the final output.
 STABLE_ITEM_FIELDS = ("name", "role", "namespace", "server_label")
-# empty at `added`
+# Empty at `added`.
 EMPTY_AT_ADDED = {
     "message": ("content",),
     "reasoning": ("summary", "content"),
@@ -210,7 +211,7 @@ EMPTY_AT_ADDED = {
     "custom_tool_call": ("input",),
     "mcp_call": ("arguments",),
 }
-# fields of an event that have no place within its item
+# Fields of an event that do not belong into its item.
 EVENT_ONLY_FIELDS = ("item_id", "output_index", "sequence_number")
 RESPONSE_FIELDS: Fields = (
     ("id", STR),
@@ -229,7 +230,7 @@ RESPONSE_FIELDS: Fields = (
     ("tools", LIST),
     ("top_p", (int, float, NULL)),
 )
-# not required by the schema, in every OpenAI response on record
+# Not required by the schema, but in every recorded response of OpenAI.
 USUAL_RESPONSE_FIELDS = (
     "max_output_tokens",
     "previous_response_id",
@@ -240,7 +241,7 @@ USUAL_RESPONSE_FIELDS = (
     "usage",
     "user",
 )
-# an object in every OpenAI response on record
+# Objects in every recorded response of OpenAI.
 OBJECTS_OF_RESPONSE = ("metadata", "reasoning", "text")
 USAGE_FIELDS: Fields = (
     ("input_tokens", INT),
@@ -250,7 +251,7 @@ USAGE_FIELDS: Fields = (
     ("total_tokens", INT),
 )
 STABLE_RESPONSE_FIELDS = ("created_at", "model", "object")
-# parameters of the request that a response repeats, alike at its beginning and its end
+# Parameters of the request that a response repeats, equal at its beginning and its end.
 ECHOED_FIELDS = (
     "background",
     "instructions",
@@ -263,7 +264,7 @@ ECHOED_FIELDS = (
     "truncation",
     "user",
 )
-# of these, those that come back as the request set them
+# The repeated parameters whose values are exactly those of the request.
 REQUESTED_FIELDS = tuple(key for key in ECHOED_FIELDS if key not in ("parallel_tool_calls", "user"))
-# re-encrypted at every send
+# Encrypted again whenever they are sent.
 RESEALED_FIELDS = frozenset({"encrypted_content", "fingerprint"})

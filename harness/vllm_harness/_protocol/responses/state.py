@@ -1,4 +1,4 @@
-"""What a Responses stream has open: items, parts, texts; and the item that an event belongs to."""
+"""The state of a Responses stream: its items, parts and texts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from vllm_harness._protocol.core.findings import ABSENT, brief
 from vllm_harness._protocol.core.report import Report
 from vllm_harness._protocol.core.rule import Rule
 from vllm_harness._protocol.core.rules import SE110
+from vllm_harness._protocol.responses import item_rules as rules
 from vllm_harness._protocol.responses import schema
-from vllm_harness._protocol.responses.rules import items as rules
-from vllm_harness._protocol.responses.rules.lifecycle import RS104
+from vllm_harness._protocol.responses.stream_rules import RS104
 
 NODE_COST = 256
 LAST_PHASE = len(schema.HEAD)
@@ -20,7 +20,7 @@ _MAX_DIFFERENCES = 5
 
 
 class StreamedText:
-    """A streamed text: its pieces, then the whole as its done event has it."""
+    """A streamed text: its pieces, then the whole text of its done event."""
 
     __slots__ = ("broken", "done", "pieces")
 
@@ -31,7 +31,7 @@ class StreamedText:
 
 
 class StreamedPart:
-    """A part of an item."""
+    """A streamed part of an item."""
 
     __slots__ = ("annotations", "done", "text", "type")
 
@@ -43,7 +43,7 @@ class StreamedPart:
 
 
 class StreamedItem:
-    """An output item; a phantom is one whose output_item.added never came."""
+    """A streamed output item; a phantom is an item without output_item.added."""
 
     __slots__ = ("added", "done", "id", "index", "parts", "phantom", "progress", "texts", "type")
 
@@ -65,20 +65,20 @@ def _name(value: object) -> str | None:
 
 @dataclass(slots=True)
 class StreamState:
-    """One stream as far as it has come.
+    """The state of one stream.
 
     Attributes:
-        report: where findings go.
-        request: the request body, when it is known.
-        resumed: the stream begins in the middle; None while that is open.
-        left: characters that may still be kept; below 0 nothing is compared.
-        head: the response as the first lifecycle event had it.
-        phase: rank of the latest of created, queued and in_progress.
-        items: by output_index.
+        report: collects the findings.
+        request: the request body, if known.
+        resumed: whether the stream begins in the middle; None if undecided.
+        left: how many more characters may be kept; below 0 nothing is compared.
+        head: the response of the first lifecycle event.
+        phase: the rank of the latest of created, queued and in_progress.
+        items: the items by output_index.
         latest: the item with the highest output_index.
-        ids: output_index of each item id and call id.
-        ended: type of the terminal event.
-        failed: an error event came.
+        ids: the output_index of each item id and call id.
+        ended: the type of the terminal event; None before it.
+        failed: whether there was an error event.
     """
 
     report: Report
@@ -94,7 +94,7 @@ class StreamState:
     failed: bool = False
 
     def hold(self, cost: int) -> None:
-        """Counts what is kept; past the limit the items are let go and only the lifecycle is checked."""
+        """Counts what is kept; past the limit drops the items, so that only the lifecycle is checked."""
         self.left -= cost
         if self.left < 0 and self.items:
             self.items, self.ids, self.latest = {}, {}, None
@@ -103,14 +103,14 @@ class StreamState:
 
 
 def require_in_progress(state: StreamState) -> None:
-    """response.in_progress comes before the first item and before the end."""
+    """Checks that response.in_progress comes before the first item and before the end."""
     if state.phase < LAST_PHASE and not state.resumed:
         state.report.add(RS104, "$.type", once="in_progress")
         state.phase = LAST_PHASE
 
 
 def open_item(state: StreamState, event: Json) -> StreamedItem | None:
-    """The open item of an event, its id checked; None where the event has no place."""
+    """Finds the open item of an event and checks its id; None if there is no such item."""
     index = event.get("output_index")
     if type(index) is not int:
         return None
@@ -154,15 +154,15 @@ def compare(
     path: str,
     ignore: frozenset[str] = schema.RESEALED_FIELDS,
 ) -> None:
-    """A finding for each of the first differences of two values that should be equal.
+    """Reports the first differences between two values that should be equal.
 
     Args:
-        report: where findings go.
-        rule: the rule that wants them equal.
+        report: collects the findings.
+        rule: the rule that the differences break.
         left: the expected value.
         right: the actual value.
-        path: JSON path of the actual value.
-        ignore: keys left aside at every depth.
+        path: the JSON path of the actual value.
+        ignore: keys that are ignored at every depth.
     """
     for number, difference in enumerate(differences(left, right, ignore=ignore, path=path)):
         if number == _MAX_DIFFERENCES:

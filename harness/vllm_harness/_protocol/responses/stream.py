@@ -1,6 +1,6 @@
-"""The grammar of a Responses stream: response, items, parts and texts as a stack, checked event by event.
+"""The checks of a Responses stream, event by event: its lifecycle here, its items and texts in other modules.
 
-Base: recorded OpenAI traffic (64 streams, 6,753 events), see the page of each rule.
+They rest on recorded OpenAI traffic (64 streams, 6,753 events); the page of each rule gives its evidence.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from collections.abc import Callable
 from functools import partial
 
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._protocol.core.fields import Fields, Types, type_names
+from vllm_harness._protocol.core.fields import Fields, Types, check_fields, type_names
 from vllm_harness._protocol.core.findings import ABSENT, brief
 from vllm_harness._protocol.core.report import Report
-from vllm_harness._protocol.responses import items, lifecycle, schema, texts
-from vllm_harness._protocol.responses.rules import lifecycle as rules
-from vllm_harness._protocol.responses.state import StreamState
+from vllm_harness._protocol.responses import items, schema, texts
+from vllm_harness._protocol.responses import stream_rules as rules
+from vllm_harness._protocol.responses.object_rules import RO101, RO102
+from vllm_harness._protocol.responses.objects import check_response
+from vllm_harness._protocol.responses.state import StreamState, require_in_progress
 
 Handler = Callable[[StreamState, Json], None]
 
@@ -26,10 +28,11 @@ class ResponsesValidator:
     """Checks one Responses stream.
 
     Args:
-        report: where findings go.
-        request: the request body, when it is known; more can be checked then.
-        resumed: the stream begins in the middle (`starting_after`); None judges by its first sequence number.
-        max_held: characters of text and items kept for comparison; beyond it they are no longer compared.
+        report: collects the findings.
+        request: the request body, if known, which allows further checks.
+        resumed: whether the stream begins in the middle (`starting_after`); None infers it from the first
+            sequence number.
+        max_held: how many characters of texts and items are kept for comparison.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class ResponsesValidator:
         self._numbered = self._unnumbered = False
 
     def feed(self, event: Json) -> None:
-        """Takes the next event."""
+        """Checks the next event."""
         state = self._state
         kind = event.get("type")
         number = event.get("sequence_number")
@@ -70,7 +73,7 @@ class ResponsesValidator:
         entry[1](state, event)
 
     def close(self) -> None:
-        """Ends the stream."""
+        """Checks the end of the stream."""
         report, state = self._report, self._state
         if not self._begun:
             report.add(rules.RS123, expected="response.created", actual="nothing")
@@ -127,15 +130,92 @@ class ResponsesValidator:
         self._report.add(rule, f"$.{key}", type_names(types), brief(actual), once=(kind, key), key=key)
 
 
+def _on_head(state: StreamState, event: Json, rank: int) -> None:
+    """Handles created, queued or in_progress, whose rank among them counts from 1."""
+    report = state.report
+    if rank <= state.phase or state.items:
+        expected = "once, in order, before the first item"
+        report.add(rules.RS103, "$.type", expected, event=event["type"])
+    state.phase = max(state.phase, rank)
+    response = event.get("response")
+    if not isinstance(response, dict):
+        return
+    _check_status(state, response, schema.HEAD[event["type"]])
+    if state.head is None:
+        check_fields(report, response, schema.RESPONSE_FIELDS, "$.response", RO101, RO102)
+    if response.get("output"):
+        report.add(rules.RS117, "$.response.output", "[]", brief(response["output"]))
+    if response.get("usage") is not None:
+        report.add(rules.RS118, "$.response.usage", "null", brief(response["usage"]))
+    _check_stable(state, response)
+
+
+def _on_error(state: StreamState, event: Json) -> None:
+    """Handles an error event, with its error nested or at the top."""
+    state.failed = True
+    inner = event.get("error")
+    error = inner if isinstance(inner, dict) else event
+    state.report.add(rules.RS108, "$", actual=f"{error.get('code')}: {error.get('message')}"[:300])
+    if not isinstance(error.get("message"), str):
+        state.report.add(rules.RS125, "$.message", "string", brief(error.get("message", ABSENT)))
+
+
+def _on_terminal(state: StreamState, event: Json) -> None:
+    """Handles completed, incomplete, failed or cancelled."""
+    kind = event["type"]
+    state.ended = kind
+    if kind in ("response.completed", "response.incomplete"):
+        require_in_progress(state)
+    response = event.get("response")
+    if not isinstance(response, dict):
+        return
+    head, completed = state.head, kind == "response.completed"
+    _check_status(state, response, (schema.TERMINAL[kind],))
+    check_response(state.report, response, "$.response", state.request)
+    _check_stable(state, response)
+    if head is not None:
+        _check_echo(state, head, response)
+    items.check_closed(state, completed)
+    items.check_output(state, response, completed)
+
+
+def _check_status(state: StreamState, response: Json, wanted: tuple[str, ...]) -> None:
+    status = response.get("status")
+    if status not in wanted:
+        state.report.add(rules.RS107, "$.response.status", " or ".join(wanted), brief(status))
+
+
+def _check_stable(state: StreamState, response: Json) -> None:
+    head = state.head
+    if head is None:
+        state.head = response
+        return
+    for key in ("id", *schema.STABLE_RESPONSE_FIELDS):
+        if key in head and response.get(key) != head[key]:
+            rule = rules.RS114 if key == "id" else rules.RS115
+            actual = brief(response.get(key, ABSENT))
+            state.report.add(rule, f"$.response.{key}", brief(head[key]), actual, key=key)
+
+
+def _check_echo(state: StreamState, head: Json, response: Json) -> None:
+    for key in schema.ECHOED_FIELDS:
+        if key in head and head[key] != response.get(key, ABSENT):
+            actual = brief(response.get(key, ABSENT))
+            state.report.add(rules.RS116, f"$.response.{key}", brief(head[key]), actual, key=key)
+    if set(head) != set(response):
+        changed = sorted(set(head) ^ set(response))
+        state.report.add(rules.RS124, "$.response", "the same keys", ", ".join(changed)[:200])
+
+
 def _on_event(state: StreamState, event: Json) -> None:
-    """An event that belongs to no item."""
+    """Handles an event that belongs to no item."""
 
 
 def _handlers() -> dict[str, Handler]:
     handlers: dict[str, Handler] = {
-        **{kind: partial(lifecycle.on_head, rank=rank) for rank, kind in enumerate(schema.HEAD, 1)},
-        **dict.fromkeys(schema.TERMINAL, lifecycle.on_terminal),
-        "error": lifecycle.on_error,
+        **{kind: partial(_on_head, rank=rank) for rank, kind in enumerate(schema.HEAD, 1)},
+        **dict.fromkeys(schema.TERMINAL, _on_terminal),
+        "error": _on_error,
         "response.output_item.added": items.on_item_added,
         "response.output_item.done": items.on_item_done,
         "response.output_text.annotation.added": texts.on_annotation,

@@ -1,4 +1,4 @@
-"""Within an item of a Responses stream: its parts, its texts, the progress of a tool that the server runs."""
+"""Checks within an item of a Responses stream: its parts, its texts, the progress of a server-run tool."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from vllm_harness._protocol.core.differences import common_length
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.findings import ABSENT, brief
 from vllm_harness._protocol.responses import schema
+from vllm_harness._protocol.responses import text_rules as rules
 from vllm_harness._protocol.responses.objects import check_part
-from vllm_harness._protocol.responses.rules import texts as rules
 from vllm_harness._protocol.responses.schema import Channel, PartKind
 from vllm_harness._protocol.responses.state import (
     NODE_COST,
@@ -23,11 +23,10 @@ from vllm_harness._protocol.responses.state import (
 
 _JOIN_AFTER = 1024
 _IGNORED_IN_PARTS = frozenset({"logprobs"})
-_CHANNEL_OF_ITEM = {channel.item_type: channel for channel in schema.CHANNELS if not channel.part_type}
 
 
 def on_part_added(state: StreamState, event: Json, kind: PartKind) -> None:
-    """content_part.added or reasoning_summary_part.added opens a part."""
+    """Handles content_part.added or reasoning_summary_part.added, which opens a part."""
     item, number, value = open_item(state, event), event.get(kind.index_key), event.get("part")
     if item is None or type(number) is not int or not isinstance(value, dict):
         return
@@ -49,7 +48,7 @@ def on_part_added(state: StreamState, event: Json, kind: PartKind) -> None:
 
 
 def on_part_done(state: StreamState, event: Json, kind: PartKind) -> None:
-    """content_part.done or reasoning_summary_part.done closes a part and repeats all of it."""
+    """Handles content_part.done or reasoning_summary_part.done, which closes a part and repeats all of it."""
     value = event.get("part")
     if not isinstance(value, dict):
         return
@@ -64,11 +63,13 @@ def on_part_done(state: StreamState, event: Json, kind: PartKind) -> None:
     if channel is not None:
         _check_part_text(state, channel, part, value)
     if part.type == "output_text" and not part.text.broken:
-        _check_annotations(state, part, value)
+        final, streamed = value.get("annotations"), part.annotations
+        if isinstance(final, list) and final != streamed:
+            state.report.add(rules.RS321, "$.part.annotations", brief(streamed), brief(final))
 
 
 def on_annotation(state: StreamState, event: Json) -> None:
-    """output_text.annotation.added belongs to an open part."""
+    """Handles output_text.annotation.added, which belongs to an open part."""
     part = _open_part(state, "content_index", "output_text", event)
     if part is None:
         return
@@ -82,7 +83,7 @@ def on_annotation(state: StreamState, event: Json) -> None:
 
 
 def on_delta(state: StreamState, event: Json, channel: Channel) -> None:
-    """A piece of a text."""
+    """Handles a delta of a text."""
     text = _open_text(state, channel, event)
     if text is None:
         return
@@ -105,7 +106,7 @@ def on_delta(state: StreamState, event: Json, channel: Channel) -> None:
 
 
 def on_text_done(state: StreamState, event: Json, channel: Channel) -> None:
-    """The end of a text, which repeats the whole."""
+    """Handles the done event of a text, which repeats the whole text."""
     text = _open_text(state, channel, event)
     if text is None:
         return
@@ -122,7 +123,7 @@ def on_text_done(state: StreamState, event: Json, channel: Channel) -> None:
 
 
 def on_progress(state: StreamState, event: Json, item_type: str, rank: int) -> None:
-    """A progress event of a tool that the server runs; `rank` is its place in the order."""
+    """Handles a progress event of a tool that the server runs; `rank` is its place in the order."""
     item, kind = open_item(state, event), event["type"]
     if item is None:
         return
@@ -139,7 +140,7 @@ def on_progress(state: StreamState, event: Json, item_type: str, rank: int) -> N
 
 
 def check_parts(state: StreamState, item: StreamedItem, done: Json) -> None:
-    """A done item has the parts that were streamed."""
+    """Checks that a done item has the parts that were streamed."""
     for kind in schema.PART_KINDS:
         parts, path = item.parts[kind.index_key], f"$.item.{kind.item_key}"
         if item.phantom:
@@ -167,8 +168,8 @@ def _check_part_values(
 
 
 def check_item_texts(state: StreamState, item: StreamedItem, done: Json) -> None:
-    """A done item has the texts that were streamed into it."""
-    channel = _CHANNEL_OF_ITEM.get(str(item.type))
+    """Checks that a done item has the texts that were streamed into it."""
+    channel = schema.CHANNEL_OF_ITEM.get(str(item.type))
     if channel is None or item.phantom:
         return
     report, value, ending = state.report, _at(done, channel.item_path), f"{channel.prefix}.done"
@@ -186,7 +187,7 @@ def check_item_texts(state: StreamState, item: StreamedItem, done: Json) -> None
 
 
 def check_progress_end(state: StreamState, item: StreamedItem) -> None:
-    """The last progress event of a tool came before its item was done."""
+    """Checks that the last progress event of a tool comes before its item is done."""
     steps = schema.PROGRESS.get(str(item.type))
     if steps is not None and not item.phantom and item.progress < len(steps) - 1:
         expected = " or ".join(f"response.{item.type}.{step}" for step in steps[-1])
@@ -194,7 +195,7 @@ def check_progress_end(state: StreamState, item: StreamedItem) -> None:
 
 
 def _open_part(state: StreamState, index_key: str, part_type: str, event: Json) -> StreamedPart | None:
-    """The open part of an event; None where the event has no place."""
+    """The open part of an event; None if there is no such part."""
     item, number = open_item(state, event), event.get(index_key)
     if item is None or type(number) is not int:
         return None
@@ -220,7 +221,7 @@ def _missing_part(
 
 
 def _open_text(state: StreamState, channel: Channel, event: Json) -> StreamedText | None:
-    """The open text of an event of a channel; None where the event has no place."""
+    """The open text of an event of a channel; None if there is no such text."""
     if channel.part_type:
         part = _open_part(state, channel.index_key, channel.part_type, event)
         if part is None or part.type == channel.part_type:
@@ -255,12 +256,6 @@ def _check_part_text(state: StreamState, channel: Channel, part: StreamedPart, v
         state.report.add(rules.RS309, f"$.part.{key}", brief(text.done), actual, key=key, event=ending)
 
 
-def _check_annotations(state: StreamState, part: StreamedPart, value: Json) -> None:
-    final, streamed = value.get("annotations"), part.annotations
-    if isinstance(final, list) and final != streamed:
-        state.report.add(rules.RS321, "$.part.annotations", brief(streamed), brief(final))
-
-
 def _at(value: object, path: tuple[str, ...]) -> Any:
     for key in path:
         value = value.get(key, ABSENT) if isinstance(value, dict) else ABSENT
@@ -268,7 +263,7 @@ def _at(value: object, path: tuple[str, ...]) -> Any:
 
 
 def _first_difference(expected: str, actual: str) -> tuple[str, str]:
-    """Two texts that differ, each as the place where they part."""
+    """Two texts that differ, each abridged to the place of the first difference."""
     at = common_length(expected, actual)
     here = slice(max(0, at - 20), at + 40)
     return (

@@ -2,59 +2,53 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from vllm_harness._protocol.chat.render import USAGE, completion, completion_chunks
-from vllm_harness._protocol.core.rule import ERROR, HARNESS, INFO, SSE, WARNING, rule
+from vllm_harness._protocol.core.rule import HARNESS, INFO, SSE, WARNING, rule
 
 _TEXT = "through_text"
 _CALL = "through_call"
 _ERROR = "through_error"
 _BODY = "through_body"
-_SOURCE = f"{HARNESS}: the same request sent to the server directly"
+_rule = partial(rule, source=f"{HARNESS}: the same request sent to the server directly")
 _CHUNKS = completion_chunks([{"content": "Hello, world"}], usage=USAGE)
 _SEEN = {"api": "chat", "body": {"seed": 7}, "states": ["done"]}
 
-GW101 = rule(
+GW101 = _rule(
     "GW101",
-    ERROR,
     "The text is another than the server's",
     "What the model said is lost, repeated or changed on the way. A stream counts as what its deltas add "
     "up to.",
-    _SOURCE,
     "through_chat",
     ("unset", 1, "events.1"),
     ("unset", 1, "times.1"),
     message="the text is another than the server's from character {at} on",
 )
 
-GW102 = rule(
+GW102 = _rule(
     "GW102",
-    ERROR,
     "The reasoning is another than the server's",
     "A client that shows reasoning, or sends it back as the next turn needs it, has none, or less.",
-    _SOURCE,
     "through_reasoning",
     ("unset", 1, "events.1"),
     ("unset", 1, "times.1"),
     message="the reasoning is {what}",
 )
 
-GW103 = rule(
+GW103 = _rule(
     "GW103",
-    ERROR,
     "A call is lost",
     "The client waits for the user where it should run a tool.",
-    _SOURCE,
     "through_calls_body",
     ("unset", 1, "body.choices.0.message.tool_calls.1"),
     message="{lost} of {all} calls are lost",
 )
 
-GW104 = rule(
+GW104 = _rule(
     "GW104",
-    ERROR,
     "Calls are merged",
     "Two calls under one index or id: their arguments run together, and are no JSON any more.",
-    _SOURCE,
     "through_calls",
     ("set", 1, "events.4.choices.0.delta.tool_calls.0.index", 0),
     ("set", 1, "events.5.choices.0.delta.tool_calls.0.index", 0),
@@ -62,60 +56,52 @@ GW104 = rule(
     message="{before} calls come as {after}",
 )
 
-GW105 = rule(
+GW105 = _rule(
     "GW105",
-    ERROR,
     "A call is another than the server's",
     "Its name or its arguments differ, or there is one more. Information only where the arguments are the "
     "same JSON, written otherwise.",
-    _SOURCE,
     "through_calls_body",
     ("set", 1, "body.choices.0.message.tool_calls.1.function.name", "get_time"),
     message="a call is another than the server's",
 )
 
-GW106 = rule(
+GW106 = _rule(
     "GW106",
-    ERROR,
     "The answer ends for another reason",
     "`finish_reason`, `stop_reason` or `status` decides what a client does next: run the tools, go on, "
     "give up.",
-    _SOURCE,
     "through_body",
     ("set", 1, "body.choices.0.finish_reason", "length"),
     message="the answer ends for another reason than the server's",
 )
 
-GW107 = rule(
+GW107 = _rule(
     "GW107",
-    WARNING,
     "The usage is lost",
     "Who bills or limits by tokens has nothing to count.",
-    _SOURCE,
     _BODY,
     ("unset", 1, "body.usage"),
+    severity=WARNING,
 )
 
-GW108 = rule(
+GW108 = _rule(
     "GW108",
-    WARNING,
     "The usage has other counts",
     "Prompt and answer were the same, so their tokens are. What was cached is left aside. Information only "
     "where the server is asked over another API, whose prompt may be another.",
-    _SOURCE,
     _BODY,
     ("set", 1, "body.usage.completion_tokens", 1),
     ("set", 1, "body.usage.total_tokens", 10),
+    severity=WARNING,
     message="the usage has other counts than the server's",
 )
 
-GW109 = rule(
+GW109 = _rule(
     "GW109",
-    ERROR,
     "A field is lost",
     "The server sends it with a value, and the client does not get it. What is null counts as not there. "
     "A warning where the API's published description does not have the field, as `stop_reason` of a choice.",
-    _SOURCE,
     _TEXT,
     ("unset", 1, "events.0.response.object"),
     ("unset", 1, "events.1.response.object"),
@@ -123,181 +109,158 @@ GW109 = rule(
     message="the field is lost",
 )
 
-GW110 = rule(
+GW110 = _rule(
     "GW110",
-    WARNING,
     "A field is renamed",
     "The same value comes under another name: a client of the server finds nothing under the one that it "
     "reads.",
-    _SOURCE,
     "through_reasoning_body",
     ("unset", 1, "body.choices.0.message.reasoning"),
     ("set", 1, "body.choices.0.message.reasoning_content", "Let me think."),
+    severity=WARNING,
     message="the field is renamed: {name}",
 )
 
-GW111 = rule(
+GW111 = _rule(
     "GW111",
-    INFO,
     "A field is added",
     "It does no harm by itself; it tells that the answer was written anew.",
-    _SOURCE,
     _BODY,
     ("set", 1, "body.provider", "a-gateway"),
+    severity=INFO,
     message="a field is added",
 )
 
-GW112 = rule(
+GW112 = _rule(
     "GW112",
-    WARNING,
     "A field has another value",
     "A value that is neither a text of the model, nor an id, nor a time. The name of the model may be the "
     "one that was asked for.",
-    _SOURCE,
     _BODY,
     ("set", 1, "body.choices.0.message.role", "user"),
+    severity=WARNING,
     message="the field has another value than the server's",
 )
 
-GW113 = rule(
+GW113 = _rule(
     "GW113",
-    ERROR,
     "Events are lost",
     "Events of this type come from the server, and none gets through.",
-    _SOURCE,
     _TEXT,
     ("unset", 1, "events.3"),
     ("unset", 1, "times.3"),
     message="events are lost: {kind}",
 )
 
-GW114 = rule(
+GW114 = _rule(
     "GW114",
-    WARNING,
     "Events are added",
     "The server sends no event of this type.",
-    _SOURCE,
     _TEXT,
     ("set", 1, "events.1", {"type": "ping", "sequence_number": 1}),
+    severity=WARNING,
     message="events are added: {kind}",
 )
 
-GW115 = rule(
+GW115 = _rule(
     "GW115",
-    ERROR,
     "Events come in another order",
     "A client builds an answer by the order of its events, each kind counted where it first comes. "
     "Choices may take turns.",
-    _SOURCE,
     "through_chat_usage",
     ("set", 1, "events.3", _CHUNKS[4]),
     ("set", 1, "events.4", _CHUNKS[3]),
 )
 
-GW116 = rule(
+GW116 = _rule(
     "GW116",
-    ERROR,
     "The stream is held back and comes at once",
     "The server's text came spread over the time of the answer; through the gateway the deltas came "
     "together at its end. Only a stream of ten deltas that takes the server 0.2 s or more is told, "
     "and a request that shows it is sent again before.",
-    _SOURCE,
     "through_long",
     ("set", 1, "times", [2.0] * 15),
     message="the deltas came at once, at the end of {seconds:.1f} s",
 )
 
-GW117 = rule(
+GW117 = _rule(
     "GW117",
-    WARNING,
     "Deltas are merged",
     "The text comes in far fewer pieces. How tokens fall into deltas is left to chance, so it counts only "
     "from a quarter of the server's on.",
-    _SOURCE,
     "through_long",
     ("set", 1, "events", [*completion_chunks([{"content": "word" * 12}]), "[DONE]"]),
     ("set", 1, "times", [0.0, 0.1, 0.8, 1.2, 1.3]),
+    severity=WARNING,
     message="the text comes in far fewer pieces",
 )
 
-GW118 = rule(
+GW118 = _rule(
     "GW118",
-    ERROR,
     "[DONE] is lost",
     "It ends a stream of Chat Completions; a client that waits for it does not know that the answer is "
     "whole.",
-    SSE,
     "through_chat",
     ("unset", 1, "events.4"),
     ("unset", 1, "times.4"),
+    source=SSE,
 )
 
-GW119 = rule(
+GW119 = _rule(
     "GW119",
-    ERROR,
     "The stream ends early",
     "The server's stream came to its end; through the gateway the connection closed, or the last event is "
     "missing.",
-    _SOURCE,
     _TEXT,
     ("unset", 1, "events.9"),
     ("unset", 1, "times.9"),
     message="the stream ends early{how}",
 )
 
-GW120 = rule(
+GW120 = _rule(
     "GW120",
-    ERROR,
     "Another status of HTTP",
     "What the server answers is refused, or fails, or an error gets another class, by which clients try "
     "again or give up. A warning where both are errors of the client (4xx).",
-    _SOURCE,
     _BODY,
     ("set", 1, "status", 500),
     ("set", 1, "body", {"error": {"message": "no connection", "type": "internal_error", "code": "500"}}),
     message="HTTP {after} in the place of {before}",
 )
 
-GW121 = rule(
+GW121 = _rule(
     "GW121",
-    ERROR,
     "200 for an error",
     "The server refuses the request; the client takes what comes for an answer.",
-    _SOURCE,
     _ERROR,
     ("set", 1, "status", 200),
     message="HTTP 200 for an error (HTTP {before})",
 )
 
-GW122 = rule(
+GW122 = _rule(
     "GW122",
-    WARNING,
     "An error has other fields or words",
     "Clients tell errors by `type`, `code` and `param`; the message is read by people. Information only "
     "where the gateway adds words to the message and keeps the server's.",
-    _SOURCE,
     _ERROR,
     ("set", 1, "body.error.type", "InternalServerError"),
+    severity=WARNING,
 )
 
-GW123 = rule(
+GW123 = _rule(
     "GW123",
-    ERROR,
     "A thing has more than one id",
     "The server's stream names a response, an item or a call by one id throughout; through the gateway "
     "its events disagree, so a client cannot put them together, or answers a call that nobody knows.",
-    _SOURCE,
     "through_call_item",
     ("set", 1, "events.6.item.call_id", "call_other"),
     message="{thing} has more than one id",
 )
 
-GW124 = rule(
+GW124 = _rule(
     "GW124",
-    ERROR,
     "Another kind of body",
     "A stream was asked for and one body came, or the reverse, or what is no JSON.",
-    _SOURCE,
     "through_chat",
     ("set", 1, "headers.content-type", "application/json"),
     ("unset", 1, "events"),
@@ -305,60 +268,54 @@ GW124 = rule(
     message="another kind of body than the server's",
 )
 
-GW125 = rule(
+GW125 = _rule(
     "GW125",
-    WARNING,
     "A header is lost",
     "By `x-request-id` a request is found in the server's log; `retry-after` tells a client when to come "
     "again.",
-    _SOURCE,
     _BODY,
     ("unset", 1, "headers.x-request-id"),
+    severity=WARNING,
     message="the header is lost",
 )
 
-GW126 = rule(
+GW126 = _rule(
     "GW126",
-    ERROR,
     "The server goes on after the client has left",
     "The client closed the connection. The server, asked directly, stops; behind the gateway it generates "
     "the answer to its end, for nobody.",
-    _SOURCE,
     "through_left",
     ("set", 1, "seen.0.states", ["done"]),
 )
 
-GW127 = rule(
+GW127 = _rule(
     "GW127",
-    WARNING,
     "The server gets a request more than once",
     "The gateway tried again, unasked: the work is done twice, and what the request changes is changed "
     "twice.",
-    _SOURCE,
     _BODY,
     ("set", 1, "seen", [_SEEN, _SEEN]),
+    severity=WARNING,
     message="the server got the request {times} times",
 )
 
-GW128 = rule(
+GW128 = _rule(
     "GW128",
-    WARNING,
     "The request is changed",
     "The server gets another body than the client sent: a field is lost, or has another value. "
     "Information only where a field is added, and of the model's name.",
-    _SOURCE,
     _BODY,
     ("unset", 1, "seen.0.body.seed"),
+    severity=WARNING,
     message="the request's field is {what}",
 )
 
-GW129 = rule(
+GW129 = _rule(
     "GW129",
-    INFO,
     "The server is asked over another API",
     "The gateway translates: what the other API cannot say is lost, in the request and in the answer.",
-    _SOURCE,
     _BODY,
     ("set", 1, "seen.0.api", "responses"),
+    severity=INFO,
     message="the server is asked over another API than the client's",
 )

@@ -45,7 +45,7 @@ def _timed(stream: Sequence[Arrival]) -> Iterator[Timed]:
             yield from (Timed(after, event) for event in parser.feed(arrival.text.encode("utf-8", "replace")))
         yield from (Timed(after, event) for event in parser.close())
     except ProtocolInputError as error:
-        yield Timed(after, SSEEvent(str(error), "unreadable", cut=True))
+        yield Timed(after, SSEEvent(str(error), "unreadable", truncated=True))
 
 
 def added_up(events: Sequence[Json]) -> tuple[Json | None, Json | None]:
@@ -120,7 +120,7 @@ def shown(exchange: ExchangeRecord, room: Allowance) -> dict[str, Any]:
 
 def _event(timed: Timed, room: Allowance) -> list[Any]:
     event = timed.event
-    return [timed.after, event.event or "", room.text(event.data), *([True] if event.cut else [])]
+    return [timed.after, event.event or "", room.text(event.data), *([True] if event.truncated else [])]
 
 
 def _pieces(pieces: Sequence[Piece], room: Allowance) -> list[Any]:

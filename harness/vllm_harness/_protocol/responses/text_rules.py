@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vllm_harness._protocol.core.rule import ERROR, INFO, TRAFFIC, rule
+from vllm_harness._protocol.core.rule import INFO, rule
 
 _DELTA = "response.output_text.delta"
 _TEXT_DONE = "response.output_text.done"
@@ -15,11 +15,9 @@ _ANNOTATION = "response.output_text.annotation.added"
 
 RS301 = rule(
     "RS301",
-    ERROR,
     "content_index or summary_index is not the next one",
-    "Parts of an item are numbered 0, 1, 2 and begin again with each item. vllm#45742: "
-    "indices that grew over items raised IndexError in the SDK.",
-    TRAFFIC,
+    "The parts of each item are numbered 0, 1, 2. In vllm#45742 the numbers continued across items and "
+    "raised IndexError in the SDK.",
     "text",
     ("set", _PART_ADDED, "content_index", 1),
     message="{key} is not the next one",
@@ -27,40 +25,33 @@ RS301 = rule(
 
 RS302 = rule(
     "RS302",
-    ERROR,
     "A text whose part was never added",
-    "content_part.added (reasoning_summary_part.added) opens the part which deltas fill: 46 of 46 streams.",
-    TRAFFIC,
+    "content_part.added (reasoning_summary_part.added) opens the part that the deltas fill (46 of 46 "
+    "streams).",
     "text",
     ("drop", _PART_ADDED),
 )
 
 RS303 = rule(
     "RS303",
-    ERROR,
     "An event for a part that is done",
-    "Nothing comes for a part after its done event.",
-    TRAFFIC,
+    "A part has no events after its done event.",
     "text",
     ("dup", _PART_DONE),
 )
 
 RS304 = rule(
     "RS304",
-    ERROR,
-    "A part begins before the one before is done",
-    "One part is open at a time: 46 of 46 streams.",
-    TRAFFIC,
+    "A part begins before the previous one is done",
+    "One part is open at a time (46 of 46 streams).",
     "two_parts",
     ("move", _PART_DONE, _PART_DONE),
 )
 
 RS305 = rule(
     "RS305",
-    ERROR,
     "A part is added with content",
     "It begins empty; clients append the deltas to it.",
-    TRAFFIC,
     "text",
     ("set", _PART_ADDED, "part.text", "Hello"),
     message="{key} of the part is not empty when it is added",
@@ -68,10 +59,8 @@ RS305 = rule(
 
 RS306 = rule(
     "RS306",
-    ERROR,
     "A part is never closed",
-    "Every part is done before its item is: 46 of 46 streams.",
-    TRAFFIC,
+    "Every part is done before its item is (46 of 46 streams).",
     "text",
     ("drop", _PART_DONE),
     message="part {number} is never closed",
@@ -79,72 +68,59 @@ RS306 = rule(
 
 RS307 = rule(
     "RS307",
-    ERROR,
     "The type of a part changes",
-    "Equal at added and done.",
-    TRAFFIC,
+    "It is the same at added and done.",
     "text",
     ("set", _PART_DONE, "part.type", "refusal"),
 )
 
 RS308 = rule(
     "RS308",
-    ERROR,
     "The deltas do not add up to the text",
-    "45 of 45 streams. Who shows deltas and who reads the done event see two answers.",
-    TRAFFIC,
+    "They add up in 45 of 45 streams. Otherwise clients that show the deltas and clients that read the "
+    "done event see two answers.",
     "text",
     ("drop", _DELTA),
 )
 
 RS309 = rule(
     "RS309",
-    ERROR,
-    "The part's text is not that of its done event",
-    "output_text.done, content_part.done, output_item.done and the final output agree: 45 of 45 streams.",
-    TRAFFIC,
+    "The text of a part differs from that of its done event",
+    "output_text.done, content_part.done, output_item.done and the final output agree (45 of 45 streams).",
     "text",
     ("set", _PART_DONE, "part.text", "Bye"),
-    message="{key} of the part is not that of {event}",
+    message="{key} of the part differs from that of {event}",
 )
 
 RS310 = rule(
     "RS310",
-    ERROR,
     "The item differs from its part",
-    "As RS309, one level up; logprobs aside, which OpenAI leaves out of content_part.done.",
-    TRAFFIC,
+    "The same as RS309, one level up. logprobs, which OpenAI omits from content_part.done, are ignored.",
     "text",
     ("set", _DONE, "item.content.0.text", "Bye"),
 )
 
 RS311 = rule(
     "RS311",
-    ERROR,
-    "The item has not as many parts as were streamed",
-    "Every part of a done item was streamed, and the other way round.",
-    TRAFFIC,
+    "The item and the stream have different numbers of parts",
+    "Every part of a done item was streamed, and every streamed part is in the item.",
     "text",
     ("set", _DONE, "item.content", []),
-    message="{key} has not as many parts as were streamed",
+    message="{key} does not have as many parts as were streamed",
 )
 
 RS312 = rule(
     "RS312",
-    ERROR,
     "A delta or an annotation after the text was done",
     "The done event closes the text.",
-    TRAFFIC,
     "text",
     ("move", f"{_DELTA}#1", _PART_DONE),
 )
 
 RS313 = rule(
     "RS313",
-    ERROR,
     "A text is done twice",
-    "Exactly one done event a text: 45 of 45 streams.",
-    TRAFFIC,
+    "Each text has exactly one done event (45 of 45 streams).",
     "text",
     ("dup", _TEXT_DONE),
     message="{event} comes twice",
@@ -152,10 +128,8 @@ RS313 = rule(
 
 RS314 = rule(
     "RS314",
-    INFO,
     "An empty delta",
-    "OpenAI sends none (57 of 57 streams); it tells a client nothing.",
-    TRAFFIC,
+    "OpenAI sends none (57 of 57 streams); it carries nothing.",
     "text",
     (
         "insert",
@@ -169,15 +143,14 @@ RS314 = rule(
             "delta": "",
         },
     ),
+    severity=INFO,
 )
 
 RS315 = rule(
     "RS315",
-    ERROR,
     "The done event of a text is missing",
     "output_text.done (refusal.done, reasoning_text.done, reasoning_summary_text.done) comes "
     "before the part's done event, even for an empty text.",
-    TRAFFIC,
     "text",
     ("drop", _TEXT_DONE),
     message="{event} is missing",
@@ -185,72 +158,58 @@ RS315 = rule(
 
 RS316 = rule(
     "RS316",
-    ERROR,
     "An event for another type of item",
-    "A message has no arguments, a call has no content parts.",
-    TRAFFIC,
+    "A message has no arguments, and a call has no content parts.",
     "call",
     ("set", _ARGUMENTS, "type", "response.mcp_call_arguments.delta"),
 )
 
 RS317 = rule(
     "RS317",
-    ERROR,
     "An event for another type of part",
-    "output_text deltas fill output_text parts only.",
-    TRAFFIC,
+    "output_text deltas fill only output_text parts.",
     "text",
     ("set", _DELTA, "type", "response.refusal.delta"),
 )
 
 RS320 = rule(
     "RS320",
-    ERROR,
     "annotation_index is not the next one",
-    "From 0 in each part: 10 of 10 streams.",
-    TRAFFIC,
+    "The annotations of each part are numbered from 0 (10 of 10 streams).",
     "annotated",
     ("set", f"{_ANNOTATION}#1", "annotation_index", 5),
 )
 
 RS321 = rule(
     "RS321",
-    ERROR,
-    "The part's annotations are not those that were streamed",
-    "Count and content agree in 45 of 45 streams; of those that have annotations each was streamed.",
-    TRAFFIC,
+    "The annotations of a part differ from those that were streamed",
+    "The number and the content agree in 45 of 45 streams, and every annotation was streamed.",
     "annotated",
     ("drop", f"{_ANNOTATION}#1"),
 )
 
 RS401 = rule(
     "RS401",
-    ERROR,
     "The deltas do not add up to the arguments",
-    "function_call_arguments 12 of 12, mcp_call_arguments 3 of 3, code, commands and patches "
-    "alike; a done event without any delta is the same fault.",
-    TRAFFIC,
+    "function_call_arguments add up in 12 of 12 streams and mcp_call_arguments in 3 of 3; the same "
+    "holds for code, commands and patches. A done event without any delta is the same fault.",
     "call",
     ("drop", _ARGUMENTS),
 )
 
 RS402 = rule(
     "RS402",
-    ERROR,
-    "The item's arguments are not those of their done event",
-    "function_call_arguments.done and output_item.done agree: 12 of 12.",
-    TRAFFIC,
+    "The arguments of the item differ from those of their done event",
+    "function_call_arguments.done and output_item.done agree (12 of 12 streams).",
     "call",
     ("set", _ARGUMENTS_DONE, "arguments", '{"city":"Rome"}'),
-    message="{key} of the item is not that of {event}",
+    message="{key} of the item differs from that of {event}",
 )
 
 RS403 = rule(
     "RS403",
-    ERROR,
     "The done event of the arguments is missing",
-    "Exactly one a call: 12 of 12. Clients run the tool on it.",
-    TRAFFIC,
+    "Each call has exactly one (12 of 12 streams). Clients run the tool when it arrives.",
     "call",
     ("drop", _ARGUMENTS_DONE),
     message="{event} is missing",
@@ -258,20 +217,16 @@ RS403 = rule(
 
 RS410 = rule(
     "RS410",
-    ERROR,
     "A progress event for another type of item",
     "web_search_call events belong to web_search_call items, and so on.",
-    TRAFFIC,
     "search",
     ("set", "response.web_search_call.searching", "type", "response.file_search_call.searching"),
 )
 
 RS411 = rule(
     "RS411",
-    ERROR,
     "A progress event out of order",
-    "in_progress first, completed or failed last.",
-    TRAFFIC,
+    "in_progress comes first, and completed or failed comes last.",
     "search",
     ("move", "response.web_search_call.completed", "response.web_search_call.in_progress"),
     message="{event} is out of order",
@@ -279,22 +234,20 @@ RS411 = rule(
 
 RS412 = rule(
     "RS412",
-    INFO,
     "A progress event comes twice",
-    "OpenAI does it for mcp_call.in_progress only (1 of 4), which is not reported.",
-    TRAFFIC,
+    "OpenAI repeats only mcp_call.in_progress (1 of 4 streams), which is not reported.",
     "search",
     ("dup", "response.web_search_call.searching"),
+    severity=INFO,
     message="{event} comes twice",
 )
 
 RS413 = rule(
     "RS413",
-    INFO,
     "A tool is done without its last progress event",
-    "OpenAI always sends it, Azure at times does not.",
-    TRAFFIC,
+    "OpenAI always sends it; Azure sometimes does not.",
     "search",
     ("drop", "response.web_search_call.completed"),
+    severity=INFO,
     message="the {kind} is done without its last progress event",
 )

@@ -1,4 +1,4 @@
-"""watch, assert_valid_stream, known deviations, timing, the command line."""
+"""Watched streams, known deviations, timing, and `vllm-harness validate`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from vllm_harness._protocol import (
     watch,
     watch_async,
 )
-from vllm_harness._protocol.assertions import assert_valid_stream
 from vllm_harness._protocol.core.examples import Edit, as_sse, edited
 from vllm_harness._protocol.samples import SAMPLES
 from vllm_harness.cli.main import app
@@ -48,7 +47,7 @@ def _sdk(events: list[dict[str, Any]], cast_to: Any = ResponseStreamEvent) -> St
 
 
 @pytest.mark.parametrize("recorded", STREAMS[::5], ids=lambda recorded: recorded.name)
-def test_watching_the_sdk_finds_what_the_json_shows(recorded: Any) -> None:
+def test_watched_sdk_stream_has_the_findings_of_its_json(recorded: Any) -> None:
     watched = watch(_sdk(recorded.events))
     assert [event.type for event in watched] == [event["type"] for event in recorded.events]
     assert [f.code for f in watched.findings] == [f.code for f in validate_stream(recorded.events)]
@@ -63,19 +62,19 @@ def test_watch_raises_at_the_end() -> None:
     assert raised.value.findings[0].code == "RS308"
 
 
-def test_watch_collects_where_it_must_not_raise() -> None:
+def test_watch_collects_without_raising() -> None:
     with watch(_sdk(edited(SAMPLES["text"].build(), BREAK)), raises=False) as watched:
         assert watched.response.status_code == 200
         assert len(list(watched)) == 10
     assert [finding.code for finding in watched.findings] == ["RS308"]
 
 
-def test_watch_takes_chat_streams() -> None:
+def test_watch_accepts_chat_streams() -> None:
     events = SAMPLES["chat_two_calls"].build()
     assert len(list(watch(_sdk(events, ChatCompletionChunk)))) == len(events)
 
 
-async def test_the_asynchronous_twins() -> None:
+async def test_asynchronous_counterparts() -> None:
     async def events():  # type: ignore[no-untyped-def]
         for event in edited(SAMPLES["text"].build(), BREAK):
             yield event
@@ -86,37 +85,21 @@ async def test_the_asynchronous_twins() -> None:
     assert len([event async for event in watch_async(stream)]) == 10
 
 
-def test_the_assertion_draws_the_stack() -> None:
-    with pytest.raises(AssertionError) as raised:
-        assert_valid_stream(edited(SAMPLES["text"].build(), BREAK))
-    lines = str(raised.value).split("\n")
-    at = next(number for number, line in enumerate(lines) if "^ RS308" in line)
-    assert "output_text.done" in lines[at - 1]
-    assert lines[at - 1].index("output_text.done") > lines[2].index("created")
-    assert "explain RS308" in lines[-1]
-
-
 def _known(code: str, versions: str = "<0.26", path: str = "") -> KnownDeviation:
     return KnownDeviation(
         code=code, reference="vllm#46940", versions=versions, note="status is null", path=path
     )
 
 
-def test_the_assertion_passes_known_and_ignored_findings() -> None:
+def test_known_findings_name_their_reference() -> None:
     events = edited(SAMPLES["call"].build(), [("set", "response.output_item.done#1", "item.status", None)])
     known = [_known("IT103"), _known("RS212", path="$.response.output[*].status")]
-    findings = assert_valid_stream(events, known=known, version="0.24.0")
-    assert {finding.known for finding in findings} == {"vllm#46940"}
-    assert_valid_stream(events, ignore=["IT103", "RS212"])
-    with pytest.raises(AssertionError):
-        assert_valid_stream(events, known=known, version="0.26.0")
-    silent = edited(SAMPLES["text"].build(), [("set", "response.created", "response.usage", {})])
-    assert_valid_stream(silent)
-    with pytest.raises(AssertionError, match="RS118"):
-        assert_valid_stream(silent, severity=Severity.WARNING)
+    found = validate_stream(events)
+    assert {finding.known for finding in apply_known(found, known, "0.24.0")} == {"vllm#46940"}
+    assert {finding.known for finding in apply_known(found, known, "0.26.0")} == {""}
 
 
-def test_known_deviations_end() -> None:
+def test_fixed_deviations_are_reported() -> None:
     known = [_known("IT103")]
     assert apply_known([], known, "0.24.0") == []
     gone = apply_known([], known, "0.24.0", exercised=["vllm#46940"])
@@ -126,7 +109,7 @@ def test_known_deviations_end() -> None:
 
 
 @pytest.mark.parametrize(("code", "versions"), [("XX999", ""), ("IT103", "about 0.25")])
-def test_a_bad_known_deviation_is_refused(code: str, versions: str) -> None:
+def test_invalid_known_deviation_is_rejected(code: str, versions: str) -> None:
     with pytest.raises(ValidationError, match=r"no rule has the code|not a version specifier"):
         _known(code, versions=versions)
 
@@ -145,7 +128,7 @@ def test_timing_facts() -> None:
         timing_facts([(1.0, events[0]), (0.5, events[1])])
 
 
-# the command line
+# The command line.
 
 run = CliRunner().invoke
 
@@ -216,13 +199,14 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "place"),
     [
-        ("a.json", '{\n"a": 1,\n}', "a.json:3: not JSON"),
-        ("a.jsonl", '{"type": "x"}\n{', "a.jsonl:2: not JSON"),
+        ("a.json", '{\n"a": 1,\n}', "a.json:3: not valid JSON"),
+        ("a.jsonl", '{"type": "x"}\n{', "a.jsonl:2: not valid JSON"),
         ("a.jsonl", '{"type": "x"}\n3', "a.jsonl:2: not a JSON object"),
         ("a.sse", "hello", "a.sse:1: no server-sent events"),
         ("a.json", "[1]", "a.json:1: neither"),
+        ("a.json", '{"interactions": []}', "a.json:1: VCR cassettes are read from `.yaml` files"),
         ("a.yaml", "a: b: c", "a.yaml:1: mapping values are not allowed in this context"),
-        ("a.json", "  ", "a.json: empty"),
+        ("a.json", "  ", "a.json: the file is empty"),
     ],
 )
 def test_bad_input_names_file_and_line(tmp_path: Path, name: str, text: str, place: str) -> None:
@@ -261,14 +245,14 @@ def test_nothing_to_check_is_not_clean(tmp_path: Path, name: str, text: str) -> 
     assert "0 error" not in result.stdout
 
 
-def test_what_a_body_is_can_be_told(tmp_path: Path) -> None:
+def test_api_option_decides_what_a_body_is(tmp_path: Path) -> None:
     file = _file(tmp_path, "a.json", "{}")
     for api in ("responses", "chat", "messages"):
         assert run(app, ["validate", file, "--api", api]).exit_code == 1
     assert run(app, ["validate", _file(tmp_path, "b.json", '{"object": "chat.completion"}')]).exit_code == 1
 
 
-def test_files_beside_one_with_nothing_to_check_are_reported(tmp_path: Path) -> None:
+def test_other_files_are_still_reported(tmp_path: Path) -> None:
     good = _file(tmp_path, "good.sse", as_sse(SAMPLES["text"].build()))
     broken = _file(tmp_path, "broken.sse", as_sse(edited(SAMPLES["text"].build(), BREAK)))
     empty = [_file(tmp_path, f"empty-{number}.json", "{}") for number in range(2)]
@@ -286,7 +270,7 @@ def test_kinds_without_rules_are_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("last", ["*a8", "&b [*b]"], ids=["a thousand million words", "itself"])
-def test_a_cassette_that_unfolds_without_end_is_refused(tmp_path: Path, last: str) -> None:
+def test_cassette_with_exploding_aliases_is_rejected(tmp_path: Path, last: str) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     text = "\n".join(lines) + "\n" + CASSETTE % ("responses", f"{{object: response, output: {last}}}")
@@ -295,14 +279,14 @@ def test_a_cassette_that_unfolds_without_end_is_refused(tmp_path: Path, last: st
     assert "aliases" in str(error)
 
 
-def test_a_cassette_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+def test_deeply_nested_cassette_is_rejected(tmp_path: Path) -> None:
     for deep in ("[" * 50_000, "- " * 50_000 + "x"):
         error = run(app, ["validate", _file(tmp_path, "a.yaml", f"interactions:\n  {deep}")]).exception
         assert isinstance(error, YamlFileError)
         assert "a.yaml:2: nested too deeply" in str(error)
 
 
-def test_a_terminal_obeys_no_capture(tmp_path: Path) -> None:
+def test_control_characters_are_not_printed(tmp_path: Path) -> None:
     file = _file(tmp_path, "a.sse", 'data: {"type": "\x1b]0;owned\x07"}\n\n')
     result = CliRunner().invoke(app, ["validate", file], color=True)
     assert "owned" in result.stdout
@@ -310,7 +294,7 @@ def test_a_terminal_obeys_no_capture(tmp_path: Path) -> None:
     assert "\x07" not in result.stdout
 
 
-def test_a_missing_file_is_bad_input(tmp_path: Path) -> None:
+def test_missing_file_is_bad_input(tmp_path: Path) -> None:
     assert isinstance(run(app, ["validate", str(tmp_path / "none.sse")]).exception, ProtocolInputError)
 
 

@@ -1,4 +1,4 @@
-"""Checks over several exchanges: chains, calls and their outputs, ids, retrieval and replay."""
+"""Checks across exchanges: chains, calls and their outputs, ids, retrieval and replay."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ _OUTPUTS_OF_CALLS = tuple(f"{kind}_output" for kind in schema.CALLS)
 def validate_conversation(
     exchanges: Sequence[Exchange], *, complete: bool = True, known_ids: Collection[str] = ()
 ) -> list[Finding]:
-    """Checks what holds between exchanges; each answer alone is for `validate_stream` and `validate_body`.
+    """Checks what holds between exchanges; `validate_stream` and `validate_body` check each answer.
 
     Args:
-        exchanges: in order.
-        complete: they are the whole conversation; else a `previous_response_id` from before is no finding.
-        known_ids: responses that exist although no exchange here made them.
+        exchanges: the exchanges, in order.
+        complete: whether they are the whole conversation; otherwise an unknown `previous_response_id` is only
+            information.
+        known_ids: the ids of responses that no exchange here created.
 
     Returns:
         The findings, with paths from the list of exchanges (`$[2].request.previous_response_id`).
@@ -68,7 +69,7 @@ class _Conversation:
         identifier = answer.get("id")
         if isinstance(identifier, str):
             if identifier in self._answers:
-                self.report.add(rules.CV104, f"{path}.answer.id", "an id of its own", brief(identifier))
+                self.report.add(rules.CV104, f"{path}.answer.id", "a unique id", brief(identifier))
             self._answers[identifier] = exchange
             self._calls[identifier] = calls | _call_ids(answer.get("output"))
         self._check_ids(answer.get("output"), f"{path}.answer.output")
@@ -84,7 +85,7 @@ class _Conversation:
             self.report.add(rules.CV102, place, brief(previous), brief(actual))
 
     def _check_outputs(self, request: Mapping[str, Any], previous: object, path: str) -> set[str]:
-        """Every tool output of the input answers a call; returns the calls known by then."""
+        """Checks that every tool output of the input answers a call; returns the call ids known so far."""
         items = request.get("input")
         items = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
         calls = set(self._calls.get(previous, ())) if isinstance(previous, str) else set()
@@ -110,7 +111,7 @@ class _Conversation:
                 place = f"{path}[{number}].{key}"
                 first = self._ids.setdefault((key, value), place)
                 if first != place:
-                    self.report.add(rule, place, "an id of its own", brief(value), first=first)
+                    self.report.add(rule, place, "a unique id", brief(value), first=first)
 
     def _on_retrieval(self, exchange: Exchange, path: str) -> None:
         match = re.search(r"/responses/([^/?]+)(?:\?(.*))?$", exchange.path)
@@ -166,13 +167,13 @@ def _number(event: Mapping[str, Any]) -> int:
 
 
 def _tool_call_ids(calls: object) -> set[str]:
-    """Ids of the tool calls of a chat message."""
+    """The ids of the tool calls of a chat message."""
     values = calls if isinstance(calls, list) else []
     return {call["id"] for call in values if isinstance(call, dict) and isinstance(call.get("id"), str)}
 
 
 def _call_ids(items: object) -> set[str]:
-    """Call ids of output items."""
+    """The call ids of output items."""
     return {
         item["call_id"]
         for item in (items if isinstance(items, list) else ())

@@ -1,4 +1,4 @@
-"""The sessions of the harness's own requests: kept for a moment, by one thread of one process."""
+"""Connections are reused for a moment, within one thread of one process."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ def sessions() -> endpoint._Sessions:
     return endpoint._Sessions()
 
 
-def test_a_session_is_kept_and_asks_no_proxy(sessions: endpoint._Sessions) -> None:
-    kept = sessions.current()
-    assert sessions.current() is kept
-    assert not kept.trust_env
+def test_session_is_reused_without_a_proxy(sessions: endpoint._Sessions) -> None:
+    session = sessions.current()
+    assert sessions.current() is session
+    assert not session.trust_env
 
 
-def test_a_connection_that_the_server_may_be_closing_is_not_used(
+def test_connection_is_not_reused_when_the_server_may_close_it(
     sessions: endpoint._Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(endpoint.time, "monotonic", lambda: now[0])
-    kept = sessions.current()
+    session = sessions.current()
     now[0] += SPARE_S
-    assert sessions.current() is kept
+    assert sessions.current() is session
     now[0] += SPARE_S + 0.1
-    assert sessions.current() is not kept
+    assert sessions.current() is not session
 
 
-def test_a_fork_and_a_thread_have_their_own(
+def test_threads_and_forks_have_their_own_sessions(
     sessions: endpoint._Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = sessions.current()
+    session = sessions.current()
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(sessions.current).result() is not kept
+        assert pool.submit(sessions.current).result() is not session
     monkeypatch.setattr(endpoint.os, "getpid", lambda: 1)
-    assert sessions.current() is not kept
+    assert sessions.current() is not session
 
 
 class _Port(BaseHTTPRequestHandler):
-    """Answers with the status of the path, and the port of the connection."""
+    """Answers with the status in the path, and with the port of the connection."""
 
     protocol_version = "HTTP/1.1"
 
@@ -59,7 +59,7 @@ class _Port(BaseHTTPRequestHandler):
         self.wfile.write(port)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def answering() -> Iterator[Endpoint]:
         server.shutdown()
 
 
-def test_a_connection_is_kept_unless_the_server_fails(answering: Endpoint) -> None:
-    """vLLM closes a connection behind an answer that it owes to an exception."""
+def test_connection_is_reused_unless_the_server_fails(answering: Endpoint) -> None:
+    """vLLM closes the connection after an answer that an exception caused."""
     first, refused, failed, next_one = (answering.get(path).text for path in ("/200", "/401", "/500", "/200"))
     assert first == refused == failed
     assert next_one != first

@@ -1,0 +1,22 @@
+"""The published shape of completions, chunks and usage, as tables."""
+
+from __future__ import annotations
+
+from vllm_harness._protocol.core.fields import DICT, INT, LIST, NUMBER, STR, Fields
+
+# The fields of a completion and of a chunk.
+COMPLETION_FIELDS: Fields = (
+    ("id", STR),
+    ("object", STR),
+    ("created", NUMBER),
+    ("model", STR),
+    ("choices", LIST),
+)
+CHOICE_FIELDS: Fields = (("index", INT), ("message", DICT), ("finish_reason", STR))
+CALL_FIELDS: Fields = (("id", STR), ("type", STR))
+FUNCTION_FIELDS: Fields = (("name", STR), ("arguments", STR))
+USAGE_FIELDS: Fields = (("prompt_tokens", INT), ("completion_tokens", INT), ("total_tokens", INT))
+FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
+REASONING_KEYS = ("reasoning", "reasoning_content")
+TEXT_KEYS = (*REASONING_KEYS, "content", "refusal")
+"""In the order in which they count within one delta, since the keys of an object have no order."""

@@ -1,1 +1,0 @@
-"""The rules of the Responses API, by what they are about."""
