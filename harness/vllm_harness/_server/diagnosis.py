@@ -43,18 +43,8 @@ def _nearest_parser(match: re.Match[str]) -> str:
     )
 
 
-def _advise_on_cache(_: re.Match[str]) -> str:
-    return (
-        "lower --max-model-len, or raise --gpu-memory-utilization, on CPU VLLM_CPU_KVCACHE_SPACE; "
-        f"the GPUs now: {describe_gpus()}"
-    )
-
-
-def _advise_on_gpu_memory(_: re.Match[str]) -> str:
-    return (
-        "free the GPU or lower --gpu-memory-utilization, --max-model-len or --max-num-seqs; "
-        f"the GPUs now: {describe_gpus()}"
-    )
+def _with_gpus(advice: str) -> Callable[[re.Match[str]], str]:
+    return lambda _: f"{advice}; the GPUs now: {describe_gpus()}"
 
 
 # the first rule that matches decides, so the more specific cause comes first
@@ -145,14 +135,14 @@ RULES: tuple[CauseRule, ...] = (
         errors.KvCacheTooSmall,
         r"(?:KV cache is needed, which is larger than|No available memory for the cache blocks)",
         "the KV cache does not hold a request of the model's full length",
-        _advise_on_cache,
+        _with_gpus("lower --max-model-len, or raise --gpu-memory-utilization, on CPU VLLM_CPU_KVCACHE_SPACE"),
     ),
     CauseRule(
         errors.GpuOutOfMemory,
         r"(?:CUDA out of memory|torch\.OutOfMemoryError|Free memory on device cuda|"
         r"is less than desired GPU memory utilization)",
         "there is too little GPU memory",
-        _advise_on_gpu_memory,
+        _with_gpus("free the GPU or lower --gpu-memory-utilization, --max-model-len or --max-num-seqs"),
     ),
     CauseRule(
         errors.PortTaken,

@@ -7,8 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 
 import psutil
 
@@ -41,11 +40,9 @@ def _is_read(name: str, launch: Launch) -> bool:
     return name in launch.env or upper.startswith(READ_EARLY) or upper.endswith(("_PROXY", "_KEY", "_TOKEN"))
 
 
-@contextmanager
-def locked_start(wanted: str) -> Iterator[None]:
+def locked_start(wanted: str) -> AbstractContextManager[None]:
     """Holds the lock under which a server with this identity is found or started."""
-    with locked(records_folder() / f"{wanted}.lock", "another run that starts the same server, to share it"):
-        yield
+    return locked(records_folder() / f"{wanted}.lock", "another run that starts the same server, to share it")
 
 
 def find_reusable(wanted: str, name: str, api_key: str) -> ServerRecord | None:
