@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
@@ -32,6 +33,7 @@ from vllm_harness._defects.registry import load_defects
 from vllm_harness._defects.repro.table import Table
 from vllm_harness._testing import options
 from vllm_harness.cli.main import app
+from vllm_harness.cli.option_table import OPTIONS
 from vllm_harness.extras.upstream import measured
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +93,28 @@ def loaded_from_elsewhere(html: str) -> list[str]:
 def commands_page() -> str:
     """The commands with their arguments and options, from the typer app."""
     command = typer.main.get_command(app)
-    return "\n".join(["# Commands", "", *_command("vllm-harness", command, None)])
+    lines = ["# Commands", "", *_command("vllm-harness", command, None)]
+    return "\n".join([*lines, "## All options", "", *_options(command)])
+
+
+def _options(root: Any) -> Iterator[str]:
+    """The table of all options, with the commands that have each."""
+    users: dict[str, list[str]] = defaultdict(list)
+    for name, command in _commands("", root):
+        for parameter in command.params:
+            users[parameter.opts[0]].append(f"`{name}`")
+    rows = [
+        (f"`--{name} {row.metavar}`".replace(" `", "`"), row.help, ", ".join(users[f"--{name}"]))
+        for name, row in OPTIONS.items()
+        if row.panel != "hidden"
+    ]
+    yield from _table(("option", "what it is", "used by"), rows)
+
+
+def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    yield name or "vllm-harness", command
+    for inner, each in getattr(command, "commands", {}).items():
+        yield from _commands(f"{name} {inner}".strip(), each)
 
 
 def _command(name: str, command: Any, parent: typer.Context | None) -> Iterator[str]:

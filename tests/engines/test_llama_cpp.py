@@ -84,7 +84,7 @@ def test_what_is_known_is_found_and_nothing_else(recorded: Path) -> None:
 def test_a_suite_runs_against_it(engine: Running, tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     unnamed = pytest_on(tmp_path, engine, "--vllm-model=smollm2-135m")
-    named = pytest_on(tmp_path, engine, "--vllm-model=smollm2-135m", f"--vllm-gateway={LLAMA_CPP.product}")
+    named = pytest_on(tmp_path, engine, "--vllm-model=smollm2-135m", f"--vllm-product={LLAMA_CPP.product}")
     assert " failed" in unnamed, unnamed
     assert "2 passed in" in named, named
 

@@ -20,7 +20,7 @@ def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Co
         "--vllm-model=qwen3",
         "--vllm-lane=scripted",
         "--vllm-at-once=2",
-        "--vllm-report=run",
+        "--vllm-output=run",
         "--vllm-report-all",
         "--junitxml=junit.xml",
         "-ojunit_family=xunit1",

@@ -101,7 +101,7 @@ def test_collection_makes_nothing(
     for variable in ("VLLM_HARNESS_CACHE", "VLLM_HARNESS_STATE", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(variable, raising=False)
     pytester.makepyfile("def test_it(vllm_server): pass")
-    result = pytester.runpytest_subprocess("--collect-only", "-q", f"--vllm-spec={spec}", "--vllm-device=cpu")
+    result = pytester.runpytest_subprocess("--collect-only", "-q", f"--vllm={spec}", "--vllm-device=cpu")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*::test_it[[]scripted-qwen3[]]"])
     assert list(home.rglob("*")) == []
@@ -115,7 +115,7 @@ def test_an_environment_that_cannot_be_made_fails_the_tests_that_use_it(
     pytester.makepyfile(
         "def test_server(vllm_server): pass\ndef test_more(script): pass\ndef test_other(): pass"
     )
-    options = ("--vllm-model=qwen3", "--vllm-lane=scripted", "--vllm-spec=0.32.0", "--vllm-device=cpu")
+    options = ("--vllm-model=qwen3", "--vllm-lane=scripted", "--vllm=0.32.0", "--vllm-device=cpu")
     result = refused(pytester, *options)
     result.assert_outcomes(passed=1, errors=2)
     result.stdout.fnmatch_lines(["*occupied.txt*"])
@@ -166,7 +166,7 @@ def test_each_worker_has_a_server_and_results(pytester: pytest.Pytester, pytestc
     ("option", "why"),
     [
         ("--vllm-model=nosuch", "unknown model 'nosuch'"),
-        ("--vllm-spec=0.1.0", "no lock for vLLM 0.1.0"),
+        ("--vllm=0.1.0", "no lock for vLLM 0.1.0"),
         ("--vllm-repeat=0", "--vllm-repeat is 0"),
     ],
 )

@@ -24,7 +24,7 @@ def run(pytester: pytest.Pytester, pytestconfig: pytest.Config, name: str, *more
     """Runs an example."""
     pytester.copy_example(str(EXAMPLE / name))
     pytester.makeini("[pytest]\nasyncio_mode = auto\n")
-    vllm = [f"--vllm-spec={pytestconfig.option.vllm_spec}"] if pytestconfig.option.vllm_spec else []
+    vllm = [f"--vllm={pytestconfig.option.vllm}"] if pytestconfig.option.vllm else []
     return pytester.runpytest_subprocess(*more, *vllm, timeout=900)
 
 
@@ -49,8 +49,8 @@ def results(result: pytest.RunResult) -> dict[str, Any]:
 
 @pytest.mark.drawn("the plugin on a server", 3)
 def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
-    options = ("--vllm-model=qwen3", "--vllm-lane=scripted", f"--vllm-defects={EXAMPLE / 'defects'}", "-ra")
-    result = run(pytester, pytestconfig, "test_rules.py", *options, "--vllm-report=run")
+    options = ("--vllm-model=qwen3", "--vllm-lane=scripted", f"--vllm-folder={EXAMPLE / 'defects'}", "-ra")
+    result = run(pytester, pytestconfig, "test_rules.py", *options, "--vllm-output=run")
     result.assert_outcomes(passed=3, failed=5, errors=1, xfailed=1, skipped=1)
     assert result.ret == 1
     result.stdout.fnmatch_lines_random(

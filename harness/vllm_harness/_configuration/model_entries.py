@@ -94,7 +94,7 @@ class Flags(_EntryModel):
 
 
 class StandIn(_EntryModel):
-    """A tiny checkpoint of the family's own architecture for the scripted lane.
+    """A tiny checkpoint for the scripted lane, in a named entry of the model's own architecture.
 
     Attributes:
         config: its config.json: the real shape with small dimensions.

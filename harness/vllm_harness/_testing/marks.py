@@ -18,7 +18,7 @@ def known_defect(defect_id: str, *, models: Iterable[str] = ()) -> pytest.MarkDe
         def test_status(vllm_server, openai_client): ...
 
     Args:
-        defect_id: of an entry of the registry, or of the folder of --vllm-defects.
+        defect_id: of an entry of the registry, or of the folder of --vllm-folder.
         models: model entries on which the test shows it; empty for all of the entry's.
     """
     settings = {"models": tuple(models)} if models else {}

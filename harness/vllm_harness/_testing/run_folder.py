@@ -1,4 +1,4 @@
-"""The run folder of a pytest run (--vllm-report): begun, handed to the workers, ended and named."""
+"""The run folder of a pytest run (--vllm-output): begun, handed to the workers, ended and named."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vllm_harness._runs.records import End, Kind
 from vllm_harness._server.records import run_folder
 
 AUTO = "auto"
-"""The value of --vllm-report that names the folder of the logs."""
+"""The value of --vllm-output that names the folder of the logs."""
 WRITER = pytest.StashKey[RunWriter]()
 
 
@@ -48,9 +48,9 @@ class ReportedRun:
     def _writer(self, secrets: list[str]) -> RunWriter:
         option = self._config.option
         if worker := getattr(self._config, "workerinput", None):
-            return RunWriter(Path(option.vllm_report), worker["workerid"], secrets)
-        folder = run_folder() if option.vllm_report == AUTO else Path(option.vllm_report).absolute()
-        option.vllm_report = str(folder)  # for the workers, which are given the options
+            return RunWriter(Path(option.vllm_output), worker["workerid"], secrets)
+        folder = run_folder() if option.vllm_output == AUTO else Path(option.vllm_output).absolute()
+        option.vllm_output = str(folder)  # for the workers, which are given the options
         seed = getattr(option, "seed", None) if getattr(option, "dealt", None) else None
         header = new_header(Kind.SUITES, ", ".join(option.vllm_model), seed)
         return RunWriter.begin(folder, header, secrets)
@@ -70,7 +70,7 @@ class ReportedRun:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Says where the run is."""
         if WRITER in self._config.stash:
-            folder = self._config.option.vllm_report
+            folder = self._config.option.vllm_output
             terminalreporter.write_line(f"run folder: {folder} (vllm-harness report {folder})")
 
 

@@ -57,7 +57,7 @@ class PytestRun:
         """The findings that are known of a server's model entry and version, and of the gateway before it."""
         model, version = server.entry.name, server.vllm_version
         if (model, version) not in self._known:
-            gateway = gateway_deviations(self.config.option.vllm_gateway or "", self.defects)
+            gateway = gateway_deviations(self.config.option.vllm_product or "", self.defects)
             self._known[model, version] = (*known_deviations(model, version, self.defects), *gateway)
         return self._known[model, version]
 
@@ -168,17 +168,17 @@ def _prepare(config: pytest.Config) -> PytestRun:
     refuse_more(option)
     reference = read_reference(option.vllm_quality_reference) if option.vllm_quality_reference else None
     entries = load_models(models_file(config))
-    defects = load_defects(option.vllm_defects)
+    defects = load_defects(option.vllm_folder)
     if option.vllm_books_url and not option.vllm_server_url:
         raise UsageError(
             "--vllm-books-url names the scripted server behind another one",
             hint="add --vllm-server-url, or leave it out to start a scripted server",
         )
-    gateway_deviations(option.vllm_gateway or "", defects)  # a wrong name is told before any test
+    gateway_deviations(option.vllm_product or "", defects)  # a wrong name is told before any test
     if option.vllm_server_url:
         choice = choose(entries, Machine("cpu"), models=_one_model(option.vllm_model), lane="attached")
         return PytestRun(config, choice, defects, None, reference)
-    planned = plan(spec_of(option.vllm_spec, option.vllm_python), option.vllm_device)
+    planned = plan(spec_of(option.vllm, option.vllm_python), option.vllm_device)
     memory = tuple(gpu.total_bytes / 2**30 for gpu in visible_gpus()) if planned.device == "cuda" else ()
     machine = Machine(planned.device, memory, option.vllm_frontend)
     lane: RunLane | None = "scripted" if option.vllm_replay_tokens else option.vllm_lane

@@ -1,4 +1,4 @@
-"""`vllm-harness regression --changed`: only what a change can have touched, before it and after it."""
+"""`vllm-harness regression --changed`: the families that a change can touch, before and after it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import replace
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.changed.change import Change, few
 from vllm_harness._regression.changed.families import touched_families
 from vllm_harness._regression.changed.unchanged import cells_before
@@ -17,37 +16,37 @@ from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._regression.results.compare import changes
 from vllm_harness._regression.results.explained import parser_defects
 from vllm_harness._regression.results.turned import turned
-from vllm_harness._regression.selection import Selection, select_groups
+from vllm_harness._regression.selection import Selection
 from vllm_harness.cli.regression_cells import whole_cells
-from vllm_harness.cli.regression_options import console, note
+from vllm_harness.cli.regression_options import RegressionOptions, console, note
 from vllm_harness.cli.regression_table import show_cells, show_changes, show_turned
 
-GROUPS_OF_A_CHANGE: tuple[Group, ...] = ("canonical",)
-"""The groups that run where none is named: a verdict in seconds."""
 
-
-def groups_of_a_change(names: str) -> tuple[Group, ...]:
-    """The groups of these names, by commas; without a name the quickest."""
-    return select_groups(names) if names else GROUPS_OF_A_CHANGE
-
-
-def refuse_with_changed(options: dict[str, object]) -> None:
-    """Raises UsageError where an option is given that has no meaning beside `--changed`."""
-    if given := [name for name, value in options.items() if value]:
+def refuse_with_changed(options: RegressionOptions, ray: str) -> None:
+    """Raises UsageError where an option is given that has no meaning with `--changed`."""
+    others = {
+        "--baseline": options.baseline,
+        "--write-baseline": options.write_baseline,
+        "--coverage": options.coverage,
+        "--run": options.run,
+        "--engine http": options.engine == "http",
+        "--ray": ray,
+    }
+    if given := [name for name, value in others.items() if value]:
         raise UsageError(
-            f"--changed compares with the code before the change, and takes no {given[0]}",
+            f"--changed cannot be combined with {given[0]}: it compares with the code before the change",
             hint=f"leave {given[0]} out",
         )
 
 
 def run_changed(spec: str, revision: str, selection: Selection, parallel: int) -> int:
-    """Runs the families that a change can have touched, and prints what turned; the exit code.
+    """Runs the families that a change can have touched, prints the differences, and gives the exit code.
 
     Args:
-        spec: of a working tree.
-        revision: that it is compared with, where it is a checkout; empty: HEAD.
-        selection: families of which those that are touched are run.
-        parallel: interpreters at a time.
+        spec: the spec of a working tree.
+        revision: the revision of a checkout to compare with; empty for HEAD.
+        selection: the families from which the touched ones are chosen.
+        parallel: the number of interpreters at a time.
     """
     change = Change.of(spec, revision, note)
     console.print(str(change))

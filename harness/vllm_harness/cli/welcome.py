@@ -1,4 +1,4 @@
-"""What the bare command prints first: what people come for, each purpose with its commands."""
+"""The start of what the bare command prints: purposes, each with its commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def version_line() -> str:
 
 
 def welcome() -> str:
-    """What people come for, each purpose with its commands, in at most 80 columns."""
+    """The purposes of the harness, each with its commands, in at most 80 columns."""
     purposes = (
         f"{title}\n" + "\n".join(f"  $ {command}" for command in commands) for title, commands in _purposes()
     )
@@ -43,7 +43,7 @@ def _purposes() -> Iterator[tuple[str, tuple[str, ...]]]:
         "Compare the parsers of two versions of vLLM",
         ("vllm-harness regression --vllm 0.31.0,0.32.0 --cases canonical",),
     )
-    yield "Look at what the last run has found", ("vllm-harness report latest",)
+    yield "Look at the findings of the last run", ("vllm-harness report latest",)
     if installed("load"):
         yield (
             "Check every stream of a server under load",

@@ -20,7 +20,7 @@ from vllm_harness.extras.cluster.places import placed_in
 VLLM = "0.32.0"
 KILLED, SURVIVES = "responses-incomplete-reason", "responses-seed-dropped"
 TESTS = ("test_max_output_tokens_gives_incomplete", "test_not_stored_is_not_found")
-COMMAND = ("mutants", "serving", "--vllm", VLLM, "--models", "qwen3")
+COMMAND = ("mutants", "serving", "--vllm", VLLM, "--model", "qwen3")
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def two_tests_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def judged(keep: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return completed(*COMMAND, "--keep", str(keep), "--only", KILLED, "--only", SURVIVES, *options)
+    return completed(*COMMAND, "--output", str(keep), "--only", KILLED, "--only", SURVIVES, *options)
 
 
 def fates(keep: Path) -> dict[str, tuple[Any, ...]]:

@@ -88,11 +88,11 @@ def test_mutants_end_at_once(release: Environment, variables: dict[str, str], tm
     ran = TestLines.model_validate({**about, "lines": {SERVING: "1-9999"}})
     lines.write_text(f"{ran.model_dump_json()}\n")
     kept = tmp_path / "fates.jsonl"
-    command = begun(["mutants", "serving", "--only", MUTANT, "--jobs", "1", "--keep", str(kept)], variables)
+    command = begun(["mutants", "serving", "--only", MUTANT, "--jobs", "1", "--output", str(kept)], variables)
     wait_for(running, command)
     (server,) = running()
     said = ended(command, signal.SIGINT)
-    assert f"kept: {kept}; the same command goes on" in said
+    assert f"kept: {kept}; run the same command again to resume" in said
     assert kept.read_text() == ""
     assert (running(), blocks.of_server(server.server_id)) == ([], set())
     assert folders(variables) == []
@@ -104,10 +104,10 @@ def test_mutants_end_at_once(release: Environment, variables: dict[str, str], tm
 def test_mutants_of_a_parser_end_at_once(variables: dict[str, str], tmp_path: Path) -> None:
     kept = tmp_path / "fates.jsonl"
     of_a_few = ["--parsers", "hermes", "--cases", "canonical", "--sample", "50", "--jobs", "1"]
-    command = begun(["mutants", "parsers", PARSER, *of_a_few, "--keep", str(kept)], variables)
+    command = begun(["mutants", "parsers", PARSER, *of_a_few, "--output", str(kept)], variables)
     wait_for(lambda: kept.exists() and folders(variables), command)
     said = ended(command, signal.SIGTERM)
-    assert f"kept: {kept}; with --again {kept}" in said
+    assert f"kept: {kept}; add --earlier {kept}" in said
     assert folders(variables) == []
     wait_for_none(variables)
 

@@ -192,7 +192,7 @@ def test_a_release_s_file_passes_and_fails_with_a_wrong_answer_that_its_grammar_
         folder = fetch("0.32.0")
     except InstallError as error:
         pytest.skip(f"needs a package index with vLLM's source distribution: {error.message}")
-    results = upstream(folder, file, "--vllm-spec=0.32.0", "--upstream-wrong-answers=other,cut")
+    results = upstream(folder, file, "--vllm=0.32.0", "--upstream-wrong-answers=other,cut")
     found = results["files"][file]["tests"]
     assert [result["outcome"] for result in found.values()] == ["passed", "passed"]
     assert [result["retries"] for result in found.values()] == [0, 0]

@@ -206,9 +206,9 @@ def test_a_tree_that_is_no_checkout_has_no_revisions(package: Path) -> None:
     ("arguments", "words"),
     [
         (["--changed", "--vllm", "0.32.0"], "takes one working tree"),
-        (["--changed", "--run", "mine"], "takes no --run"),
-        (["--changed", "--engine", "http"], "takes no --engine http"),
-        (["--changed-from", "HEAD"], "says what --changed compares with"),
+        (["--changed", "--run", "mine"], "cannot be combined with --run"),
+        (["--changed", "--engine", "http"], "cannot be combined with --engine http"),
+        (["--changed-from", "HEAD"], "--changed-from needs --changed"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(arguments: list[str], words: str) -> None:

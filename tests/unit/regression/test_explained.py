@@ -101,7 +101,7 @@ def test_a_failure_of_rust_is_explained_by_a_defect_of_rust_alone() -> None:
     in_rust = parser_defects({entry.id: entry})
     assert explain(in_rust, [served]).counts == {"lost": {("0.32.0", "http"): 1}}
     words = shlex.split(in_rust[0].selections[0].command)
-    assert words[-6:] == ["--engine", "http", "--vllm", "0.33.0@0.32.0", "--frontend", "rust"]
+    assert words[-6:] == ["--engine", "http", "--vllm", "0.33.0@0.32.0", "--frontends", "rust"]
 
 
 def test_a_failure_that_is_known_of_another_family_is_told() -> None:
@@ -114,9 +114,7 @@ def test_a_failure_that_is_known_of_another_family_is_told() -> None:
     explained = explain([of_another], run)
     show_explained(plain_console(screen), [of_another], explained, every=False, commands=False)
     assert FAILURES in screen.lines
-    (line,) = (
-        line for line in screen.lines if line.startswith("of the failures of hermes, 1 are like lost,")
-    )
+    (line,) = (line for line in screen.lines if line.startswith("1 failures of hermes resemble lost,"))
     assert "of longcat, dots:" in line.replace("\n", " ")
 
 

@@ -95,7 +95,7 @@ def _with_special_token(input_: CaseInput) -> CaseInput:
 
 def _about_markers(form: Form) -> str:
     """A user message about a format's own markers, as developers write it."""
-    thoughts = form.thoughts
+    thoughts = form.reasoning
     quoted = [f"{thoughts.open or thoughts.tail.strip()}this{thoughts.close}"] if thoughts else []
     return f"What do {' and '.join([*quoted, form.calls.open or form.calls.marker])} mean?"
 
@@ -108,9 +108,9 @@ def _expecting(family: Family, input_: CaseInput, topic: Topic, meaning: Meaning
 
 def _as_answered(family: Family, meaning: Meaning) -> Meaning:
     """What a client is to get: the meaning, or all its words as one text where the family shows them so."""
-    if not family.shows_thoughts or family.form is None or family.form.thoughts is None:
+    if not family.shows_reasoning or family.form is None or family.form.reasoning is None:
         return meaning
-    thoughts = family.form.thoughts
+    thoughts = family.form.reasoning
     opened = f"{thoughts.open or thoughts.tail.strip()}{meaning.reasoning}"
     return Meaning.of(f"{opened}{thoughts.close}{thoughts.gap}{meaning.text}", calls=meaning.calls)
 

@@ -93,7 +93,7 @@ def _ends(family: Family, beginnings: dict[str, tuple[str, ...]]) -> Iterator[Lo
     for text in dict.fromkeys((*first[:1], *first[-1:])):
         before = Meaning.of(f"Write {text}", calls=(ToolCall("get_weather", {"city": "Paris", "days": 3}),))
         yield LookAlike(f"text that ends with {text} before a call", before, spelled=True)
-    close = family.form.thoughts.close.strip() if family.form and family.form.thoughts else ""
+    close = family.form.reasoning.close.strip() if family.form and family.form.reasoning else ""
     for text in beginnings.get(close, ()):
         yield LookAlike(
             f"reasoning that ends with {text}",
@@ -121,7 +121,7 @@ def _markers(family: Family) -> tuple[str, ...]:
     templates = (form.calls.call, getattr(form.calls.arguments, "string", "")) if family.tool_parser else ()
     fixed = [text for template in templates for text in _PLACEHOLDER.split(template)]
     tags = [tag.rstrip() for text in fixed for tag in _TAG.findall(text)]
-    thoughts = form.thoughts if family.reasoning_parser else None
+    thoughts = form.reasoning if family.reasoning_parser else None
     around = (thoughts.open.strip(), thoughts.close.strip(), *thoughts.tokens) if thoughts else ()
     return tuple(dict.fromkeys(filter(None, (*markers(family), *tags, *around))))
 

@@ -120,7 +120,7 @@ def malformed_texts(family: Family) -> Iterator[MalformedText]:
         end = next(end for end in dialect.ends if text.endswith(end))
         body = text.removesuffix(end)
         for change in table.changes:
-            changed = change.apply(body, dialect.thoughts[1] if dialect.thoughts else "")
+            changed = change.apply(body, dialect.reasoning[1] if dialect.reasoning else "")
             if changed != body:
                 yield MalformedText(
                     f"{base.name}, {change.name}",

@@ -54,7 +54,7 @@ class FailureSelection(StrictModel):
     def command(self) -> str:
         """What shows it again."""
         chosen = ["--parsers", self.families[0], "--cases", self.groups[0], "--only", self.case]
-        rust = ("--vllm", WITH_RUST, "--frontend", "rust") if self.frontend == "rust" else ()
+        rust = ("--vllm", WITH_RUST, "--frontends", "rust") if self.frontend == "rust" else ()
         engine = ("--engine", "http", *rust) if self.served or rust else ()
         return shlex.join(["vllm-harness", "regression", *chosen, *engine])
 

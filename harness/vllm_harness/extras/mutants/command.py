@@ -25,9 +25,8 @@ from vllm_harness._regression.selection import split_names
 from vllm_harness._server.leases.allocation import expected_needs, interpreters
 from vllm_harness._terminal.tables import one_line, show_table
 from vllm_harness.cli.counting import counted
-from vllm_harness.cli.executor import BUNDLE, RAY, executor_of
+from vllm_harness.cli.executor import executor_of
 from vllm_harness.cli.interrupted import kept_at
-from vllm_harness.cli.options import JOBS, SEED, VLLM_HELP
 from vllm_harness.cli.regression_options import console, note, notes
 from vllm_harness.extras.cluster.suites.shards import SERVERS
 from vllm_harness.extras.mutants.importers import Importers, importers_of
@@ -39,60 +38,50 @@ from vllm_harness.extras.mutants.shards import JudgingOptions
 from vllm_harness.extras.mutants.suites import Suites
 from vllm_harness.extras.mutants.table import MutantTally, survivors, tallies, tally
 
-MODELS = "qwen3,gpt-oss"
-GOES_ON = "the same command goes on with the others"
+MODELS = ("qwen3", "gpt-oss")
+GOES_ON = "run the same command again to resume"
 
 
 def mutants(
     files: Annotated[
         list[str] | None, typer.Argument(help="Files of vLLM's, also by patterns: 'entrypoints/anthropic/*'.")
     ] = None,
-    vllm: Annotated[str, typer.Option(help=VLLM_HELP)] = "0.32.0",
-    models: Annotated[str, typer.Option(help="Model entries that the suites run on, by commas.")] = MODELS,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Judge only the mutant of this id; may be repeated.")
-    ] = None,
-    library: Annotated[
-        int, typer.Option(help="How many mutants cosmic-ray makes of each file, drawn by the seed.", min=0)
-    ] = 0,
-    seed: SEED = 0,
-    most: Annotated[
-        int, typer.Option(help="Tests that judge a mutant at most, other tests first; 0: all.", min=0)
-    ] = 300,
-    minutes: Annotated[
-        int, typer.Option(help="Begin no other mutant after so many minutes; 0: no limit.", min=0)
-    ] = 0,
-    jobs: JOBS = None,
-    keep: Annotated[
-        Path | None, typer.Option(help="Where fates are kept, one JSON object a line; a run goes on there.")
-    ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Judge those that were not killed again.")] = False,
-    measure_only: Annotated[
-        bool, typer.Option("--measure", help="Only measure what the tests run that were not measured yet.")
-    ] = False,
-    least: Annotated[float, typer.Option(help="Percentage killed below which this fails.", min=0)] = 0,
-    ray: RAY = "",
-    bundle: BUNDLE = None,
+    vllm: str = "0.32.0",
+    model: list[str] | None = None,
+    only: list[str] | None = None,
+    library: int = 0,
+    seed: int = 0,
+    most: int = 300,
+    minutes: int = 0,
+    jobs: int | None = None,
+    output: Path | None = None,
+    again: bool = False,
+    measure_: bool = False,
+    least: float = 0,
+    ray: str = "",
+    bundle: list[Path] | None = None,
 ) -> None:
     """Change vLLM's serving code in one place at a time, and list the changes that no test notices.
 
-    The suites judge each mutant on servers of its own: the tests that run what it
-    changes, until one fails. What the tests run is measured on this machine, also
-    where the mutants are judged on a cluster.
+    The suites judge each mutant on servers of its own, on qwen3 and gpt-oss
+    unless --model names others: the tests that run the changed lines, until
+    one fails. The lines that each test runs are measured on this machine, even
+    if the mutants are judged on a cluster. --output has a line of JSON for
+    each judged mutant; the same command resumes the run.
     """
     environment = resolve(vllm, create=True, progress=notes.print)
-    run = _Run(environment, Suites(vllm, tuple(split_names(models))), jobs or interpreters())
-    coverage = run.coverage(measure_only=measure_only)
-    if measure_only:
+    models = split_names(",".join(model or MODELS))
+    run = _Run(environment, Suites(vllm, tuple(models)), jobs or interpreters())
+    coverage = run.coverage(measure_only=measure_)
+    if measure_:
         return
     every = list(run.made(files or ["*"], set(only or ()), library, seed))
     _refuse_unknown(only or (), every)
-    path = keep or state_dir() / "mutants" / f"fates-{environment.vllm_version}.jsonl"
-    known = _known(read_fates(path), every, again=again)
-    left = [mutant for mutant in every if mutant.id not in known]
+    path = output or state_dir() / "mutants" / f"fates-{environment.vllm_version}.jsonl"
+    fates = _known(read_fates(path), every, again=again)
+    left = [mutant for mutant in every if mutant.id not in fates]
     judge = Judge(run.suites, coverage, run.importers(), most, texts_of(run.suites) if left else {})
-    judge.learn(known.values())
-    fates = dict(known)
+    judge.learn(fates.values())
     end_whole(path)
     with (
         kept_at(path, GOES_ON),

@@ -191,7 +191,7 @@ def read_fates(path: Path) -> list[MutantFate]:
     Raises:
         UsageError: the file holds something else.
     """
-    return read_lines(path, MutantFate, what="fate of a mutant", hint="give what --keep wrote")
+    return read_lines(path, MutantFate, what="fate of a mutant", hint="give the file that --output wrote")
 
 
 def _read(path: Path) -> list[TestOutcome]:

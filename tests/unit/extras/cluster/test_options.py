@@ -17,7 +17,7 @@ from vllm_harness.cli.main import app
 from vllm_harness.extras.cluster.options import checked_bundles
 from vllm_harness.extras.cluster.places import Placed, Places
 from vllm_harness.extras.cluster.shipping import SHIP, make_wheel, pins, runtime_env
-from vllm_harness.extras.load.clients import Here
+from vllm_harness.extras.load.client import LocalClient
 from vllm_harness.extras.load.command import _clients
 
 
@@ -46,11 +46,12 @@ def test_jobs_are_of_this_machine(tmp_path: Path) -> None:
         pass
 
 
-def test_clients_are_of_a_cluster(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--clients"), _clients("", 2, tmp_path):
-        pass
+def test_clients_need_a_cluster(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(app, ["load", "etl-three-turns", "--model", "qwen3", "--clients", "2"])
+    assert isinstance(answer.exception, UsageError)
+    assert answer.exception.message == "--clients needs --ray"
     with _clients("", None, tmp_path) as (clients, reach):
-        assert isinstance(clients, Here)
+        assert isinstance(clients, LocalClient)
         assert reach == {}
 
 
@@ -103,7 +104,7 @@ def test_bundles_are_not_for_nodes_that_have_the_harness(monkeypatch: pytest.Mon
 
 
 def test_a_run_that_is_not_there_does_not_go_on(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no run that can go on"):
+    with pytest.raises(UsageError, match="does not hold a run"):
         resume("regression", str(tmp_path), "", lambda _: None)
 
 

@@ -78,7 +78,7 @@ def _suites_named(job: TargetJob, names: Sequence[str]) -> Iterator[tuple[str, S
     options = (
         f"--vllm-model={job.entry.name}",
         f"--vllm-lane={job.lane}",
-        f"--vllm-spec={vllm.spec}",
+        f"--vllm={vllm.spec}",
         f"--vllm-frontend={vllm.frontend}",
         *job.arguments,
     )

@@ -141,7 +141,7 @@ def read_results(path: Path) -> list[MutantResult]:
     Raises:
         UsageError: the file is not there, or holds something else.
     """
-    hint = "give what --keep wrote"
+    hint = "give the file that --output wrote"
     if not path.exists():
         raise UsageError(f"{path} is not there", hint=hint)
     return read_lines(path, MutantResult, what="result of a mutant", hint=hint)

@@ -1,4 +1,4 @@
-"""One streamed answer: read, timed, and validated while it comes."""
+"""Reads, times and validates one streamed answer while it arrives."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from vllm_harness._protocol.responses import schema
 
 
 @dataclass(frozen=True)
-class Heard:
+class StreamResult:
     """An answer and its figures.
 
     Attributes:
-        exchange: as it was; its events are read already.
-        body: what a stream adds up to, or the body of an answer in one piece; None where that is nothing.
-        findings: of the stream, by the rules of its API.
-        first_s: seconds until the first words, thoughts or part of a call; None where none came.
-        gaps_s: seconds between the arrivals that brought events.
-        events: how many came.
+        exchange: the request and its answer, with the events already read.
+        body: the sum of a stream's events, or the body of an answer in one piece; None if there is none.
+        findings: the findings of the stream, by the rules of its API.
+        first_s: the seconds until the first text, reasoning or part of a call; None if none came.
+        gaps_s: the seconds between arrivals that brought events.
+        events: the number of events.
     """
 
     exchange: Exchange
@@ -47,11 +47,11 @@ class Heard:
     events: int = 0
 
 
-class Ear:
-    """Takes the bytes of a stream as they come.
+class StreamReader:
+    """Reads a stream from the pieces in which its bytes arrive.
 
     Args:
-        api: whose rules it is held against.
+        api: the API whose rules the stream is validated against.
         request: the request's body.
     """
 
@@ -64,8 +64,8 @@ class Ear:
         self._sum = _SUMS[api]()
         self._last_s: float | None = None
 
-    def take(self, at_s: float, data: bytes) -> None:
-        """Takes the next bytes, which came so many seconds after the request.
+    def feed(self, at_s: float, data: bytes) -> None:
+        """Reads the next bytes, which arrived `at_s` seconds after the request.
 
         Raises:
             ProtocolInputError: an event is too large.
@@ -79,8 +79,8 @@ class Ear:
         for event in events:
             self._read(at_s, event)
 
-    def end(self, at_s: float, *, whole: bool) -> None:
-        """Ends the stream: `whole` unless the client went away, or the connection broke."""
+    def close(self, at_s: float, *, whole: bool) -> None:
+        """Ends the stream; `whole` is False if the client left or the connection broke."""
         for event in self._parser.close() if whole else ():
             self._read(at_s, event)
         if whole:
@@ -88,14 +88,14 @@ class Ear:
 
     @property
     def findings(self) -> list[Finding]:
-        """What was found so far."""
+        """The findings so far."""
         return self._validator.findings
 
     @property
     def body(self) -> Json | None:
-        """What the stream adds up to so far; of Responses, what its terminal event carries.
+        """The sum of the events so far; for Responses, the object of the terminal event.
 
-        The validator holds the deltas against that.
+        The validator compares the deltas with that object.
         """
         return self._sum.terminal if isinstance(self._sum, ResponseAccumulator) else self._sum.body
 
@@ -117,18 +117,18 @@ _SUMS: Mapping[Api, type[ResponseAccumulator | ChatAccumulator | MessageAccumula
 }
 
 
-async def hear(
+async def send_and_read(
     session: aiohttp.ClientSession, outgoing: Outgoing, api: Api, *, leaves_after: int | None = None
-) -> Heard:
+) -> StreamResult:
     """Sends a request once, and reads its answer.
 
     Args:
-        session: of the connections.
-        outgoing: what is sent.
-        api: whose rules the answer is held against.
-        leaves_after: after how many events the client goes away.
+        session: the HTTP session.
+        outgoing: the request.
+        api: the API whose rules the answer is validated against.
+        leaves_after: the client closes the connection after more events than this; None: it reads to the end.
     """
-    pending, ear = PendingExchange(outgoing.asked), Ear(api, outgoing.body)
+    pending, reader = PendingExchange(outgoing.asked), StreamReader(api, outgoing.body)
     url, headers = outgoing.endpoint.url_for(outgoing.path), outgoing.arguments["headers"]
     try:
         async with session.post(url, json=outgoing.body, headers=headers) as answer:
@@ -136,8 +136,8 @@ async def hear(
             async for data in answer.content.iter_any():
                 pending.arrived(data)
                 if pending.streamed:
-                    ear.take(pending.elapsed_s, data)
-                    pending.left = leaves_after is not None and len(ear.events) > leaves_after
+                    reader.feed(pending.elapsed_s, data)
+                    pending.left = leaves_after is not None and len(reader.events) > leaves_after
                 if pending.broken or pending.left:
                     answer.close()
                     break
@@ -147,6 +147,13 @@ async def hear(
         pending.ended(error)
     pending.ended()
     if not pending.streamed:
-        return Heard(exchange := pending.exchange, exchange.body)
-    ear.end(pending.elapsed_s, whole=not (pending.broken or pending.left))
-    return Heard(pending.read(ear.events), ear.body, ear.findings, ear.first_s, ear.gaps_s, len(ear.events))
+        return StreamResult(exchange := pending.exchange, exchange.body)
+    reader.close(pending.elapsed_s, whole=not (pending.broken or pending.left))
+    return StreamResult(
+        pending.read(reader.events),
+        reader.body,
+        reader.findings,
+        reader.first_s,
+        reader.gaps_s,
+        len(reader.events),
+    )

@@ -1,4 +1,4 @@
-"""Cells and entries to make a table of: one family whose streams of several tokens lose a call."""
+"""Sample cells and entries: one family whose streams of several tokens lose a call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DELIVERIES = ("whole", "tokens_1", "tokens_3")
 
 
 def entry(**changes: Any) -> Defect:
-    """An entry that explains calls that `hermes` loses where several tokens come at once."""
+    """An entry that explains the calls that `hermes` loses if several tokens arrive at once."""
     return Defect.model_validate(
         {
             "id": "hermes-loses-a-call",
@@ -34,7 +34,7 @@ def entry(**changes: Any) -> Defect:
 
 
 def cell(environment: str = "0.32.0", group: str = "canonical", **changes: Any) -> Cell:
-    """A cell of hermes that has nothing wrong but what is said."""
+    """A cell of hermes without mismatches, with the given changes."""
     cases = {"text": _case("plain"), "call": _case("calls"), "two calls": _case("calls")}
     return Cell.model_validate(
         {
@@ -59,17 +59,16 @@ def failing(
     answer: str = "{}",
     **changes: Any,
 ) -> Cell:
-    """The same with mismatches of the case `call`; by default it is lost where three tokens come at once."""
+    """A cell with mismatches in the case `call`, which by default is lost if three tokens arrive at once."""
     wrong = {"tokens_3": ("call_lost",)} if mismatches is None else mismatches
-    made = cell(environment, **changes)
     call = _case("calls") | {"mismatches": wrong, "examples": dict.fromkeys(wrong, answer)}
-    document = made.model_dump(mode="json")
+    document = cell(environment, **changes).model_dump(mode="json")
     document["cases"]["call"] = call
     return Cell.model_validate(document)
 
 
 def site(*cells: Cell, **changes: Any) -> Site:
-    """What the pages of such cells are made from."""
+    """The site of these cells and one entry."""
     defect = entry(**changes)
     return site_of(cells, [], {defect.id: defect})
 

@@ -1,4 +1,4 @@
-"""A check of weights as records of a run folder: a target for the launch, a case for each dtype."""
+"""The records of a check in a run folder: a target for the launch, and a case for each dtype."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vllm_harness.extras.weights.check import DtypeCheck
 
 
 def target_of(launch: Launch) -> TargetRecord:
-    """The server that is checked."""
+    """The record of the server that is checked."""
     return TargetRecord(
         id=launch.entry.name,
         title=launch.entry.name,
@@ -21,9 +21,9 @@ def target_of(launch: Launch) -> TargetRecord:
     )
 
 
-def case_of(checked: DtypeCheck, target: str) -> CaseRecord:
-    """One dtype on a target; a finding where its differences exceed what rounding explains."""
-    comparison = checked.comparison
+def case_of(check: DtypeCheck, target: str) -> CaseRecord:
+    """The record of one dtype; a finding if its differences are larger than rounding explains."""
+    comparison = check.comparison
     figures = (
         f"{comparison.same} of {len(comparison.prefixes)} answers are the same; log-probabilities differ by "
         f"{comparison.difference.mean:.2g} on average, and by {comparison.noise.mean:.2g} from rounding alone"
