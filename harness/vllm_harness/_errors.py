@@ -39,6 +39,7 @@ class HarnessError(Exception):
         of_machine: whether the cause is this machine, so that another machine may not have it.
     """
 
+    __module__ = "vllm_harness"  # as tracebacks show it
     exit_code = 1
     of_machine = False
 
@@ -54,4 +55,5 @@ class HarnessError(Exception):
 class UsageError(HarnessError):
     """Invalid input from the user: an unknown name, a malformed file, a wrong flag. Exit code 2."""
 
+    __module__ = "vllm_harness"
     exit_code = 2

@@ -19,7 +19,7 @@ _HOOKS = "vllm_harness._testing.hooks"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The plugin's options."""
+    """Adds the plugin's options."""
     options.add(parser)
 
 

@@ -103,7 +103,7 @@ class Talk:
 
     def script_if_reached(self, *turns: Content) -> None:
         """What the model would say to `Go`, if the server ever got as far."""
-        unheard = ScriptBook(self.server.endpoint, self.server.entry, self.book.name)
+        unheard = ScriptBook(self.server.endpoint, self.server.entry, name=self.book.name)
         unheard.script(name="unheard", turns=list(turns), times=None, when=When(user="^Go$"))
 
     def script_turns(self, *turns: Content, times: int = 1) -> None:

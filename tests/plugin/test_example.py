@@ -1,4 +1,4 @@
-"""The plugin in another project: fixtures by entry point, results in a table, errors of use told."""
+"""The plugin in another project: its fixtures, the table of results, and the messages for wrong options."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_gpu_without_gpu_is_one_line(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["--vllm-model=gpt-os"], "did you mean gpt-oss"),
         (["--vllm-model=gpt-oss-120b", "--vllm-lane=scripted"], "the entry has no scripted lane"),
@@ -45,8 +45,8 @@ def test_gpu_without_gpu_is_one_line(pytester: pytest.Pytester) -> None:
         (["--vllm-server-url=http://localhost:1"], "--vllm-server-url needs one --vllm-model"),
     ],
 )
-def test_wrong_use_is_told(arguments: list[str], words: str, pytester: pytest.Pytester) -> None:
+def test_a_wrong_option_is_explained(arguments: list[str], message: str, pytester: pytest.Pytester) -> None:
     pytester.copy_example(str(EXAMPLE / "test_agent.py"))
     result = refused(pytester, *arguments)
     assert result.ret != 0
-    assert words in "\n".join([*result.outlines, *result.errlines])
+    assert message in "\n".join([*result.outlines, *result.errlines])

@@ -189,7 +189,7 @@ class ModelEntry(_EntryModel):
     def flags(self, lane: Lane, device: Device, frontend: Frontend = "python") -> Flags:
         """The entry's flags and variables for a server on a lane, device and front end.
 
-        The arguments of a stand-in are not included: see `vllm_harness._scripted.standin.stand_in_args`.
+        They do not include the arguments that a stand-in needs.
         """
         lane_flags = self.live if lane == "live" else Flags()
         device_flags = self.cpu if device == "cpu" else self.cuda

@@ -41,6 +41,8 @@ _OLD_NAMES: dict[Expectation, Expectation] = {"cut": "truncated"}
 class ScriptError(HarnessError):
     """A script was unused, truncated, refused or overrun; the message names it and the position."""
 
+    __module__ = "vllm_harness"
+
 
 @dataclass(frozen=True)
 class BookRule:
@@ -109,8 +111,8 @@ class ScriptBook:
         self,
         endpoint: Endpoint,
         entry: ModelEntry,
-        name: str | None = None,
         *,
+        name: str | None = None,
         clients: Endpoint | None = None,
     ) -> None:
         self._endpoint = endpoint

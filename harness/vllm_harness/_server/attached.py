@@ -25,7 +25,7 @@ class AttachedServer(VllmServer):
     """A server that the harness neither starts nor stops. It has the interface of `VllmServer` only.
 
     Args:
-        endpoint: its address, see `vllm_harness._exchange.endpoint.attach`.
+        endpoint: its address, as `attach` gives it.
         entry: the model entry whose tests run against it.
         model: the name of the model on the server; by default the entry's name or hub id, or else the only
             name that the server lists.
@@ -43,8 +43,8 @@ class AttachedServer(VllmServer):
         self,
         endpoint: Endpoint,
         entry: ModelEntry,
-        model: str | None = None,
         *,
+        model: str | None = None,
         books: Endpoint | None = None,
         version: str | None = None,
     ) -> None:

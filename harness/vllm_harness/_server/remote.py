@@ -61,7 +61,7 @@ class RemoteServer(VllmServer):
 
     Raises:
         UsageError: models.yaml has no such entry; on entering, the lane or the environment does not exist.
-        StartupError: on entering, a class for each cause; see `vllm_harness._server.errors`.
+        StartupError: on entering; a subclass names the cause.
         StopFailed: on leaving, a process survived, or the port or GPU memory was not released.
     """
 
@@ -173,7 +173,7 @@ class RemoteServer(VllmServer):
         """The script book of a name (scripted lane only); a request sees the scripts of one book only."""
         if self.books is None:
             raise errors.ServerError(f"server {self.model!r} is on the live lane", hint="use lane='scripted'")
-        return self._named_books.setdefault(name, ScriptBook(self.books, self.entry, name))
+        return self._named_books.setdefault(name, ScriptBook(self.books, self.entry, name=name))
 
     def script(self, *say: Any, **options: Any) -> Script:
         """Adds a script to the default book; see `ScriptBook.script`."""

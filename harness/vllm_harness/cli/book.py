@@ -138,7 +138,7 @@ def _served(server: str, book: str, models_file: Path | None) -> ScriptBook:
     """A book of the running server that the name or port selects."""
     record = _record(server)
     endpoint = Endpoint(f"http://127.0.0.1:{record.port}")
-    return ScriptBook(endpoint, load_models(models_file).get(record.name), book)
+    return ScriptBook(endpoint, load_models(models_file).get(record.name), name=book)
 
 
 def _record(server: str) -> ServerRecord:

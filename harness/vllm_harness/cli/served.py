@@ -35,7 +35,7 @@ def served_by(
     """The server that the options name; a new one is started with these flags and variables."""
     if server_options.server_url is not None:
         endpoint = attach(server_options.server_url, server_options.api_key_env, entry.limits.request_s)
-        yield AttachedServer(endpoint, entry, server_options.server_model)
+        yield AttachedServer(endpoint, entry, model=server_options.server_model)
         return
     with RemoteServer(
         entry,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import version
 
+import vllm_harness
 from vllm_harness._extensions import installed
 from vllm_harness._files.paths import checkout
 
@@ -13,7 +13,7 @@ DISTRIBUTION = "vllm-harness"
 
 def version_line() -> str:
     """The name and the version of the distribution."""
-    return f"{DISTRIBUTION} {version(DISTRIBUTION)}"
+    return f"{DISTRIBUTION} {vllm_harness.__version__}"
 
 
 def welcome() -> str:

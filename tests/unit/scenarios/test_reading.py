@@ -130,7 +130,7 @@ WRONG = {
         13,
         "no output of get_weather is for these arguments",
     ),
-    "no regular expression": ("{contains: sunny}", "{matches: '('}", 15, "invalid regular expression"),
+    "invalid regular expression": ("{contains: sunny}", "{matches: '('}", 15, "invalid regular expression"),
     "empty predicate": ("{contains: sunny}", "{}", 15, "give at least one of"),
     "image that is not there": ("user: Weather in Paris?", "user: [{image: none.png}]", 11, "none.png"),
 }

@@ -54,7 +54,7 @@ class GatewayScripts:
         self._endpoint = endpoint
         self._run = secrets.token_hex(3)
         self._books = {
-            name: ScriptBook(endpoint, entry, name) for name in (f"gateway-{self._run}", DEFAULT_BOOK)
+            name: ScriptBook(endpoint, entry, name=name) for name in (f"gateway-{self._run}", DEFAULT_BOOK)
         }
         self._last = 0
         self._added: set[tuple[str, str]] = set()

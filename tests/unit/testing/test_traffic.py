@@ -1,4 +1,4 @@
-"""What is seen of the requests of each library, against an echo that is no vLLM."""
+"""The exchanges of each HTTP library are recorded; the server is an echo, not vLLM."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import pytest
 import requests
 
 from vllm_harness._scripted.in_server.vllm_harness_names import EXCHANGE_HEADER, OWN_HEADER
-from vllm_harness._testing.watch import Watch
+from vllm_harness._testing.traffic import TrafficRecorder
 
 PIECES = [b"data: one\n\n", b"data: tw", b"o\n\n"]
 
 
 class Streams(BaseHTTPRequestHandler):
-    """Answers in pieces; the head repeats the name that the request had."""
+    """Answers in chunks; a header repeats the id of the request."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        """The pieces, each when the one before has arrived."""
+        """Sends the chunks one by one."""
         self.rfile.read(int(self.headers["Content-Length"] or 0))
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -37,12 +37,12 @@ class Streams(BaseHTTPRequestHandler):
             self.wfile.flush()
 
     def log_message(self, *arguments: Any) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """Where it answers."""
+    """The server's URL."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Streams) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/v1/responses"
@@ -50,33 +50,33 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture
-def watch() -> Iterator[Watch]:
-    """A watch, for as long as the test runs."""
-    made = Watch()
-    made.install()
-    yield made
-    made.uninstall()
+def traffic() -> Iterator[TrafficRecorder]:
+    """A recorder that is installed while the test runs."""
+    recorder = TrafficRecorder()
+    recorder.install()
+    yield recorder
+    recorder.uninstall()
 
 
 def by_httpx(url: str) -> str:
-    """Sends by httpx."""
+    """Sends with httpx."""
     return httpx.post(url, json={"a": 1}).headers["X-Name"]
 
 
 def by_httpx_streaming(url: str) -> str:
-    """Sends by httpx, and reads the answer as it comes."""
+    """Sends with httpx, and reads the answer as it arrives."""
     with httpx.stream("POST", url, json={"a": 1}) as answer:
         assert b"".join(answer.iter_raw()) == b"".join(PIECES)
         return answer.headers["X-Name"]
 
 
 def by_httpx2(url: str) -> str:
-    """Sends by the library of the openai SDK."""
+    """Sends with the library of the openai SDK."""
     return str(httpx2.post(url, json={"a": 1}).headers["X-Name"])
 
 
 def by_async_httpx2(url: str) -> str:
-    """Sends by its async client."""
+    """Sends with its async client."""
 
     async def send() -> str:
         async with httpx2.AsyncClient() as client:
@@ -86,12 +86,12 @@ def by_async_httpx2(url: str) -> str:
 
 
 def by_requests(url: str) -> str:
-    """Sends by requests."""
+    """Sends with requests."""
     return requests.post(url, json={"a": 1}, timeout=5).headers["X-Name"]
 
 
 def by_requests_streaming(url: str) -> str:
-    """Sends by requests, and reads the answer as it comes."""
+    """Sends with requests, and reads the answer as it arrives."""
     with requests.post(url, json={"a": 1}, timeout=5, stream=True) as answer:
         assert b"".join(answer.iter_content(None)) == b"".join(PIECES)
         return answer.headers["X-Name"]
@@ -101,10 +101,10 @@ def by_requests_streaming(url: str) -> str:
     "send",
     [by_httpx, by_httpx_streaming, by_httpx2, by_async_httpx2, by_requests, by_requests_streaming],
 )
-def test_an_exchange_is_seen(watch: Watch, url: str, send: Any) -> None:
+def test_an_exchange_is_recorded(traffic: TrafficRecorder, url: str, send: Any) -> None:
     name = send(url)
-    (seen,) = watch.taken()
-    assert watch.taken() == []
+    (seen,) = traffic.take()
+    assert traffic.take() == []
     assert (seen.id, seen.asked.method, seen.url.path, seen.status) == (name, "POST", "/v1/responses", 200)
     assert seen.content.replace(b" ", b"") == b'{"a":1}'
     assert b"".join(chunk for _, chunk in seen.chunks) == b"".join(PIECES)
@@ -115,27 +115,34 @@ def test_an_exchange_is_seen(watch: Watch, url: str, send: Any) -> None:
 
 
 @pytest.mark.parametrize("post", [httpx.post, httpx2.post, requests.post])
-def test_a_request_that_nobody_answers_is_seen(watch: Watch, post: Any) -> None:
+def test_an_unanswered_request_is_recorded(traffic: TrafficRecorder, post: Any) -> None:
     with pytest.raises((httpx.ConnectError, httpx2.ConnectError, requests.ConnectionError)):
         post("http://127.0.0.1:9/v1/responses", json={}, timeout=5)
-    (seen,) = watch.taken()
+    (seen,) = traffic.take()
     assert seen.status == 0
     assert "Connect" in seen.broken
 
 
-def test_what_is_none_of_a_tests(watch: Watch, url: str) -> None:
+def test_requests_of_the_harness_and_to_other_hosts_are_not_recorded(
+    traffic: TrafficRecorder, url: str
+) -> None:
     requests.post(url, headers={OWN_HEADER: "1"}, timeout=5)
     requests.post(url.replace("/v1/responses", "/vllm-harness/books/x"), timeout=5)
-    assert watch.taken() == []
-    assert watch.begin("GET", "http://example.org/v1/responses", {}, b"") is None
-    assert Watch(("example.org",)).begin("GET", "http://example.org/v1/responses", {}, b"") is not None
+    assert traffic.take() == []
+    assert traffic.begin("GET", "http://example.org/v1/responses", {}, b"") is None
+    of_example = TrafficRecorder(("example.org",))
+    assert of_example.begin("GET", "http://example.org/v1/responses", {}, b"") is not None
 
 
-def test_the_libraries_are_left_as_they_were(url: str) -> None:
-    before = httpx.HTTPTransport.handle_request, httpx2.HTTPTransport.handle_request, requests.Session.send
-    watch = Watch()
-    watch.install()
-    watch.uninstall()
-    after = httpx.HTTPTransport.handle_request, httpx2.HTTPTransport.handle_request, requests.Session.send
-    assert after == before
+def methods() -> list[Any]:
+    """The methods that a recorder patches."""
+    return [httpx.HTTPTransport.handle_request, httpx2.HTTPTransport.handle_request, requests.Session.send]
+
+
+def test_uninstall_restores_the_libraries(url: str) -> None:
+    before = methods()
+    traffic = TrafficRecorder()
+    traffic.install()
+    traffic.uninstall()
+    assert methods() == before
     assert by_httpx(url) == "none"

@@ -1,7 +1,7 @@
-"""Sees the requests that this process sends, whichever library sends them, with the pieces of their answers.
+"""Records the requests that this process sends with any library, and the chunks of their answers.
 
-Tests send by the SDKs of OpenAI and Anthropic, by httpx and by requests. So their common ground is tapped:
-the transports of httpx (and httpx2, by which the openai SDK speaks), and the sessions of requests.
+Tests send requests with the SDKs of OpenAI and Anthropic, with httpx and with requests. What these have in
+common is patched: the transports of httpx and httpx2 (used by the openai SDK), and the sessions of requests.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
+from inspect import isawaitable
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -29,13 +30,13 @@ _UNSEEN = (names.CONTROL_PATH, "/health")
 
 @dataclass
 class SeenExchange(PendingExchange):
-    """A request that a test sent, and what has come of it so far.
+    """A request that a test sent, and its answer so far.
 
     Attributes:
-        id: unique in the run; it travels in a header, so that the scripted lane can name its tokens.
-        url: asked.
-        sent_headers, content: of the request.
-        at: when it was sent, seconds since the epoch.
+        id: unique in the run; a header carries it, so that a scripted server can report the tokens.
+        url: the request's URL.
+        sent_headers, content: the request's headers and body.
+        at: when it was sent, in seconds since the epoch.
     """
 
     id: str = ""
@@ -45,11 +46,11 @@ class SeenExchange(PendingExchange):
     at: float = field(default_factory=time.time)
 
 
-class Watch:
-    """The exchanges of this process since they were last taken.
+class TrafficRecorder:
+    """Records the exchanges of this process.
 
     Args:
-        hosts: those whose exchanges are seen, beside this machine.
+        hosts: the hosts whose exchanges are recorded, besides this machine.
     """
 
     def __init__(self, hosts: tuple[str, ...] = ()) -> None:
@@ -59,68 +60,57 @@ class Watch:
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
-        """Taps the libraries."""
+        """Patches the libraries."""
         for library in LIBRARIES:
-            self._wrap(library.HTTPTransport, "handle_request", _over_httpx(self, library))
-            self._wrap(library.AsyncHTTPTransport, "handle_async_request", _over_async_httpx(self, library))
-        self._wrap(requests.Session, "send", _over_requests(self))
+            self._patch(library.HTTPTransport, "handle_request", _over_httpx(self, library))
+            self._patch(library.AsyncHTTPTransport, "handle_async_request", _over_httpx(self, library))
+        self._patch(requests.Session, "send", _over_requests(self))
 
     def uninstall(self) -> None:
-        """Leaves the libraries as they were."""
+        """Restores the libraries."""
         while self._undo:
             self._undo.pop()()
 
-    def taken(self) -> list[SeenExchange]:
-        """The exchanges since the last call."""
+    def take(self) -> list[SeenExchange]:
+        """Removes and returns the exchanges recorded since the last call."""
         seen, self._seen = self._seen, []
         return seen
 
     def begin(self, method: str, url: str, headers: Mapping[str, str], content: bytes) -> SeenExchange | None:
-        """Notes a request that is sent now; None where it is none of a test's."""
-        place = urlsplit(url)
-        if place.hostname not in self._hosts or place.path.startswith(_UNSEEN) or names.OWN_HEADER in headers:
+        """Records a request that is about to be sent; returns None if it is not one of a test's."""
+        parts = urlsplit(url)
+        if parts.hostname not in self._hosts or parts.path.startswith(_UNSEEN) or names.OWN_HEADER in headers:
             return None
         name = f"{os.getpid()}-{next(self._numbers)}"
-        asked = Exchange(method=method, path=f"{place.path}{f'?{place.query}' if place.query else ''}")
-        seen = SeenExchange(asked, id=name, url=place, sent_headers=dict(headers), content=content)
+        asked = Exchange(method=method, path=f"{parts.path}{f'?{parts.query}' if parts.query else ''}")
+        seen = SeenExchange(asked, id=name, url=parts, sent_headers=dict(headers), content=content)
         self._seen.append(seen)
         return seen
 
-    def _wrap(self, owner: Any, name: str, tap: Callable[[Any], Any]) -> None:
+    def _patch(self, owner: Any, name: str, patch: Callable[[Any], Any]) -> None:
         original = getattr(owner, name)
-        setattr(owner, name, wraps(original)(tap(original)))
+        setattr(owner, name, wraps(original)(patch(original)))
         self._undo.append(lambda: setattr(owner, name, original))
 
 
-def _over_httpx(watch: Watch, library: Any) -> Callable[[Any], Any]:
-    def tap(original: Any) -> Any:
-        def handle_request(transport: Any, request: Any) -> Any:
-            if (seen := _begin(watch, library, request)) is None:
+def _over_httpx(recorder: TrafficRecorder, library: Any) -> Callable[[Any], Any]:
+    """Patches a transport's method, sync or async."""
+
+    def patch(original: Any) -> Any:
+        def handle(transport: Any, request: Any) -> Any:
+            if (seen := _begin(recorder, library, request)) is None:
                 return original(transport, request)
-            with _noting(seen):
-                return _answered(seen, library, original(transport, request))
+            with _errors_recorded(seen):
+                response = original(transport, request)
+            return (_awaited if isawaitable(response) else _answered)(seen, library, response)
 
-        return handle_request
+        return handle
 
-    return tap
-
-
-def _over_async_httpx(watch: Watch, library: Any) -> Callable[[Any], Any]:
-    def tap(original: Any) -> Any:
-        async def handle_async_request(transport: Any, request: Any) -> Any:
-            if (seen := _begin(watch, library, request)) is None:
-                return await original(transport, request)
-            with _noting(seen):
-                return _answered(seen, library, await original(transport, request))
-
-        return handle_async_request
-
-    return tap
+    return patch
 
 
 @contextmanager
-def _noting(seen: SeenExchange) -> Iterator[None]:
-    """Notes what keeps an answer from coming."""
+def _errors_recorded(seen: SeenExchange) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
@@ -128,34 +118,39 @@ def _noting(seen: SeenExchange) -> Iterator[None]:
         raise
 
 
+async def _awaited(seen: SeenExchange, library: Any, response: Any) -> Any:
+    with _errors_recorded(seen):
+        return _answered(seen, library, await response)
+
+
 def _answered(seen: SeenExchange, library: Any, response: Any) -> Any:
-    """The response, whose stream is seen as it is read."""
+    """The response; its stream is recorded as the test reads it."""
     seen.answered(response.status_code, response.headers)
     response.stream = tapped(library, response.stream, seen.arrived, seen.ended)
     return response
 
 
-def _begin(watch: Watch, library: Any, request: Any) -> SeenExchange | None:
+def _begin(recorder: TrafficRecorder, library: Any, request: Any) -> SeenExchange | None:
     content = b"".join(request.stream) if isinstance(request.stream, library.ByteStream) else b""
-    seen = watch.begin(request.method, str(request.url), request.headers, content)
+    seen = recorder.begin(request.method, str(request.url), request.headers, content)
     if seen:
         request.headers[names.EXCHANGE_HEADER] = seen.id
     return seen
 
 
-def _over_requests(watch: Watch) -> Callable[[Any], Any]:
-    def tap(original: Any) -> Any:
+def _over_requests(recorder: TrafficRecorder) -> Callable[[Any], Any]:
+    def patch(original: Any) -> Any:
         def send(session: Any, request: requests.PreparedRequest, **options: Any) -> requests.Response:
             body = request.body if isinstance(request.body, bytes) else str(request.body or "").encode()
-            seen = watch.begin(request.method or "", request.url or "", request.headers, body)
+            seen = recorder.begin(request.method or "", request.url or "", request.headers, body)
             if seen is None:
                 return original(session, request, **options)  # type: ignore[no-any-return]
             request.headers[names.EXCHANGE_HEADER] = seen.id
-            with _noting(seen):
+            with _errors_recorded(seen):
                 response: requests.Response = original(session, request, **options)
             seen.answered(response.status_code, response.headers)
             if options.get("stream"):
-                _tap_stream(response, seen)
+                _record_stream(response, seen)
             else:
                 seen.arrived(response.content)
                 seen.ended()
@@ -163,10 +158,10 @@ def _over_requests(watch: Watch) -> Callable[[Any], Any]:
 
         return send
 
-    return tap
+    return patch
 
 
-def _tap_stream(response: requests.Response, seen: SeenExchange) -> None:
+def _record_stream(response: requests.Response, seen: SeenExchange) -> None:
     original, close = response.iter_content, response.close
 
     def iter_content(*args: Any, **options: Any) -> Iterator[Any]:
@@ -175,9 +170,9 @@ def _tap_stream(response: requests.Response, seen: SeenExchange) -> None:
             yield chunk
         seen.ended()
 
-    def close_seen() -> None:
+    def close_recorded() -> None:
         seen.ended()
         close()
 
     response.iter_content = iter_content  # type: ignore[method-assign]
-    response.close = close_seen  # type: ignore[method-assign]
+    response.close = close_recorded  # type: ignore[method-assign]
