@@ -27,7 +27,7 @@ from vllm_harness._regression.engines.plan import DELIVERIES
 from vllm_harness._scripted.families import load_families, load_families_file
 from vllm_harness._server import records
 from vllm_harness._server.fork_server import LINGER_S
-from vllm_harness._server.leases import gpus, lease
+from vllm_harness._server.leases import gpus, waiting
 from vllm_harness._testing.repeats import TEMPERATURE
 from vllm_harness.extras.cluster.dispatch import ATTEMPTS
 from vllm_harness.extras.cluster.options import PATIENCE_S
@@ -139,13 +139,13 @@ STATED: list[tuple[str, str, Callable[[], float]]] = [
     ("docs/how-to/live-quality.md", r"at temperature (\d\.\d)", lambda: TEMPERATURE),
     ("docs/how-to/load.md", r"extra `load` adds (\w+) packages", lambda: _extra("load")),
     ("docs/how-to/load.md", r"still runs a request (\d+) seconds", lambda: END_WITHIN_S),
-    ("docs/how-to/memory.md", r"every (\d+) seconds", lambda: lease.REPORT_EVERY_S),
+    ("docs/how-to/memory.md", r"every (\d+) seconds", lambda: waiting.REPORT_EVERY_S),
     ("docs/how-to/memory.md", r"Up to (\d+) stand-ins", lambda: gpus.SHARES),
     ("docs/how-to/report.md", r"the newest (\d+) runs", lambda: records.KEPT_RUNS),
     ("docs/how-to/report.md", r"(\d+) GiB together", lambda: records.KEPT_BYTES / 2**30),
     ("docs/reference/variables.md", r"the last (\d+) runs", lambda: records.KEPT_RUNS),
     ("docs/reference/variables.md", r"`VLLM_HARNESS_LINGER_S` .*\| (\d+) \|", lambda: LINGER_S),
-    ("docs/reference/variables.md", r"`VLLM_HARNESS_LEASE_WAIT_S` .*\| (\d+) \|", lambda: lease.WAIT_S),
+    ("docs/reference/variables.md", r"`VLLM_HARNESS_LEASE_WAIT_S` .*\| (\d+) \|", lambda: waiting.WAIT_S),
     ("docs/reference/variables.md", r"`VLLM_HARNESS_RAY_PATIENCE_S` .*\| (\d+) \|", lambda: PATIENCE_S),
     ("docs/how-to/cluster.md", r"`VLLM_HARNESS_RAY_PATIENCE_S` seconds \((\d+)\)", lambda: PATIENCE_S),
     ("docs/explanation/fork-server.md", r"after (\w+) minutes without use", lambda: LINGER_S / 60),

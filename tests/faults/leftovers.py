@@ -1,4 +1,4 @@
-"""What servers leave on the whole machine: processes, ports, shared memory, folders."""
+"""Leftovers of servers on the whole machine: processes, ports, shared memory, folders."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Pids = Callable[[], set[int]]
 
 
 class Machine:
-    """Compares the machine with its state before a test.
+    """Compares the machine with its earlier state.
 
-    New blocks and folders count, except those of other living processes: a block that a foreign process maps
-    or mapped when it was seen, and a block or folder of another run's living server.
+    New blocks and folders count, except those of other running processes: a block that another process maps
+    or has mapped, and the blocks and folders of other runs' servers.
 
     Args:
-        ours: gives the ids of our living processes.
+        ours: gives our running processes.
     """
 
     def __init__(self, ours: Pids) -> None:
@@ -36,21 +36,21 @@ class Machine:
         self._others: set[str] = set()
 
     def look(self) -> None:
-        """Notes the new blocks of other processes; called often, while they live."""
+        """Remembers the new blocks of other processes; call it often, before these processes end."""
         new = {name for name in blocks.names() - self._blocks - self._others if not blocks.server_of(name)}
         if new:
             ours = self._ours()
-            everybody = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()}
-            self._others |= blocks.mapped(everybody - ours - self._ours() - {os.getpid()}) & new
+            all_pids = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()}
+            self._others |= blocks.mapped(all_pids - ours - self._ours() - {os.getpid()}) & new
 
     def left(self, excused: set[int], ports: set[int]) -> list[str]:
-        """What is left that was not there before.
+        """What is on the machine now that was not there before.
 
         Args:
-            excused: processes that may still live.
-            ports: the ports that our servers got.
+            excused: processes that may live.
+            ports: the ports of our servers.
         """
-        # list what is left before its owners: anything newer is seen at the next look
+        # list the leftovers before their owners: what appears in between is found the next time
         new_blocks = blocks.names() - self._blocks
         new_folders = self._server_folders() - self._folders
         self.look()
@@ -69,12 +69,12 @@ class Machine:
 
 
 def is_held(port: int, ours: set[int]) -> bool:
-    """Whether a port is in use by one of ours; another living process may get it once it is free."""
+    """Whether a port is in use, but not by another process, which may have got it in the meantime."""
     return not is_free(port) and not listeners(port) - ours - {None}
 
 
 def describe(pid: int) -> str:
-    """The description of a process."""
+    """Describes a process."""
     try:
         process = psutil.Process(pid)
         command = " ".join(process.cmdline()).strip()[-60:]

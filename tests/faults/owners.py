@@ -1,4 +1,4 @@
-"""Server owners in separate processes, and what they and their servers leave behind."""
+"""Processes that own servers, and the leftovers of them and their servers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 class Owners:
-    """A process that forks owners, which share a private fork server."""
+    """A process that forks owners, which share a fork server of their own."""
 
     def __init__(self, environment: Environment) -> None:
-        # a short path, because the servers' folders below it hold sockets, whose paths are limited
+        # short, because the length of a socket's path is limited, and the servers' folders are inside
         self.folder = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
         self.state = self.folder / "state"
         own = {"VLLM_HARNESS_STATE": str(self.state), "VLLM_HARNESS_LINGER_S": "300"}
@@ -46,7 +46,7 @@ class Owners:
         self._made = 0
 
     def warm_up(self) -> None:
-        """Starts the fork server, so that it exists before an owner is killed."""
+        """Starts the fork server, which would outlive an owner that is killed while it imports."""
         with self.owner() as owner:
             owner.wait_until_serving()
             left = owner.kill()
@@ -54,7 +54,7 @@ class Owners:
 
     @contextmanager
     def owner(self) -> Iterator[Owner]:
-        """An owner that starts a server; at the end it is killed if it still lives."""
+        """An owner that starts a server, and is killed at the end."""
         self._made += 1
         folder = self.folder / str(self._made)
         (folder / "tmp").mkdir(parents=True)
@@ -70,7 +70,7 @@ class Owners:
         shutil.rmtree(folder)
 
     def fork(self, do: str, folder: Path) -> int:
-        """Forks a process that starts a server or sweeps; gives its id."""
+        """Forks a process that starts a server, or sweeps; returns its id."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         request = {"do": do, "tmp": folder / "tmp", "log": folder / "log", "serving": folder / "serving"}
@@ -78,7 +78,7 @@ class Owners:
         return int(self._process.stdout.readline())
 
     def sweep(self) -> None:
-        """Sweeps as the next run does at its start."""
+        """Sweeps, as the next run does first."""
         folder = self.folder / "sweep"
         folder.mkdir(exist_ok=True)
         pid = self.fork("sweep", folder)
@@ -86,7 +86,7 @@ class Owners:
         assert (folder / "log").read_text() == ""
 
     def pids(self) -> set[int]:
-        """The ids of all descendants that are not zombies."""
+        """The running processes below, without zombies."""
         pids = set()
         for process in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
@@ -94,7 +94,7 @@ class Owners:
         return pids
 
     def fork_server(self) -> int | None:
-        """The process id of the fork server."""
+        """The process id of the fork server; None if there is none."""
         for note in self.state.glob("fork/*.json"):
             with suppress(ValueError):
                 pid = int(json.loads(note.read_text())["pid"])
@@ -102,11 +102,11 @@ class Owners:
         return None
 
     def model_template(self) -> int | None:
-        """The process id of the fork server's only child, which has the model's tokenizer or loads it."""
+        """The process id of the template that has, or loads, the model's tokenizer; None if there is none."""
         return next(iter(self.templates() - {self.fork_server() or 0}), None)
 
     def templates(self) -> set[int]:
-        """The fork server's processes, which may outlive an owner; supervisors descend from the owner."""
+        """The processes that outlive an owner: the fork server and its children."""
         base = self.fork_server()
         with suppress(psutil.NoSuchProcess):
             if base:
@@ -114,11 +114,11 @@ class Owners:
         return set()
 
     def end(self) -> list[str]:
-        """Kills the fork server, then the process that forks owners; gives what was alive between the two."""
+        """Kills the fork server, then ends the process that forks owners; returns what is still running."""
         before = self.pids()
         if base := self.fork_server():
             os.kill(base, signal.SIGKILL)
-        # a process whose parent changes while the tree is read is missing from it
+        # a process that changes its parent while the tree is read is missing in it
         with suppress(AssertionError):
             wait_for(lambda: not self._left_of(before), within_s=GONE_WITHIN_S)
         pids = sorted(self._left_of(before))
@@ -140,8 +140,8 @@ class Owner:
 
     Args:
         owners: the process that forked it.
-        folder: the folder of its temporary folder `tmp` and its output `log`.
-        machine: the state of the machine before it started.
+        folder: has its temporary folder `tmp`, and its output in `log`.
+        machine: the earlier state of the machine.
         pid: its process id.
     """
 
@@ -154,21 +154,21 @@ class Owner:
         self._ports: set[int] = set()
 
     def look(self) -> None:
-        """Notes what cannot be found out later: memory of other processes, the server's port."""
+        """Remembers what is unknown at the end: memory of other processes, the server's port."""
         self.machine.look()
         for record in (self.owners.state / "servers").glob("*.json"):
             with suppress(FileNotFoundError):
                 self._ports.add(json.loads(record.read_text())["port"])
 
     def rest(self, seconds: float) -> None:
-        """Waits, and keeps looking at the machine."""
+        """Waits, and looks meanwhile."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.look()
             time.sleep(0.05)
 
     def alive(self) -> bool:
-        """Whether the process is alive."""
+        """Whether it is running."""
         with suppress(psutil.NoSuchProcess):
             return bool(psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE)
         return False
@@ -178,11 +178,11 @@ class Owner:
         return (self._folder / "serving").exists()
 
     def health_url(self) -> str:
-        """The address of its server's health check."""
+        """The address where its server answers."""
         return (self._folder / "serving").read_text()
 
     def wait_until_serving(self) -> None:
-        """Waits until the server has answered a request."""
+        """Waits until its server has answered a request."""
         wait_for(self.serving, self)
 
     def output(self) -> str:
@@ -190,7 +190,7 @@ class Owner:
         return (self._folder / "log").read_text()[-2000:]
 
     def tree(self) -> tuple[int | None, int | None, int | None, int | None]:
-        """The process ids of supervisor, API server, engine and worker, as far as they exist."""
+        """The process ids of supervisor, API server, engine and worker; None for each that does not exist."""
         inside: dict[int, int] = {}
         for pid in sorted(self.owners.pids()):
             with suppress(psutil.Error):
@@ -205,10 +205,10 @@ class Owner:
         return supervisor, server, engine, inside.get(engine or 0)
 
     def left(self, *, excused: set[int]) -> list[str]:
-        """What is left on the machine after the processes had time to end.
+        """The leftovers on the machine, after some time for everything to end.
 
         Args:
-            excused: processes that may still live; those of the fork server always may.
+            excused: processes that may live, in addition to the fork server's.
         """
 
         deadline = time.monotonic() + GONE_WITHIN_S
@@ -220,7 +220,7 @@ class Owner:
             time.sleep(0.2)
 
     def kill(self) -> list[str]:
-        """Kills it with SIGKILL if it lives; gives what is left."""
+        """Kills it by kill -9, if it is running; returns the leftovers."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         return self.left(excused=set())
@@ -233,14 +233,14 @@ def wait_for(
     within_s: float = HAPPENS_WITHIN_S,
     every_s: float = 0.1,
 ) -> T:
-    """Calls `look` until it gives something; raises AssertionError if the owner ends first."""
+    """Waits for a true result of `look`, and returns it; an owner that ends meanwhile is an error."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if owner is not None:
             owner.look()
-        if found := look():
-            return found
+        if result := look():
+            return result
         if owner is not None and not owner.alive():
             raise AssertionError(f"the owner ended: {owner.output()}")
         time.sleep(every_s)
-    raise AssertionError("timed out")
+    raise AssertionError("it did not happen in time")

@@ -16,7 +16,7 @@ from vllm_harness._configuration.model_entries import ModelEntry, load_models
 from vllm_harness._environments.spec import Environment
 from vllm_harness._machine.gpus import gpus, visible_gpus
 from vllm_harness._server.leases.gpus import lease_gpus
-from vllm_harness._server.leases.lease import WaitCannotEnd
+from vllm_harness._server.leases.waiting import WaitCannotEnd
 from vllm_harness._server.remote import RemoteServer
 
 pytestmark = (

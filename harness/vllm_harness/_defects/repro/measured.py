@@ -21,7 +21,7 @@ from vllm_harness._machine.shard import Needs, Shard
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._runs.records import CaseRecord, RunFinding, TargetRecord, case_outcome
 from vllm_harness._server.leases.allocation import INTERPRETER_GIB, expected_needs
-from vllm_harness._server.progress import NoProgress
+from vllm_harness._server.progress import StartProgress
 
 
 class Measured(StrictModel):
@@ -119,7 +119,7 @@ def _measured(vllm: VllmUnderTest, job: Job, names: Collection[str]) -> Iterator
     here = vllm.here()
     rest = job.without({defect.id for defect in job.defects if f"{vllm.spec} {defect.id}" not in names})
     for defect, outcome in run_job(
-        rest, here.environment, progress=NoProgress(), one_of_many=here is not vllm
+        rest, here.environment, progress=StartProgress(), one_of_many=here is not vllm
     ):
         measured = Measured.of(defect.id, vllm.spec, here.environment.vllm_version, outcome)
         yield f"{vllm.spec} {defect.id}", measured

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.line_file import end_whole
-from vllm_harness._machine.side_by_side import side_by_side
+from vllm_harness._machine.tasks import run_tasks
 from vllm_harness._regression.changed.coverage import Coverage, read_coverage
 from vllm_harness._regression.changed.serving import serving_files
 from vllm_harness.extras.mutants.first_files import write_watched
@@ -48,7 +48,7 @@ def measure(
             _of_model(Path(name), package, files, replace(suites, models=(model,)), kept)
         progress(f"{model}: measured")
 
-    if errors := side_by_side([partial(of_model, model) for model in suites.models], parallel):
+    if errors := run_tasks([partial(of_model, model) for model in suites.models], parallel):
         raise errors[0]
     return read_coverage(kept)
 

@@ -66,7 +66,7 @@ def test_what_was_measured_is_read_again_and_the_last_counts(tmp_path: Path) -> 
     assert names(read_coverage(path).running(FILE, (2, 2))) == ["a"]
     assert names(read_coverage(path).running(FILE, (1, 1))) == []
     path.write_text("nothing of ours\n")
-    with pytest.raises(UsageError, match=r"lines\.jsonl:1 is no coverage of a test"):
+    with pytest.raises(UsageError, match=r"lines\.jsonl:1: not a valid coverage of a test"):
         read_coverage(path)
 
 
@@ -190,7 +190,7 @@ def test_fates_are_read_again(tmp_path: Path) -> None:
     path.write_text(fate("a", "killed").model_dump_json() + "\n")
     assert read_fates(path) == [fate("a", "killed")]
     path.write_text("{}\n")
-    with pytest.raises(UsageError, match=r"fates\.jsonl:1 is no fate of a mutant"):
+    with pytest.raises(UsageError, match=r"fates\.jsonl:1: not a valid fate of a mutant"):
         read_fates(path)
 
 

@@ -73,7 +73,7 @@ def test_what_a_run_kept_is_read_again(tmp_path: Path) -> None:
     assert read_results(file) == [kept]
     assert read_results(file)[0].mutant.key == (1, "AddNot", "- a\n+ b")
     file.write_text("nothing of ours\n")
-    with pytest.raises(UsageError, match=r"kept\.jsonl:1 is no result of a mutant"):
+    with pytest.raises(UsageError, match=r"kept\.jsonl:1: not a valid result of a mutant"):
         read_results(file)
     with pytest.raises(UsageError, match="is not there"):
         read_results(tmp_path / "none.jsonl")
