@@ -22,7 +22,6 @@ from vllm_harness._configuration.model_entries import Limits, load_models
 from vllm_harness._regression.cases.groups import LOAD_CASES
 from vllm_harness._regression.cases.malformed import load_malformed
 from vllm_harness._regression.cases.meanings import load_meanings
-from vllm_harness._regression.changed.choice import MOST
 from vllm_harness._regression.engines.plan import DELIVERIES
 from vllm_harness._scripted.families import load_families, load_families_file
 from vllm_harness._server import records
@@ -35,6 +34,7 @@ from vllm_harness.extras.costs import curves, growing, over_http
 from vllm_harness.extras.gateways.check import AT_ONCE
 from vllm_harness.extras.load.health import END_WITHIN_S
 from vllm_harness.extras.mutants.mutant import load_by_hand
+from vllm_harness.extras.review.choice import MOST
 from vllm_harness.extras.upstream.wrong import KINDS
 
 WORDS = [

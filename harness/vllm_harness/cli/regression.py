@@ -36,7 +36,6 @@ from vllm_harness._terminal.tables import show_table
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.executor import executor_of, keep_command, resume
 from vllm_harness.cli.interrupted import kept_at
-from vllm_harness.cli.regression_changed import refuse_with_changed, run_changed
 from vllm_harness.cli.regression_options import RegressionOptions, console, notes
 from vllm_harness.cli.regression_table import (
     DefectsByFamily,
@@ -71,11 +70,9 @@ def regression(
     if resume_:
         resume("regression", resume_, ray, context.find_root().command.main, bundles=bundle)
     if options.changed:
-        refuse_with_changed(options, ray)
+        raise typer.Exit(extensions.load(extensions.CHANGED_FAMILIES, "--changed")(options, ray))
     baseline = _baseline(options.baseline, options.engine)
     selection = options.selection()
-    if options.changed:
-        raise typer.Exit(run_changed(options.vllm, options.changed_from, selection, options.parallel))
     environments = select_environments(options.vllm, options.frontends, options.engine, notes.print)
     if options.write_baseline and len(environments) != 1:
         raise UsageError("--write-baseline needs exactly one environment", hint="give one to --vllm")

@@ -69,8 +69,7 @@ def run(
         raise typer.Exit(_on_cluster(options, context.args, ray, bundle or ()))
     tests = [str(root / suite) for suite in SUITES]
     if changed:
-        from vllm_harness.cli.run_changed import arguments_of_change
-
+        arguments_of_change = extensions.load(extensions.CHANGED_TESTS, "--changed")
         tests = arguments_of_change(root, SUITES, options.vllm or "", changed_from, options.model or [])
     given = options.for_pytest([each.name for each in fields(options)])
     command = [sys.executable, "-m", "pytest", f"--rootdir={root}", *tests, *given, *context.args]

@@ -13,9 +13,9 @@ import pytest
 from tests.extras.cluster.command import completed
 from tests.extras.cluster.leftovers import servers, wait_for
 from vllm_harness._environments import resolve
-from vllm_harness._regression.changed.coverage import TestLines, coverage_file
-from vllm_harness._regression.changed.serving import serving_files
 from vllm_harness.extras.cluster.places import placed_in
+from vllm_harness.extras.review.coverage import TestLines, coverage_file
+from vllm_harness.extras.review.serving import serving_files
 
 VLLM = "0.32.0"
 KILLED, SURVIVES = "responses-incomplete-reason", "responses-seed-dropped"

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from vllm_harness._environments import Environment
-from vllm_harness._regression.changed.coverage import TestLines, coverage_file
 from vllm_harness._server import blocks
 from vllm_harness._server.records import running
+from vllm_harness.extras.review.coverage import TestLines, coverage_file
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.extras.mutants.conftest import VLLM
-from vllm_harness._regression.changed.coverage import Coverage, TestLines
 from vllm_harness._terminal.status import quiet
 from vllm_harness.extras.mutants.importers import all_importers, direct_importers, importers_of
 from vllm_harness.extras.mutants.judge import Judge, MutantFate, MutantTrial
@@ -16,6 +15,7 @@ from vllm_harness.extras.mutants.measure import measure, texts_of
 from vllm_harness.extras.mutants.mutant import HandMutant, ServingMutant, applied, load_by_hand
 from vllm_harness.extras.mutants.parsers.mutants import module_of
 from vllm_harness.extras.mutants.suites import Suites
+from vllm_harness.extras.review.coverage import Coverage, TestLines
 
 SERVING = "entrypoints/openai/responses/serving.py"
 TESTS = ("tests/behaviours/test_responses_basics.py",)

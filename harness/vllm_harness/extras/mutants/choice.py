@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import chain, zip_longest
 
-from vllm_harness._regression.changed.choice import in_running_order, spread
-from vllm_harness._regression.changed.coverage import TestLines
+from vllm_harness.extras.review.choice import in_running_order, spread
+from vllm_harness.extras.review.coverage import TestLines
 
 
 def choose(

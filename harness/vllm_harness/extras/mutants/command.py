@@ -19,8 +19,6 @@ from vllm_harness._errors import UsageError
 from vllm_harness._files.line_file import end_whole
 from vllm_harness._files.paths import state_dir
 from vllm_harness._machine.shard import Needs
-from vllm_harness._regression.changed.coverage import Coverage, coverage_file, read_coverage
-from vllm_harness._regression.changed.serving import serving_files
 from vllm_harness._regression.selection import split_names
 from vllm_harness._server.leases.allocation import expected_needs, interpreters
 from vllm_harness._terminal.tables import one_line, show_table
@@ -37,6 +35,8 @@ from vllm_harness.extras.mutants.parsers.mutants import make_mutants
 from vllm_harness.extras.mutants.shards import JudgingOptions
 from vllm_harness.extras.mutants.suites import Suites
 from vllm_harness.extras.mutants.table import MutantTally, survivors, tallies, tally
+from vllm_harness.extras.review.coverage import Coverage, coverage_file, read_coverage
+from vllm_harness.extras.review.serving import serving_files
 
 MODELS = ("qwen3", "gpt-oss")
 GOES_ON = "run the same command again to resume"

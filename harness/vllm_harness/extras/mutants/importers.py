@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from vllm_harness._regression.changed.imports import Import, ModuleSource, Package
+from vllm_harness.extras.review.imports import Import, ModuleSource, Package
 
 Importers = dict[str, list[str]]
 """Of each module, the modules that import it as soon as they are imported."""

@@ -11,8 +11,6 @@ from pathlib import Path
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.line_file import end_whole
 from vllm_harness._machine.tasks import run_tasks
-from vllm_harness._regression.changed.coverage import Coverage, read_coverage
-from vllm_harness._regression.changed.serving import serving_files
 from vllm_harness.extras.mutants.first_files import write_watched
 from vllm_harness.extras.mutants.plans import (
     COLLECTED,
@@ -23,6 +21,8 @@ from vllm_harness.extras.mutants.plans import (
     WatchingPlan,
 )
 from vllm_harness.extras.mutants.suites import ENDED, Suites
+from vllm_harness.extras.review.coverage import Coverage, read_coverage
+from vllm_harness.extras.review.serving import serving_files
 
 
 def measure(

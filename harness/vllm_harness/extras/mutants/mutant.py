@@ -15,8 +15,8 @@ from pydantic import model_validator
 from vllm_harness._errors import UsageError
 from vllm_harness._files.located_yaml import read_yaml
 from vllm_harness._files.strict import StrictModel
-from vllm_harness._regression.changed.serving import changed_statements
 from vllm_harness.extras.mutants.parsers.mutants import Mutant
+from vllm_harness.extras.review.serving import changed_statements
 
 BY_HAND = Path(__file__).with_name("by_hand")
 Kind = Literal["reverted", "by hand", "library"]

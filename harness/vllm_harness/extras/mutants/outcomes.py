@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from vllm_harness._regression.changed.coverage import Outcome
 from vllm_harness._testing.defects import DEFECT_GONE
+from vllm_harness.extras.review.coverage import Outcome
 
 
 def outcome_of(reports: Sequence[pytest.TestReport]) -> Outcome | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vllm_harness._files.strict import StrictModel
-from vllm_harness._regression.changed.coverage import Outcome
+from vllm_harness.extras.review.coverage import Outcome
 
 JUDGING, WATCHING = "vllm_harness.extras.mutants.judging", "vllm_harness.extras.mutants.watching"
 COLLECTING = "vllm_harness.extras.mutants.collecting"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from vllm_harness._regression.changed.coverage import TestLines, read_coverage
 from vllm_harness._testing.session import TARGET
 from vllm_harness.extras.mutants.outcomes import outcome_of
 from vllm_harness.extras.mutants.parsers.coverage import ranges
 from vllm_harness.extras.mutants.plans import WATCHING_PLAN, WatchingPlan
+from vllm_harness.extras.review.coverage import TestLines, read_coverage
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.changed.coverage import Coverage, Outcome, TestLines, lines_run, read_coverage
 from vllm_harness.extras.mutants.choice import choose
 from vllm_harness.extras.mutants.importers import all_importers, direct_importers, importers_of
 from vllm_harness.extras.mutants.judge import MutantFate, read_fates, verdict
@@ -16,6 +15,7 @@ from vllm_harness.extras.mutants.mutant import ServingMutant
 from vllm_harness.extras.mutants.plans import JUDGING, JUDGING_PLAN, JudgingPlan, TestOutcome
 from vllm_harness.extras.mutants.table import MutantTally, survivors, tallies, tally
 from vllm_harness.extras.mutants.watching import lines_of
+from vllm_harness.extras.review.coverage import Coverage, Outcome, TestLines, lines_run, read_coverage
 
 FILE = "entrypoints/anthropic/serving.py"
 

@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.changed.serving import SERVING, changed_statements, serving_files
 from vllm_harness.extras.mutants.mutant import HandMutant, applied, load_by_hand, of_library
 from vllm_harness.extras.mutants.parsers.mutants import Mutant
+from vllm_harness.extras.review.serving import SERVING, changed_statements, serving_files
 
 FILE = "entrypoints/anthropic/serving.py"
 CODE = """LIMIT = 3

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.unit.extras.mutants.test_judgement import FILE, fate, mutant, names, ran
-from vllm_harness._regression.changed.coverage import Coverage
 from vllm_harness.extras.mutants.judge import Judge, MutantTrial
 from vllm_harness.extras.mutants.shards import _Judged
 from vllm_harness.extras.mutants.suites import Suites
+from vllm_harness.extras.review.coverage import Coverage
 
 IMPORTERS = {"vllm.entrypoints.anthropic.serving": ("vllm.a",), "vllm.a": ("vllm.b",)}
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
-from vllm_harness._regression.changed.coverage import Coverage, TestLines
-from vllm_harness._regression.changed.serving import changed_statements, serving_files
+from vllm_harness.extras.review.coverage import Coverage, TestLines
+from vllm_harness.extras.review.serving import changed_statements, serving_files
 
 MOST = 60
 """The default number of tests that judge a change, which take about a minute."""

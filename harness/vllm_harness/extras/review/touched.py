@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vllm_harness._regression.changed.imports import Import, ModuleSource, Package, is_below
 from vllm_harness._scripted.families import Family
+from vllm_harness.extras.review.imports import Import, ModuleSource, Package, is_below
 
 _REGISTRIES = {
     "vllm.tool_parsers": "_TOOL_PARSERS_TO_REGISTER",

@@ -14,7 +14,7 @@ from vllm_harness._environments.spec import Environment
 from vllm_harness._files.line_file import read_lines
 from vllm_harness._files.paths import state_dir
 from vllm_harness._files.strict import StrictModel
-from vllm_harness._regression.changed.serving import SERVING
+from vllm_harness.extras.review.serving import SERVING
 
 Outcome = Literal["passed", "known", "gone", "skipped", "failed"]
 """`known`: failed because of a known defect; `gone`: passed although it should show a known defect."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.spec import Environment, parse
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.changed.unchanged import Unchanged, unchanged
 from vllm_harness._terminal.status import Progress
+from vllm_harness.extras.review.unchanged import Unchanged, unchanged
 
 _WRITTEN_BY_BUILDS = "_version.py"
 

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.changed.change import changed_files
-from vllm_harness._regression.changed.imports import Import, Package
-from vllm_harness._regression.changed.touched import APIS, touched_apis, touched_families
-from vllm_harness._regression.changed.unchanged import unchanged
 from vllm_harness._scripted.families import load_families
 from vllm_harness.cli.main import app
+from vllm_harness.extras.review.change import changed_files
+from vllm_harness.extras.review.imports import Import, Package
+from vllm_harness.extras.review.touched import APIS, touched_apis, touched_families
+from vllm_harness.extras.review.unchanged import unchanged
 
 FILES = {
     "tool_parsers/__init__.py": """

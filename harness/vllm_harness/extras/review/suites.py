@@ -8,11 +8,11 @@ from pathlib import Path
 import typer
 
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.changed.change import Change
-from vllm_harness._regression.changed.choice import touched_tests
-from vllm_harness._regression.changed.coverage import TestLines, coverage_file, read_coverage
-from vllm_harness._regression.changed.touched import APIS, touched_apis
 from vllm_harness._terminal.tables import plain_console
+from vllm_harness.extras.review.change import Change
+from vllm_harness.extras.review.choice import touched_tests
+from vllm_harness.extras.review.coverage import TestLines, coverage_file, read_coverage
+from vllm_harness.extras.review.touched import APIS, touched_apis
 
 console = plain_console()
 
