@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.extras.cluster.bare import INDEX, address_in, make_ray, started
+from tests.extras.cluster.bare_nodes import INDEX, address_in, make_ray, started
 from tests.extras.cluster.command import completed
 from tests.extras.cluster.leftovers import servers, wait_for
 from vllm_harness._files.paths import cache_dir

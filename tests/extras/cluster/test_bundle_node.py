@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.extras.cluster.bare import make_ray, started
+from tests.extras.cluster.bare_nodes import make_ray, started
 from tests.extras.cluster.cells import cells_of
 from tests.extras.cluster.command import completed
 from tests.extras.cluster.conftest import NODE, cluster_of

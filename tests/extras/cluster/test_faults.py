@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.extras.cluster import works
+from tests.extras.cluster import workloads
 from tests.extras.cluster.conftest import NODE
-from tests.extras.cluster.works import Found, shard
+from tests.extras.cluster.workloads import Found, shard
 from vllm_harness._machine.shard import Needs, Shard
 from vllm_harness.extras.cluster.places import Placed
 from vllm_harness.extras.cluster.ray_cluster import ClusterError, NotRun, RayCluster
@@ -39,7 +39,7 @@ def once_each(shards: list[Shard[Found]]) -> Counter[str]:
 
 
 def test_every_cell_comes_back_once_and_over_several_nodes(cluster: Make, placed: list[Placed]) -> None:
-    shards = [shard(f"s{number}", works.quick) for number in range(30)]
+    shards = [shard(f"s{number}", workloads.quick) for number in range(30)]
     assert run(cluster(), shards) == (once_each(shards), [])
     assert {each.cell for each in placed} == set(once_each(shards))
     assert len({each.node for each in placed}) > 1
@@ -48,7 +48,7 @@ def test_every_cell_comes_back_once_and_over_several_nodes(cluster: Make, placed
 def test_results_come_as_they_finish(cluster: Make, tmp_path: Path) -> None:
     times = []
     cluster().run(
-        [shard("one", partial(works.slow, tmp_path, 1.0))], lambda _: times.append(time.monotonic())
+        [shard("one", partial(workloads.slow, tmp_path, 1.0))], lambda _: times.append(time.monotonic())
     )
     assert len(times) == 3
     assert times[-1] - times[0] > 1.5
@@ -56,7 +56,7 @@ def test_results_come_as_they_finish(cluster: Make, tmp_path: Path) -> None:
 
 def test_no_more_runs_at_a_time_than_the_memory_of_the_nodes_allows(cluster: Make, tmp_path: Path) -> None:
     needs = Needs(cpus=0.1, memory_gib=3)  # one on each node of 4 GiB
-    shards = [shard(f"s{n}", partial(works.slow, tmp_path, 0.3), 1, needs) for n in range(9)]
+    shards = [shard(f"s{n}", partial(workloads.slow, tmp_path, 0.3), 1, needs) for n in range(9)]
     assert run(cluster(), shards) == (once_each(shards), [])
     edges = []
     for line in (tmp_path / "intervals").read_text().splitlines():
@@ -69,11 +69,11 @@ def test_no_more_runs_at_a_time_than_the_memory_of_the_nodes_allows(cluster: Mak
     assert 1 < most <= 3
 
 
-@pytest.mark.parametrize("fault", [works.killed, works.disk_full])
+@pytest.mark.parametrize("fault", [workloads.killed, workloads.disk_full])
 def test_a_shard_that_is_lost_runs_again_without_what_had_finished(
     fault: Callable[[], None], cluster: Make, tmp_path: Path, placed: list[Placed], lines: list[str]
 ) -> None:
-    shards = [shard(f"s{number}", partial(works.once, tmp_path, fault)) for number in range(4)]
+    shards = [shard(f"s{number}", partial(workloads.once, tmp_path, fault)) for number in range(4)]
     assert run(cluster(), shards) == (once_each(shards), [])
     begun = {each.cell: each.begun for each in placed}
     assert [begun[f"s0.{cell}"] for cell in range(3)] == [1, 2, 2]
@@ -81,13 +81,13 @@ def test_a_shard_that_is_lost_runs_again_without_what_had_finished(
 
 
 def test_a_shard_that_hangs_runs_again(cluster: Make, tmp_path: Path, lines: list[str]) -> None:
-    shards = [shard("s", partial(works.once, tmp_path, works.hangs))]
+    shards = [shard("s", partial(workloads.once, tmp_path, workloads.hangs))]
     assert run(cluster(patience_s=4), shards) == (once_each(shards), [])
     assert any("silent" in line for line in lines)
 
 
 def test_what_never_runs_is_given_up_and_said(cluster: Make) -> None:
-    shards = [shard("good", works.quick), shard("bad", works.always_killed)]
+    shards = [shard("good", workloads.quick), shard("bad", workloads.always_killed)]
     found, (error,) = run(cluster(), shards)
     assert found == once_each(shards[:1])
     assert isinstance(error, NotRun)
@@ -100,7 +100,7 @@ def test_a_node_that_is_removed_loses_nothing(
     further = nodes.add_node(**{**NODE, "num_cpus": 8, "memory": 16 * 2**30})
     made = cluster()
     assert len(made.nodes()) == 4
-    shards = [shard(f"s{number}", partial(works.slow, tmp_path, 0.5), 6) for number in range(16)]
+    shards = [shard(f"s{number}", partial(workloads.slow, tmp_path, 0.5), 6) for number in range(16)]
     found: Counter[str] = Counter()
     removed: list[str] = []
 
@@ -119,8 +119,8 @@ def test_a_node_that_is_removed_loses_nothing(
 def test_a_node_prepares_itself_once_and_one_that_cannot_is_left_out(
     cluster: Make, tmp_path: Path, placed: list[Placed], lines: list[str]
 ) -> None:
-    preparation = works.preparation(tmp_path, fails_first=True)
-    work = partial(works.slow, tmp_path, 0.2)
+    preparation = workloads.preparation(tmp_path, fails_first=True)
+    work = partial(workloads.slow, tmp_path, 0.2)
     shards = [shard(f"s{number}", work, preparation=preparation) for number in range(12)]
     assert run(cluster(), shards) == (once_each(shards), [])
     assert len((tmp_path / "made").read_text().splitlines()) <= 3
@@ -131,7 +131,7 @@ def test_a_node_prepares_itself_once_and_one_that_cannot_is_left_out(
 
 
 def test_what_no_node_has_room_for_is_said_at_once(cluster: Make) -> None:
-    shards = [shard("small", works.quick), shard("large", works.quick, needs=Needs(1, 64, 8))]
+    shards = [shard("small", workloads.quick), shard("large", workloads.quick, needs=Needs(1, 64, 8))]
     found, (error,) = run(cluster(), shards)
     assert found == once_each(shards[:1])
     assert isinstance(error, ClusterError)
@@ -139,7 +139,7 @@ def test_what_no_node_has_room_for_is_said_at_once(cluster: Make) -> None:
 
 
 def test_an_interrupt_ends_what_runs_on_every_node(cluster: Make, tmp_path: Path) -> None:
-    shards = [shard(f"s{number}", partial(works.with_a_child, tmp_path)) for number in range(6)]
+    shards = [shard(f"s{number}", partial(workloads.with_a_child, tmp_path)) for number in range(6)]
     came: list[Found] = []
 
     def interrupt(result: Found) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.extras.cluster import works
+from tests.extras.cluster import workloads
 from tests.extras.cluster.conftest import NODE, cluster_of
-from tests.extras.cluster.works import Found, shard
+from tests.extras.cluster.workloads import Found, shard
 from vllm_harness._machine.shard import Needs
 from vllm_harness.extras.cluster.ray_cluster import ClusterError, RayCluster
 
@@ -29,10 +29,10 @@ def test_the_gpus_of_two_nodes_are_there_when_it_begins(ray: Any, tmp_path: Path
     """What it starts makes a placement group of five GPUs, as vLLM does, while others want one each."""
     lines: list[str] = []
     needs = Needs(cpus=0.1, memory_gib=0.1, gpus=1)
-    small = [shard(f"s{n}", partial(works.slow, tmp_path, 0.5), 2, needs) for n in range(12)]
+    small = [shard(f"s{n}", partial(workloads.slow, tmp_path, 0.5), 2, needs) for n in range(12)]
     large = replace(
-        shard("large", works.always_killed, 2, replace(needs, gpus=5)),
-        over_nodes=partial(works.with_placement_group, tmp_path, 5),
+        shard("large", workloads.always_killed, 2, replace(needs, gpus=5)),
+        over_nodes=partial(workloads.with_placement_group, tmp_path, 5),
     )
     found: Counter[str] = Counter()
 
@@ -48,7 +48,7 @@ def test_the_gpus_of_two_nodes_are_there_when_it_begins(ray: Any, tmp_path: Path
 
 def test_gpus_that_all_nodes_together_do_not_have_are_refused(ray: Any) -> None:
     needs = Needs(cpus=0.1, memory_gib=0.1, gpus=7)
-    large = replace(shard("large", works.quick, 1, needs), over_nodes=works.quick)
+    large = replace(shard("large", workloads.quick, 1, needs), over_nodes=workloads.quick)
     (error,) = RayCluster(ray, lambda _: None).run([large], lambda _: None)
     assert isinstance(error, ClusterError)
     assert "7 GPUs" in error.message

@@ -15,7 +15,7 @@ from tests.regression.asks import Ask
 from vllm_harness._environments import Environment
 from vllm_harness._server.fork_server import FIRST
 from vllm_harness._server.remote import RemoteServer
-from vllm_harness.extras.mutants.first_files import write_put
+from vllm_harness.extras.mutants.startup_files import write_put
 
 SERVERS = load_faults().servers
 DRAWN = few(SERVERS, 1, seed_of_today())  # of the faulty ones; a short run starts one

@@ -16,7 +16,7 @@ from vllm_harness._environments.locks import lock_for
 from vllm_harness._errors import UsageError
 from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.bundles import contents
-from vllm_harness.extras.bundles.carried import carried
+from vllm_harness.extras.bundles.harness_identity import carried
 from vllm_harness.extras.bundles.lean import lean_rules
 from vllm_harness.extras.bundles.parts import pack
 

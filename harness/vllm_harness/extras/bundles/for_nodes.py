@@ -12,11 +12,11 @@ from vllm_harness._environments import default_device, default_spec
 from vllm_harness._environments.spec import parse
 from vllm_harness._errors import UsageError
 from vllm_harness._machine import processes
-from vllm_harness.extras.bundles import arrival, packages
 from vllm_harness.extras.bundles import install as installer
-from vllm_harness.extras.bundles.carried import Carried, carried
+from vllm_harness.extras.bundles import node_installer, packages
+from vllm_harness.extras.bundles.harness_identity import Carried, carried
 from vllm_harness.extras.bundles.place import BundleError, check_lock
-from vllm_harness.extras.cluster.arrivals import Outfit
+from vllm_harness.extras.cluster.node_setup import Outfit
 
 OF_BEFORE: Carried = {"version": "of before", "code": "", "tests": ""}
 """What a bundle carries whose manifest does not say it."""
@@ -68,15 +68,15 @@ def outfit_of(bundles: Sequence[NodeBundle], source: Any) -> Outfit:
 
     Args:
         bundles: that it is set up from.
-        source: an actor of `arrival.BundleSource`, which has their folders.
+        source: an actor of `node_installer.BundleSource`, which has their folders.
     """
-    harness = arrival.SET_UP.format(bundles[0].identity)
+    harness = node_installer.SET_UP.format(bundles[0].identity)
     sent = [(str(bundle.folder), bundle.manifest) for bundle in bundles]
     return Outfit(
-        make=partial(arrival.arrive, sent, source),
-        by_value=(arrival, installer, packages, processes),
+        make=partial(node_installer.arrive, sent, source),
+        by_value=(node_installer, installer, packages, processes),
         # Ray starts a worker by a shell, which finds the cache of its node
-        runtime_env={"py_executable": f'"{arrival.CACHE}/{harness}/.venv/bin/python"'},
+        runtime_env={"py_executable": f'"{node_installer.CACHE}/{harness}/.venv/bin/python"'},
     )
 
 
@@ -84,10 +84,10 @@ def source_of(bundles: Sequence[NodeBundle], ray: Any) -> Any:
     """Has an actor on this machine give the files of bundles to nodes; it ends with its last reference."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    ray.cloudpickle.register_pickle_by_value(arrival)
+    ray.cloudpickle.register_pickle_by_value(node_installer)
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     folders = {bundle.identity: str(bundle.folder) for bundle in bundles}
-    return ray.remote(num_cpus=0, scheduling_strategy=here)(arrival.BundleSource).remote(folders)
+    return ray.remote(num_cpus=0, scheduling_strategy=here)(node_installer.BundleSource).remote(folders)
 
 
 def _check_harness(bundle: NodeBundle, tests: bool) -> None:

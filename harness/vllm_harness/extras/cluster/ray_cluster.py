@@ -19,8 +19,8 @@ from typing import Any
 
 from vllm_harness._errors import HarnessError
 from vllm_harness._machine.shard import Needs, Preparation, R, Say, Shard
-from vllm_harness.extras.cluster.arrivals import Arrivals, Outfit
 from vllm_harness.extras.cluster.dispatch import ATTEMPTS, Attempt, Dispatcher, NodeState, may_run, slots_of
+from vllm_harness.extras.cluster.node_setup import Arrivals, Outfit
 from vllm_harness.extras.cluster.on_node import Begun, Failed, Finished, Line, prepare, run_shard
 from vllm_harness.extras.cluster.places import Placed
 from vllm_harness.extras.cluster.spread import ShardSpread, needs_several, on_host, spread

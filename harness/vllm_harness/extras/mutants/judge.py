@@ -17,11 +17,11 @@ from vllm_harness._files.line_file import read_lines
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.changed.choice import choose
 from vllm_harness._regression.changed.coverage import Coverage, TestLines, lines_run
-from vllm_harness.extras.mutants.first_files import write_changed
 from vllm_harness.extras.mutants.importers import Importers, all_importers
 from vllm_harness.extras.mutants.mutant import Kind, ServingMutant
 from vllm_harness.extras.mutants.parsers.mutants import module_of
 from vllm_harness.extras.mutants.plans import JUDGING, JUDGING_PLAN, JudgingPlan, TestOutcome
+from vllm_harness.extras.mutants.startup_files import write_changed
 from vllm_harness.extras.mutants.suites import ENDED, Suites
 
 Fate = Literal["killed", "noticed", "survived", "unreached", "not judged"]

@@ -13,7 +13,6 @@ from vllm_harness._files.line_file import end_whole
 from vllm_harness._machine.side_by_side import side_by_side
 from vllm_harness._regression.changed.coverage import Coverage, read_coverage
 from vllm_harness._regression.changed.serving import serving_files
-from vllm_harness.extras.mutants.first_files import write_watched
 from vllm_harness.extras.mutants.plans import (
     COLLECTED,
     COLLECTING,
@@ -22,6 +21,7 @@ from vllm_harness.extras.mutants.plans import (
     TestText,
     WatchingPlan,
 )
+from vllm_harness.extras.mutants.startup_files import write_watched
 from vllm_harness.extras.mutants.suites import ENDED, Suites
 
 

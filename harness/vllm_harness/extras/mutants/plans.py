@@ -7,8 +7,11 @@ from pathlib import Path
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.changed.coverage import Outcome
 
-JUDGING, WATCHING = "vllm_harness.extras.mutants.judging", "vllm_harness.extras.mutants.watching"
-COLLECTING = "vllm_harness.extras.mutants.collecting"
+JUDGING, WATCHING = (
+    "vllm_harness.extras.mutants.judging_plugin",
+    "vllm_harness.extras.mutants.coverage_plugin",
+)
+COLLECTING = "vllm_harness.extras.mutants.collection_plugin"
 """The plugins, by their modules."""
 JUDGING_PLAN, WATCHING_PLAN = "VLLM_HARNESS_JUDGING", "VLLM_HARNESS_WATCHING"
 """Variables with the files of their plans."""

@@ -14,8 +14,8 @@ from vllm_harness._runs.places import find_run
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.options import DEVICE, FRONTEND, LANE, VLLM, VLLM_PYTHON, environment
 from vllm_harness.extras.upstream import measured
+from vllm_harness.extras.upstream.faulty_answers import KINDS
 from vllm_harness.extras.upstream.release_tests import FOLDERS, fetch
-from vllm_harness.extras.upstream.wrong import KINDS
 
 app = typer.Typer(help="Run vLLM's own end-to-end test files, unmodified.", no_args_is_help=True)
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}

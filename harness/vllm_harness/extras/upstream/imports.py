@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from vllm_harness.extras.upstream import tests_utils
-from vllm_harness.extras.upstream.elsewhere import Elsewhere
+from vllm_harness.extras.upstream.vllm_process import Elsewhere
 
 UTILS = "tests.utils"
 ROOT_CONFTEST = "tests.conftest"

@@ -24,7 +24,7 @@ from vllm_harness._terminal.tables import one_line, plain_console
 from vllm_harness._testing.results import reason_of
 from vllm_harness.extras.upstream import imports
 from vllm_harness.extras.upstream.books import load_books
-from vllm_harness.extras.upstream.elsewhere import Elsewhere
+from vllm_harness.extras.upstream.faulty_answers import KINDS, read_kinds, wrong_answers
 from vllm_harness.extras.upstream.release_tests import release_of
 from vllm_harness.extras.upstream.results import RESULTS, show
 from vllm_harness.extras.upstream.retries import count_retries
@@ -37,7 +37,7 @@ from vllm_harness.extras.upstream.run import (
 )
 from vllm_harness.extras.upstream.servers import UpstreamServers
 from vllm_harness.extras.upstream.tests_utils import CLIENT_S, RemoteVLLMServer
-from vllm_harness.extras.upstream.wrong import KINDS, read_kinds, wrong_answers
+from vllm_harness.extras.upstream.vllm_process import Elsewhere
 
 RUN = pytest.StashKey[UpstreamRun]()
 FINDER = pytest.StashKey[imports.StandInFinder]()

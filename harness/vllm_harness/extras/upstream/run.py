@@ -25,12 +25,12 @@ from vllm_harness._scripted.dialects.dialect import DialectError
 from vllm_harness._scripted.in_server.vllm_harness_names import DEFAULT_BOOK
 from vllm_harness._server.remote import RemoteServer
 from vllm_harness.extras.upstream.books import UpstreamBook, UpstreamRule, book_of
-from vllm_harness.extras.upstream.elsewhere import Elsewhere
-from vllm_harness.extras.upstream.kept import case_of, target_of
 from vllm_harness.extras.upstream.results import TestResult, UpstreamResults
+from vllm_harness.extras.upstream.run_records import case_of, target_of
 from vllm_harness.extras.upstream.servers import UpstreamServers
 from vllm_harness.extras.upstream.tests_utils import RemoteVLLMServer
 from vllm_harness.extras.upstream.unit_tests import run_unit_tests
+from vllm_harness.extras.upstream.vllm_process import Elsewhere
 
 _SHOWN = 200
 _IMPORT = re.compile(

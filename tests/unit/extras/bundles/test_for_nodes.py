@@ -10,8 +10,8 @@ import pytest
 
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness.extras.bundles import for_nodes
-from vllm_harness.extras.bundles.carried import Carried, carried
 from vllm_harness.extras.bundles.for_nodes import bundles_for, outfit_of
+from vllm_harness.extras.bundles.harness_identity import Carried, carried
 from vllm_harness.extras.bundles.install import read_manifest
 from vllm_harness.extras.bundles.place import BundleError
 

@@ -10,12 +10,12 @@ import pytest
 from vllm_harness._errors import UsageError
 from vllm_harness._regression.changed.choice import choose
 from vllm_harness._regression.changed.coverage import Coverage, Outcome, TestLines, lines_run, read_coverage
+from vllm_harness.extras.mutants.coverage_plugin import lines_of
 from vllm_harness.extras.mutants.importers import all_importers, direct_importers, importers_of
 from vllm_harness.extras.mutants.judge import MutantFate, read_fates, verdict
 from vllm_harness.extras.mutants.mutant import ServingMutant
 from vllm_harness.extras.mutants.plans import JUDGING, JUDGING_PLAN, JudgingPlan, TestOutcome
 from vllm_harness.extras.mutants.table import MutantTally, survivors, tallies, tally
-from vllm_harness.extras.mutants.watching import lines_of
 
 FILE = "entrypoints/anthropic/serving.py"
 

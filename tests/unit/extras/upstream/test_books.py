@@ -9,7 +9,7 @@ import pytest
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._errors import UsageError
 from vllm_harness.extras.upstream.books import UpstreamBook, UpstreamRule, book_of, load_books
-from vllm_harness.extras.upstream.wrong import KINDS, read_kinds, wrong_answers
+from vllm_harness.extras.upstream.faulty_answers import KINDS, read_kinds, wrong_answers
 
 SAYS_A = UpstreamRule(say="a")
 SAYS_B = UpstreamRule(say="b")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from vllm_harness.extras.mutants.first_files import write_put
+from vllm_harness.extras.mutants.startup_files import write_put
 
 MODEL = """from pydantic import BaseModel, ConfigDict
 

@@ -11,9 +11,9 @@ from types import ModuleType
 import pytest
 
 from vllm_harness._environments.spec import Environment
-from vllm_harness.extras.upstream.elsewhere import Elsewhere, Remote, RemoteFailure
 from vllm_harness.extras.upstream.imports import StandInFinder
 from vllm_harness.extras.upstream.tests_utils import RemoteOpenAIServer
+from vllm_harness.extras.upstream.vllm_process import Elsewhere, Remote, RemoteFailure
 
 
 @pytest.fixture

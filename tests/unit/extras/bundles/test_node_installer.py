@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from vllm_harness._files.paths import cache_dir
-from vllm_harness.extras.bundles import arrival
-from vllm_harness.extras.bundles.arrival import (
+from vllm_harness.extras.bundles import node_installer
+from vllm_harness.extras.bundles.install import identity, read_manifest
+from vllm_harness.extras.bundles.node_installer import (
     CACHE,
     SET_UP,
     BundleSource,
@@ -26,7 +27,6 @@ from vllm_harness.extras.bundles.arrival import (
     error_in,
     receive,
 )
-from vllm_harness.extras.bundles.install import identity, read_manifest
 
 INSTALLER = """
 import pathlib, sys, sysconfig
@@ -51,14 +51,14 @@ def manifest(bundle: Path) -> dict[str, Any]:
 @pytest.fixture
 def asked(bundle: Path, manifest: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The pieces that came from the machine of the command, without Ray between; each has 400 bytes."""
-    monkeypatch.setattr(arrival, "PIECE", 400)
+    monkeypatch.setattr(node_installer, "PIECE", 400)
     source, heard = BundleSource({identity(manifest): str(bundle)}), []
 
     def piece(_: object, of: str, name: str, begin: int) -> bytes:
         heard.append((name, begin))
         return source.piece(of, name, begin)
 
-    monkeypatch.setattr(arrival, "_piece", piece)
+    monkeypatch.setattr(node_installer, "_piece", piece)
     return heard
 
 
@@ -101,7 +101,7 @@ def test_a_node_without_the_folder_receives_it_once(
 def test_runs_at_the_same_time_set_it_up_once(
     bundle: Path, manifest: dict[str, Any], set_up: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrival, "_WAIT_S", 0.05)
+    monkeypatch.setattr(node_installer, "_WAIT_S", 0.05)
     first = arrive([(str(bundle), manifest)], None)
     assert next(first) == (False, "checking 3 parts")  # it holds the lock now
     second = arrive([(str(bundle), manifest)], None)
@@ -123,7 +123,7 @@ def test_it_goes_on_with_the_parts_that_are_missing_or_cut(
     shutil.copy(bundle / "part-0001", into)
     (into / "part-0002").write_bytes(b"cut")
     (into / ".part-0003.half").write_bytes(b"half of it")
-    piece = partial(arrival._piece, None, identity(manifest))
+    piece = partial(node_installer._piece, None, identity(manifest))
     assert list(receive(manifest, piece, into)) == ["received 2 of 3 parts", "received 3 of 3 parts"]
     assert {name for name, _ in asked} == {"part-0002", "part-0003", "install.py", "manifest.json"}
     assert {path.name: path.read_bytes() for path in into.iterdir()} == {
@@ -144,7 +144,7 @@ def test_a_part_that_comes_damaged_is_named(
 def test_a_node_without_room_says_so_before_anything_comes(
     manifest: dict[str, Any], asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrival.shutil, "disk_usage", lambda _: SimpleNamespace(free=4999))
+    monkeypatch.setattr(node_installer.shutil, "disk_usage", lambda _: SimpleNamespace(free=4999))
     ((failed, text),) = arrive([("/not/here", manifest)], None)
     assert failed
     assert "0.0 GB free, the bundle and its files take 0.0 GB" in text

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.extras.cluster import outfits
+from tests.extras.cluster import setup_plans
 from tests.extras.cluster.conftest import NODE, cluster_of
 from tests.extras.cluster.leftovers import wait_for
-from tests.extras.cluster.works import Found, quick, shard, slow
-from vllm_harness.extras.cluster.arrivals import Outfit
+from tests.extras.cluster.workloads import Found, quick, shard, slow
+from vllm_harness.extras.cluster.node_setup import Outfit
 from vllm_harness.extras.cluster.places import Placed
 from vllm_harness.extras.cluster.ray_cluster import ClusterError, RayCluster, connected
 
@@ -44,7 +44,7 @@ def cluster(
     ray: Any, lines: list[str], placed: list[Placed], make: Any, runtime_env: dict[str, str] = PYTHON
 ) -> RayCluster:
     """An executor whose nodes get this outfit."""
-    outfit = Outfit(make, (outfits,), runtime_env)
+    outfit = Outfit(make, (setup_plans,), runtime_env)
     return RayCluster(ray, lines.append, placed.append, 60.0, outfit)
 
 
@@ -56,7 +56,7 @@ def made(folder: Path) -> list[str]:
 def test_each_node_that_runs_anything_is_outfitted_once(
     module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
 ) -> None:
-    of_all = cluster(module, lines, placed, partial(outfits.noted, tmp_path))
+    of_all = cluster(module, lines, placed, partial(setup_plans.noted, tmp_path))
     of_all.await_arrivals()
     assert len(made(tmp_path)) == len(set(made(tmp_path))) == 2
     found: list[Found] = []
@@ -69,7 +69,7 @@ def test_each_node_that_runs_anything_is_outfitted_once(
 def test_a_worker_that_is_killed_begins_again(
     module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
 ) -> None:
-    of_all = cluster(module, lines, placed, partial(outfits.noted, tmp_path, "killed"))
+    of_all = cluster(module, lines, placed, partial(setup_plans.noted, tmp_path, "killed"))
     of_all.await_arrivals()
     assert len(of_all.nodes()) == 2
     nodes = made(tmp_path)
@@ -80,7 +80,7 @@ def test_a_worker_that_is_killed_begins_again(
 def test_a_node_that_cannot_is_left_out(
     module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
 ) -> None:
-    of_all = cluster(module, lines, placed, partial(outfits.noted, tmp_path, "disk"))
+    of_all = cluster(module, lines, placed, partial(setup_plans.noted, tmp_path, "disk"))
     of_all.await_arrivals()
     (node,) = of_all.nodes()
     found: list[Found] = []
@@ -101,7 +101,7 @@ def test_no_node_is_an_error(module: Any, lines: list[str], placed: list[Placed]
 def test_a_node_that_comes_later_is_outfitted_first(
     two: Any, module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
 ) -> None:
-    of_all = cluster(module, lines, placed, partial(outfits.noted, tmp_path))
+    of_all = cluster(module, lines, placed, partial(setup_plans.noted, tmp_path))
     of_all.await_arrivals()
     before = {node.name for node in of_all.nodes()}
     added = two.add_node(**NODE)
