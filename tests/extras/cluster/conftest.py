@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.extras.cluster.command import begun
-from vllm_harness.extras.cluster.places import Placed
+from vllm_harness.extras.cluster.places import Placement
 from vllm_harness.extras.cluster.ray_cluster import RayCluster, connected
 
 Begin = Callable[..., subprocess.Popen[str]]
@@ -70,7 +70,7 @@ def begin(nodes: Any) -> Iterator[Begin]:
 
 
 @pytest.fixture
-def placed() -> list[Placed]:
+def placed() -> list[Placement]:
     """Where cells ran."""
     return []
 
@@ -82,10 +82,10 @@ def lines() -> list[str]:
 
 
 @pytest.fixture
-def cluster(ray: Any, placed: list[Placed], lines: list[str]) -> Callable[..., RayCluster]:
+def cluster(ray: Any, placed: list[Placement], lines: list[str]) -> Callable[..., RayCluster]:
     """Makes executors of the cluster."""
 
-    def make(patience_s: float = 60.0) -> RayCluster:
-        return RayCluster(ray, lines.append, placed.append, patience_s)
+    def make(silence_timeout_s: float = 60.0) -> RayCluster:
+        return RayCluster(ray, lines.append, placed.append, silence_timeout_s)
 
     return make

@@ -10,10 +10,10 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-Told = tuple[bool, str]
+Step = tuple[bool, str]
 
 
-def noted(folder: Path, fault: str = "") -> Iterator[Told]:
+def noted(folder: Path, fault: str = "") -> Iterator[Step]:
     """Notes the node; the first one that comes meets a fault: it is `killed`, or its `disk` is full."""
     import ray
 

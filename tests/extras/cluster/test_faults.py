@@ -16,7 +16,7 @@ from tests.extras.cluster import workloads
 from tests.extras.cluster.conftest import NODE
 from tests.extras.cluster.workloads import Found, shard
 from vllm_harness._machine.shard import Needs, Shard
-from vllm_harness.extras.cluster.places import Placed
+from vllm_harness.extras.cluster.places import Placement
 from vllm_harness.extras.cluster.ray_cluster import ClusterError, NotRun, RayCluster
 
 Make = Callable[..., RayCluster]
@@ -38,7 +38,7 @@ def once_each(shards: list[Shard[Found]]) -> Counter[str]:
     return Counter(cell for each in shards for cell in each.cells)
 
 
-def test_every_cell_comes_back_once_and_over_several_nodes(cluster: Make, placed: list[Placed]) -> None:
+def test_every_cell_comes_back_once_and_over_several_nodes(cluster: Make, placed: list[Placement]) -> None:
     shards = [shard(f"s{number}", workloads.quick) for number in range(30)]
     assert run(cluster(), shards) == (once_each(shards), [])
     assert {each.cell for each in placed} == set(once_each(shards))
@@ -71,7 +71,7 @@ def test_no_more_runs_at_a_time_than_the_memory_of_the_nodes_allows(cluster: Mak
 
 @pytest.mark.parametrize("fault", [workloads.killed, workloads.disk_full])
 def test_a_shard_that_is_lost_runs_again_without_what_had_finished(
-    fault: Callable[[], None], cluster: Make, tmp_path: Path, placed: list[Placed], lines: list[str]
+    fault: Callable[[], None], cluster: Make, tmp_path: Path, placed: list[Placement], lines: list[str]
 ) -> None:
     shards = [shard(f"s{number}", partial(workloads.once, tmp_path, fault)) for number in range(4)]
     assert run(cluster(), shards) == (once_each(shards), [])
@@ -82,7 +82,7 @@ def test_a_shard_that_is_lost_runs_again_without_what_had_finished(
 
 def test_a_shard_that_hangs_runs_again(cluster: Make, tmp_path: Path, lines: list[str]) -> None:
     shards = [shard("s", partial(workloads.once, tmp_path, workloads.hangs))]
-    assert run(cluster(patience_s=4), shards) == (once_each(shards), [])
+    assert run(cluster(silence_timeout_s=4), shards) == (once_each(shards), [])
     assert any("silent" in line for line in lines)
 
 
@@ -95,7 +95,7 @@ def test_what_never_runs_is_given_up_and_said(cluster: Make) -> None:
 
 
 def test_a_node_that_is_removed_loses_nothing(
-    cluster: Make, nodes: Any, tmp_path: Path, placed: list[Placed], lines: list[str]
+    cluster: Make, nodes: Any, tmp_path: Path, placed: list[Placement], lines: list[str]
 ) -> None:
     further = nodes.add_node(**{**NODE, "num_cpus": 8, "memory": 16 * 2**30})
     made = cluster()
@@ -117,7 +117,7 @@ def test_a_node_that_is_removed_loses_nothing(
 
 
 def test_a_node_prepares_itself_once_and_one_that_cannot_is_left_out(
-    cluster: Make, tmp_path: Path, placed: list[Placed], lines: list[str]
+    cluster: Make, tmp_path: Path, placed: list[Placement], lines: list[str]
 ) -> None:
     preparation = workloads.preparation(tmp_path, fails_first=True)
     work = partial(workloads.slow, tmp_path, 0.2)

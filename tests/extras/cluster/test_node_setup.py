@@ -14,8 +14,8 @@ from tests.extras.cluster import setup_plans
 from tests.extras.cluster.conftest import NODE, cluster_of
 from tests.extras.cluster.leftovers import wait_for
 from tests.extras.cluster.workloads import Found, quick, shard, slow
-from vllm_harness.extras.cluster.node_setup import Outfit
-from vllm_harness.extras.cluster.places import Placed
+from vllm_harness.extras.cluster.node_setup import SetupPlan
+from vllm_harness.extras.cluster.places import Placement
 from vllm_harness.extras.cluster.ray_cluster import ClusterError, RayCluster, connected
 
 HERE = "PYTHON_OF_THIS_NODE"
@@ -41,10 +41,10 @@ def module(two: Any) -> Iterator[Any]:
 
 
 def cluster(
-    ray: Any, lines: list[str], placed: list[Placed], make: Any, runtime_env: dict[str, str] = PYTHON
+    ray: Any, lines: list[str], placed: list[Placement], make: Any, runtime_env: dict[str, str] = PYTHON
 ) -> RayCluster:
     """An executor whose nodes get this outfit."""
-    outfit = Outfit(make, (setup_plans,), runtime_env)
+    outfit = SetupPlan(make, (setup_plans,), runtime_env)
     return RayCluster(ray, lines.append, placed.append, 60.0, outfit)
 
 
@@ -54,10 +54,10 @@ def made(folder: Path) -> list[str]:
 
 
 def test_each_node_that_runs_anything_is_outfitted_once(
-    module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
+    module: Any, lines: list[str], placed: list[Placement], tmp_path: Path
 ) -> None:
     of_all = cluster(module, lines, placed, partial(setup_plans.noted, tmp_path))
-    of_all.await_arrivals()
+    of_all.await_setup()
     assert len(made(tmp_path)) == len(set(made(tmp_path))) == 2
     found: list[Found] = []
     assert of_all.run([shard("a", quick), shard("b", quick)], found.append) == []
@@ -67,10 +67,10 @@ def test_each_node_that_runs_anything_is_outfitted_once(
 
 
 def test_a_worker_that_is_killed_begins_again(
-    module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
+    module: Any, lines: list[str], placed: list[Placement], tmp_path: Path
 ) -> None:
     of_all = cluster(module, lines, placed, partial(setup_plans.noted, tmp_path, "killed"))
-    of_all.await_arrivals()
+    of_all.await_setup()
     assert len(of_all.nodes()) == 2
     nodes = made(tmp_path)
     assert sorted(map(nodes.count, set(nodes))) == [1, 2]
@@ -78,10 +78,10 @@ def test_a_worker_that_is_killed_begins_again(
 
 
 def test_a_node_that_cannot_is_left_out(
-    module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
+    module: Any, lines: list[str], placed: list[Placement], tmp_path: Path
 ) -> None:
     of_all = cluster(module, lines, placed, partial(setup_plans.noted, tmp_path, "disk"))
-    of_all.await_arrivals()
+    of_all.await_setup()
     (node,) = of_all.nodes()
     found: list[Found] = []
     assert of_all.run([shard(name, quick) for name in "abcdef"], found.append) == []
@@ -90,19 +90,19 @@ def test_a_node_that_cannot_is_left_out(
     assert any("is left out: the disk is full" in line for line in lines)
 
 
-def test_no_node_is_an_error(module: Any, lines: list[str], placed: list[Placed]) -> None:
+def test_no_node_is_an_error(module: Any, lines: list[str], placed: list[Placement]) -> None:
     def make() -> Iterator[tuple[bool, str]]:
         yield True, "part-0003 is damaged"
 
     with pytest.raises(ClusterError, match=r"could be set up: .*: part-0003 is damaged; .*: part-0003"):
-        cluster(module, lines, placed, make).await_arrivals()
+        cluster(module, lines, placed, make).await_setup()
 
 
 def test_a_node_that_comes_later_is_outfitted_first(
-    two: Any, module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
+    two: Any, module: Any, lines: list[str], placed: list[Placement], tmp_path: Path
 ) -> None:
     of_all = cluster(module, lines, placed, partial(setup_plans.noted, tmp_path))
-    of_all.await_arrivals()
+    of_all.await_setup()
     before = {node.name for node in of_all.nodes()}
     added = two.add_node(**NODE)
     try:

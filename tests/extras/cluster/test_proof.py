@@ -12,7 +12,7 @@ import pytest
 from tests.extras.cluster.cells import Key, cells_of
 from tests.extras.cluster.conftest import NODE, Begin, cluster_of
 from tests.extras.cluster.leftovers import orphaned_blocks, servers, wait_for
-from vllm_harness.extras.cluster.places import placed_in
+from vllm_harness.extras.cluster.places import placements_in
 
 VERSIONS = ("0.32.0", "0.33.0@0.32.0")
 FAMILIES = ("step3", "glm45", "qwen3_thinking", "hermes_special")
@@ -56,10 +56,10 @@ def test_the_http_cells_are_those_of_one_machine_though_a_node_goes(
     assert len(expected) == 24
 
     several = begin("regression", "--run", str(there), *options, "--ray", nodes.address)
-    wait_for(lambda: len(placed_in(there)) >= len(expected) // 3, 900)
+    wait_for(lambda: len(placements_in(there)) >= len(expected) // 3, 900)
     nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
     said, _ = several.communicate()
-    placed = placed_in(there)
+    placed = placements_in(there)
     assert Counter((each.shard, each.cell) for each in placed).most_common(1)[0][1] == 1
     assert len(placed) == len(expected)
     assert len({each.node for each in placed}) == 3
@@ -87,6 +87,6 @@ def test_all_parsers_in_process_come_to_what_they_come_to_on_one_machine(
     assert several.returncode == one.returncode, said + one_said
     assert len(cells_of(here)) > 60
     assert differences(here, there) == {}
-    assert Counter(each.cell for each in placed_in(there)) == Counter(
+    assert Counter(each.cell for each in placements_in(there)) == Counter(
         f"{family}.{group}" for _, family, group in cells_of(here)
     )

@@ -13,7 +13,7 @@ from tests.extras.cluster.cells import cells_of
 from tests.extras.cluster.command import completed
 from tests.extras.cluster.conftest import Begin
 from tests.extras.cluster.leftovers import servers, wait_for
-from vllm_harness.extras.cluster.places import placed_in
+from vllm_harness.extras.cluster.places import placements_in
 
 VLLM = "0.32.0"
 FAMILIES = "step3,glm45"
@@ -22,7 +22,7 @@ COMMAND = ("regression", "--vllm", VLLM, "--parsers", FAMILIES)
 
 def cells_placed(run: Path) -> Counter[str]:
     """How often each cell of a run ran."""
-    return Counter(placed.cell for placed in placed_in(run))
+    return Counter(placed.cell for placed in placements_in(run))
 
 
 @pytest.mark.parametrize(

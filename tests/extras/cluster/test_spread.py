@@ -39,7 +39,7 @@ def test_the_gpus_of_two_nodes_are_there_when_it_begins(ray: Any, tmp_path: Path
     def count(result: Found) -> None:
         found[result[0]] += 1
 
-    assert RayCluster(ray, lines.append, patience_s=60.0).run([*small, large], count) == []
+    assert RayCluster(ray, lines.append, silence_timeout_s=60.0).run([*small, large], count) == []
     assert found == Counter(cell for each in [*small, large] for cell in each.cells)
     waited = [float(line) for line in (tmp_path / "waited").read_text().splitlines()]
     assert len(waited) == 2

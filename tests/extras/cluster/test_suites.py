@@ -13,7 +13,7 @@ from tests.extras.cluster.command import completed
 from tests.extras.cluster.conftest import Begin
 from tests.extras.cluster.leftovers import orphaned_blocks, servers, wait_for
 from vllm_harness._runs.report.run import read_run
-from vllm_harness.extras.cluster.places import placed_in
+from vllm_harness.extras.cluster.places import placements_in
 
 COMMAND = ("run", "--model", "qwen3", "--lane", "scripted")
 SELECTED = ("--", "-k", "test_responses_basics or test_responses_reasoning")
@@ -80,5 +80,5 @@ def test_what_has_finished_does_not_run_again(nodes: Any, tmp_path: Path) -> Non
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert "suites: 1 to do" in resumed.stderr
     assert cases_of(folder) == before
-    cells = [placed.cell for placed in placed_in(folder)]
+    cells = [placed.cell for placed in placements_in(folder)]
     assert len(cells) == len(set(cells)) == 4

@@ -18,13 +18,13 @@ from vllm_harness.extras.mutants.mutant import HandMutant, changed_text, load_by
 
 
 class Fault(StrictModel):
-    """A fault in vLLM's serving code, and what the validator says of it.
+    """A fault in vLLM's serving code, and the rules of the validator that detect it.
 
     Attributes:
-        id: of a mutant made by hand, unless the table itself has `file`, `what`, `old` and `new`.
-        fires: name of what is asked -> codes of the rules that this fault breaks there; none of a change that
-            breaks no rule by itself, such as one by which a server refuses, and which others then break.
-        file, what, old, new: as a mutant made by hand has them.
+        id: the id of a mutant made by hand, unless the table itself has `file`, `what`, `old` and `new`.
+        fires: name of a request -> codes of the rules that the fault breaks there. Empty for a change that
+            breaks no rule by itself, such as one that makes a server refuse, so that others can break rules.
+        file, what, old, new: the fields of a mutant made by hand.
     """
 
     id: str
@@ -36,7 +36,7 @@ class Fault(StrictModel):
 
     @property
     def mutant(self) -> HandMutant:
-        """The change. Raises KeyError where no mutant has the id."""
+        """The change. Raises KeyError if no mutant has the id."""
         if self.file is None:
             return _by_hand()[self.id]
         return HandMutant.model_validate(self.model_dump(exclude={"fires"}))
@@ -54,8 +54,8 @@ class RuleFaults(StrictModel):
     """The table.
 
     Attributes:
-        elsewhere: band of rules -> why no fault of a server can show it here.
-        servers: name of a server -> the faults that it has, all at once.
+        elsewhere: band of rules -> why no fault of a server can show it.
+        servers: name of a server -> all its faults, which it has at once.
     """
 
     elsewhere: Mapping[str, str]
@@ -74,16 +74,16 @@ def band_of(code: str) -> str:
 
 
 def fired(faults: Sequence[Fault]) -> dict[str, list[str]]:
-    """What is asked -> all codes that faults on one server bring about."""
-    found: dict[str, set[str]] = defaultdict(set)
+    """Name of a request -> all codes that the faults of one server produce."""
+    by_request: dict[str, set[str]] = defaultdict(set)
     for fault in faults:
         for ask, codes in fault.fires.items():
-            found[ask].update(codes)
-    return {ask: sorted(codes) for ask, codes in found.items()}
+            by_request[ask].update(codes)
+    return {ask: sorted(codes) for ask, codes in by_request.items()}
 
 
-def asked_model(faults: Sequence[Fault]) -> str:
-    """The model entry that faults on one server are asked of."""
+def model_of(faults: Sequence[Fault]) -> str:
+    """The model entry of a server with these faults."""
     (model,) = {Ask.named(ask).model for ask in fired(faults)}
     return model
 
@@ -94,7 +94,7 @@ def sound(faults: Sequence[Fault]) -> list[Fault]:
 
 
 def changed_files(faults: Sequence[Fault], package: Path) -> dict[str, str]:
-    """Each file that has faults, with all of them. Raises AssertionError where one does not fit."""
+    """Each file that has faults, with all of them. Raises AssertionError if one does not fit."""
     texts: dict[str, str] = {}
     for mutant in (fault.mutant for fault in faults):
         before = texts.get(mutant.file) or (package / mutant.file).read_text()

@@ -130,7 +130,7 @@ class Dispatcher:
         """
         return self._failed_elsewhere(node, others, gpus) or self._queued(node, gpus)
 
-    def unfit(self, nodes: list[NodeState]) -> list[Attempt]:
+    def take_unrunnable(self, nodes: list[NodeState]) -> list[Attempt]:
         """Takes out what fits on none of these nodes, which are given with all that they have."""
         found = []
         for needs, preparation in [each for each, number in self._wanted.items() if number]:

@@ -18,7 +18,7 @@ Make = Callable[[], Iterator[tuple[bool, str]]]
 
 
 @dataclass(frozen=True)
-class Outfit:
+class SetupPlan:
     """What a bare node needs before the harness runs on it.
 
     Attributes:
@@ -34,12 +34,12 @@ class Outfit:
 
 
 @dataclass
-class _Coming:
+class _SetupTask:
     node: str
     last: float = field(default_factory=monotonic)
 
 
-class Arrivals:
+class NodeSetup:
     """The nodes of a cluster on their way to their outfit.
 
     Args:
@@ -57,7 +57,7 @@ class Arrivals:
     def __init__(
         self,
         ray: Any,
-        outfit: Outfit,
+        outfit: SetupPlan,
         say: Say,
         name_of: Callable[[str], str],
         strategy: Callable[[str], Any],
@@ -65,7 +65,7 @@ class Arrivals:
     ) -> None:
         self._ray, self._say, self._name_of = ray, say, name_of
         self._strategy, self._what_happened = strategy, what_happened
-        self._coming: dict[Any, _Coming] = {}
+        self._coming: dict[Any, _SetupTask] = {}
         self._begun: Counter[str] = Counter()
         self._arrived: set[str] = set()
         self.left_out: dict[str, str] = {}
@@ -75,7 +75,7 @@ class Arrivals:
         self._task = ray.remote(max_retries=0, num_returns="streaming", num_cpus=0)(_made_by_value())
 
     @property
-    def are_under_way(self) -> bool:
+    def in_progress(self) -> bool:
         """Whether a node is being given its outfit."""
         return bool(self._coming)
 
@@ -96,7 +96,7 @@ class Arrivals:
     def _begin(self, node: str) -> None:
         self._begun[node] += 1
         task = self._task.options(scheduling_strategy=self._strategy(node)).remote(self._make)
-        self._coming[task] = _Coming(node)
+        self._coming[task] = _SetupTask(node)
 
     def _ready(self) -> list[Any]:
         tasks = list(self._coming)
@@ -106,7 +106,7 @@ class Arrivals:
         ready, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0, fetch_local=False)
         return ready
 
-    def _hear(self, task: Any, coming: _Coming) -> None:
+    def _hear(self, task: Any, coming: _SetupTask) -> None:
         try:
             failed, text = self._ray.get(next(task))
         except StopIteration:
@@ -121,7 +121,7 @@ class Arrivals:
             else:
                 self._say(f"{self._name_of(coming.node)}: {text}")
 
-    def _lose(self, task: Any, coming: _Coming, why: str) -> None:
+    def _lose(self, task: Any, coming: _SetupTask, why: str) -> None:
         if self._begun[coming.node] == ATTEMPTS:
             self._leave_out(task, coming, why)
             return
@@ -129,7 +129,7 @@ class Arrivals:
         self._say(f"{self._name_of(coming.node)} is set up once more: {why}")
         self._begin(coming.node)
 
-    def _leave_out(self, task: Any, coming: _Coming, why: str) -> None:
+    def _leave_out(self, task: Any, coming: _SetupTask, why: str) -> None:
         del self._coming[task]
         self.left_out[coming.node] = why
         self._say(f"{self._name_of(coming.node)} is left out: {why}")

@@ -22,7 +22,7 @@ _OF_THE_NODE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENF
 
 
 @dataclass(frozen=True)
-class Begun:
+class Started:
     """A shard has begun: in this process of the node."""
 
     pid: int
@@ -63,9 +63,9 @@ class Line:
     text: str
 
 
-def run_shard(shard: Shard[Any], left: tuple[str, ...]) -> Iterator[Begun | Finished | Failed]:
+def run_shard(shard: Shard[Any], left: tuple[str, ...]) -> Iterator[Started | Finished | Failed]:
     """Runs the cells of a shard that are left, in the main thread: a cancelled task is interrupted there."""
-    yield Begun(os.getpid())
+    yield Started(os.getpid())
     started = monotonic()
     with _interruptible():
         try:

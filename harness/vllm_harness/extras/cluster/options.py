@@ -11,13 +11,13 @@ from pathlib import Path
 from vllm_harness._errors import UsageError
 from vllm_harness._machine.shard import Executor
 from vllm_harness._terminal.tables import plain_console, show_table
-from vllm_harness.extras.bundles.for_nodes import NodeBundle, bundles_for, outfit_of, source_of
+from vllm_harness.extras.bundles.for_nodes import NodeBundle, bundles_for, setup_plan_of, source_of
 from vllm_harness.extras.cluster.places import NodeUse, Places
 from vllm_harness.extras.cluster.ray_cluster import RayCluster, connected
 from vllm_harness.extras.cluster.shipping import SHIP, runtime_env, ships, variables
 
-PATIENCE = "VLLM_HARNESS_RAY_PATIENCE_S"
-PATIENCE_S = 1800.0
+TIMEOUT_VARIABLE = "VLLM_HARNESS_RAY_PATIENCE_S"
+SILENCE_TIMEOUT_S = 1800.0
 HEADINGS = ("node", "cells", "begun again", "busy", "at a time")
 
 
@@ -78,19 +78,20 @@ def cluster_of(
         notes.print("connecting to Ray, and sending the harness to its nodes")
         sent = {"env_vars": variables()} if bundles else runtime_env(Path(shipped), tests, extra)
         with connected(ray, runtime_env=sent) as module:
-            outfit = outfit_of(bundles, source_of(bundles, module)) if bundles else None
-            cluster = RayCluster(module, notes.print, places.add, _patience(), outfit)
-            cluster.await_arrivals()
+            outfit = setup_plan_of(bundles, source_of(bundles, module)) if bundles else None
+            cluster = RayCluster(module, notes.print, places.add, _silence_timeout_s(), outfit)
+            cluster.await_setup()
             yield cluster
 
 
-def _patience() -> float:
-    text = os.environ.get(PATIENCE) or str(PATIENCE_S)
+def _silence_timeout_s() -> float:
+    text = os.environ.get(TIMEOUT_VARIABLE) or str(SILENCE_TIMEOUT_S)
     try:
         return float(text)
     except ValueError:
         raise UsageError(
-            f"{PATIENCE} is {text!r}, not a number", hint=f"set {PATIENCE} to seconds, or unset it"
+            f"{TIMEOUT_VARIABLE} is {text!r}, not a number",
+            hint=f"set {TIMEOUT_VARIABLE} to seconds, or unset it",
         ) from None
 
 

@@ -12,7 +12,7 @@ FILE = "places.jsonl"
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placement:
     """Where a cell ran.
 
     Attributes:
@@ -51,11 +51,11 @@ class NodeUse:
     at_a_time: float
 
 
-def placed_in(folder: Path) -> list[Placed]:
+def placements_in(folder: Path) -> list[Placement]:
     """What a run's folder says of its cells; a line that was cut by a kill is left aside."""
     path = folder / FILE
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    return [Placed(**json.loads(line)) for line in lines if line.endswith("\n")]
+    return [Placement(**json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 class Places:
@@ -73,7 +73,7 @@ class Places:
         self._seconds: dict[str, float] = {}
         self._end = 0.0
 
-    def add(self, placed: Placed) -> None:
+    def add(self, placed: Placement) -> None:
         """Keeps where a cell ran."""
         self._cells[placed.node] += 1
         self._again[placed.node] += placed.begun > 1

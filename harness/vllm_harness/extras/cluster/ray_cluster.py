@@ -20,9 +20,9 @@ from typing import Any
 from vllm_harness._errors import HarnessError
 from vllm_harness._machine.shard import Needs, Preparation, R, Say, Shard
 from vllm_harness.extras.cluster.dispatch import ATTEMPTS, Attempt, Dispatcher, NodeState, may_run, slots_of
-from vllm_harness.extras.cluster.node_setup import Arrivals, Outfit
-from vllm_harness.extras.cluster.on_node import Begun, Failed, Finished, Line, prepare, run_shard
-from vllm_harness.extras.cluster.places import Placed
+from vllm_harness.extras.cluster.node_setup import NodeSetup, SetupPlan
+from vllm_harness.extras.cluster.on_node import Failed, Finished, Line, Started, prepare, run_shard
+from vllm_harness.extras.cluster.places import Placement
 from vllm_harness.extras.cluster.spread import ShardSpread, needs_several, on_host, spread
 
 NODES_EVERY_S = 5.0
@@ -52,7 +52,7 @@ class _Running:
     attempt: Attempt | None = None
     preparation: str = ""
     last: float = field(default_factory=monotonic)
-    is_begun: bool = False
+    is_started: bool = False
     is_ended: bool = False
 
 
@@ -64,34 +64,34 @@ class RayCluster:
         ray: the module, connected; see `connected`.
         say: takes a line for what a person should know: a preparation, a fault, a shard that runs again.
         placed: called with each cell that has finished.
-        patience_s: how long a shard may be silent before it is taken to hang.
+        silence_timeout_s: how long a shard may be silent before it is taken to hang.
         outfit: what a node needs before anything runs on it; None: nodes have it by Ray's own means.
     """
 
     ray: Any
     say: Say
-    placed: Callable[[Placed], None] = lambda _: None
-    patience_s: float = 1800.0
-    outfit: Outfit | None = None
+    placed: Callable[[Placement], None] = lambda _: None
+    silence_timeout_s: float = 1800.0
+    setup_plan: SetupPlan | None = None
     _names: dict[str, str] = field(default_factory=dict)
-    _arrivals: Arrivals | None = field(default=None, init=False)
+    _node_setup: NodeSetup | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        if self.outfit:
+        if self.setup_plan:
             on = partial(self.on, elsewhere=False)
-            self._arrivals = Arrivals(self.ray, self.outfit, self.say, self.name_of, on, what_happened)
+            self._node_setup = NodeSetup(self.ray, self.setup_plan, self.say, self.name_of, on, what_happened)
 
-    def await_arrivals(self) -> None:
+    def await_setup(self) -> None:
         """Waits until each node that is there has its outfit, or is left out.
 
         Raises:
             ClusterError: all are left out.
         """
-        arrivals = self._arrivals
+        arrivals = self._node_setup
         if arrivals is None:
             return
-        while not self.nodes() or arrivals.are_under_way:
-            if not arrivals.are_under_way:
+        while not self.nodes() or arrivals.in_progress:
+            if not arrivals.in_progress:
                 why = "; ".join(f"{self.name_of(node)}: {why}" for node, why in arrivals.left_out.items())
                 raise ClusterError(f"no node of the cluster could be set up: {why or 'there is none'}")
             sleep(_WAIT_S)
@@ -112,9 +112,9 @@ class RayCluster:
     def nodes(self) -> list[NodeState]:
         """The nodes that are alive and have their outfit, with all that they have."""
         states = [_state(node) for node in self.ray.nodes() if node["Alive"]]
-        if not self._arrivals:
+        if not self._node_setup:
             return states
-        arrived = self._arrivals.arrived([state.name for state in states if state.free.cpus])
+        arrived = self._node_setup.arrived([state.name for state in states if state.free.cpus])
         return [state for state in states if state.name in arrived]
 
     @property
@@ -125,7 +125,7 @@ class RayCluster:
     @property
     def options(self) -> dict[str, Any]:
         """Ray's options of all that runs the harness on a node."""
-        return {"runtime_env": dict(self.outfit.runtime_env)} if self.outfit else {}
+        return {"runtime_env": dict(self.setup_plan.runtime_env)} if self.setup_plan else {}
 
     def on(self, node: str, *, elsewhere: bool = True, spills: bool = False) -> Any:
         """Ray's strategy for what runs on a node.
@@ -136,7 +136,7 @@ class RayCluster:
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        soft = elsewhere and self.outfit is None
+        soft = elsewhere and self.setup_plan is None
         return NodeAffinitySchedulingStrategy(node, soft=soft, _spill_on_unavailable=soft and spills)
 
     def name_of(self, node: str) -> str:
@@ -178,7 +178,7 @@ class _Run:
         self._prepare = self._ray.remote(num_cpus=0, **options)(prepare)
 
     def run(self) -> list[HarnessError]:
-        self._refuse_unfit()
+        self._refuse_unrunnable()
         try:
             while self._dispatcher.pending or self._several or self._running:
                 self._place()
@@ -280,8 +280,8 @@ class _Run:
             return
         running.last = monotonic()
         match item:
-            case Begun():
-                running.is_begun = True
+            case Started():
+                running.is_started = True
             case Finished():
                 self._keep(running, item)
             case Line():
@@ -304,7 +304,7 @@ class _Run:
         attempt.left = tuple(cell for cell in attempt.left if cell != item.cell)
         attempt.lost = ()
         self._cluster.placed(
-            Placed(
+            Placement(
                 item.cell,
                 attempt.shard.name,
                 self._cluster.name_of(running.node.name),
@@ -333,7 +333,7 @@ class _Run:
             else:
                 self._release(attempt)
                 self._give_back(attempt)
-        self._refuse_unfit()
+        self._refuse_unrunnable()
 
     def _refuse(self, running: _Running, error: HarnessError) -> None:
         name = self._cluster.name_of(running.node.name)
@@ -387,25 +387,25 @@ class _Run:
             self._cluster.say(f"{self._cluster.name_of(name)} has come")
             self._nodes[name] = alive[name]
         for task, running in list(self._running.items()):
-            patience_s = self._cluster.patience_s if running.is_begun else _START_S
-            if now - running.last > patience_s + _END_S:
+            silence_timeout_s = self._cluster.silence_timeout_s if running.is_started else _START_S
+            if now - running.last > silence_timeout_s + _END_S:
                 self._cancel(task, force=True)
-            elif now - running.last > patience_s and not running.is_ended:
+            elif now - running.last > silence_timeout_s and not running.is_ended:
                 running.is_ended = True
                 self._cancel(task, force=False)
         if alive:
-            self._refuse_unfit()
+            self._refuse_unrunnable()
 
-    def _refuse_unfit(self) -> None:
+    def _refuse_unrunnable(self) -> None:
         """Reports shards that no node can run."""
         whole = self._cluster.nodes()
         for node in whole:
             if known := self._nodes.get(node.name):
                 node.refused = known.refused
-        unfit = [attempt for attempt in self._several if self._over(attempt, whole) is None]
-        for attempt in unfit:
+        unrunnable = [attempt for attempt in self._several if self._over(attempt, whole) is None]
+        for attempt in unrunnable:
             self._several.remove(attempt)
-        for attempt in [*unfit, *self._dispatcher.unfit(whole)]:
+        for attempt in [*unrunnable, *self._dispatcher.take_unrunnable(whole)]:
             refused = attempt.shard.preparation and any(
                 attempt.shard.preparation.name in node.refused for node in whole
             )

@@ -21,7 +21,7 @@ from vllm_harness._terminal.tables import plain_console, show_table
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.executor import COMMAND, executor_of, keep_command
 from vllm_harness.cli.run_folder import kept_run
-from vllm_harness.extras.cluster.places import placed_in
+from vllm_harness.extras.cluster.places import placements_in
 from vllm_harness.extras.cluster.suites.gathering import gather
 from vllm_harness.extras.cluster.suites.on_node import SuiteResult
 from vllm_harness.extras.cluster.suites.shards import TargetJob, shard_of, without
@@ -75,7 +75,7 @@ def run_on_cluster(**options: Any) -> int:
     folder = run_folder() if asked.folder == AUTO else Path(asked.folder).absolute()
     if any(folder.glob(PATTERN)) and not (folder / COMMAND).exists():
         raise UsageError(f"{folder} holds a run already", hint="remove it, or name another folder")
-    left = without(jobs, {placed.cell for placed in placed_in(folder)})
+    left = without(jobs, {placed.cell for placed in placements_in(folder)})
     keep_command(folder)
     with kept_run(Kind.SUITES, folder, ", ".join(dict.fromkeys(job.entry.name for job in jobs))) as writer:
         specs = [job.vllm.spec for job in jobs]

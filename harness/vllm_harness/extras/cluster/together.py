@@ -37,7 +37,7 @@ class Member(Protocol):
         """Has it end in order, and soon."""
 
 
-class Hearer(Protocol):
+class MemberListener(Protocol):
     """Who has members work."""
 
     def begins(self) -> None:
@@ -91,14 +91,14 @@ class Together:
     Attributes:
         cluster: on whose nodes.
         make: makes each member, in its process; arrives there by pickle.
-        hearer: receives what they tell.
+        listener: receives what they tell.
         what: a member is called.
         errors: of members that were given up.
     """
 
     cluster: RayCluster
     make: Sequence[Callable[[], Member]]
-    hearer: Hearer
+    listener: MemberListener
     what: str = "member"
     errors: list[HarnessError] = field(default_factory=list)
     _up: dict[int, _Up] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Together:
             await asyncio.gather(*map(self._begin, range(len(self.make))))
             if not self._stopping:
                 self._working = True
-                self.hearer.begins()
+                self.listener.begins()
                 await asyncio.gather(*map(self._work, range(len(self.make))))
         finally:
             self._stopping = True
@@ -181,7 +181,7 @@ class Together:
                 why = what_happened(error)
             name = self.cluster.name_of(up.node)
             self._end(number)
-            self.hearer.lost(number, name)
+            self.listener.lost(number, name)
             lost.append((up.node, why))
             if self._stopping:
                 return
@@ -197,14 +197,14 @@ class Together:
 
     async def _hear(self, number: int, up: _Up) -> None:
         name = self.cluster.name_of(up.node)
-        items = up.actor.work.options(num_returns="streaming").remote(self.hearer.order(number))
+        items = up.actor.work.options(num_returns="streaming").remote(self.listener.order(number))
         while True:
             async with asyncio.timeout(SILENT_S):
                 try:
                     item = await (await anext(items))
                 except StopAsyncIteration:
                     return
-            self.hearer.came(number, name, item)
+            self.listener.came(number, name, item)
 
     def _give_up(self, number: int, lost: Sequence[tuple[str, str]]) -> None:
         where = "; ".join(f"on {self.cluster.name_of(node)}: {why}" for node, why in lost)

@@ -26,7 +26,7 @@ class ShownDefect(StrictModel):
     failure: str
 
 
-class Newer(StrictModel):
+class NewerFeature(StrictModel):
     """What a test without a server asks of vLLM's Python code that a release was the first to have.
 
     Attributes:
@@ -74,7 +74,7 @@ class UpstreamBook(StrictModel):
     skips: dict[str, str] = Field(default_factory=dict)
     runs: tuple[str, ...] = ()
     defects: dict[str, ShownDefect] = Field(default_factory=dict)
-    newer: dict[str, Newer] = Field(default_factory=dict)
+    newer: dict[str, NewerFeature] = Field(default_factory=dict)
     retried: dict[str, str] = Field(default_factory=dict)
     any_answer: dict[str, str] = Field(default_factory=dict)
 
@@ -98,7 +98,7 @@ class UpstreamBook(StrictModel):
         """The known defect that a test shows; None for none."""
         return _fitting(self.defects, test)
 
-    def newer_than(self, test: str) -> Newer | None:
+    def newer_feature(self, test: str) -> NewerFeature | None:
         """What a test asks for that earlier releases have not; None for nothing."""
         return _fitting(self.newer, test)
 

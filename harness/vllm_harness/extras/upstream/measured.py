@@ -188,8 +188,8 @@ def _wrong(tests: Sequence[tuple[str, TestResult]], seconds: float) -> WrongAnsw
     return WrongAnswers(
         tried=len(tried),
         failed=sum(not test.empty for _, test in tried),
-        any_answer={name: test.any_answer or "" for name, test in tried if test.looks_at_form},
-        passed=tuple(name for name, test in tried if test.empty and not test.looks_at_form),
+        any_answer={name: test.any_answer or "" for name, test in tried if test.checks_form_only},
+        passed=tuple(name for name, test in tried if test.empty and not test.checks_form_only),
         seconds=round(seconds, 1),
     )
 

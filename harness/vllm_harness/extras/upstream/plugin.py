@@ -37,7 +37,7 @@ from vllm_harness.extras.upstream.run import (
 )
 from vllm_harness.extras.upstream.servers import UpstreamServers
 from vllm_harness.extras.upstream.tests_utils import CLIENT_S, RemoteVLLMServer
-from vllm_harness.extras.upstream.vllm_process import Elsewhere
+from vllm_harness.extras.upstream.vllm_process import VllmProcess
 
 RUN = pytest.StashKey[UpstreamRun]()
 FINDER = pytest.StashKey[imports.StandInFinder]()
@@ -78,10 +78,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         sys.path.append(str(servers.tools()))  # upstream's tests look whether gpt_oss is there
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error
-    elsewhere = Elsewhere(environment, scripted=lane == "scripted")
+    vllm_process = VllmProcess(environment, scripted=lane == "scripted")
     RemoteVLLMServer.servers = servers
-    early_config.stash[RUN] = UpstreamRun(servers, elsewhere, kinds)
-    early_config.stash[FINDER] = imports.install(elsewhere)
+    early_config.stash[RUN] = UpstreamRun(servers, vllm_process, kinds)
+    early_config.stash[FINDER] = imports.install(vllm_process)
 
 
 @pytest.hookimpl(trylast=True)
@@ -131,7 +131,7 @@ def _imports_vllm(path: Path) -> bool:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             names = [node.module or ""]
-        if any(name.partition(".")[0] in imports.ELSEWHERE for name in names):
+        if any(name.partition(".")[0] in imports.REMOTE_PACKAGES for name in names):
             return True
     return False
 
@@ -231,7 +231,7 @@ def pytest_runtest_makereport(
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
     """Runs a test that passed again, with wrong answers."""
     run = item.config.stash[RUN]
-    run.current, run.taken, began = run.result(item), set(), time.time()
+    run.current, run.used_rules, began = run.result(item), set(), time.time()
     done = yield
     if run.wrong_answers and run.scripted and run.current.outcome == "passed" and run.current.asked:
         _try_wrong_answers(run, item)
@@ -255,7 +255,7 @@ def _try_wrong_answers(run: UpstreamRun, item: pytest.Item) -> None:
     rules, result = book_for(item).rules(name_of(item)), run.current
     retries = result.retries
     for place, rule in enumerate(rules):
-        if rule.name in run.taken:
+        if rule.name in run.used_rules:
             tried = (
                 (kind, FaultyAnswerTrial((*rules[:place], *wrong, *rules[place + 1 :])))
                 for kind, wrong in wrong_answers(rule, run.wrong_answers)

@@ -55,7 +55,7 @@ class TestResult:
         return bool(self.wrong) and not any(self.wrong.values())
 
     @property
-    def looks_at_form(self) -> bool:
+    def checks_form_only(self) -> bool:
         """Whether it is empty, and its book says why."""
         return self.empty and self.any_answer is not None
 
@@ -168,10 +168,10 @@ def _show_wrong(console: Console, results: UpstreamResults) -> None:
     shown = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
     console.print(f"{share_of_wrong(list(tried.values()))}; rules: {len(rules)}, {shown}")
     for test, result in tried.items():
-        if result.looks_at_form:
+        if result.checks_form_only:
             console.print(f"looks at form only: {test}: {one_line(result.any_answer or '')}")
     for test, result in tried.items():
-        if result.empty and not result.looks_at_form:
+        if result.empty and not result.checks_form_only:
             console.print(f"passes with any answer: {test}")
     for test, result in tried.items():
         if result.outdated:
@@ -184,7 +184,7 @@ def _show_wrong(console: Console, results: UpstreamResults) -> None:
 def share_of_wrong(tried: list[TestResult]) -> str:
     """How many tests failed with a wrong answer, of all that were tried and of those that look at it."""
     failed = sum(not result.empty for result in tried)
-    looking = sum(not result.looks_at_form for result in tried)
+    looking = sum(not result.checks_form_only for result in tried)
     return (
         f"with a wrong answer {failed} of {len(tried)} tests that passed failed ({failed / len(tried):.0%}), "
         f"of those that look at the answer {failed} of {looking} ({failed / max(1, looking):.0%})"

@@ -30,9 +30,9 @@ from vllm_harness.extras.upstream.run_records import case_of, target_of
 from vllm_harness.extras.upstream.servers import UpstreamServers
 from vllm_harness.extras.upstream.tests_utils import RemoteVLLMServer
 from vllm_harness.extras.upstream.unit_tests import run_unit_tests
-from vllm_harness.extras.upstream.vllm_process import Elsewhere
+from vllm_harness.extras.upstream.vllm_process import VllmProcess
 
-_SHOWN = 200
+_SHOWN_CHARACTERS = 200
 _IMPORT = re.compile(
     r"ImportError: cannot import name '\w+' from 'vllm\.|ModuleNotFoundError: No module named 'vllm\."
 )
@@ -58,27 +58,27 @@ class UpstreamRun:
 
     Attributes:
         servers: those it has started.
-        elsewhere: where vLLM's objects are that test files import.
+        vllm_process: where vLLM's objects are that test files import.
         results: what was seen.
         wrong_answers: the kinds of wrong answers that each test that passed is run with too.
         current: the result of the test that runs.
-        taken: the names of the rules by which the model was asked in the test that runs.
+        used_rules: the names of the rules by which the model was asked in the test that runs.
         trial: the wrong answer with which the test runs; None for its book's answers.
         release: the release whose test files run; empty for a checkout's.
         unit_files: files with tests that start no server and import vLLM or torch: how many of them.
     """
 
     servers: UpstreamServers
-    elsewhere: Elsewhere
+    vllm_process: VllmProcess
     wrong_answers: tuple[str, ...] = ()
     results: UpstreamResults = field(default_factory=UpstreamResults)
     current: TestResult = field(default_factory=TestResult)
-    taken: set[str] = field(default_factory=set)
+    used_rules: set[str] = field(default_factory=set)
     trial: FaultyAnswerTrial | None = None
     release: str = ""
     unit_files: dict[str, int] = field(default_factory=dict)
     _writer: RunWriter | None = None
-    _began: float = field(default_factory=time.monotonic)
+    _started: float = field(default_factory=time.monotonic)
 
     @property
     def scripted(self) -> bool:
@@ -109,7 +109,7 @@ class UpstreamRun:
                 if server.alive():
                     uses = book.report()["uses"]
                     self._note(name_of(item), uses)
-                    lacking += _lacking(book, rules, uses) if self.trial is None else []
+                    lacking += _missing_from_prompts(book, rules, uses) if self.trial is None else []
         if lacking:
             pytest.fail("; ".join(lacking), pytrace=False)
 
@@ -132,8 +132,8 @@ class UpstreamRun:
             return
         without = [use["no_script"] for use in uses if use["no_script"]]
         self.current.unscripted += [_rule_for(test, why) for why in without]
-        self.taken |= {use["script"] for use in uses if (use["status"] or 0) < HTTPStatus.BAD_REQUEST}
-        self.current.asked |= bool(self.taken)
+        self.used_rules |= {use["script"] for use in uses if (use["status"] or 0) < HTTPStatus.BAD_REQUEST}
+        self.current.asked |= bool(self.used_rules)
 
     def begin(self, folder: Path) -> None:
         """Begins the run's folder. Raises UsageError."""
@@ -154,13 +154,13 @@ class UpstreamRun:
             if test in self.results.tests.get(file, {}):
                 continue  # it has a server, and ran on it
             if result.outcome == "failed":
-                self.account_for(config.rootpath / file, test, result)
+                self.explain_failure(config.rootpath / file, test, result)
             self.results.tests.setdefault(file, {})[test] = result
             self.keep(file, test)
             failed = failed or result.outcome == "failed"
         return failed
 
-    def account_for(self, path: Path, test: str, result: TestResult) -> None:
+    def explain_failure(self, path: Path, test: str, result: TestResult) -> None:
         """Tells what a failed test without a server is owed to: a known defect, or an earlier vLLM."""
         if defect := self.known_defect(path, test, result.why):
             result.outcome, result.why = "defect", defect
@@ -171,7 +171,7 @@ class UpstreamRun:
         version = self.servers.environment.vllm_version
         if not test and self.release and _IMPORT.match(failure) and holds(f"<{self.release}", version):
             return f"imports what vLLM {version} does not have: {failure}"
-        newer = book_of(path).newer_than(test)
+        newer = book_of(path).newer_feature(test)
         if newer and holds(f"<{newer.since}", version) and re.search(newer.failure, failure, re.DOTALL):
             return f"since {newer.since}: {newer.why}"
         return None
@@ -179,7 +179,7 @@ class UpstreamRun:
     def finish(self, folder: Path, exit_code: int) -> None:
         """Ends the servers and keeps the results."""
         self.servers.stop()
-        self.elsewhere.stop()
+        self.vllm_process.stop()
         assert self._writer
         self._writer.write(End(at=time.time(), exit_code=exit_code))
         self._writer.close()
@@ -192,7 +192,7 @@ class UpstreamRun:
             "machine": describe_machine(),
             "lane": self.servers.lane,
             "servers": self.servers.started,
-            "seconds": round(time.monotonic() - self._began, 1),
+            "seconds": round(time.monotonic() - self._started, 1),
         }
         self.results.write(folder)
 
@@ -242,7 +242,9 @@ def _written(server: RemoteServer, rules: tuple[UpstreamRule, ...]) -> tuple[Rem
     return server, book
 
 
-def _lacking(book: ScriptBook, rules: tuple[UpstreamRule, ...], uses: list[dict[str, Any]]) -> list[str]:
+def _missing_from_prompts(
+    book: ScriptBook, rules: tuple[UpstreamRule, ...], uses: list[dict[str, Any]]
+) -> list[str]:
     """What prompts lack that their rules rest on."""
     wanted = {rule.name: rule.prompt for rule in rules if rule.prompt}
     found = []
@@ -250,7 +252,7 @@ def _lacking(book: ScriptBook, rules: tuple[UpstreamRule, ...], uses: list[dict[
         for text in map(book.decode, use["prompts"]):
             found += [
                 f"the prompt that vLLM made lacks {each!r}, without which no model can give the answer of "
-                f"the rule {use['script']!r}; it ends with {text[-_SHOWN:]!r}"
+                f"the rule {use['script']!r}; it ends with {text[-_SHOWN_CHARACTERS:]!r}"
                 for each in wanted.get(use["script"], ())
                 if each not in text
             ]

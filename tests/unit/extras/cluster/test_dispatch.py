@@ -56,7 +56,7 @@ def test_heavy_shards_run_first_and_no_more_than_fit() -> None:
 def test_what_a_shard_needs_is_free_or_it_waits(needs: Needs, fits: bool) -> None:
     dispatcher = Dispatcher([shard("one", needs=needs)], slots=1)
     gpus = node(gpus=2, kind="H100")
-    assert bool(dispatcher.unfit([gpus])) is not fits
+    assert bool(dispatcher.take_unrunnable([gpus])) is not fits
     assert taken(dispatcher, gpus) == (["one"] if fits else [])
 
 
@@ -109,7 +109,7 @@ def test_a_node_that_could_not_make_a_preparation_gets_nothing_that_wants_it() -
     of = node()
     of.refused.add("0.33.0")
     assert taken(dispatcher, of) == ["old"]
-    assert [attempt.shard.name for attempt in dispatcher.unfit([of])] == ["new"]
+    assert [attempt.shard.name for attempt in dispatcher.take_unrunnable([of])] == ["new"]
     assert dispatcher.pending == 0
 
 

@@ -15,7 +15,7 @@ import pytest
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._machine.shard import Preparation, Say, Shard, Work
 from vllm_harness._server.errors import KilledByOom, UnknownFlag
-from vllm_harness.extras.cluster.on_node import Begun, Failed, Finished, Line, prepare, run_shard
+from vllm_harness.extras.cluster.on_node import Failed, Finished, Line, Started, prepare, run_shard
 
 SLEEP_S = 30.0
 
@@ -48,7 +48,7 @@ def test_each_cell_comes_as_it_finishes() -> None:
             yield cell, f"found in {cell}"
 
     begun, first, second = run_shard(shard(work), ("a", "b"))
-    assert begun == Begun(os.getpid())
+    assert begun == Started(os.getpid())
     assert isinstance(first, Finished)
     assert isinstance(second, Finished)
     assert [(item.cell, item.result) for item in (first, second)] == [

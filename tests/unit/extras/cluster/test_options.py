@@ -16,7 +16,7 @@ from vllm_harness.cli.arguments import with_address
 from vllm_harness.cli.executor import executor_of, resume
 from vllm_harness.cli.main import app
 from vllm_harness.extras.cluster.options import checked_bundles
-from vllm_harness.extras.cluster.places import Placed, Places
+from vllm_harness.extras.cluster.places import Placement, Places
 from vllm_harness.extras.cluster.shipping import SHIP, make_wheel, pins, runtime_env
 from vllm_harness.extras.load.clients import Here
 from vllm_harness.extras.load.command import _clients
@@ -111,7 +111,7 @@ def test_a_run_that_is_not_there_does_not_go_on(tmp_path: Path) -> None:
 def test_where_cells_ran_is_kept_at_once_and_added_up(tmp_path: Path) -> None:
     places = Places(tmp_path / "run")
     for number, node in enumerate(("a", "b", "a", "a"), start=1):
-        places.add(Placed(f"cell {number}", "shard", node, 2.0, begun=number // 3 + 1, at=3.0 * number))
+        places.add(Placement(f"cell {number}", "shard", node, 2.0, begun=number // 3 + 1, at=3.0 * number))
         assert len((tmp_path / "run" / "places.jsonl").read_text().splitlines()) == number
     first, second = places.uses()
     assert (first.node, first.cells, first.again, first.busy_s, first.at_a_time) == ("a", 3, 2, 6.0, 0.5)

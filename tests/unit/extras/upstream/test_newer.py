@@ -19,9 +19,9 @@ IMPORT = "ImportError: cannot import name 'new' from 'vllm.entrypoints' (/somewh
 def settled(file: str, test: str, failure: str, version: str, release: str = "0.33.0") -> str:
     """The outcome of a test of a release that failed on a version."""
     servers: Any = SimpleNamespace(environment=SimpleNamespace(vllm_version=version))
-    elsewhere: Any = None
+    vllm_process: Any = None
     result = TestResult("failed", failure, server=False)
-    UpstreamRun(servers, elsewhere, release=release).account_for(Path("/upstream", file), test, result)
+    UpstreamRun(servers, vllm_process, release=release).explain_failure(Path("/upstream", file), test, result)
     return result.outcome
 
 

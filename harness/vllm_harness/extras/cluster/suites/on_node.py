@@ -19,7 +19,7 @@ from vllm_harness._runs.records import AnyRecord, End, Header
 
 RAN = (0, 1, 5)
 """Exit codes of pytest whose records tell all: passed, failed, and no test of this suite applies."""
-TOLD_LINES = 15
+SHOWN_LINES = 15
 END_S = 15.0
 
 
@@ -70,7 +70,7 @@ def run_suite(cell: str, suite: str, options: Sequence[str]) -> SuiteResult:
         with output.open("wb") as file:
             code = _run(command, root, file.fileno())
         if code not in RAN:
-            last = "\n".join(output.read_text(errors="replace").splitlines()[-TOLD_LINES:])
+            last = "\n".join(output.read_text(errors="replace").splitlines()[-SHOWN_LINES:])
             raise SuiteError(f"{cell}: pytest ended with exit code {code}:\n{last}")
         found = [record for _, record in records(kept)] if any(kept.glob("*")) else []
     left = tuple(record for record in found if not isinstance(record, Header | End))
