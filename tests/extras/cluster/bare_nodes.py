@@ -1,4 +1,4 @@
-"""Nodes that have a home of their own with Python and Ray, and nothing of the harness."""
+"""Nodes with a separate home, Python and Ray, but no harness."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 INDEX = f"""eval "$('{sys.executable}' -P '{ROOT}/harness/vllm_harness/_environments/pip_settings.py')\""""
-"""Has uv use the package index of this machine."""
+"""Makes uv use the package index of this machine."""
 MAKE = """
 set -euo pipefail
 {index}
@@ -34,7 +34,7 @@ KEPT |= {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name i
 
 
 def make_ray(home: Path) -> Path:
-    """Installs Ray, as it is here, for a node with this home; gives its command."""
+    """Installs this version of Ray for a node with a home folder; returns the path of the command `ray`."""
     ray = pytest.importorskip(
         "ray", reason="Ray is not installed; scripts/cluster makes an environment with it"
     )
@@ -48,14 +48,14 @@ def make_ray(home: Path) -> Path:
 def started(
     ray: Path, environ: Mapping[str, str], arguments: str, *, before: str = "", within: tuple[str, ...] = ()
 ) -> Iterator[str]:
-    """A node of two CPUs, while it lasts; gives what Ray says of it.
+    """A running node with two CPUs; yields the output of `ray start`.
 
     Args:
-        ray: its command; what runs it on this machine is ended at the end.
+        ray: the path of the command `ray`; all processes of its environment are killed at the end.
         environ: the variables of the node.
-        arguments: further ones of `ray start`.
-        before: what a shell does before it starts.
-        within: what the shell itself runs by.
+        arguments: further arguments of `ray start`.
+        before: shell commands to run before it starts.
+        within: the command that runs the shell.
     """
     script = START.format(before=before, ray=ray, arguments=arguments)
     command = [*within, "bash", "-c", script]
@@ -69,8 +69,8 @@ def started(
                 process.kill()
 
 
-def address_in(said: str) -> str:
-    """The address of a head, from what Ray said of it."""
-    found = re.search(r"--address='([^']+)'", said)
-    assert found, said
-    return found[1]
+def address_in(output: str) -> str:
+    """The address of a head, from the output of `ray start`."""
+    match = re.search(r"--address='([^']+)'", output)
+    assert match, output
+    return match[1]

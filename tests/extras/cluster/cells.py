@@ -1,4 +1,4 @@
-"""The cells of a run of parser regression, as two runs are compared."""
+"""The cells of a run of parser regression, for the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 
 Key = tuple[str, str, str]
-"""Environment, family and group."""
+"""Environment, family and group of a cell."""
 
 
 def cells_of(run: Path) -> dict[Key, dict[str, Any]]:
-    """The cells of a run without what no two runs share: how long they took, and what came out otherwise
-    among other requests than alone, which a busy machine decides.
+    """The cells of a run, without fields that differ between runs.
+
+    These are the times, and the cases whose answers changed beside other requests, which depends on the load.
     """
     return {
         (cell.environment, cell.family, cell.group): cell.model_dump(exclude={"seconds", "changed_alone"})

@@ -1,6 +1,6 @@
-"""Outfits that the nodes of the tests get: real tasks of Ray that note what they do, and no bundle.
+"""Setups of nodes for the tests: real tasks of Ray that record what they do, without a bundle.
 
-Travels by value, so that what a node lacks shows at once.
+This module is sent by value, so that a missing import on a node shows at once.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 Step = tuple[bool, str]
 
 
-def noted(folder: Path, fault: str = "") -> Iterator[Step]:
-    """Notes the node; the first one that comes meets a fault: it is `killed`, or its `disk` is full."""
+def recorded(folder: Path, fault: str = "") -> Iterator[Step]:
+    """Records the node; on the first node a fault happens: it is `killed`, or its `disk` is full."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()
-    with (folder / "made").open("a") as file:
+    with (folder / "nodes").open("a") as file:
         file.write(f"{node}\n")
-    yield False, "making it"
+    yield False, "setting it up"
     try:
         (folder / "first").touch(exist_ok=False)
     except FileExistsError:

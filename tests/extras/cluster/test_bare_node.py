@@ -1,4 +1,4 @@
-"""A node that has Python, Ray and a package index, and nothing of the harness: the run brings it along."""
+"""A node with Python, Ray and a package index, but no harness: the run sends the harness."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vllm_harness._runs.report.run import read_run
 
 @pytest.fixture
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a node with an empty home, which only shares the folder of what was downloaded."""
+    """The address of a node with an empty home; it only shares the cache of downloads."""
     home = tmp_path_factory.mktemp("node")
     environ = {
         "HOME": str(home),
@@ -27,8 +27,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "RAY_worker_niceness": "0",
     }
     head = f"--head --port=0 --include-dashboard=false --temp-dir='{home}/ray'"
-    with started(make_ray(home), environ, head, before=INDEX) as said:
-        yield address_in(said)
+    with started(make_ray(home), environ, head, before=INDEX) as output:
+        yield address_in(output)
 
 
 @pytest.mark.timeout(1200)

@@ -1,4 +1,4 @@
-"""What fails with its machine runs again elsewhere: bounded, told, and never mixed with what a cell found."""
+"""Shards that are lost with their machine run again, a bounded number of times; each loss is reported."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def once_each(shards: list[Shard[Found]]) -> Counter[str]:
     return Counter(cell for each in shards for cell in each.cells)
 
 
-def test_every_cell_comes_back_once_and_over_several_nodes(cluster: Make, placed: list[Placement]) -> None:
+def test_every_cell_returns_once_from_several_nodes(cluster: Make, placed: list[Placement]) -> None:
     shards = [shard(f"s{number}", workloads.quick) for number in range(30)]
     assert run(cluster(), shards) == (once_each(shards), [])
     assert {each.cell for each in placed} == set(once_each(shards))
     assert len({each.node for each in placed}) > 1
 
 
-def test_results_come_as_they_finish(cluster: Make, tmp_path: Path) -> None:
+def test_results_stream_as_cells_finish(cluster: Make, tmp_path: Path) -> None:
     times = []
     cluster().run(
         [shard("one", partial(workloads.slow, tmp_path, 1.0))], lambda _: times.append(time.monotonic())
@@ -54,7 +54,7 @@ def test_results_come_as_they_finish(cluster: Make, tmp_path: Path) -> None:
     assert times[-1] - times[0] > 1.5
 
 
-def test_no_more_runs_at_a_time_than_the_memory_of_the_nodes_allows(cluster: Make, tmp_path: Path) -> None:
+def test_the_memory_of_the_nodes_limits_what_runs_at_a_time(cluster: Make, tmp_path: Path) -> None:
     needs = Needs(cpus=0.1, memory_gib=3)  # one on each node of 4 GiB
     shards = [shard(f"s{n}", partial(workloads.slow, tmp_path, 0.3), 1, needs) for n in range(9)]
     assert run(cluster(), shards) == (once_each(shards), [])
@@ -70,7 +70,7 @@ def test_no_more_runs_at_a_time_than_the_memory_of_the_nodes_allows(cluster: Mak
 
 
 @pytest.mark.parametrize("fault", [workloads.killed, workloads.disk_full])
-def test_a_shard_that_is_lost_runs_again_without_what_had_finished(
+def test_a_lost_shard_runs_again_without_finished_cells(
     fault: Callable[[], None], cluster: Make, tmp_path: Path, placed: list[Placement], lines: list[str]
 ) -> None:
     shards = [shard(f"s{number}", partial(workloads.once, tmp_path, fault)) for number in range(4)]
@@ -86,7 +86,7 @@ def test_a_shard_that_hangs_runs_again(cluster: Make, tmp_path: Path, lines: lis
     assert any("silent" in line for line in lines)
 
 
-def test_what_never_runs_is_given_up_and_said(cluster: Make) -> None:
+def test_a_shard_that_never_finishes_a_cell_is_given_up(cluster: Make) -> None:
     shards = [shard("good", workloads.quick), shard("bad", workloads.always_killed)]
     found, (error,) = run(cluster(), shards)
     assert found == once_each(shards[:1])
@@ -94,7 +94,7 @@ def test_what_never_runs_is_given_up_and_said(cluster: Make) -> None:
     assert "bad: 3 cells did not run in 3 attempts" in error.message
 
 
-def test_a_node_that_is_removed_loses_nothing(
+def test_removing_a_node_loses_nothing(
     cluster: Make, nodes: Any, tmp_path: Path, placed: list[Placement], lines: list[str]
 ) -> None:
     further = nodes.add_node(**{**NODE, "num_cpus": 8, "memory": 16 * 2**30})
@@ -116,7 +116,7 @@ def test_a_node_that_is_removed_loses_nothing(
     assert any("runs again" in line for line in lines)
 
 
-def test_a_node_prepares_itself_once_and_one_that_cannot_is_left_out(
+def test_a_node_is_prepared_once_and_left_out_if_that_fails(
     cluster: Make, tmp_path: Path, placed: list[Placement], lines: list[str]
 ) -> None:
     preparation = workloads.preparation(tmp_path, fails_first=True)
@@ -124,13 +124,13 @@ def test_a_node_prepares_itself_once_and_one_that_cannot_is_left_out(
     shards = [shard(f"s{number}", work, preparation=preparation) for number in range(12)]
     assert run(cluster(), shards) == (once_each(shards), [])
     assert len((tmp_path / "made").read_text().splitlines()) <= 3
-    assert sum("runs nothing with it" in line for line in lines) == 1
+    assert sum("runs nothing that needs it" in line for line in lines) == 1
     assert any("making it" in line for line in lines)
-    (left_out,) = [line.split()[0] for line in lines if "runs nothing with it" in line]
+    (left_out,) = [line.split()[0] for line in lines if "runs nothing that needs it" in line]
     assert left_out not in {each.node for each in placed}
 
 
-def test_what_no_node_has_room_for_is_said_at_once(cluster: Make) -> None:
+def test_a_shard_that_fits_on_no_node_is_refused_at_once(cluster: Make) -> None:
     shards = [shard("small", workloads.quick), shard("large", workloads.quick, needs=Needs(1, 64, 8))]
     found, (error,) = run(cluster(), shards)
     assert found == once_each(shards[:1])
@@ -138,7 +138,7 @@ def test_what_no_node_has_room_for_is_said_at_once(cluster: Make) -> None:
     assert "64 GiB, 8 GPUs" in error.message
 
 
-def test_an_interrupt_ends_what_runs_on_every_node(cluster: Make, tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_work_on_every_node(cluster: Make, tmp_path: Path) -> None:
     shards = [shard(f"s{number}", partial(workloads.with_a_child, tmp_path)) for number in range(6)]
     came: list[Found] = []
 

@@ -1,4 +1,4 @@
-"""Parser regression on three nodes finds what it finds on one machine, case by case, whatever is killed."""
+"""Parser regression on three nodes has the results of one machine, case by case, even after a kill."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cells_placed(run: Path) -> Counter[str]:
     [("--cases", "canonical,forced"), ("--engine", "http", "--cases", "forced")],
     ids=["in process", "over HTTP"],
 )
-def test_the_cells_are_those_of_one_machine(
+def test_the_cells_equal_those_of_one_machine(
     options: tuple[str, ...], begin: Begin, nodes: Any, tmp_path: Path
 ) -> None:
     here, there = tmp_path / "here", tmp_path / "there"

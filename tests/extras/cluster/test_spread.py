@@ -1,4 +1,4 @@
-"""A shard that needs the GPUs of several nodes. There are no GPUs here: Ray only counts them."""
+"""A shard that needs the GPUs of several nodes; no GPU is used, Ray only counts them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from vllm_harness.extras.cluster.ray_cluster import ClusterError, RayCluster
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
-    """Two nodes, as of three GPUs each."""
+    """Two nodes that claim to have three GPUs each."""
     with cluster_of(2, **NODE, num_gpus=3) as cluster:
         yield cluster
 
 
-def test_the_gpus_of_two_nodes_are_there_when_it_begins(ray: Any, tmp_path: Path) -> None:
-    """What it starts makes a placement group of five GPUs, as vLLM does, while others want one each."""
+def test_the_gpus_of_two_nodes_are_free_when_the_shard_starts(ray: Any, tmp_path: Path) -> None:
+    """Its work makes a placement group of five GPUs, as vLLM does, while other shards need one each."""
     lines: list[str] = []
     needs = Needs(cpus=0.1, memory_gib=0.1, gpus=1)
     small = [shard(f"s{n}", partial(workloads.slow, tmp_path, 0.5), 2, needs) for n in range(12)]
@@ -46,7 +46,7 @@ def test_the_gpus_of_two_nodes_are_there_when_it_begins(ray: Any, tmp_path: Path
     assert max(waited) < 5
 
 
-def test_gpus_that_all_nodes_together_do_not_have_are_refused(ray: Any) -> None:
+def test_more_gpus_than_all_nodes_have_are_refused(ray: Any) -> None:
     needs = Needs(cpus=0.1, memory_gib=0.1, gpus=7)
     large = replace(shard("large", workloads.quick, 1, needs), over_nodes=workloads.quick)
     (error,) = RayCluster(ray, lambda _: None).run([large], lambda _: None)

@@ -1,4 +1,4 @@
-"""The suites on three nodes come to what they come to on one machine, case by case."""
+"""The suites on three nodes have the results of one machine, case by case."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_interrupt_leaves_no_server(begin: Begin, nodes: Any, tmp_path: Path)
 
 
 def suites() -> list[int]:
-    """The processes of suites that run on the nodes."""
+    """The process ids of suites that run on the nodes."""
     return [
         each.pid
         for each in psutil.process_iter(["cmdline"])
@@ -46,7 +46,7 @@ def suites() -> list[int]:
 
 
 def cases_of(folder: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
-    """What became of each case, without what no two runs share."""
+    """Case -> its outcome, without fields that differ between runs."""
     return {
         (case.target, case.id): (
             case.group,
@@ -59,7 +59,7 @@ def cases_of(folder: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
     }
 
 
-def test_the_cases_are_those_of_one_machine(nodes: Any, tmp_path: Path) -> None:
+def test_the_cases_equal_those_of_one_machine(nodes: Any, tmp_path: Path) -> None:
     one = run(tmp_path / "here", "--at-once", "0")
     several = run(tmp_path / "there", "--ray", nodes.address)
     assert several.returncode == one.returncode == 0, several.stdout + several.stderr + one.stdout
@@ -69,7 +69,7 @@ def test_the_cases_are_those_of_one_machine(nodes: Any, tmp_path: Path) -> None:
     assert all(case.node for case in read_run(tmp_path / "there").cases)
 
 
-def test_what_has_finished_does_not_run_again(nodes: Any, tmp_path: Path) -> None:
+def test_finished_cells_do_not_run_again(nodes: Any, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert run(folder, "--ray", nodes.address).returncode == 0
     before = cases_of(folder)

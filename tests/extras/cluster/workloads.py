@@ -1,4 +1,4 @@
-"""Work that shards of the tests do on the nodes: real processes and files, and no vLLM."""
+"""The work of shards in the tests: real processes and files on the nodes, but no vLLM."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from vllm_harness._machine.shard import Needs, Preparation, Shard, Work
 
 Found = tuple[str, int]
-"""A cell, and the process that ran it."""
+"""A cell, and the id of the process that ran it."""
 
 
 SMALL = Needs(1, 1)
@@ -27,18 +27,18 @@ def shard(
     needs: Needs = SMALL,
     preparation: Preparation | None = None,
 ) -> Shard[Found]:
-    """A shard whose cells are numbered."""
+    """A shard with numbered cells."""
     return Shard(name, tuple(f"{name}.{number}" for number in range(cells)), work, needs, preparation)
 
 
 def quick(cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """Each cell at once."""
+    """Finishes each cell at once."""
     for cell in cells:
         yield cell, (cell, os.getpid())
 
 
 def slow(folder: Path, seconds: float, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """Each cell takes its time, and notes when it began and ended; an end is noted however it comes."""
+    """Sleeps in each cell, and records when it started and ended, even if it is interrupted."""
     for cell in cells:
         began = time.time()
         try:
@@ -50,7 +50,7 @@ def slow(folder: Path, seconds: float, cells: Sequence[str]) -> Iterator[tuple[s
 
 
 def with_placement_group(folder: Path, gpus: int, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """Each cell makes a placement group of so many GPUs, and notes how long it waited for them."""
+    """Makes a placement group of so many GPUs in each cell, and records how long it waited for them."""
     from ray.util import placement_group, remove_placement_group
 
     for cell in cells:
@@ -67,7 +67,7 @@ def with_placement_group(folder: Path, gpus: int, cells: Sequence[str]) -> Itera
 
 
 def with_a_child(folder: Path, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """The first cell is quick; the second one waits for a process of its own, which ends with it."""
+    """Finishes the first cell at once; the second waits for a child process, and kills it at its end."""
     yield cells[0], (cells[0], os.getpid())
     process = subprocess.Popen(["sleep", "600"])
     (folder / f"child-{process.pid}").touch()
@@ -80,7 +80,7 @@ def with_a_child(folder: Path, cells: Sequence[str]) -> Iterator[tuple[str, Foun
 
 
 def once(folder: Path, fault: Callable[[], None], cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """The second cell meets a fault, but only the first time that it is begun anywhere."""
+    """Makes a fault happen in the second cell, but only the first time that it starts on any node."""
     for cell in cells:
         if cell.endswith(".1") and _first(folder / f"{cell}.begun"):
             fault()
@@ -96,29 +96,29 @@ def _first(mark: Path) -> bool:
 
 
 def killed() -> None:
-    """The worker is killed with -9."""
+    """Kills the worker with SIGKILL."""
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)
 
 
 def hangs() -> None:
-    """Nothing happens any more."""
+    """Hangs."""
     time.sleep(3600)
 
 
 def disk_full() -> None:
-    """As a full disk answers."""
+    """Raises the error of a full disk."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def always_killed(cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """No cell ever finishes."""
+    """Never finishes a cell."""
     killed()
     yield from quick(cells)
 
 
 def prepared(folder: Path, fails_first: bool, say: Callable[[str], None]) -> None:
-    """A preparation that notes each time that it is made; the first one finds the disk full."""
+    """Records each time that the preparation is made; with `fails_first`, the disk is full the first time."""
     say("making it")
     first = _first(folder / "first")
     with (folder / "made").open("a") as file:
@@ -128,5 +128,5 @@ def prepared(folder: Path, fails_first: bool, say: Callable[[str], None]) -> Non
 
 
 def preparation(folder: Path, *, fails_first: bool = False) -> Preparation:
-    """See `prepared`."""
+    """A preparation that runs `prepared`."""
     return Preparation("something", partial(prepared, folder, fails_first))

@@ -74,7 +74,7 @@ def setup_plan_of(bundles: Sequence[NodeBundle], source: Any) -> SetupPlan:
     harness = node_installer.HARNESS_FOLDER.format(bundles[0].identity)
     sent = [(str(bundle.folder), bundle.manifest) for bundle in bundles]
     return SetupPlan(
-        make=partial(node_installer.set_up_node, sent, source),
+        set_up=partial(node_installer.set_up_node, sent, source),
         by_value=(node_installer, installer, packages, processes),
         # Ray starts a worker through a shell, which expands the path of the cache on its node
         runtime_env={"py_executable": f'"{node_installer.CACHE}/{harness}/.venv/bin/python"'},

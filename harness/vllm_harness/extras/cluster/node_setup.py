@@ -1,4 +1,4 @@
-"""Nodes that come bare: Ray's own Python gives each its outfit, and from then on it is a node of the run."""
+"""Sets up nodes that have only Python and Ray, before they become nodes of the run."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from vllm_harness._machine.shard import Say
 from vllm_harness.extras.cluster.dispatch import ATTEMPTS
 
 SILENT_S = 1800.0
-"""How long a node may take for a step of its outfit."""
-Make = Callable[[], Iterator[tuple[bool, str]]]
+"""How many seconds a node may take for a step of its setup."""
+SetUp = Callable[[], Iterator[tuple[bool, str]]]
 
 
 @dataclass(frozen=True)
 class SetupPlan:
-    """What a bare node needs before the harness runs on it.
+    """How to set up a node so that the harness can run on it.
 
     Attributes:
-        make: makes it on the node, where it arrives by value: yields lines of progress, or, with True,
-            why it cannot.
-        by_value: the modules that travel with it, as no node has them.
-        runtime_env: Ray's description of what runs on the node from then on.
+        set_up: sets up the node on which it runs; it is sent there by value. Yields lines of progress, or,
+            with True, the reason of its failure.
+        by_value: the modules to send along, since no node has them.
+        runtime_env: Ray's runtime environment of what runs on the node afterwards.
     """
 
-    make: Make
+    set_up: SetUp
     by_value: Sequence[ModuleType]
     runtime_env: Mapping[str, Any]
 
@@ -40,24 +40,24 @@ class _SetupTask:
 
 
 class NodeSetup:
-    """The nodes of a cluster on their way to their outfit.
+    """Sets up the nodes of a cluster, each by a task of Ray.
 
     Args:
         ray: the module, connected.
-        outfit: of each node.
-        say: takes a line for people.
-        name_of: gives the name of a node for people.
-        strategy: gives Ray's strategy for what runs on a node and nowhere else.
-        what_happened: says why a task was lost.
+        plan: how to set up a node.
+        say: prints a line.
+        name_of: returns the readable name of a node.
+        strategy: returns Ray's scheduling strategy that pins a task to a node.
+        what_happened: returns why a task was lost.
 
     Attributes:
-        left_out: the nodes that could not be given it, and why.
+        left_out: node -> why it could not be set up.
     """
 
     def __init__(
         self,
         ray: Any,
-        outfit: SetupPlan,
+        plan: SetupPlan,
         say: Say,
         name_of: Callable[[str], str],
         strategy: Callable[[str], Any],
@@ -65,80 +65,80 @@ class NodeSetup:
     ) -> None:
         self._ray, self._say, self._name_of = ray, say, name_of
         self._strategy, self._what_happened = strategy, what_happened
-        self._coming: dict[Any, _SetupTask] = {}
-        self._begun: Counter[str] = Counter()
-        self._arrived: set[str] = set()
+        self._running: dict[Any, _SetupTask] = {}
+        self._starts: Counter[str] = Counter()
+        self._ready: set[str] = set()
         self.left_out: dict[str, str] = {}
-        for module in outfit.by_value:
+        for module in plan.by_value:
             ray.cloudpickle.register_pickle_by_value(module)
-        self._make = ray.put(outfit.make)
-        self._task = ray.remote(max_retries=0, num_returns="streaming", num_cpus=0)(_made_by_value())
+        self._set_up = ray.put(plan.set_up)
+        self._task = ray.remote(max_retries=0, num_returns="streaming", num_cpus=0)(_sent_by_value())
 
     @property
     def in_progress(self) -> bool:
-        """Whether a node is being given its outfit."""
-        return bool(self._coming)
+        """Whether a node is being set up."""
+        return bool(self._running)
 
-    def arrived(self, alive: Sequence[str]) -> set[str]:
-        """Those of these nodes that have it; begins with new ones, and takes in what others tell."""
+    def ready(self, alive: Sequence[str]) -> set[str]:
+        """Returns which of the nodes are set up; starts new ones, and receives the progress of others."""
         for node in alive:
-            if node not in self._begun:
-                self._begin(node)
-        while ready := self._ready():
-            for task in ready:
-                self._hear(task, self._coming[task])
-        for task, coming in list(self._coming.items()):
-            if monotonic() - coming.last > SILENT_S:
+            if node not in self._starts:
+                self._start(node)
+        while tasks := self._with_results():
+            for task in tasks:
+                self._receive(task, self._running[task])
+        for task, setup in list(self._running.items()):
+            if monotonic() - setup.last > SILENT_S:
                 self._ray.cancel(task, force=True)
-                self._leave_out(task, coming, "it was silent for too long")
-        return self._arrived & set(alive)
+                self._leave_out(task, setup, "it was silent for too long")
+        return self._ready & set(alive)
 
-    def _begin(self, node: str) -> None:
-        self._begun[node] += 1
-        task = self._task.options(scheduling_strategy=self._strategy(node)).remote(self._make)
-        self._coming[task] = _SetupTask(node)
+    def _start(self, node: str) -> None:
+        self._starts[node] += 1
+        task = self._task.options(scheduling_strategy=self._strategy(node)).remote(self._set_up)
+        self._running[task] = _SetupTask(node)
 
-    def _ready(self) -> list[Any]:
-        tasks = list(self._coming)
+    def _with_results(self) -> list[Any]:
+        tasks = list(self._running)
         if not tasks:
             return []
         ready: list[Any]
         ready, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0, fetch_local=False)
         return ready
 
-    def _hear(self, task: Any, coming: _SetupTask) -> None:
+    def _receive(self, task: Any, setup: _SetupTask) -> None:
         try:
             failed, text = self._ray.get(next(task))
         except StopIteration:
-            del self._coming[task]
-            self._arrived.add(coming.node)
+            del self._running[task]
+            self._ready.add(setup.node)
         except self._ray.exceptions.RayError as error:
-            self._lose(task, coming, self._what_happened(error))
+            self._retry(task, setup, self._what_happened(error))
         else:
-            coming.last = monotonic()
+            setup.last = monotonic()
             if failed:
-                self._leave_out(task, coming, text)
+                self._leave_out(task, setup, text)
             else:
-                self._say(f"{self._name_of(coming.node)}: {text}")
+                self._say(f"{self._name_of(setup.node)}: {text}")
 
-    def _lose(self, task: Any, coming: _SetupTask, why: str) -> None:
-        if self._begun[coming.node] == ATTEMPTS:
-            self._leave_out(task, coming, why)
+    def _retry(self, task: Any, setup: _SetupTask, why: str) -> None:
+        if self._starts[setup.node] == ATTEMPTS:
+            self._leave_out(task, setup, why)
             return
-        del self._coming[task]
-        self._say(f"{self._name_of(coming.node)} is set up once more: {why}")
-        self._begin(coming.node)
+        del self._running[task]
+        self._say(f"{self._name_of(setup.node)} is set up once more: {why}")
+        self._start(setup.node)
 
-    def _leave_out(self, task: Any, coming: _SetupTask, why: str) -> None:
-        del self._coming[task]
-        self.left_out[coming.node] = why
-        self._say(f"{self._name_of(coming.node)} is left out: {why}")
+    def _leave_out(self, task: Any, setup: _SetupTask, why: str) -> None:
+        del self._running[task]
+        self.left_out[setup.node] = why
+        self._say(f"{self._name_of(setup.node)} is left out: {why}")
 
 
-def _made_by_value() -> Callable[[Make], Iterator[tuple[bool, str]]]:
-    """What runs `make` on a node: a function within one travels by value, as the node cannot import it."""
+def _sent_by_value() -> Callable[[SetUp], Iterator[tuple[bool, str]]]:
+    """The function of the task; it is nested, and so sent by value: nodes cannot import this module."""
 
-    def made(make: Make) -> Iterator[tuple[bool, str]]:
-        yield from make()
+    def run(set_up: SetUp) -> Iterator[tuple[bool, str]]:
+        yield from set_up()
 
-    return made
+    return run
