@@ -1,4 +1,4 @@
-"""`vllm-harness upstream`: vLLM's own end-to-end test files, over the harness's servers."""
+"""`vllm-harness upstream`: runs vLLM's own end-to-end test files on the harness's servers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run(
         bool, typer.Option(help="Run those that start no server too, in the server's own Python.")
     ] = True,
 ) -> None:
-    """Run test files of a release over the harness's servers."""
+    """Run test files of a release on the harness's servers."""
     every = [*(files or []), *context.args]
     paths = list(takewhile(lambda argument: not argument.startswith("-"), every))
     chosen = environment(vllm, vllm_python, device)
@@ -95,9 +95,9 @@ def table(
 ) -> None:
     """Show what runs measured, as Markdown: by file, with the reasons of skips.
 
-    Runs of the same tests against the same version, as of one file each, are shown as one.
+    Runs of the same release's tests against the same version, such as one for each file, are combined.
     """
-    found = measured.measured([find_run(run) for run in runs])
-    print("\n".join(map(measured.as_markdown, found)))
+    combined = measured.measured([find_run(run) for run in runs])
+    print("\n".join(map(measured.as_markdown, combined)))
     if write:
-        measured.write(found)
+        measured.write(combined)
