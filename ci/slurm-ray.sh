@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Parser regression over two versions of vLLM on the nodes of a Slurm allocation: sbatch ci/slurm-ray.sh
-# Run it where the submitting environment has vllm-harness[ray]; its folder has to be one that all nodes see.
+# Submit it from an environment that has vllm-harness[cluster], in a folder that all nodes see.
 #SBATCH --job-name=vllm-harness
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=1

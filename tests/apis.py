@@ -31,10 +31,17 @@ KEYLESS = {"authorization": None, "x-api-key": None}
 """The headers of a request that lacks the key."""
 
 
+def endpoint_of(client: OpenAI) -> Endpoint:
+    """The endpoint of an SDK client: its URL, key, timeout and headers."""
+    url = str(client.base_url).rstrip("/").removesuffix("/v1")
+    limit = client.timeout if isinstance(client.timeout, (int, float)) else Endpoint.request_s
+    return Endpoint(url, client.api_key, limit, tuple(client._custom_headers.items()))
+
+
 @pytest.fixture
 def http(openai_client: OpenAI) -> Endpoint:
     """The server without an SDK, answered from the test's scripts."""
-    return Endpoint.of(openai_client)
+    return endpoint_of(openai_client)
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from requests import Response
 
+from tests.apis import endpoint_of
 from tests.body_and_stream import body_and_stream
 from tests.error_objects import check_param
 from tests.lost_calls import checks_for
-from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._scripted.meaning import ToolCall
 from vllm_harness._server.remote import RemoteServer
@@ -276,7 +276,7 @@ class Chat:
         """A request as it stands, outside the SDK: JSON, or bytes that need not be JSON."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **headers}
-        return Endpoint.of(self.client).post(path, data=data, headers=sent)
+        return endpoint_of(self.client).post(path, data=data, headers=sent)
 
     def tokens(self, text: str) -> list[int]:
         """A text's token ids, by the server's own tokenizer."""

@@ -95,7 +95,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def environment(request: pytest.FixtureRequest) -> Environment:
     """The server environment of this run."""
     option = request.config.option
-    return resolve(spec_of(option.vllm_spec, option.vllm_python), device=option.vllm_device, create=True)
+    return resolve(spec_of(option.vllm, option.vllm_python), device=option.vllm_device, create=True)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from openai import OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from requests import Response as Answer
 
+from tests.apis import endpoint_of
 from tests.body_and_stream import body_and_stream
 from tests.lost_calls import checks_for
 from vllm_harness._exchange.endpoint import Endpoint
@@ -120,7 +121,7 @@ class Responses:
     @property
     def http(self) -> Endpoint:
         """The server without an SDK, answered from the test's scripts."""
-        return Endpoint.of(self.client)
+        return endpoint_of(self.client)
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
-"""A hook of mkdocs: pages that are generated from the code, and a check that no page loads from elsewhere.
+"""A hook of mkdocs: generates pages from the code, and checks that no page loads anything from another host.
 
-`reference/commands.md` comes from the command line, `reference/python.md` from the docstrings of what
-`vllm_harness` offers, `reference/pytest.md` from the plugin,
-`reference/models.md` from the model of models.yaml, `reference/defects.md` from the registry of defects and
-what was measured of it, and `reference/upstream-tests.md` from what runs of vLLM's own tests measured;
-documents of the root become pages as they are.
+`reference/commands.md` comes from the command line, `reference/python.md` from the docstrings of the public
+names of `vllm_harness`, `reference/pytest.md` from the plugin, `reference/models.md` from the schema of
+models.yaml, `reference/defects.md` from the registry of defects and its measurements, and
+`reference/upstream-tests.md` from the measured runs of vLLM's own tests. The documents in the repository's
+root become pages too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
@@ -32,6 +33,7 @@ from vllm_harness._defects.registry import load_defects
 from vllm_harness._defects.repro.table import Table
 from vllm_harness._testing import options
 from vllm_harness.cli.main import app
+from vllm_harness.cli.option_table import OPTIONS
 from vllm_harness.extras.upstream import measured
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +49,7 @@ log = logging.getLogger("mkdocs.hooks.generated")
 
 
 def pages() -> dict[str, str]:
-    """Every generated page: its path in the manual and its Markdown."""
+    """The Markdown of each generated page, by its path in the manual."""
     included = {page: _relinked((ROOT / name).read_text()) for name, page in INCLUDED.items()}
     reference = {
         "commands": commands_page(),
@@ -61,14 +63,14 @@ def pages() -> dict[str, str]:
 
 
 def _relinked(text: str) -> str:
-    """A document of the root with its links to other documents and pages as links between pages."""
+    """A document of the root, with its links to other documents turned into links between pages."""
     for name, page in INCLUDED.items():
         text = text.replace(f"]({name})", f"](../{page})")
     return text.replace("](docs/", "](../")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds the generated pages to those of the folder."""
+    """Adds the generated pages to the pages of the folder."""
     from mkdocs.structure.files import File
 
     for path, content in pages().items():
@@ -77,21 +79,42 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Warns, which fails a strict build, of what a page would load from elsewhere."""
+    """Warns of what a page would load from another host; a warning fails a strict build."""
     for tag in loaded_from_elsewhere(output):
         log.warning("%s loads from elsewhere: %s", page.file.src_path, tag)
     return output
 
 
 def loaded_from_elsewhere(html: str) -> list[str]:
-    """The tags of a page by which a browser would load something from another host."""
+    """The tags of a page that make a browser load something from another host."""
     return [tag for tag in _LOADED.findall(html) if not _OWN_ADDRESS.search(tag)]
 
 
 def commands_page() -> str:
-    """The commands with their arguments and options, from the typer app."""
+    """The page of the commands, from the typer app."""
     command = typer.main.get_command(app)
-    return "\n".join(["# Commands", "", *_command("vllm-harness", command, None)])
+    lines = ["# Commands", "", *_command("vllm-harness", command, None)]
+    return "\n".join([*lines, "## All options", "", *_options(command)])
+
+
+def _options(root: Any) -> Iterator[str]:
+    """The table of all options, with the commands that have each."""
+    users: dict[str, list[str]] = defaultdict(list)
+    for name, command in _commands("", root):
+        for parameter in command.params:
+            users[parameter.opts[0]].append(f"`{name}`")
+    rows = [
+        (f"`--{name} {row.metavar}`".replace(" `", "`"), row.help, ", ".join(users[f"--{name}"]))
+        for name, row in OPTIONS.items()
+        if row.panel != "hidden"
+    ]
+    yield from _table(("option", "what it is", "used by"), rows)
+
+
+def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    yield name or "vllm-harness", command
+    for inner, each in getattr(command, "commands", {}).items():
+        yield from _commands(f"{name} {inner}".strip(), each)
 
 
 def _command(name: str, command: Any, parent: typer.Context | None) -> Iterator[str]:
@@ -117,10 +140,10 @@ def _row(parameter: Any, context: typer.Context) -> tuple[str, str]:
 
 
 def python_page() -> str:
-    """The names of `vllm_harness.__all__`, below the headings and examples of the package's docstring."""
+    """The page of the public names, below the headings and examples of the package's docstring."""
     parts = _parts_of(inspect.cleandoc(vllm_harness.__doc__ or ""))
-    lines = ["# Python interface", "", parts.pop("").strip(), ""]
-    missing = list(vllm_harness.__all__)
+    lines = ["# Python interface", "", parts.pop("").strip(), "", _STABILITY, ""]
+    missing = [name for name in vllm_harness.__all__ if not name.startswith("_")]
     for heading, example in [*parts.items(), ("Further names:", "")]:
         imported = _imported(example) if example else set(missing)
         names = [name for name in missing if name in imported]
@@ -137,7 +160,7 @@ def python_page() -> str:
 
 
 def _parts_of(docstring: str) -> dict[str, str]:
-    """The examples of a docstring by the heading before each, which ends with a colon; "": its beginning."""
+    """The examples of a docstring, by their headings, which end with a colon; "" has the introduction."""
     parts, heading = {"": ""}, ""
     for paragraph in docstring.split("\n\n"):
         if paragraph.endswith(":") and not paragraph.startswith((" ", ">>>")):
@@ -159,14 +182,15 @@ def _example(text: str) -> Iterator[str]:
     yield from (f"```{language}", inspect.cleandoc("\n" + text).strip(), "```", "")
 
 
+_STABILITY = "[What is public, and how stable it is](stability.md) says what may change."
 _SECTION = re.compile(r"\n?^(Args|Attributes|Example|Raises|Returns|Yields):\n", re.M)
 _TABLES = {"Args": "argument", "Attributes": "attribute", "Raises": "error"}
 
 
 def _documented(name: str, what: Any) -> Iterator[str]:
-    """A class or a function: its signature, its docstring, and what a class offers."""
+    """A class or a function: its signature, its docstring, and the members of a class."""
     yield from (f"### `{name}`", "")
-    if not (isinstance(what, type) and issubclass(what, Enum)):
+    if not isinstance(what, type) or _is_made_by_users(what):
         yield from _example(_signature(name, what))
     yield from _docstring(what)
     if isinstance(what, type):
@@ -175,18 +199,24 @@ def _documented(name: str, what: Any) -> Iterator[str]:
         yield from _table(("property", "what it is"), rows)
         for key, member in members:
             if not isinstance(member, property):
-                yield from (f"#### `{name}.{key}`", "")
                 function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-                shown = name if key == "__call__" else f"{name}.{key}"
+                fixture = re.match(r"The fixture `(\w+)`", what.__doc__ or "")
+                shown = fixture[1] if fixture and key == "__call__" else f"{name}.{key}"
+                yield from (f"#### `{shown}`", "")
                 yield from _example(_signature(shown, function, bound=not isinstance(member, staticmethod)))
                 yield from _docstring(function)
 
 
+def _is_made_by_users(what: type) -> bool:
+    """Whether users construct objects of a class: not an enum's, a protocol's, or what a fixture gives."""
+    return not (issubclass(what, Enum) or getattr(what, "_is_protocol", False) or "__call__" in vars(what))
+
+
 def _members(of: type) -> Iterator[tuple[str, Any]]:
-    """The public methods and properties that a class and its bases of this package define."""
+    """The public methods and properties of a class and its bases in this package."""
     seen = set()
     for each in of.__mro__:
-        if not each.__module__.startswith("vllm_harness."):
+        if each.__module__.partition(".")[0] != "vllm_harness":
             continue
         for key, member in vars(each).items():
             is_offered = isinstance(member, property | classmethod | staticmethod) or inspect.isfunction(
@@ -198,7 +228,7 @@ def _members(of: type) -> Iterator[tuple[str, Any]]:
 
 
 def _signature(name: str, what: Callable[..., Any], *, bound: bool = False) -> str:
-    """A call of it with the types as the source has them, a line for each parameter where it is long."""
+    """The signature with the types of the source; a long one has a line for each parameter."""
     signature = inspect.signature(what)
     written = _annotations(what)
     parameters = [_parameter(each, written) for each in signature.parameters.values()][1 if bound else 0 :]
@@ -218,12 +248,12 @@ def _signature(name: str, what: Callable[..., Any], *, bound: bool = False) -> s
 
 
 def _annotations(what: Any) -> dict[str, str]:
-    """The annotations of a class's fields, as the source has them."""
+    """The annotations of a class's fields, as in the source."""
     classes = reversed(what.__mro__) if isinstance(what, type) else ()
     return {
         key: value
         for each in classes
-        if each.__module__.startswith("vllm_harness.")
+        if each.__module__.partition(".")[0] == "vllm_harness"
         for key, value in inspect.get_annotations(each).items()
         if isinstance(value, str)
     }
@@ -251,7 +281,7 @@ def _parameter(parameter: inspect.Parameter, written: dict[str, str]) -> str:
 
 
 def _docstring(what: Any) -> Iterator[str]:
-    """The first part of a docstring, and tables of its sections."""
+    """The description in a docstring, and a table for each of its sections."""
     first, *sections = _SECTION.split(inspect.getdoc(what) or "")
     if first.strip():
         yield from (first.strip(), "")
@@ -277,12 +307,12 @@ def _names(names: str) -> str:
 
 
 def _first(member: Any) -> str:
-    """The first paragraph of a docstring, in a cell."""
+    """The first paragraph of a docstring, as a cell."""
     return " ".join((inspect.getdoc(member) or "").partition("\n\n")[0].split()).replace("<", "&lt;")
 
 
 def pytest_page() -> str:
-    """The plugin's fixtures, options and markers."""
+    """The page of the plugin: fixtures, options and markers."""
     given = [(f"`{name}`", str(settings["help"])) for name, settings in options.OPTIONS.items()]
     settings = [(f"`{name}`", text) for name, text in options.INI.items()]
     markers = [
@@ -301,7 +331,7 @@ def pytest_page() -> str:
 
 
 def _fixtures() -> list[tuple[str, str]]:
-    """The fixtures of this package, as pytest lists them in a project that has nothing of its own."""
+    """The fixtures of this package, as pytest lists them in an empty project."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pytest", "--fixtures", f"--rootdir={folder}", "-c", "/dev/null"]
         listed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
@@ -311,7 +341,7 @@ def _fixtures() -> list[tuple[str, str]]:
 
 
 def models_page() -> str:
-    """The keys of a model entry, from its pydantic model."""
+    """The page of the keys of a model entry, from its pydantic model."""
     lines = [
         "# models.yaml",
         "",
@@ -337,7 +367,7 @@ def _keys(model: type[BaseModel]) -> Iterator[str]:
 
 
 def defects_page() -> str:
-    """Every entry of the registry, and which version shows it."""
+    """The page of the known defects, with the versions that show each."""
     every, table = load_defects(), Table.read()
     defects = {key: defect for key, defect in every.items() if not defect.product}
     versions = [version.removesuffix(".0") for version in table.versions]
@@ -346,7 +376,7 @@ def defects_page() -> str:
         "",
         f"{len(defects)} entries. **x**: the version shows it; ·: it is right; -: it lacks the parser, the",
         "flag or the API; ?: it answers in a third way; empty: not measured. `vllm-harness defects show ID`",
-        "says all that is known of one, and `vllm-harness repro ID` shows it.",
+        "prints an entry, and `vllm-harness repro ID` reproduces the defect.",
         "",
     ]
     for kind in get_args(DefectClass):
@@ -354,7 +384,7 @@ def defects_page() -> str:
         lines += [f"## {kind.capitalize()}", ""]
         lines += _table(("id", "what goes wrong", "upstream", *versions), rows)
     of_gateways = [defect for defect in every.values() if defect.product]
-    lines += ["## Gateways", "", "[Check a gateway](../how-to/gateway.md) says how they were found.", ""]
+    lines += ["## Gateways", "", "[Check a gateway](../how-to/gateway.md) says how to find them.", ""]
     lines += _table(
         ("id", "product", "versions", "what goes wrong", "upstream"), list(map(_of_gateway, of_gateways))
     )
@@ -362,13 +392,13 @@ def defects_page() -> str:
 
 
 def upstream_page() -> str:
-    """What runs of vLLM's own tests measured."""
+    """The page of the measured runs of vLLM's own tests."""
     lines = [
         "# Runs of vLLM's own tests",
         "",
-        "As `vllm-harness upstream run` measured them;",
-        "[Run vLLM's own tests](../how-to/upstream-tests.md) says what runs.",
-        "`vllm-harness upstream table RUN...` prints the same of another run.",
+        "Measured by `vllm-harness upstream run`;",
+        "[Run vLLM's own tests](../how-to/upstream-tests.md) says which tests run.",
+        "`vllm-harness upstream table RUN...` prints the tables of other runs.",
         "",
     ]
     return "\n".join([*lines, *map(measured.as_markdown, measured.read())])
@@ -386,22 +416,22 @@ def _of_gateway(defect: Defect) -> tuple[str, ...]:
 
 
 def _one_line(text: str) -> str:
-    """A text of the registry in a cell: what looks like HTML stays text."""
+    """A text of the registry as a cell, in which HTML is escaped."""
     return " ".join(text.split()).replace("<", "&lt;")
 
 
 def _described(attributes: str) -> dict[str, str]:
-    """What a docstring says of each attribute: `name, other: text`, with further lines indented."""
-    found = {}
+    """The texts of a docstring's attributes: `name, other: text`, with further lines indented."""
+    texts = {}
     for entry in re.split(r"\n(?=    \w)", "\n" + attributes):
         names, _, text = entry.strip().partition(": ")
         for name in names.split(", "):
-            found[name] = " ".join(text.split())
-    return found
+            texts[name] = " ".join(text.split())
+    return texts
 
 
 def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """A model, and the models that its fields have."""
+    """A model, and the models of its fields."""
     yield model
     seen = {model}
     for field in model.model_fields.values():
@@ -418,7 +448,7 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 
 def _summary(field: FieldInfo) -> str:
-    """The first line about the models of a field."""
+    """The first lines of the docstrings of a field's models."""
     models = [
         part for part in _parts(field.annotation) if isinstance(part, type) and issubclass(part, BaseModel)
     ]

@@ -1,11 +1,12 @@
-"""vLLM integration harness: launches real vLLM servers and checks what their clients see.
+"""An integration harness for vLLM: launches real servers and checks what their clients see.
 
-What a user needs has a short import; each name is loaded when it is first used, so that this import is free.
+The names below are the public interface. Each is loaded when it is first used, so that importing the package
+costs nothing; `vllm_harness.__version__` is the version of the package.
 
 Servers with clients of the openai SDK; every error is a `HarnessError`, and wrong use a `UsageError`:
 
-    from vllm_harness import AttachedServer, HarnessError, ModelEntry, RemoteServer, UsageError
-    from vllm_harness import attach, load_models
+    from vllm_harness import HarnessError, RemoteServer, ServerDied, ServerError, StartupError, StopFailed
+    from vllm_harness import UsageError
 
     try:
         with RemoteServer("qwen3", lane="scripted", vllm="0.32.0") as server:
@@ -13,23 +14,36 @@ Servers with clients of the openai SDK; every error is a `HarnessError`, and wro
             print(server.client().responses.create(model=server.model, input="Hi").output_text)
     except UsageError as error:
         print("wrong use:", error)
+    except (StartupError, ServerDied, StopFailed) as error:
+        print(error.message, *error.lines, error.log_path, sep="\\n")
+    except ServerError as error:
+        print("another error of a server:", error)
     except HarnessError as error:
         print(error.message, error.hint)
 
+Servers that the harness did not start; `VllmServer` is the type of both kinds:
+
+    from vllm_harness import AttachedServer, Endpoint, ModelEntry, VllmServer, attach, load_models
+
+    endpoint: Endpoint = attach("http://host:8000")
     entry: ModelEntry = load_models().get("qwen3")
-    attached = AttachedServer(attach("http://host:8000"), entry, model="my-model")
+    attached: VllmServer = AttachedServer(endpoint, entry, model="my-model")
 
-Scripts of the scripted lane, as meaning or as a family's native text, one book of rules for each client:
+Scripts of the scripted lane, as meaning or as a family's native text, with one book of rules for each client:
 
-    from vllm_harness import Meaning, Raw, RemoteServer, ScriptBook, ToolCall, When
+    from vllm_harness import Meaning, Raw, RemoteServer, Script, ScriptBook, ScriptError, ToolCall, When
 
     def scripted(server: RemoteServer) -> None:
         book = ScriptBook(server.endpoint, server.entry)
         weather = ToolCall("get_weather", {"city": "Paris"})
         book.script(reasoning="I need the weather.", calls=[weather], when=When(tools=("get_weather",)))
         book.script(Meaning.of("It is sunny."), when=When(tool_output="sunny"))
-        book.script(Raw("<tool_call>never closed"))
+        broken: Script = book.script(Raw("<tool_call>never closed"))
         answer = book.client().responses.create(model=server.model, input="Weather in Paris?")
+        try:
+            book.verify()
+        except ScriptError as error:
+            print(broken.name, error)
 
 Checks of what a client received, of any of the APIs, without a server:
 
@@ -48,7 +62,7 @@ True
 >>> compare_stream([])
 []
 
-A stream of the SDK that is checked while it is read:
+A stream of the SDK that is validated while it is read:
 
     from openai import AsyncOpenAI, OpenAI
 
@@ -59,7 +73,7 @@ A stream of the SDK that is checked while it is read:
             for event in watch(client.responses.create(model="m", input="Hi", stream=True)):
                 print(event.type)
         except ProtocolViolation as violation:
-            errors: list[Finding] = [each for each in violation.findings if each.severity is Severity.ERROR]
+            errors: list[Finding] = [item for item in violation.findings if item.severity is Severity.ERROR]
             print(*errors, sep="\\n")
 
     async def read_async(client: AsyncOpenAI) -> None:
@@ -68,27 +82,44 @@ A stream of the SDK that is checked while it is read:
         stream = await client.responses.create(model="m", input="Hi", stream=True)
         findings = await validate_stream_async(stream)
 
-Tests with the fixtures of the pytest plugin:
+Tests with the fixtures of the pytest plugin; each fixture has a type:
 
-    from vllm_harness import ScriptWriter, expect_content, known_defect, skip
+    from openai import OpenAI
+
+    from vllm_harness import BodyCheck, SameCheck, ScenarioRunner, ScriptWriter, StreamCheck, VllmServer
+    from vllm_harness import expect_content, known_defect, skip
 
     @known_defect("vllm-46940")
-    def test_usage(vllm_server, openai_client, script: ScriptWriter, check_body) -> None:
+    def test_usage(
+        vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter, check_body: BodyCheck
+    ) -> None:
         script("Hello!")
         body = openai_client.responses.create(model=vllm_server.model, input="Hi")
         check_body(body)
         expect_content("hello" in body.output_text.lower(), f"a greeting, not {body.output_text!r}")
         if body.usage is None:
             skip("no-usage", "this server counts no tokens")
+
+    def test_story(scenario: ScenarioRunner) -> None:
+        scenario("story.yaml")
+
+    def test_same(
+        vllm_server: VllmServer, openai_client: OpenAI, check_stream: StreamCheck, check_same: SameCheck
+    ) -> None:
+        create = openai_client.responses.create
+        events = list(create(model=vllm_server.model, input="Hi", temperature=0, stream=True))
+        check_stream(events)
+        check_same(events, create(model=vllm_server.model, input="Hi", temperature=0))
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+import importlib as _importlib
+import typing as _typing
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from vllm_harness._configuration.model_entries import ModelEntry, load_models
     from vllm_harness._errors import HarnessError, UsageError
-    from vllm_harness._exchange.endpoint import attach
+    from vllm_harness._exchange.endpoint import Endpoint, attach
+    from vllm_harness._exchange.server import VllmServer
     from vllm_harness._protocol import (
         Finding,
         KnownDeviation,
@@ -103,17 +134,24 @@ if TYPE_CHECKING:
         watch,
         watch_async,
     )
-    from vllm_harness._scripted.book import Raw, ScriptBook, When
+    from vllm_harness._scripted.book import Raw, Script, ScriptBook, ScriptError, When
     from vllm_harness._scripted.meaning import Meaning, ToolCall
     from vllm_harness._server.attached import AttachedServer
+    from vllm_harness._server.errors import ServerDied, ServerError, StartupError, StopFailed
     from vllm_harness._server.remote import RemoteServer
+    from vllm_harness._testing.checks import BodyCheck, SameCheck, StreamCheck
     from vllm_harness._testing.content import expect_content
     from vllm_harness._testing.fixtures import ScriptWriter
     from vllm_harness._testing.marks import known_defect
+    from vllm_harness._testing.scenarios import ScenarioRunner
     from vllm_harness._testing.skips import skip
+
+    __version__: str
 
 __all__ = [
     "AttachedServer",
+    "BodyCheck",
+    "Endpoint",
     "Finding",
     "HarnessError",
     "KnownDeviation",
@@ -122,12 +160,23 @@ __all__ = [
     "ProtocolViolation",
     "Raw",
     "RemoteServer",
+    "SameCheck",
+    "ScenarioRunner",
+    "Script",
     "ScriptBook",
+    "ScriptError",
     "ScriptWriter",
+    "ServerDied",
+    "ServerError",
     "Severity",
+    "StartupError",
+    "StopFailed",
+    "StreamCheck",
     "ToolCall",
     "UsageError",
+    "VllmServer",
     "When",
+    "__version__",
     "apply_known",
     "attach",
     "compare_stream",
@@ -145,8 +194,9 @@ __all__ = [
 
 _MODULES = {
     "_configuration.model_entries": ("ModelEntry", "load_models"),
-    "_exchange.endpoint": ("attach",),
     "_errors": ("HarnessError", "UsageError"),
+    "_exchange.endpoint": ("Endpoint", "attach"),
+    "_exchange.server": ("VllmServer",),
     "_protocol": (
         "Finding",
         "KnownDeviation",
@@ -161,27 +211,33 @@ _MODULES = {
         "watch",
         "watch_async",
     ),
-    "_scripted.book": ("Raw", "ScriptBook", "When"),
+    "_scripted.book": ("Raw", "Script", "ScriptBook", "ScriptError", "When"),
     "_scripted.meaning": ("Meaning", "ToolCall"),
     "_server.attached": ("AttachedServer",),
+    "_server.errors": ("ServerDied", "ServerError", "StartupError", "StopFailed"),
     "_server.remote": ("RemoteServer",),
+    "_testing.checks": ("BodyCheck", "SameCheck", "StreamCheck"),
     "_testing.content": ("expect_content",),
     "_testing.fixtures": ("ScriptWriter",),
     "_testing.marks": ("known_defect",),
+    "_testing.scenarios": ("ScenarioRunner",),
     "_testing.skips": ("skip",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """A name of `__all__`, loaded by its first use. Raises AttributeError for any other."""
-    if name not in _HOMES:
+    """Loads a name of `__all__` when it is first used. Raises AttributeError for any other name."""
+    if name == "__version__":
+        value: object = _importlib.import_module("importlib.metadata").version("vllm-harness")
+    elif name in _HOMES:
+        value = getattr(_importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    """The names of the short import among the rest."""
+    """The public names, loaded or not, and those of the module itself."""
     return sorted({*globals(), *__all__})

@@ -58,6 +58,7 @@ class HarnessError(Exception):
         of_machine: whether the machine is to blame, so that it may not happen on another one.
     """
 
+    __module__ = "vllm_harness"  # as tracebacks show it
     exit_code = 1
     of_machine = False
 
@@ -73,4 +74,5 @@ class HarnessError(Exception):
 class UsageError(HarnessError):
     """Bad input from the user: an unknown name, a malformed file, a wrong flag. Exit code 2."""
 
+    __module__ = "vllm_harness"
     exit_code = 2

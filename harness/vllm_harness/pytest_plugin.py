@@ -1,7 +1,7 @@
-"""The pytest plugin: options, markers and fixtures; what they need is imported by the first test with one.
+"""The pytest plugin: options, markers and fixtures; the first test with one of them imports what it needs.
 
-A project that has the package installed and uses none of it pays for this module, `testing/options.py` and
-`testing/fixtures.py` alone, which import nothing but pytest.
+In a project that has the package installed but does not use it, only this module, `_testing/options.py` and
+`_testing/fixtures.py` are imported, which import nothing but pytest.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _HOOKS = "vllm_harness._testing.hooks"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The plugin's options."""
+    """Adds the plugin's options."""
     options.add(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the markers, and what depends on the other plugins that are there."""
+    """Registers the markers, and what depends on other plugins."""
     for marker in options.MARKERS:
         config.addinivalue_line("markers", marker)
     runner = "with" if config.pluginmanager.hasplugin("asyncio") else "without"
     config.pluginmanager.import_plugin(f"vllm_harness._testing.{runner}_asyncio")
-    if config.option.vllm_report:
+    if config.option.vllm_output:
         from vllm_harness._testing.run_folder import ReportedRun
 
         config.pluginmanager.register(ReportedRun(config))
@@ -39,13 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Names the options of this plugin that were given."""
+    """Names the options of this plugin that were given, and the new names of old ones."""
     given = options.given(config)
-    return [f"vllm-harness: {', '.join(f'{name} {value}' for name, value in given.items())}"] if given else []
+    header = [f"vllm-harness: {', '.join(f'{name} {value}' for name, value in given.items())}"]
+    return [*(header if given else ()), *options.old_names(config)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Runs a test that uses a server once for every target it is for, and for every seed of it."""
+    """Runs a test that uses a server once for each of its targets, and for each seed of a target."""
     if TARGET_FIXTURE not in metafunc.fixturenames:
         return
     metafunc.config.pluginmanager.import_plugin(_HOOKS)
@@ -58,7 +59,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
-    """Skips what is slow; ends a run that wants CUDA and has none."""
+    """Skips slow tests; ends a run that needs CUDA on a machine without it."""
     yield
     if not config.option.vllm_slow and (slow := [i for i in items if i.get_closest_marker("vllm_slow")]):
         from vllm_harness._testing.skips import SLOW, coded

@@ -18,11 +18,12 @@ from rich.console import Console
 
 from vllm_harness._environments.installer import run_uv
 from vllm_harness._files.paths import cache_dir
-from vllm_harness._scripted.book_file import load_book
+from vllm_harness._scripted.book_check import check_book
 from vllm_harness._server.progress import ConsoleProgress
 from vllm_harness._server.remote import RemoteServer
 from vllm_harness._terminal.tables import plain_console, show_table
-from vllm_harness.cli.options import VLLM, environment
+from vllm_harness.cli.option_table import option
+from vllm_harness.cli.options import environment
 
 HERE = Path(__file__).parent / "load"
 LOCK = Path(__file__).parents[2] / "env" / "guidellm.lock"
@@ -48,7 +49,7 @@ Client = Callable[[int, int, Path], Cost]
 def main(
     concurrency: Annotated[list[int] | None, typer.Option(help="Conversations at once.")] = None,
     requests: Annotated[int, typer.Option(help="Requests between the two runs of a client.")] = 200,
-    vllm: VLLM = None,
+    vllm: Annotated[str | None, option("vllm")] = None,
 ) -> None:
     """Prints the CPU time of a request, of both clients: the difference of a longer and a shorter run.
 
@@ -62,7 +63,7 @@ def main(
         ) as server,
         tempfile.TemporaryDirectory() as folder,
     ):
-        server.book().replace(load_book(HERE / "book.yaml"))
+        server.book().replace(check_book(HERE / "book.yaml").usable())
         tokenizer = server.launch.model
         clients: dict[str, Client] = {
             "vllm-harness": lambda *run: _ours(server.url_for(""), *run),

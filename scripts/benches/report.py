@@ -20,10 +20,11 @@ from vllm_harness._server.launch import plan_launch
 from vllm_harness._server.process_tree import tree_pids
 from vllm_harness._server.progress import ConsoleProgress
 from vllm_harness._server.remote import RemoteServer
-from vllm_harness.cli.options import VLLM, environment
+from vllm_harness.cli.option_table import option
+from vllm_harness.cli.options import environment
 
 ROOT = Path(__file__).parents[2]
-WAYS = {"without": [], "--vllm-report": ["--vllm-report"], "and all": ["--vllm-report-all", "--vllm-report"]}
+WAYS = {"without": [], "--vllm-output": ["--vllm-output"], "and all": ["--vllm-report-all", "--vllm-output"]}
 
 console = Console(highlight=False)
 
@@ -32,7 +33,7 @@ def main(
     model: Annotated[str, typer.Argument(help="Model entry.")] = "qwen3",
     select: Annotated[str, typer.Option(help="Which tests of tests/behaviours: pytest's -k.")] = "responses",
     rounds: Annotated[int, typer.Option(help="How often, after a warm-up: a multiple of 3.", min=1)] = 6,
-    vllm: VLLM = None,
+    vllm: Annotated[str | None, option("vllm")] = None,
 ) -> None:
     """Runs the same tests on one server, with a run folder and without, in turn; prints the medians.
 

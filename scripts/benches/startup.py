@@ -17,24 +17,25 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._configuration.model_entries import Lane, load_models
 from vllm_harness._scripted.in_server.vllm_harness_names import SCRIPT_DIR
 from vllm_harness._server.launch import Launch, plan_launch
 from vllm_harness._server.leases.ports import lease_port
 from vllm_harness._server.process_tree import pss_bytes
 from vllm_harness._server.progress import ConsoleProgress
 from vllm_harness._server.remote import POLL_S, RemoteServer
-from vllm_harness.cli.options import LANE, VLLM, environment
+from vllm_harness.cli.option_table import option
+from vllm_harness.cli.options import environment
 
 console = Console(highlight=False)
 
 
 def main(
     model: Annotated[str, typer.Argument(help="Model entry.")] = "qwen3",
-    lane: LANE = "scripted",
+    lane: Annotated[Lane | None, option("lane")] = "scripted",
     turns: Annotated[int, typer.Option(help="How many turns, after one warm-up.", min=1)] = 3,
     side_by_side: Annotated[int, typer.Option(help="Forked servers started at once, in the end.")] = 4,
-    vllm: VLLM = None,
+    vllm: Annotated[str | None, option("vllm")] = None,
 ) -> None:
     """Times bare, cold and forked starts in turn, the order swapped each time, and prints median ratios.
 

@@ -17,7 +17,8 @@ from vllm_harness._server.launch import plan_launch
 from vllm_harness._server.process_tree import tree_pids
 from vllm_harness._server.progress import ConsoleProgress
 from vllm_harness._server.remote import RemoteServer
-from vllm_harness.cli.options import VLLM, environment
+from vllm_harness.cli.option_table import option
+from vllm_harness.cli.options import environment
 
 QUIET_S = 2.0
 """Until a cold server has stopped spinning: vLLM's busy loop lasts for a second after the last token."""
@@ -29,7 +30,7 @@ def main(
     model: Annotated[str, typer.Argument(help="Model entry.")] = "qwen3",
     tokens: Annotated[int, typer.Option(help="Words of each answer.", min=10)] = 200,
     turns: Annotated[int, typer.Option(help="How many turns, after one warm-up.", min=1)] = 5,
-    vllm: VLLM = None,
+    vllm: Annotated[str | None, option("vllm")] = None,
 ) -> None:
     """Times answers of a forked and of a cold server in turn, and prints the median ratio."""
     launch = plan_launch(

@@ -19,7 +19,7 @@ from tests.constraints import AS_JSON, PLAIN
 from tests.messages_api import NO_STOP_SEQUENCE
 from tests.prompts import Prompts, meaning_of
 from vllm_harness._protocol import SSEEvent, parse_sse
-from vllm_harness._scripted.book import Raw, Say, ScriptBook
+from vllm_harness._scripted.book import Content, Raw, ScriptBook
 from vllm_harness._scripted.dialects import render
 
 ANSWER = "answer"
@@ -108,7 +108,7 @@ class StoryChecks:
             previous = answer.json()
         return _following(last, previous)
 
-    def _say(self, story: Story) -> Say:
+    def _say(self, story: Story) -> Content:
         """What the model says.
 
         Where the prompt has closed the thoughts already, it does not open them; Harmony marks JSON as such.

@@ -12,8 +12,9 @@ from openai.types.responses import Response
 
 from tests.responses_api import SHOW, Responses, prompt_of
 from vllm_harness._exchange.server import VllmServer
+from vllm_harness._testing.checks import BodyCheck
 from vllm_harness._testing.content import expect_content
-from vllm_harness._testing.fixtures import Check, ScriptWriter
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("responses")
 
@@ -40,7 +41,7 @@ def test_plain_answer(responses: Responses, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("OR-001")
 async def test_plain_answer_async(
-    vllm_server: VllmServer, async_openai_client: AsyncOpenAI, script: ScriptWriter, check_body: Check
+    vllm_server: VllmServer, async_openai_client: AsyncOpenAI, script: ScriptWriter, check_body: BodyCheck
 ) -> None:
     script(PARIS)
     response = await async_openai_client.responses.create(
@@ -111,7 +112,7 @@ def test_store_and_retrieve(responses: Responses, script: ScriptWriter) -> None:
 
 @pytest.mark.vllm_needs("store")
 @pytest.mark.covers("VR-016", "VR-033")
-def test_not_stored_is_not_found(responses: Responses, script: ScriptWriter, check_body: Check) -> None:
+def test_not_stored_is_not_found(responses: Responses, script: ScriptWriter, check_body: BodyCheck) -> None:
     script(PARIS)
     created = responses.create(FRANCE, store=False)
     with pytest.raises(openai.NotFoundError) as caught:
@@ -120,7 +121,7 @@ def test_not_stored_is_not_found(responses: Responses, script: ScriptWriter, che
     check_body(caught.value.response.json())
 
 
-def test_unknown_response_is_not_found(openai_client: OpenAI, check_body: Check) -> None:
+def test_unknown_response_is_not_found(openai_client: OpenAI, check_body: BodyCheck) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         openai_client.responses.retrieve("resp_does_not_exist")
     check_body(caught.value.response.json())

@@ -18,7 +18,8 @@ from tests.own_server import OwnServer
 from tests.responses_api import Responses, Stream, shape
 from vllm_harness._scripted.meaning import Meaning, ToolCall
 from vllm_harness._server.remote import RemoteServer
-from vllm_harness._testing.fixtures import Check, ScriptWriter
+from vllm_harness._testing.checks import BodyCheck, SameCheck, StreamCheck
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_scripted]
 
@@ -109,7 +110,7 @@ def stepping_server(request: pytest.FixtureRequest, own_server: OwnServer) -> Re
 @pytest.mark.vllm_model("gpt-oss", "qwen3")
 @pytest.mark.covers("VR-063", "VR-064", "VR-065", "VR-066")
 def test_turns_in_larger_steps(
-    stepping_server: RemoteServer, check_body: Check, check_stream: Check, check_same: Check
+    stepping_server: RemoteServer, check_body: BodyCheck, check_stream: StreamCheck, check_same: SameCheck
 ) -> None:
     """All cases, many at once: what they cost is the server's start and its steps."""
     checks = {"check_body": check_body, "check_stream": check_stream, "check_same": check_same}

@@ -15,7 +15,7 @@ from tests.clients.environments import Client, ClientFailedError, NotToBeHadErro
 from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._scripted.book import BookRule, Script, ScriptBook
-from vllm_harness._scripted.book_file import load_book
+from vllm_harness._scripted.book_check import check_book
 from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness._scripted.meaning import Meaning, Reasoning
 from vllm_harness._server.remote import RemoteServer
@@ -60,8 +60,8 @@ class Visit:
         book = ScriptBook(self.server.endpoint, entry)
         for case in self.client.cases[self.api]:  # type: ignore[index]
             if NEEDS.get(case, set()) <= entry.capabilities:
-                rules = [_sayable(rule, entry) for rule in load_book(BOOKS / f"{case}.yaml")]
-                self.scripts[case] = [book.add(rule) for rule in rules]
+                rules = check_book(BOOKS / f"{case}.yaml").usable()
+                self.scripts[case] = [book.add(_sayable(rule, entry)) for rule in rules]
         try:
             results = self.client.run(self.api, *self.scripts, environ=_environ(self.server, book))
         except ClientFailedError as error:

@@ -9,7 +9,8 @@ import pytest
 from tests.defects.wire import CHAT_TOOL, NO_SCRIPT, Json, Wire, message_of, refused
 from vllm_harness._scripted.book import Raw
 from vllm_harness._scripted.meaning import ToolCall
-from vllm_harness._testing.fixtures import Check, ScriptWriter
+from vllm_harness._testing.checks import StreamCheck
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("chat")]
 
@@ -55,7 +56,7 @@ def test_cut_call_may_come_back(wire: Wire, script: ScriptWriter) -> None:
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.parametrize("choice", ["auto", "required", NAMED], ids=["auto", "required", "named"])
 def test_id_and_name_of_a_call_come_once(
-    choice: Any, wire: Wire, script: ScriptWriter, check_stream: Check
+    choice: Any, wire: Wire, script: ScriptWriter, check_stream: StreamCheck
 ) -> None:
     """Not so any more. Source: API reference, chunk objects; the arguments add up to the body's."""
     script(calls=[CALL], constrained=choice != "auto", times=2)

@@ -27,7 +27,8 @@ from tests.defects.wire import (
 )
 from vllm_harness._scripted.book import Raw
 from vllm_harness._scripted.meaning import Meaning, Reasoning, Text, ToolCall
-from vllm_harness._testing.fixtures import Check, ScriptWriter
+from vllm_harness._testing.checks import StreamCheck
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses")]
 
@@ -308,7 +309,7 @@ def test_every_way_to_write_a_call(header: str, wire: Wire, script: ScriptWriter
 
 @pytest.mark.covers("vllm-45742")
 def test_content_index_begins_anew_with_each_item(
-    wire: Wire, script: ScriptWriter, check_stream: Check
+    wire: Wire, script: ScriptWriter, check_stream: StreamCheck
 ) -> None:
     """Not so any more: the index grew over the items, and the SDK raised an IndexError."""
     script(Meaning((Reasoning("Weather, then."), Text("I shall look."), CALL)))

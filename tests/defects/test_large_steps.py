@@ -12,7 +12,7 @@ from tests.own_server import OwnServer
 from vllm_harness._scripted.book import Raw, ScriptBook
 from vllm_harness._scripted.dialects import render
 from vllm_harness._scripted.meaning import Meaning, ToolCall
-from vllm_harness._testing.fixtures import Check
+from vllm_harness._testing.checks import StreamCheck
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("responses", "tools")]
 
@@ -71,7 +71,7 @@ def output_of(response: Json) -> dict[str, Any]:
 @pytest.mark.vllm_model("gpt-oss", "qwen3")
 @pytest.mark.parametrize("case", CASES)
 def test_responses_stream_as_their_body(
-    case: str, own_server: OwnServer, talk: Talk, check_stream: Check
+    case: str, own_server: OwnServer, talk: Talk, check_stream: StreamCheck
 ) -> None:
     """Nothing is lost where thoughts, text and calls come in one step, and the stream is well formed."""
     server = own_server(STEPS)
@@ -87,7 +87,9 @@ def test_responses_stream_as_their_body(
 @pytest.mark.covers("vllm-27641", "vllm-33520", "vllm-42691", "vllm-60351", "vllm-19056")
 @pytest.mark.vllm_model("gpt-oss", "qwen3")
 @pytest.mark.parametrize("case", CASES)
-def test_chat_streams_as_its_body(case: str, own_server: OwnServer, talk: Talk, check_stream: Check) -> None:
+def test_chat_streams_as_its_body(
+    case: str, own_server: OwnServer, talk: Talk, check_stream: StreamCheck
+) -> None:
     """The same over Chat Completions."""
     server = own_server(STEPS)
     with talk(server) as (book, wire):
@@ -137,7 +139,7 @@ def test_truncation_auto_truncates(own_server: OwnServer, talk: Talk) -> None:
     long = "word " * 3000
     server = own_server(STEPS)
     with talk(server) as (book, wire):
-        ScriptBook(server.endpoint, server.entry, book.name).script("Fine.", name="unheard", times=None)
+        ScriptBook(server.endpoint, server.entry, name=book.name).script("Fine.", name="unheard", times=None)
         refusal = wire.post("responses", input=long, truncation="disabled")
         response = wire.respond(long, truncation="auto", max_output_tokens=64)
     assert refusal.status_code == 400

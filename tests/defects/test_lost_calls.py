@@ -18,7 +18,7 @@ from vllm_harness._scripted.book import ScriptBook
 from vllm_harness._scripted.meaning import ToolCall
 from vllm_harness._server.remote import RemoteServer
 from vllm_harness._testing.defects import DefectShown
-from vllm_harness.extras.load.health import engine
+from vllm_harness.extras.load.health import engine_processes
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools"), pytest.mark.vllm_model("llama3.1")]
 
@@ -50,7 +50,7 @@ def ask_messages(server: RemoteServer, book: ScriptBook, client: OpenAI, check: 
 @contextmanager
 def standing_still(server: psutil.Process) -> Iterator[None]:
     """Suspends a server's process as soon as its engine has something to do, until it has nothing more."""
-    (core,) = engine(server.pid)
+    (core,) = engine_processes(server.pid)
     over = threading.Event()
 
     def pause() -> None:

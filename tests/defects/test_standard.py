@@ -19,7 +19,8 @@ from tests.defects.wire import (
 )
 from vllm_harness._scripted.book import Raw
 from vllm_harness._scripted.meaning import ToolCall
-from vllm_harness._testing.fixtures import Check, ScriptWriter
+from vllm_harness._testing.checks import StreamCheck
+from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [
     pytest.mark.vllm_scripted,
@@ -147,7 +148,7 @@ def test_custom_tool_call(wire: Wire, script: ScriptWriter) -> None:
 
 
 @pytest.mark.covers("vllm-56285")
-def test_custom_tool_call_streamed(wire: Wire, script: ScriptWriter, check_stream: Check) -> None:
+def test_custom_tool_call_streamed(wire: Wire, script: ScriptWriter, check_stream: StreamCheck) -> None:
     """The input in deltas, done, and in the item: the same; ids one and the same throughout."""
     script(calls=[ToolCall("apply_patch", {"input": "*** Begin Patch\n+ü\n*** End Patch"})])
     events = wire.stream("Patch", tools=[CUSTOM])
@@ -163,7 +164,9 @@ def test_custom_tool_call_streamed(wire: Wire, script: ScriptWriter, check_strea
 
 
 @pytest.mark.covers("vllm-56285")
-def test_arguments_are_done_before_their_item(wire: Wire, script: ScriptWriter, check_stream: Check) -> None:
+def test_arguments_are_done_before_their_item(
+    wire: Wire, script: ScriptWriter, check_stream: StreamCheck
+) -> None:
     """Codex-shaped: reasoning, text, two calls; every call's arguments end with their done event."""
     script("On it.", reasoning="Two of them.", calls=[CALL, ToolCall("get_weather", {"city": "Rome"})])
     events = wire.stream("Weather?", tools=[TOOL, CUSTOM], parallel_tool_calls=True)
@@ -194,7 +197,7 @@ def test_mcp_server_that_is_not_there_is_told(wire: Wire, script: ScriptWriter) 
     "choice", ["required", {"type": "function", "name": "get_weather"}], ids=["required", "named"]
 )
 def test_forced_call_has_one_call_id(
-    choice: Any, wire: Wire, script: ScriptWriter, check_stream: Check
+    choice: Any, wire: Wire, script: ScriptWriter, check_stream: StreamCheck
 ) -> None:
     """Not so any more: output_item.done and response.completed had two ids for one call."""
     script(calls=[CALL], constrained=True)
@@ -220,7 +223,9 @@ def test_forced_call_has_one_call_id(
     ],
     ids=["text around", "plain", "no arguments", "boolean last"],
 )
-def test_call_streams_as_its_body(raw: str, wire: Wire, script: ScriptWriter, check_stream: Check) -> None:
+def test_call_streams_as_its_body(
+    raw: str, wire: Wire, script: ScriptWriter, check_stream: StreamCheck
+) -> None:
     """One token an event: the calls of stream and body are the same, byte for byte."""
     script(Raw(f"<think>\nHm.\n</think>\n\n{raw}"), times=2)
     body = wire.respond("Weather?", tools=[TOOL])

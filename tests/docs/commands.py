@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from tests.docs.blocks import ROOT
 from vllm_harness._testing import options
-from vllm_harness.cli.arguments import todays, with_address
+from vllm_harness.cli.arguments import with_address, with_new_names
 from vllm_harness.cli.main import app
 
 _VARIABLE = re.compile(r"[A-Z_]+=")
@@ -55,7 +55,7 @@ def check_harness(arguments: list[str]) -> None:
     """Parses the arguments of `vllm-harness` without running anything."""
     own, passed_on = split(arguments)
     own = with_address(own)
-    assert todays(own) == own, "an old name"
+    assert with_new_names(own) == own, "an old name"
     command = typer.main.get_command(app)
     name = "vllm-harness"
     while True:

@@ -17,7 +17,7 @@ from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._defects.entry import Defect
 from vllm_harness._environments.spec import parse
 from vllm_harness._scenarios.reading import read_scenario
-from vllm_harness._scripted.book_file import load_book
+from vllm_harness._scripted.book_check import check_book
 from vllm_harness.cli.main import app
 from vllm_harness.extras.mutants.mutant import load_by_hand
 from vllm_harness.extras.upstream.books import UpstreamBook
@@ -74,7 +74,7 @@ def test_yaml_loads_as_what_it_is(block: Block, tmp_path: Path) -> None:
     file.write_text(block.text)
     match yaml.safe_load(block.text):
         case {"rules": _}:
-            assert load_book(file)
+            assert check_book(file).usable()
         case {"scenario": _}:
             assert read_scenario(file)
         case {"id": _, "class": _} as entry:

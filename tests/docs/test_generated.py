@@ -1,4 +1,4 @@
-"""The generated pages name everything that there is; the page of variables, written by hand, does too."""
+"""The generated pages are complete, and so is the page of variables, which is written by hand."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def test_every_command_and_option_is_on_its_page(pages: dict[str, str]) -> None:
             commands += [(f"{name} {key}", of) for key, of in command.commands.items() if not of.hidden]
 
 
-def test_every_option_and_marker_of_the_plugin_is_on_its_page(pages: dict[str, str]) -> None:
+def test_every_option_and_marker_is_on_its_page(pages: dict[str, str]) -> None:
     page = pages["reference/pytest.md"]
     for marker in options.MARKERS:
         assert f"`{marker.partition(': ')[0]}`" in page
@@ -64,25 +65,33 @@ def test_key_of_a_model_entry_is_on_its_page(key: str, pages: dict[str, str]) ->
     assert f"| `{key}` |" in pages["reference/models.md"]
 
 
-def test_every_run_of_upstreams_tests_is_on_its_page(pages: dict[str, str]) -> None:
+def test_every_upstream_run_is_on_its_page(pages: dict[str, str]) -> None:
     page = pages["reference/upstream-tests.md"]
     for run in measured.read():
         assert f"## The tests of {run.tests} against {run.vllm}\n" in page
         assert all(f"| {file} |" in page for file in run.files)
 
 
-@pytest.mark.parametrize("name", vllm_harness.__all__)
-def test_every_name_of_the_python_interface_is_on_its_page(name: str, pages: dict[str, str]) -> None:
+@pytest.mark.parametrize("name", [name for name in vllm_harness.__all__ if name != "__version__"])
+def test_every_public_name_is_on_its_page(name: str, pages: dict[str, str]) -> None:
+    """Under a heading of its own, with its docstring and its signature."""
     _, _, section = pages["reference/python.md"].partition(f"\n### `{name}`\n")
-    first = inspect.cleandoc(getattr(vllm_harness, name).__doc__).splitlines()[0]
-    assert first in section.partition("\n### ")[0]
+    section = section.partition("\n### ")[0]
+    value = getattr(vllm_harness, name)
+    assert inspect.cleandoc(value.__doc__).splitlines()[0] in section
+    assert "```python" in section or issubclass(value, Enum)
 
 
-def test_arguments_and_errors_of_the_python_interface_are_on_its_page(pages: dict[str, str]) -> None:
+def test_the_python_page_has_the_version(pages: dict[str, str]) -> None:
+    assert "`vllm_harness.__version__`" in pages["reference/python.md"]
+
+
+def test_the_python_page_has_arguments_and_errors(pages: dict[str, str]) -> None:
     page = pages["reference/python.md"]
     assert "| `lane` | `live` (real weights) or `scripted` (stand-in checkpoint, scripted tokens). |" in page
     assert "| `StopFailed` | on leaving, when a process survives" in page
     assert "`server.script(`" in page or "#### `RemoteServer.script`" in page
+    assert not re.search(r"vllm_harness\._[a-z]", page)
     assert "<function" not in page
     assert "<factory>" not in page
 
@@ -92,7 +101,7 @@ def test_every_defect_is_on_its_page(pages: dict[str, str]) -> None:
     assert all(f"| `{defect}` |" in page for defect in load_defects())
 
 
-def test_what_a_page_would_load_from_elsewhere_is_found() -> None:
+def test_tags_that_load_from_another_host_are_found() -> None:
     found = load_hook().loaded_from_elsewhere
     assert found('<script src="https://cdn.example/x.js"></script>')
     assert found("<link rel=stylesheet href=//fonts.example/css>")
@@ -100,7 +109,7 @@ def test_what_a_page_would_load_from_elsewhere_is_found() -> None:
 
 
 def test_the_manual_builds(tmp_path: Path) -> None:
-    """Strictly: a link that leads nowhere, or something loaded from elsewhere, fails it."""
+    """The build is strict: a broken link, or a tag that loads from another host, fails it."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr

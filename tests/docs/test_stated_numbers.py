@@ -22,7 +22,7 @@ from vllm_harness._configuration.model_entries import Limits, load_models
 from vllm_harness._regression.cases.groups import LOAD_CASES
 from vllm_harness._regression.cases.malformed import load_malformed
 from vllm_harness._regression.cases.meanings import load_meanings
-from vllm_harness._regression.changed.tests import MOST
+from vllm_harness._regression.changed.choice import MOST
 from vllm_harness._regression.engines.plan import DELIVERIES
 from vllm_harness._scripted.families import load_families, load_families_file
 from vllm_harness._server import records

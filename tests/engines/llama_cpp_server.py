@@ -1,4 +1,4 @@
-"""llama.cpp's own server, as the package xllamacpp has it: model, port, name."""
+"""Runs llama.cpp's server from the package xllamacpp; arguments: MODEL PORT NAME."""
 
 import signal
 import sys
@@ -14,7 +14,7 @@ parameters.port = int(port)
 parameters.n_ctx = 8192
 parameters.n_parallel = 2
 for cores in (parameters.cpuparams, parameters.cpuparams_batch):
-    cores.n_threads = 1  # they wait for each other by spinning, which a busy machine makes endless
+    cores.n_threads = 1  # more threads wait for each other by spinning, which takes forever on a busy machine
 server = xllamacpp.Server(parameters)
 print(server.listening_address, flush=True)
 signal.pause()

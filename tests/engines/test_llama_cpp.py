@@ -1,4 +1,4 @@
-"""A second engine: llama.cpp's own server, recorded, held against the rules, and compared with vLLM."""
+"""Another engine: llama.cpp's server is recorded, validated, and compared with vLLM."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ LLAMA_CPP = Product(
 )
 CASES = ["--only", "*/cut*", "--only", "*/unknown-model*", "--only", "*/wrong-value*"]
 BY_CHANCE = {"llama.cpp-created-is-the-time-of-a-chunk"}
-"""What shows only where a second passes within a stream."""
+"""Deviations that only appear if a second passes during a stream."""
 
 
 SUITE = """
 def test_chat(vllm_server, openai_client, check_stream, check_body):
-    ask = [{"role": "user", "content": "What is the capital of France?"}]
-    asked = {"model": vllm_server.model, "messages": ask, "max_tokens": 9}
-    check_body(openai_client.chat.completions.create(**asked))
-    check_stream(openai_client.chat.completions.create(**asked, stream=True))
+    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    request = {"model": vllm_server.model, "messages": messages, "max_tokens": 9}
+    check_body(openai_client.chat.completions.create(**request))
+    check_stream(openai_client.chat.completions.create(**request, stream=True))
 
 
 def test_responses(vllm_server, openai_client, check_stream, check_body):
-    asked = {"model": vllm_server.model, "input": "Which city is it?", "max_output_tokens": 16}
-    check_body(openai_client.responses.create(**asked))
-    check_stream(openai_client.responses.create(**asked, stream=True))
+    request = {"model": vllm_server.model, "input": "Which city is it?", "max_output_tokens": 16}
+    check_body(openai_client.responses.create(**request))
+    check_stream(openai_client.responses.create(**request, stream=True))
 """
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """llama.cpp's server."""
+    """A running server of llama.cpp."""
     try:
         with running(LLAMA_CPP, "", tmp_path_factory.mktemp("llama-cpp")) as found:
             yield found
@@ -64,7 +64,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def recorded(engine: Running, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What llama.cpp answers to the cases."""
+    """The recorded answers of llama.cpp to the cases."""
     folder = tmp_path_factory.mktemp("recorded")
     words = ["gateway", "record", engine.url, "--model", "smollm2-135m", "--output", str(folder)]
     result = CliRunner().invoke(app, [*words, *CASES])
@@ -72,7 +72,7 @@ def recorded(engine: Running, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_is_known_is_found_and_nothing_else(recorded: Path) -> None:
+def test_only_known_deviations_are_found(recorded: Path) -> None:
     _, exchanges = recording.read(recorded)
     findings = [finding for exchange in exchanges.values() for finding in validated(exchange.answer)]
     marked = apply_known(findings, gateway_deviations(LLAMA_CPP.product), "0")
@@ -81,10 +81,10 @@ def test_what_is_known_is_found_and_nothing_else(recorded: Path) -> None:
     assert entries - BY_CHANCE <= {finding.known for finding in marked} - {""} <= entries
 
 
-def test_a_suite_runs_against_it(engine: Running, tmp_path: Path) -> None:
+def test_a_suite_runs_against_llama_cpp(engine: Running, tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     unnamed = pytest_on(tmp_path, engine, "--vllm-model=smollm2-135m")
-    named = pytest_on(tmp_path, engine, "--vllm-model=smollm2-135m", f"--vllm-gateway={LLAMA_CPP.product}")
+    named = pytest_on(tmp_path, engine, "--vllm-model=smollm2-135m", f"--vllm-product={LLAMA_CPP.product}")
     assert " failed" in unnamed, unnamed
     assert "2 passed in" in named, named
 
@@ -97,7 +97,7 @@ def test_two_engines_are_compared(recorded: Path, vllm_server: VllmServer, tmp_p
     result = CliRunner().invoke(app, [*words, "--output", str(tmp_path), *CASES])
     assert result.exit_code == 0, result.output
     compared = CliRunner().invoke(app, ["compare", str(tmp_path), str(recorded), "--json"])
-    found = json.loads(compared.stdout)
-    assert found["exchanges"] == len(recording.read(recorded)[1])
-    statuses = [each for each in found["differences"] if each["code"] == "GW121"]
-    assert {case for each in statuses for case in each["cases"]} >= {"chat/unknown-model"}
+    result = json.loads(compared.stdout)
+    assert result["exchanges"] == len(recording.read(recorded)[1])
+    statuses = [difference for difference in result["differences"] if difference["code"] == "GW121"]
+    assert {case for status in statuses for case in status["cases"]} >= {"chat/unknown-model"}

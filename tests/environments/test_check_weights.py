@@ -1,4 +1,4 @@
-"""`vllm-harness weights` on real weights: whole ones agree, and one damaged matrix is found."""
+"""`vllm-harness weights` accepts real weights, and finds a damaged matrix."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def check_weights(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def damaged(folder: Path, damage: Callable[[array[int]], None]) -> Path:
-    """A copy of the checkpoint with one matrix changed, its values as 16-bit patterns."""
-    whole = assets.fetch("smollm2-135m")
-    for path in whole.iterdir():
+    """Copies the checkpoint and changes one matrix, whose values are passed as 16-bit patterns."""
+    original = assets.fetch("smollm2-135m")
+    for path in original.iterdir():
         if path.name != "model.safetensors":
             (folder / path.name).symlink_to(path)
-    content = bytearray((whole / "model.safetensors").read_bytes())
-    begin = 8 + int.from_bytes(content[:8], "little")
-    start, end = (begin + at for at in json.loads(content[8:begin])[MATRIX]["data_offsets"])
+    content = bytearray((original / "model.safetensors").read_bytes())
+    base = 8 + int.from_bytes(content[:8], "little")
+    start, end = (base + offset for offset in json.loads(content[8:base])[MATRIX]["data_offsets"])
     values = array("H", bytes(content[start:end]))
     damage(values)
     content[start:end] = values.tobytes()
@@ -45,16 +45,16 @@ def damaged(folder: Path, damage: Callable[[array[int]], None]) -> Path:
 
 
 def last_bits(values: array[int]) -> None:
-    """Each value by its last bit: under one percent."""
-    for at in range(len(values)):
-        values[at] ^= 1
+    """Changes the last bit of each value, which is less than one percent."""
+    for place in range(len(values)):
+        values[place] ^= 1
 
 
-def backwards(values: array[int]) -> None:
+def reverse(values: array[int]) -> None:
     values.reverse()
 
 
-def test_whole_weights_agree() -> None:
+def test_undamaged_weights_agree() -> None:
     answer = check_weights()
     assert answer.returncode == 0
     rows = {row[0]: row for row in re.findall(r"^(\w+) .*? (\d+) of 20 .* (\w+)$", answer.stdout, re.M)}
@@ -64,8 +64,8 @@ def test_whole_weights_agree() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_matrix_backwards_is_wrong(tmp_path: Path, dtype: str) -> None:
-    answer = check_weights("--dtype", dtype, "--weights", str(damaged(tmp_path, backwards)))
+def test_a_reversed_matrix_is_wrong(tmp_path: Path, dtype: str) -> None:
+    answer = check_weights("--dtype", dtype, "--weights", str(damaged(tmp_path, reverse)))
     assert answer.returncode == 1
     assert re.search(rf"^{dtype} .* wrong$", answer.stdout, re.M)
 

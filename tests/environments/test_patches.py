@@ -1,4 +1,4 @@
-"""What the fork server replaces and calls in vLLM is in each release as the fork server expects it."""
+"""The functions of vLLM that the fork server replaces and calls exist in each release."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ patches.apply_patches()
 
 
 def run(spec: str | None, code: str) -> subprocess.CompletedProcess[str]:
-    """Runs code with the fork server's modules, in an environment that is made already."""
+    """Runs code with the modules of the fork server in an existing environment."""
     try:
         environment = resolve(spec, "cpu" if spec else None)
     except MissingEnvironmentError as error:
@@ -39,14 +39,14 @@ def run(spec: str | None, code: str) -> subprocess.CompletedProcess[str]:
     "spec", [None, *(pytest.param(spec, marks=pytest.mark.vllm_slow) for spec in [GRAFT, *RELEASES])]
 )
 def test_patches_fit(spec: str | None) -> None:
-    """A replacement has as many parameters as the original, and what it reads of its object is there."""
+    """A replacement has as many parameters as the original, and uses only attributes that exist."""
     answer = run(spec, MISFITS.read_text())
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout.splitlines()[-1]) == {}
 
 
 def test_a_patch_that_does_not_fit_is_named() -> None:
-    """Without one that is needed the fork server ends."""
+    """The fork server exits if a required patch does not fit."""
     answer = run(None, LOST)
     assert answer.returncode == 1
     assert "vllm.utils.system_utils:was_renamed" in answer.stdout

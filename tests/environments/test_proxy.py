@@ -1,4 +1,4 @@
-"""The proxy before a server without middleware, run by a server's interpreter; the server is a small fake."""
+"""The proxy for servers without middleware, in the interpreter of a server, before a small fake server."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Proxied:
     """A running proxy.
 
     Attributes:
-        endpoint: its address.
-        note: the file that the fake server writes when an endless answer is let go.
-        process: the proxy's process.
+        endpoint: the address of the proxy.
+        note: the file that the fake server writes when the client of an endless answer disconnects.
+        process: the process of the proxy.
     """
 
     def __init__(self, endpoint: Endpoint, note: Path, process: subprocess.Popen[bytes]) -> None:
@@ -68,7 +68,7 @@ def proxied(tmp_path: Path) -> Iterator[Proxied]:
     try:
         python = resolve().python
     except MissingEnvironmentError:
-        pytest.skip("no server environment is made")
+        pytest.skip("there is no server environment")
     fake, note, lease = tmp_path / "fake.py", tmp_path / "note", lease_port()
     fake.write_text(FAKE)
     process = subprocess.Popen(
@@ -87,7 +87,7 @@ def proxied(tmp_path: Path) -> Iterator[Proxied]:
 
 
 def wait_until_ready(endpoint: Endpoint) -> None:
-    """Until then the proxy is not there, or answers 503."""
+    """Waits until the proxy answers, and no longer with 503."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
@@ -102,7 +102,7 @@ def wait_until_ready(endpoint: Endpoint) -> None:
     raise TimeoutError(endpoint.base_url)
 
 
-def test_a_request_is_passed_on_as_it_is(proxied: Proxied) -> None:
+def test_a_request_is_forwarded_unchanged(proxied: Proxied) -> None:
     answer = proxied.endpoint.request("PUT", "/a%20b?c=d%26e", data="body", headers={"x-mine": "1"})
     seen = answer.json()
     assert (seen["method"], seen["path"], seen["query"]) == ("PUT", "/a%20b", "c=d%26e")
@@ -126,7 +126,7 @@ def test_a_script_reaches_the_server_in_the_body(proxied: Proxied) -> None:
     assert {name: sent[name] for name in body} == body
 
 
-def test_a_client_that_leaves_ends_it_upstream(proxied: Proxied) -> None:
+def test_a_disconnect_reaches_the_server(proxied: Proxied) -> None:
     with proxied.endpoint.get("/endless", stream=True) as answer:
         assert next(answer.iter_lines()) == b"tick"
     deadline = time.monotonic() + 5
@@ -135,14 +135,14 @@ def test_a_client_that_leaves_ends_it_upstream(proxied: Proxied) -> None:
     assert proxied.note.read_text() == "http.disconnect"
 
 
-def test_many_at_once(proxied: Proxied) -> None:
+def test_many_concurrent_requests(proxied: Proxied) -> None:
     answers = [proxied.endpoint.get("/endless", stream=True) for _ in range(120)]
     assert all(next(answer.iter_lines()) == b"tick" for answer in answers)
     for answer in answers:
         answer.close()
 
 
-def test_it_ends_on_term_and_takes_the_server_with_it(proxied: Proxied) -> None:
+def test_sigterm_stops_the_proxy_and_the_server(proxied: Proxied) -> None:
     proxied.process.terminate()
     proxied.process.wait(10)
     with pytest.raises(ConnectionError):

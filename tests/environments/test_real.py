@@ -1,4 +1,4 @@
-"""Every environment that this machine can make: it is what it says, and scripted servers answer in it."""
+"""Every environment that this machine can make is verified, and runs scripted servers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORKER = "vllm/v1/worker/cpu_worker.py"
 
 @pytest.fixture(scope="session")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A contributor's working tree: the official source distribution, unpacked."""
+    """A working tree, from the official source distribution."""
     folder = tmp_path_factory.mktemp("tree")
     with tarfile.open(upstream.source("0.33.0", quiet)) as tar:
         tar.extractall(folder, filter="data")
@@ -44,8 +44,8 @@ def environment(request: pytest.FixtureRequest) -> Environment:
     return resolve(request.param, "cpu", create=True)
 
 
-def called(server: RemoteServer) -> str:
-    """The city in the call that the server makes of a script."""
+def scripted_city(server: RemoteServer) -> str:
+    """The city in the call that the server returns for a script."""
     server.script(reasoning="I look it up.", calls=[ToolCall("get_weather", {"city": "Paris"})])
     response = server.client().responses.create(
         model=server.model, input="What is the weather in Paris?", tools=[RESPONSES_TOOL]
@@ -56,34 +56,34 @@ def called(server: RemoteServer) -> str:
     return str(json.loads(call.arguments)["city"])
 
 
-def test_it_is_what_it_says(environment: Environment) -> None:
+def test_an_environment_is_verified(environment: Environment) -> None:
     verify(environment)
     assert unknown_names(load_models(), names_of(environment)) == []
 
 
 @pytest.mark.parametrize("model", ["qwen3", "gpt-oss"])
-def test_a_scripted_call_comes_out(environment: Environment, model: str) -> None:
+def test_a_server_returns_a_scripted_call(environment: Environment, model: str) -> None:
     with RemoteServer(model, lane="scripted", vllm=environment) as server:
         assert server.forked
-        assert called(server) == "Paris"
+        assert scripted_city(server) == "Paris"
 
 
-WORDED_OTHERWISE = {
+DOCSTRINGS_DIFFER = {
     "0.25.0": {"model_executor/layers/fused_moe/layer.py", "v1/kv_offload/tiering/p2p/manager.py"},
 }
-"""Files of the third-party build with another docstring or annotation than upstream's, and the same code."""
+"""Files of the third-party build whose docstrings or annotations differ from upstream, but not their code."""
 
 
 @pytest.mark.parametrize("version", RELEASES)
-def test_a_release_is_upstreams_code(version: str) -> None:
-    """Besides how the CPU platform is recognised, the third-party build changes nothing."""
+def test_a_release_has_the_code_of_upstream(version: str) -> None:
+    """The third-party build only changes how the CPU platform is recognised."""
     comparison = upstream.compare(resolve(version, "cpu", create=True))
     assert comparison.missing == ()
-    changed = {*comparison.changed} - WORDED_OTHERWISE.get(version, set())
+    changed = {*comparison.changed} - DOCSTRINGS_DIFFER.get(version, set())
     assert {file.split("/")[0] for file in changed} <= {"_version.py", "platforms", "utils"}
 
 
-def test_a_changed_file_is_picked_up(tree: Path) -> None:
+def test_the_next_server_has_the_changes_of_a_tree(tree: Path) -> None:
     parser = tree / PARSER
     before = parser.read_text()
     bytecode = list(tree.rglob("__pycache__"))
@@ -95,14 +95,14 @@ def test_a_changed_file_is_picked_up(tree: Path) -> None:
             )
             environment = resolve(f"tree:{tree}@0.32.0", create=True)
             with RemoteServer("qwen3", lane="scripted", vllm=environment) as server:
-                seen.append(called(server))
+                seen.append(scripted_city(server))
     finally:
         parser.write_text(before)
     assert seen == ["Rome", "Oslo"]
     assert list(tree.rglob("__pycache__")) == bytecode == []
 
 
-def test_an_operator_that_the_kernels_lack_is_named(tree: Path) -> None:
+def test_an_operator_that_the_kernels_lack_is_reported(tree: Path) -> None:
     worker = tree / WORKER
     before = worker.read_text()
     try:

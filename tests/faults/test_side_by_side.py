@@ -41,7 +41,7 @@ def test_two_runs_finish(servers: int, environment: Environment, tmp_path: Path)
     elsewhere = [f"--ignore-glob={ROOT / 'tests' / files}" for files in WITHOUT]
     state = {"VLLM_HARNESS_STATE": str(tmp_path), "VLLM_HARNESS_LINGER_S": str(LINGER_S)}
     ran = subprocess.run(
-        [str(SUITES), "--", "-k", TESTS, *elsewhere, f"--vllm-spec=installed:{environment.python}"],
+        [str(SUITES), "--", "-k", TESTS, *elsewhere, f"--vllm=installed:{environment.python}"],
         env={**os.environ, **state, "VLLM_HARNESS_MEMORY_GIB": f"{bound:g}"},
         capture_output=True,
         text=True,

@@ -20,7 +20,7 @@ FIGURES = pytest.StashKey[list[tuple[str, str, str]]]()
 def environment(request: pytest.FixtureRequest) -> Environment:
     """The server environment of this run, built for CUDA."""
     option = request.config.option
-    found = resolve(spec_of(option.vllm_spec, option.vllm_python), device=option.vllm_device, create=True)
+    found = resolve(spec_of(option.vllm, option.vllm_python), device=option.vllm_device, create=True)
     if found.device != "cuda":
         pytest.skip(f"{found.describe()} is not built for CUDA")
     return found

@@ -17,7 +17,7 @@ from tests.own_server import OwnServer
 from tests.responses_api import SHOW, Responses, Stream, messages_of, prompt_of, shape
 from tests.tool_server.running import ToolServer
 from vllm_harness._exchange.server import VllmServer
-from vllm_harness._scripted.book import Raw, Say, ScriptBook, When
+from vllm_harness._scripted.book import Content, Raw, ScriptBook, When
 from vllm_harness._server.remote import RemoteServer
 from vllm_harness._testing.fixtures import ScriptWriter
 from vllm_harness._testing.session import BODY
@@ -101,12 +101,12 @@ class Talk:
         """What the model says; it must be said at the end."""
         return self.book.script
 
-    def script_if_reached(self, *turns: Say) -> None:
+    def script_if_reached(self, *turns: Content) -> None:
         """What the model would say to `Go`, if the server ever got as far."""
-        unheard = ScriptBook(self.server.endpoint, self.server.entry, self.book.name)
+        unheard = ScriptBook(self.server.endpoint, self.server.entry, name=self.book.name)
         unheard.script(name="unheard", turns=list(turns), times=None, when=When(user="^Go$"))
 
-    def script_turns(self, *turns: Say, times: int = 1) -> None:
+    def script_turns(self, *turns: Content, times: int = 1) -> None:
         """What the model says within one request, a turn a generation."""
         self.script(turns=list(turns), times=times)
 

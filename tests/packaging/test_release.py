@@ -63,9 +63,9 @@ def test_the_wheel_holds_the_package_and_its_data(wheel_files: set[str], checkou
         "vllm_harness/_data/models.yaml",
         "vllm_harness/_data/env/assets.yaml",
         "vllm_harness/_data/env/vllm-0.32.0-cpu.lock",
-        "vllm_harness/regression/cases/meanings.yaml",
+        "vllm_harness/_regression/cases/meanings.yaml",
         "vllm_harness/templates/llama3.1-json.jinja",
-        "vllm_harness/scripted/in_server/sitecustomize.py",
+        "vllm_harness/_scripted/in_server/sitecustomize.py",
     ],
 )
 def test_the_wheel_has_what_a_user_needs(name: str, wheel_files: set[str]) -> None:

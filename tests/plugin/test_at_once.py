@@ -15,12 +15,12 @@ from vllm_harness._runs.report.run import read_run
 
 @pytest.mark.drawn("the plugin on a server", 3)
 def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
-    """Each test runs once and is reported in the order of collection, also where a fork is killed."""
+    """Each test runs once and is reported in the order of collection, even if a fork is killed."""
     options = (
         "--vllm-model=qwen3",
         "--vllm-lane=scripted",
         "--vllm-at-once=2",
-        "--vllm-report=run",
+        "--vllm-output=run",
         "--vllm-report-all",
         "--junitxml=junit.xml",
         "-ojunit_family=xunit1",
@@ -35,7 +35,7 @@ def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Co
         ]
     )
     tests = list(results(result)["tests"])
-    assert tests[:60] == [f"test_at_once.py::test_what_is_said[scripted-qwen3-{n}]" for n in range(60)]
+    assert tests[:60] == [f"test_at_once.py::test_answer[scripted-qwen3-{n}]" for n in range(60)]
     assert len(tests) == 65
     _check_run(pytester.path / "run")
     cases = ElementTree.parse(pytester.path / "junit.xml").iter("testcase")
@@ -43,17 +43,17 @@ def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Co
         case.attrib["name"]: prop.attrib["value"] for case in cases for prop in case.iter("property")
     }
     assert len(set(processes.values())) == 3
-    assert processes["test_alone[scripted-qwen3]"] == processes["test_what_is_said[scripted-qwen3-0]"]
+    assert processes["test_alone[scripted-qwen3]"] == processes["test_answer[scripted-qwen3-0]"]
 
 
 def _check_run(folder: Path) -> None:
-    """Every test has its case and its exchange, whichever process ran it."""
+    """Every test has its case and its exchange, no matter which process ran it."""
     read = read_run(folder)
-    said = sorted(f"test_at_once.py::test_what_is_said[{number}]" for number in range(60))
-    assert sorted(case.id for case in read.cases if "test_what_is_said" in case.id) == said
+    answers = sorted(f"test_at_once.py::test_answer[{number}]" for number in range(60))
+    assert sorted(case.id for case in read.cases if "test_answer" in case.id) == answers
     assert [case.outcome for case in read.cases].count(Outcome.PASSED) == 63
     assert len(read.of(Outcome.FINDING)) == 2
-    asked = [each for _, each in records(folder, {"exchange"}) if isinstance(each, ExchangeRecord)]
-    assert sorted(each.case for each in asked) == said
-    assert len({each.id for each in asked}) == 60
+    exchanges = [record for _, record in records(folder, {"exchange"}) if isinstance(record, ExchangeRecord)]
+    assert sorted(exchange.case for exchange in exchanges) == answers
+    assert len({exchange.id for exchange in exchanges}) == 60
     assert len(list(folder.glob("records-fork-*.jsonl"))) == 2

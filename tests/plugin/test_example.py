@@ -1,4 +1,4 @@
-"""The plugin in another project: fixtures by entry point, results in a table, errors of use told."""
+"""The plugin in another project: its fixtures, the table of results, and the messages for wrong options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLE = Path(__file__).with_name("example")
 def test_another_project_uses_the_fixtures(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
     pytester.copy_example(str(EXAMPLE / "test_agent.py"))
     pytester.makeini("[pytest]\nasyncio_mode = auto\n")
-    vllm = [f"--vllm-spec={pytestconfig.option.vllm_spec}"] if pytestconfig.option.vllm_spec else []
+    vllm = [f"--vllm={pytestconfig.option.vllm}"] if pytestconfig.option.vllm else []
     result = pytester.runpytest_subprocess("--vllm-model=qwen3", "--vllm-lane=scripted", *vllm, timeout=900)
     result.assert_outcomes(passed=3, errors=1)
     result.stdout.fnmatch_lines(
@@ -35,18 +35,18 @@ def test_gpu_without_gpu_is_one_line(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["--vllm-model=gpt-os"], "did you mean gpt-oss"),
         (["--vllm-model=gpt-oss-120b", "--vllm-lane=scripted"], "the entry has no scripted lane"),
-        (["--vllm-spec=0.99"], "0.32.0"),
+        (["--vllm=0.99"], "0.32.0"),
         (["--vllm-python=/no/such/python"], "/no/such/python"),
         (["--vllm-server-url=localhost:1", "--vllm-model=qwen3"], "is not an http"),
         (["--vllm-server-url=http://localhost:1"], "--vllm-server-url needs one --vllm-model"),
     ],
 )
-def test_wrong_use_is_told(arguments: list[str], words: str, pytester: pytest.Pytester) -> None:
+def test_a_wrong_option_is_explained(arguments: list[str], message: str, pytester: pytest.Pytester) -> None:
     pytester.copy_example(str(EXAMPLE / "test_agent.py"))
     result = refused(pytester, *arguments)
     assert result.ret != 0
-    assert words in "\n".join([*result.outlines, *result.errlines])
+    assert message in "\n".join([*result.outlines, *result.errlines])

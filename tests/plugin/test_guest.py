@@ -1,4 +1,4 @@
-"""The plugin in projects that are about something else: it takes no names, no time and no disk of theirs."""
+"""The plugin in other projects: it takes none of their names, time or disk space."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def modules(pytester: pytest.Pytester, *options: str) -> set[str]:
     """The modules that a run imports."""
     result = pytester.runpytest_subprocess("--collect-only", "-q", *options)
     assert result.ret == 0
-    (kept,) = pytester.path.glob("modules-*.json")
-    names = set(json.loads(kept.read_text()))
-    kept.unlink()
+    (file,) = pytester.path.glob("modules-*.json")
+    names = set(json.loads(file.read_text()))
+    file.unlink()
     return names
 
 
-def test_a_project_that_uses_nothing_imports_nothing(pytester: pytest.Pytester) -> None:
+def test_a_project_that_uses_no_fixture_imports_nothing(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(MODULES)
     pytester.makepyfile("def test_nothing(): pass")
     more = modules(pytester) - modules(pytester, "-p", "no:vllm_harness")
@@ -66,7 +66,7 @@ def test_a_project_that_uses_nothing_imports_nothing(pytester: pytest.Pytester) 
     assert len(more) < 10
 
 
-def test_own_names_stay_a_project_s_own(pytester: pytest.Pytester) -> None:
+def test_a_project_can_use_its_own_names(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(OWN_NAMES)
     pytester.mkpydir("harness").joinpath("ours.py").write_text("ANSWER = 42\n")
     pytester.makepyfile(test_ours=OF_OWN_NAMES)
@@ -101,13 +101,13 @@ def test_collection_makes_nothing(
     for variable in ("VLLM_HARNESS_CACHE", "VLLM_HARNESS_STATE", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(variable, raising=False)
     pytester.makepyfile("def test_it(vllm_server): pass")
-    result = pytester.runpytest_subprocess("--collect-only", "-q", f"--vllm-spec={spec}", "--vllm-device=cpu")
+    result = pytester.runpytest_subprocess("--collect-only", "-q", f"--vllm={spec}", "--vllm-device=cpu")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*::test_it[[]scripted-qwen3[]]"])
     assert list(home.rglob("*")) == []
 
 
-def test_an_environment_that_cannot_be_made_fails_the_tests_that_use_it(
+def test_an_environment_error_fails_only_tests_with_servers(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     occupied = pytester.makefile(".txt", occupied="a file where the cache's folder should be")
@@ -115,13 +115,13 @@ def test_an_environment_that_cannot_be_made_fails_the_tests_that_use_it(
     pytester.makepyfile(
         "def test_server(vllm_server): pass\ndef test_more(script): pass\ndef test_other(): pass"
     )
-    options = ("--vllm-model=qwen3", "--vllm-lane=scripted", "--vllm-spec=0.32.0", "--vllm-device=cpu")
+    options = ("--vllm-model=qwen3", "--vllm-lane=scripted", "--vllm=0.32.0", "--vllm-device=cpu")
     result = refused(pytester, *options)
     result.assert_outcomes(passed=1, errors=2)
     result.stdout.fnmatch_lines(["*occupied.txt*"])
 
 
-def test_without_asyncio_one_line_says_what_to_install(pytester: pytest.Pytester) -> None:
+def test_without_asyncio_a_line_names_what_to_install(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("async def test_it(async_openai_client): pass")
     result = pytester.runpytest_subprocess("-p", "no:asyncio")
     result.assert_outcomes(errors=1)
@@ -141,11 +141,11 @@ def test_async_fixtures_in_strict_mode(pytester: pytest.Pytester, pytestconfig: 
     result.assert_outcomes(passed=1)
 
 
-def test_forks_and_workers_exclude_each_other(pytester: pytest.Pytester) -> None:
+def test_forks_and_workers_cannot_be_combined(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(vllm_server): pass")
     result = refused(pytester, "-n2", "--vllm-at-once=2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--vllm-at-once and pytest-xdist's -n exclude each other*"])
+    result.stderr.fnmatch_lines(["*--vllm-at-once cannot be combined with pytest-xdist's -n*"])
 
 
 @pytest.mark.drawn("the plugin on a server", 3)
@@ -166,11 +166,11 @@ def test_each_worker_has_a_server_and_results(pytester: pytest.Pytester, pytestc
     ("option", "why"),
     [
         ("--vllm-model=nosuch", "unknown model 'nosuch'"),
-        ("--vllm-spec=0.1.0", "no lock for vLLM 0.1.0"),
-        ("--vllm-repeat=0", "--vllm-repeat is 0"),
+        ("--vllm=0.1.0", "no lock for vLLM 0.1.0"),
+        ("--vllm-repeat=0", "--vllm-repeat must be 1 or more"),
     ],
 )
-def test_wrong_options_are_told_once(pytester: pytest.Pytester, option: str, why: str) -> None:
+def test_a_wrong_option_is_reported_once(pytester: pytest.Pytester, option: str, why: str) -> None:
     for name in ("test_one", "test_two"):
         pytester.makepyfile(**{name: "def test_it(vllm_server): pass\ndef test_again(vllm_server): pass"})
     result = refused(pytester, option)

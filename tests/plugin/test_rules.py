@@ -1,4 +1,4 @@
-"""The rules of the suites, on real servers: what fails a run, what is tried again, what is counted."""
+"""The rules of the plugin, on real servers: what fails a run, what runs again, and what is counted."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from vllm_harness._runs.report.run import read_run
 
 EXAMPLE = Path(__file__).with_name("example")
 ONE_THREAD = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-"""Two threads that share their cores with other processes mostly wait for each other, busily."""
+"""Two threads that share their cores with other processes spend their time waiting for each other."""
 
 
 def run(pytester: pytest.Pytester, pytestconfig: pytest.Config, name: str, *more: str) -> pytest.RunResult:
     """Runs an example."""
     pytester.copy_example(str(EXAMPLE / name))
     pytester.makeini("[pytest]\nasyncio_mode = auto\n")
-    vllm = [f"--vllm-spec={pytestconfig.option.vllm_spec}"] if pytestconfig.option.vllm_spec else []
+    vllm = [f"--vllm={pytestconfig.option.vllm}"] if pytestconfig.option.vllm else []
     return pytester.runpytest_subprocess(*more, *vllm, timeout=900)
 
 
 def refused(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """Runs what ends before any server starts: in this process, which has imported everything."""
+    """Runs tests that end before a server starts, in this process, which has imported everything."""
     pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
     return pytester.runpytest_inprocess(*arguments)
 
@@ -41,24 +41,24 @@ def folder(result: pytest.RunResult) -> Path:
 
 
 def results(result: pytest.RunResult) -> dict[str, Any]:
-    """What results.json has of the one target."""
+    """The results of the only target in results.json."""
     document = json.loads((folder(result) / "results.json").read_text())
     (only,) = document.values()
     return dict(only)
 
 
 @pytest.mark.drawn("the plugin on a server", 3)
-def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
-    options = ("--vllm-model=qwen3", "--vllm-lane=scripted", f"--vllm-defects={EXAMPLE / 'defects'}", "-ra")
-    result = run(pytester, pytestconfig, "test_rules.py", *options, "--vllm-report=run")
+def test_each_broken_rule_fails_the_run(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
+    options = ("--vllm-model=qwen3", "--vllm-lane=scripted", f"--vllm-folder={EXAMPLE / 'defects'}", "-ra")
+    result = run(pytester, pytestconfig, "test_rules.py", *options, "--vllm-output=run")
     result.assert_outcomes(passed=3, failed=5, errors=1, xfailed=1, skipped=1)
     assert result.ret == 1
     result.stdout.fnmatch_lines_random(
         [
             "E *CP101 error *stream and body differ*Rome*France*",
-            "known defect vllm-2 does not show any more (It was wrong); fixed: bound the versions *",
-            "the test is to show vllm-1 (It is wrong) by a failure that matches AssertionError: wrong",
-            "an expected failure without a reference: mark it vllm_known_defect(...) instead",
+            "known defect vllm-2 no longer shows (It was wrong); fixed: bound the versions *",
+            "the test should show vllm-1 (It is wrong) by a failure that matches AssertionError: wrong",
+            "an expected failure without a reference: mark the test vllm_known_defect(...) instead",
             "a skip that models.yaml does not expect of this entry*[[]no-reason[]] the test would rather not",
             "*the test has the fixture check_body and never called it*",
         ]
@@ -83,7 +83,7 @@ def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pyte
 
 
 def _check_run(folder: Path) -> None:
-    """What the run folder holds of a stream and a body that differ."""
+    """Checks the run folder's case of a stream and a body that differ."""
     read = read_run(folder)
     assert Counter(case.outcome for case in read.cases) == {
         Outcome.PASSED: 2,
@@ -95,25 +95,27 @@ def _check_run(folder: Path) -> None:
     assert read.end.exit_code == 1
     (target,) = read.targets.values()
     assert (target.title, target.frontend, bool(target.command and target.logs)) == ("qwen3", "python", True)
-    found = next(
-        case for case in read.cases if any(each.code == "CP101" and each.counts for each in case.findings)
+    different, finding = next(
+        (case, one) for case in read.cases for one in case.findings if one.code == "CP101" and one.counts
     )
-    exchanges = [each for _, each in records(folder, {"exchange"}) if isinstance(each, ExchangeRecord)]
-    whole, streamed = [each for each in exchanges if each.case == found.id]
+    exchanges = [record for _, record in records(folder, {"exchange"}) if isinstance(record, ExchangeRecord)]
+    whole, streamed = [exchange for exchange in exchanges if exchange.case == different.id]
     assert streamed.api == whole.api == "responses"
-    assert next(each.exchange for each in found.findings if each.code == "CP101") == streamed.id
+    assert finding.exchange == streamed.id
     assert "".join(piece.text for piece in streamed.output).endswith("<|im_end|>")
     assert any(piece.text == "<|im_start|>" for piece in streamed.prompt)
-    assert [each.after for each in streamed.stream] == sorted(each.after for each in streamed.stream)
-    assert "".join(each.text for each in streamed.stream).startswith("event: response.created")
+    times = [piece.after for piece in streamed.stream]
+    assert times == sorted(times)
+    assert "".join(piece.text for piece in streamed.stream).startswith("event: response.created")
     assert streamed.headers["authorization"] == "[redacted]"
     assert isinstance(whole.answer, dict)
-    logs = [each for _, each in records(folder, {"log"}) if isinstance(each, LogLines)]
-    assert any("POST /v1/responses" in line for each in logs if each.case == found.id for line in each.lines)
+    logs = [record for _, record in records(folder, {"log"}) if isinstance(record, LogLines)]
+    lines = [line for log in logs if log.case == different.id for line in log.lines]
+    assert any("POST /v1/responses" in line for line in lines)
 
 
 def entry_with_attempts(folder: Path, attempts: int) -> Path:
-    """A models.yaml whose live entry may be tried so often."""
+    """A models.yaml whose live entry allows so many attempts."""
     document = yaml.safe_load(data_path("models.yaml").read_text())
     entry = document["models"]["smollm2-135m"]
     document["models"] = {"smollm2-135m": {**entry, "limits": {"live_attempts": attempts}}}
@@ -124,7 +126,7 @@ def entry_with_attempts(folder: Path, attempts: int) -> Path:
 
 @pytest.mark.vllm_slow
 @pytest.mark.parametrize(("attempts", "passed", "retries"), [(3, 2, 2), (2, 1, 1)])
-def test_live_tests_are_tried_again_as_often_as_the_entry_says(
+def test_the_entry_limits_the_attempts_of_live_tests(
     attempts: int, passed: int, retries: int, pytester: pytest.Pytester, pytestconfig: pytest.Config
 ) -> None:
     models = f"--vllm-models-file={entry_with_attempts(pytester.path, attempts)}"
@@ -143,13 +145,13 @@ def test_repeats_are_sampled_by_seed(
     options = ("--vllm-lane=live", "--vllm-model=smollm2-135m", "--vllm-repeat=4")
     result = run(pytester, pytestconfig, "test_live.py", *options)
     answers = (pytester.path / "answers").read_text().splitlines()
-    assert len(set(answers)) > 1, "different seeds say different things"
+    assert len(set(answers)) > 1, "different seeds give different answers"
     counted = results(result)["repeats"]
     cases = {name.split("::")[1].split("[")[0]: case for name, case in counted["cases"].items()}
     assert {name: (case["passed"], case["trials"]) for name, case in cases.items()} == {
         "test_the_third_try_is_right": (2, 4),
-        "test_what_is_said": (4, 4),
-        "test_a_wrong_protocol_is_not_tried_again": (0, 4),
+        "test_any_answer": (4, 4),
+        "test_a_wrong_protocol_is_not_retried": (0, 4),
     }
     assert counted["pass@k"]["value"] == pytest.approx(2 / 3)
     assert counted["pass^k"]["value"] == pytest.approx(1 / 3)
@@ -160,7 +162,7 @@ def test_repeats_are_sampled_by_seed(
 
 
 @pytest.mark.parametrize("option", ["--reruns=2", "--force-reruns=2"])
-def test_nobody_tries_more_often(option: str, pytester: pytest.Pytester) -> None:
+def test_options_for_more_attempts_are_rejected(option: str, pytester: pytest.Pytester) -> None:
     pytester.copy_example(str(EXAMPLE / "test_live.py"))
     result = refused(pytester, "--vllm-lane=live", "--vllm-model=smollm2-135m", option)
     assert result.ret != 0

@@ -1,4 +1,4 @@
-"""What a server is asked over HTTP, and the codes of all that the validator finds in its answer."""
+"""Requests to a server over HTTP, and the codes of the validator's findings in its answers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from vllm_harness._scripted.book import Raw
 from vllm_harness._server.remote import RemoteServer
 
 Json = dict[str, Any]
-Way = Literal["stream", "body", "both", "chain"]
-"""`both`: a stream is compared with a body of the same request; `chain`: two responses, the last again."""
+Mode = Literal["stream", "body", "both", "chain"]
+"""`both` compares a stream with a body; `chain` validates two responses and the stored second one."""
 
 PARIS, ROME = (ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome"))
 SCRIPTS: Mapping[str, Json] = {
@@ -44,10 +44,10 @@ SCRIPTS: Mapping[str, Json] = {
     "code": {"say": Raw("<|channel|>analysis to=python code<|message|>print(7)<|call|>")},
     "mcp": {"say": Raw('<|channel|>commentary to=files.list<|message|>{"folder": "/"}<|call|>')},
 }
-"""What the model says, by the name of the answer."""
+"""The name of an answer -> what the model generates."""
 MODEL = "qwen3"
 MODELS: Mapping[str, str] = {"code": "gpt-oss", "mcp": "gpt-oss"}
-"""Who says it, where that is another model: calls whose progress vLLM streams, whoever runs them."""
+"""The name of an answer -> its model if that is not `MODEL`: calls whose progress vLLM streams."""
 
 _FUNCTION = {"name": "get_weather", "description": "Weather of a city"}
 _PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -67,46 +67,48 @@ _PROMPTS: Mapping[Api, Json] = {
     "chat": _HI,
     "messages": {**_HI, "max_tokens": 200},
 }
-# vLLM's bodies of Messages leave it out where it is null
+# vLLM leaves it out of Messages bodies if it is null
 _ONE_SIDED = ("stop_sequence",)
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One thing to ask, such as `chat calls stream`: the API, what the model says, the way of asking."""
+    """A request, such as `chat calls stream`: the API, the answer, and the mode."""
 
     api: Api
     answer: str
-    way: Way
+    mode: Mode
 
     @classmethod
     def named(cls, name: str) -> Ask:
-        """That of a name. Raises ValueError where there is none."""
-        api, answer, way = name.split()
-        if api not in API_PATHS or answer not in SCRIPTS or way not in get_args(Way):
-            raise ValueError(f"{name!r} cannot be asked")
-        return cls(api, answer, way)
+        """Parses the name of a request. Raises ValueError if it is invalid."""
+        api, answer, mode = name.split()
+        if api not in API_PATHS or answer not in SCRIPTS or mode not in get_args(Mode):
+            raise ValueError(f"{name!r} is not a request")
+        return cls(api, answer, mode)
 
     @property
     def model(self) -> str:
-        """The model entry whose server is asked."""
+        """The name of the model entry."""
         return MODELS.get(self.answer, MODEL)
 
     def codes(self, server: RemoteServer, wanted: Collection[str]) -> list[str]:
-        """Codes of what the validator finds on a server and nobody has declared known.
+        """The codes of the validator's findings on a server that are not known deviations.
 
         Args:
-            server: it is asked once, or once for each side of a comparison.
-            wanted: mere information counts as well where it has one of these codes.
+            server: the server that gets the request, or several for a comparison.
+            wanted: codes whose findings count even if they are only information.
         """
-        name = f"{self.api}-{self.answer}-{self.way}"
+        name = f"{self.api}-{self.answer}-{self.mode}"
         book = server.book(name)
         book.script(**SCRIPTS[self.answer], times=None)
         findings = self._findings(book.endpoint, self._request(server.model))
         version = server.environment.vllm_version
         known = apply_known(findings, known_deviations(server.entry.name, version), version)
-        told = [each for each in known if each.counts or (each.code in wanted and not each.known)]
-        return sorted({finding.code for finding in told})
+        counted = (
+            finding for finding in known if finding.counts or (finding.code in wanted and not finding.known)
+        )
+        return sorted({finding.code for finding in counted})
 
     def _request(self, model: str) -> Json:
         request = {"model": model, **_PROMPTS[self.api]}
@@ -125,7 +127,7 @@ class Ask:
 
     def _findings(self, http: Endpoint, request: Json) -> Iterable[Finding]:
         path = API_PATHS[self.api]
-        match self.way:
+        match self.mode:
             case "stream":
                 sent = {**request, "stream": True}
                 return validate_stream(_stream(http, path, sent), api=self.api, request=sent)
@@ -140,7 +142,7 @@ class Ask:
 
 
 def _chain(http: Endpoint, path: str, request: Json) -> list[Exchange]:
-    """A response, one that follows it, and that one as it is stored."""
+    """A response, a second one that follows it, and the stored second one."""
     first = _body(http, path, request)
     following = {**request, "previous_response_id": first["id"]}
     second = _body(http, path, following)

@@ -1,6 +1,6 @@
-"""A plugin of tool parsers for vLLM: hermes, broken on purpose, each in one way.
+"""A plugin with tool parsers for vLLM: variants of hermes, each broken on purpose in one way.
 
-Loaded by `--tool-parser-plugin`; runs in the server's interpreter, where vLLM is.
+`--tool-parser-plugin` loads it into the interpreter of the server, which has vLLM.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ SPOILS: dict[str, Spoil] = {
 
 
 class NeedsOneTokenADelta(Hermes2ProToolParser):
-    """Loses what comes with other tokens."""
+    """Loses tokens that arrive together."""
 
     def extract_tool_calls_streaming(self, *given: Any, **named: Any) -> Any:
         answer = super().extract_tool_calls_streaming(*given, **named)
@@ -80,7 +80,7 @@ class NeedsOneTokenADelta(Hermes2ProToolParser):
 
 
 class TakesItsTime(Hermes2ProToolParser):
-    """Reads all text so far with each token, and holds up a whole text for longer than others may wait."""
+    """Reads the whole text again with each token, and blocks the event loop while it parses a body."""
 
     def extract_tool_calls(self, *given: Any, **named: Any) -> Any:
         busy_until = process_time() + 0.3

@@ -1,4 +1,4 @@
-"""Deliberately broken copies of a parser: the cases catch each of them."""
+"""The cases find each of several parsers that are broken on purpose."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vllm_harness._regression.cases.delivery import Api
 from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.engines.answer import CaseAnswer
-from vllm_harness._regression.engines.plan import Engine, planned
+from vllm_harness._regression.engines.plan import Engine, plan_cases
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._regression.results.compare import changes
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode
@@ -43,7 +43,7 @@ def _family(variant: str) -> Family:
 
 
 def _run(folder: Path, families: list[Family], engine: Engine) -> dict[str, Cell]:
-    case_sets = [planned(case_set("canonical", family, load_meanings()), engine) for family in families]
+    case_sets = [plan_cases(case_set("canonical", family, load_meanings()), engine) for family in families]
     run = RegressionRun(folder)
     batches = unfinished(run, [VllmUnderTest(VLLM, resolve(VLLM))], case_sets, engine=engine)
     assert run_batches(run, batches, parallel=1, done=lambda _: None) == []
@@ -58,7 +58,7 @@ def _regressed(cells: dict[str, Cell]) -> dict[str, list[str]]:
     }
 
 
-def test_every_broken_parser_is_caught(tmp_path: Path) -> None:
+def test_every_broken_parser_is_found(tmp_path: Path) -> None:
     found = _regressed(_run(tmp_path, [HERMES, *map(_family, BROKEN)], "in-process"))
     assert {name for name, regressed in found.items() if not regressed} == set()
     assert len(found) == len(BROKEN)
@@ -66,14 +66,14 @@ def test_every_broken_parser_is_caught(tmp_path: Path) -> None:
     assert set(found["broken-raises_on_unicode"]) == {"unicode argument"}
 
 
-def test_a_broken_parser_is_caught_over_http(tmp_path: Path) -> None:
+def test_a_broken_parser_is_found_over_http(tmp_path: Path) -> None:
     found = _regressed(_run(tmp_path, [HERMES, *map(_family, OVER_HTTP)], "http"))
     assert {name for name, regressed in found.items() if not regressed} == set()
     assert len(found) == len(OVER_HTTP)
 
 
-def test_a_parser_that_takes_its_time_is_caught() -> None:
-    """Only growth is compared, on lengths that take no second."""
+def test_a_slow_parser_is_found() -> None:
+    """Compares only the growth, on lengths that take less than a second."""
     families = (HERMES, _family("takes_its_time"))
     short = [_shortened(case_set("cost", family, load_meanings()).only(["text"])) for family in families]
     measured = measure_all(resolve(VLLM), [(cases.family, cases.inputs) for cases in short])
@@ -85,11 +85,13 @@ def test_a_parser_that_takes_its_time_is_caught() -> None:
     assert slow == {"whole": (_BLOCKED,), "tokens_1": (_SUPERLINEAR,)}
 
 
-def test_a_parser_that_takes_its_time_is_caught_over_http() -> None:
+def test_a_slow_parser_is_found_over_http() -> None:
     measured = {}
     for family in (HERMES, _family("takes_its_time")):
         cases = _shortened(case_set("cost", family, load_meanings()).only(["text"]), "http", 6)
-        answers = measure_served(resolve(VLLM), family, cases.inputs, lambda each: bool(_mismatches(each)))
+        answers = measure_served(
+            resolve(VLLM), family, cases.inputs, lambda answer: bool(_mismatches(answer))
+        )
         measured[family.name] = {str(answer.delivery): _mismatches(answer) for answer in answers}
     assert measured["hermes"] == {"messages:whole": (), "messages:tokens_1": ()}
     assert measured["broken-takes_its_time"] == {
@@ -105,6 +107,6 @@ def _mismatches(answer: CaseAnswer) -> tuple[Mismatch, ...]:
 
 def _shortened(cases: CaseSet, engine: Engine = "in-process", lengths: int = 5) -> CaseSet:
     """The shortest lengths of each case, in its deliveries in process or over Messages."""
-    (case,) = planned(cases, engine, [Api.MESSAGES]).cases
+    (case,) = plan_cases(cases, engine, [Api.MESSAGES]).cases
     input_ = case.input.model_copy(update={"grown": case.input.grown[:lengths]})
     return replace(cases, cases=(replace(case, input=input_),))

@@ -1,4 +1,4 @@
-"""Every parser that vLLM registers has a family, or a reason why not."""
+"""Every parser that vLLM registers has a family, or a reason why it has none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vllm_harness._server.model_check import names_of
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 
 
-def test_every_parser_that_vllm_registers_has_a_family_or_a_reason() -> None:
+def test_every_parser_has_a_family_or_a_reason() -> None:
     names = names_of(resolve("0.32.0"))
     tools = {family.tool_parser for family in load_families().values()} - {None}
     reasoning = {family.reasoning_parser for family in load_families().values()} - {None}

@@ -1,4 +1,4 @@
-"""Generated meanings against vLLM's own parsers: failures are found, shrunk, and run again."""
+"""Generated meanings find failures of vLLM's parsers, which are shrunk and run again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vllm_harness._regression.cases.delivery import deliveries
 from vllm_harness._regression.cases.groups import GenerationPlan, case_set
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.engines.in_process import InProcessError, parse_session
-from vllm_harness._regression.engines.plan import planned
+from vllm_harness._regression.engines.plan import plan_cases
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._regression.run import run_batches, unfinished
 from vllm_harness._regression.search import SmallestFailure, search
@@ -40,25 +40,25 @@ def test_a_marker_in_a_string_is_found_and_shrunk(found: list[SmallestFailure]) 
     assert case.calls == ({"tool_a": {"p0": "</tool_call>"}},)
 
 
-def test_what_was_found_comes_again_from_its_file(
+def test_a_failure_is_reproduced_from_its_file(
     environment: Environment, found: list[SmallestFailure], tmp_path: Path
 ) -> None:
     assert found
     run = RegressionRun(tmp_path / "run")
     for failure in found:
-        cases = planned(case_set("canonical", HERMES, load_meanings(failure.file)), "in-process")
+        cases = plan_cases(case_set("canonical", HERMES, load_meanings(failure.file)), "in-process")
         (cell,) = _cells(run, environment, cases)
         assert failure.mismatch in cell.cases[str(failure.mismatch)].mismatches[failure.delivery]
 
 
-def test_a_family_that_was_searched_is_not_searched_again(environment: Environment, tmp_path: Path) -> None:
+def test_a_family_is_searched_once(environment: Environment, tmp_path: Path) -> None:
     (tmp_path / "hermes").mkdir()
     searched: list[object] = []
     assert search(environment, [HERMES], GenerationPlan(5, 0), tmp_path, done=searched.append) == []
     assert searched == []
 
 
-def test_an_interpreter_answers_until_its_time_is_up(environment: Environment) -> None:
+def test_an_interpreter_answers_until_its_timeout(environment: Environment) -> None:
     case = CaseInput(name="any", text="Hello.<|im_end|>", deliveries=deliveries("whole"))
     with parse_session(environment, limit_s=60) as parse:
         answers = (*parse(HERMES, [case]), *parse(HERMES, [case]))

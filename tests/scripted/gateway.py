@@ -1,4 +1,4 @@
-"""A gateway in front of a server: passes requests on, without the headers that it is to drop."""
+"""A gateway in front of a server that forwards requests without certain headers."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-OF_A_CONNECTION = frozenset({"host", "content-length", "transfer-encoding", "connection"})
+CONNECTION_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 METHODS = ["GET", "POST", "DELETE"]
 
 
 @contextmanager
 def gateway(url: str, *, dropped: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The address of a gateway in front of an address.
+    """Runs a gateway in front of a URL, and gives its own URL.
 
     Args:
-        dropped: names of headers that do not pass, in lower case.
+        dropped: the names of headers that it drops, in lower case.
     """
     upstream = httpx2.AsyncClient(base_url=url, timeout=60)
 
-    async def passed_on(request: Request) -> StreamingResponse:
-        headers = {k: v for k, v in request.headers.items() if k not in OF_A_CONNECTION | dropped}
+    async def forward(request: Request) -> StreamingResponse:
+        headers = {k: v for k, v in request.headers.items() if k not in CONNECTION_HEADERS | dropped}
         body = await request.body()
-        sent = upstream.build_request(request.method, request.url.path, headers=headers, content=body)
-        answer = await upstream.send(sent, stream=True)
-        kept = {k: v for k, v in answer.headers.items() if k not in OF_A_CONNECTION}
+        forwarded = upstream.build_request(request.method, request.url.path, headers=headers, content=body)
+        answer = await upstream.send(forwarded, stream=True)
+        headers = {k: v for k, v in answer.headers.items() if k not in CONNECTION_HEADERS}
         return StreamingResponse(
-            answer.aiter_raw(), answer.status_code, kept, background=BackgroundTask(answer.aclose)
+            answer.aiter_raw(), answer.status_code, headers, background=BackgroundTask(answer.aclose)
         )
 
-    app = Starlette(routes=[Route("/{path:path}", passed_on, methods=METHODS)])
+    app = Starlette(routes=[Route("/{path:path}", forward, methods=METHODS)])
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

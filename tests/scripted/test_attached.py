@@ -20,7 +20,7 @@ from vllm_harness._server.attached import AttachedServer, check_header
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 
 SUITE = """
-def test_what_is_scripted_comes_through_the_gateway(vllm_server, openai_client, script):
+def test_scripted_answers_pass_the_gateway(vllm_server, openai_client, script):
     assert script.exact
     assert vllm_server.vllm_version == "0.1.2"
     script("The capital of France is Paris.")
@@ -28,11 +28,11 @@ def test_what_is_scripted_comes_through_the_gateway(vllm_server, openai_client, 
     assert answer.output_text.strip() == "The capital of France is Paris."
 
 
-def test_a_script_that_is_not_used_fails(vllm_server, openai_client, script):
-    script("nobody asks")
+def test_an_unused_script_fails(vllm_server, openai_client, script):
+    script("unused")
 
 
-def test_a_wrong_answer_is_not_asked_for_again(vllm_server, openai_client, script):
+def test_a_wrong_answer_is_not_retried(vllm_server, openai_client, script):
     from vllm_harness._testing.content import expect_content
     script("no")
     answer = openai_client.responses.create(model=vllm_server.model, input="Yes?")
@@ -54,12 +54,12 @@ def test_a_suite_runs_through_a_gateway(vllm_server: VllmServer, tmp_path: Path)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *given, str(tmp_path)]
         environ = {**os.environ, "THE_KEY": vllm_server.endpoint.api_key}
         run = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
-    assert "1 failed, 2 passed, 1 error in" in run.stdout, run.stdout  # and nothing was tried again
+    assert "1 failed, 2 passed, 1 error in" in run.stdout, run.stdout  # and nothing was retried
     assert "script 'script 1' was never used" in run.stdout
     assert "it says yes" in run.stdout
 
 
-def test_a_gateway_that_drops_the_header_is_told_at_the_start(vllm_server: VllmServer) -> None:
+def test_a_gateway_that_drops_the_header_is_detected_at_the_start(vllm_server: VllmServer) -> None:
     direct = vllm_server.endpoint
     with gateway(direct.base_url, dropped=frozenset({BOOK_HEADER})) as address:
         server = AttachedServer(replace(direct, base_url=address), vllm_server.entry, books=direct)
@@ -73,7 +73,7 @@ def test_a_gateway_that_drops_the_header_is_told_at_the_start(vllm_server: VllmS
         assert server.vllm_version == direct.vllm_version()
 
 
-def test_books_need_a_server_that_is_attached(tmp_path: Path) -> None:
+def test_books_need_an_attached_server(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     command = [sys.executable, "-m", "pytest", "-q", "--vllm-books-url=http://127.0.0.1:9", str(tmp_path)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

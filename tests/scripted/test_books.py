@@ -1,4 +1,4 @@
-"""Script books on a server: conditions over whole conversations, quotes and cases, the log, other rules."""
+"""Script books on a server: conditions over conversations, quotes and cases, the log, replaced rules."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TRIP = Path(__file__).with_name("trip.yaml")
 
 @contextmanager
 def served(server: VllmServer, folder: Path, text: str = BOOK) -> Iterator[ScriptBook]:
-    """The book on a server, under a name of its own."""
+    """A book on the server with a separate name."""
     path = folder / "book.yaml"
     path.write_text(text)
     book = ScriptBook(server.endpoint, server.entry)
@@ -63,8 +63,8 @@ def ask(client: OpenAI, model: str, text: str, **more: Any) -> str:
 
 @pytest.mark.vllm_needs("responses", "tools")
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_conversation_that_the_server_keeps(stream: bool, vllm_server: VllmServer, tmp_path: Path) -> None:
-    """The call and its result are in two requests, and the rule is about both."""
+def test_a_stored_conversation(stream: bool, vllm_server: VllmServer, tmp_path: Path) -> None:
+    """The call and its result are in two requests, and the rule has conditions on both."""
     with served(vllm_server, tmp_path) as book, book.client() as client:
 
         def respond(**request: Any) -> Any:
@@ -82,15 +82,15 @@ def test_a_conversation_that_the_server_keeps(stream: bool, vllm_server: VllmSer
 
 
 @pytest.mark.vllm_model("qwen3")
-def test_a_book_that_was_written_from_the_page_alone(vllm_server: VllmServer, tmp_path: Path) -> None:
+def test_a_book_written_from_the_reference_alone(vllm_server: VllmServer, tmp_path: Path) -> None:
     outputs = {"get_weather": "sunny", "find_hotel": "Hotel Azul, 80 EUR"}
     tools: Any = [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in outputs]
-    said: list[Any] = [{"role": "user", "content": "Plan me a weekend in Lisbon"}]
+    history: list[Any] = [{"role": "user", "content": "Plan me a weekend in Lisbon"}]
     with served(vllm_server, tmp_path, TRIP.read_text()) as book, book.client() as client:
 
         def respond() -> Any:
-            answer = client.responses.create(model=vllm_server.model, input=said, tools=tools)
-            said.extend(item.model_dump(exclude_none=True) for item in answer.output)
+            answer = client.responses.create(model=vllm_server.model, input=history, tools=tools)
+            history.extend(item.model_dump(exclude_none=True) for item in answer.output)
             return answer
 
         calls = [item for item in respond().output if item.type == "function_call"]
@@ -98,23 +98,22 @@ def test_a_book_that_was_written_from_the_page_alone(vllm_server: VllmServer, tm
             ("get_weather", "Lisbon"),
             ("find_hotel", "Lisbon"),
         ]
-        said.extend(
+        history.extend(
             {"type": "function_call_output", "call_id": call.call_id, "output": outputs[call.name]}
             for call in calls
         )
         assert respond().output_text.strip() == "It will be sunny. Hotel Azul is free. Shall I book it?"
-        said.append({"role": "user", "content": "Yes, please"})
+        history.append({"role": "user", "content": "Yes, please"})
         assert respond().output_text.strip() == "Done. Have a good time."
 
 
 @pytest.mark.vllm_model("qwen3")
-def test_a_limit_cuts_the_answer_and_each_choice_says_the_same(
-    vllm_server: VllmServer, tmp_path: Path
-) -> None:
+def test_a_limit_truncates_every_choice(vllm_server: VllmServer, tmp_path: Path) -> None:
     book_text = "rules: [{limit: 4, say: One and two and three and four and five.}]"
     with served(vllm_server, tmp_path, book_text) as book, book.client() as client:
-        said: Any = {"model": vllm_server.model, "messages": [{"role": "user", "content": "Count."}]}
-        chat = client.chat.completions.create(**said, n=2)
+        chat = client.chat.completions.create(
+            model=vllm_server.model, messages=[{"role": "user", "content": "Count."}], n=2
+        )
         assert [choice.finish_reason for choice in chat.choices] == ["length", "length"]
         assert chat.usage
         assert chat.usage.completion_tokens == 8
@@ -141,7 +140,7 @@ def test_a_quote_is_escaped_in_its_place(vllm_server: VllmServer, tmp_path: Path
             ask(client, vllm_server.model, f"The weather in {marker}?", tools=[CHAT_TOOL])
 
 
-def test_the_nearest_rule_is_named_and_the_log_has_what_was_answered(
+def test_the_refusal_names_the_nearest_rule_and_the_log_has_it(
     vllm_server: VllmServer, tmp_path: Path
 ) -> None:
     with served(vllm_server, tmp_path) as book, book.client() as client:
@@ -172,8 +171,7 @@ def test_the_nearest_rule_is_named_and_the_log_has_what_was_answered(
 
 @pytest.mark.vllm_alone
 def test_the_commands_find_the_server(vllm_server: VllmServer, tmp_path: Path) -> None:
-    """A request that no rule takes, the rule that it suggests, and the book with that rule."""
-
+    """A request that no rule takes, the suggested rule, and the book with that rule."""
     assert isinstance(vllm_server, RemoteServer)
     port = str(vllm_server.port)
 
@@ -193,28 +191,28 @@ def test_the_commands_find_the_server(vllm_server: VllmServer, tmp_path: Path) -
         )
         path = tmp_path / "book.yaml"
         path.write_text(BOOK + run("suggest", number))
-        assert run("reload", "--book", book.name).startswith(f"4 rules of {path}, in ")
+        assert run("reload", "--book-name", book.name).startswith(f"4 rules of {path}, in ")
         assert ask(client, vllm_server.model, "What is (1 + 1)?") == ANSWER
         assert ask(client, vllm_server.model, "once") == "Only once."
-        run("reset", "--book", book.name)
+        run("reset", "--book-name", book.name)
         assert ask(client, vllm_server.model, "once") == "Only once."
 
 
-def test_other_rules_take_the_place_of_those_before(vllm_server: VllmServer, tmp_path: Path) -> None:
+def test_rules_are_replaced(vllm_server: VllmServer, tmp_path: Path) -> None:
     with served(vllm_server, tmp_path) as book, book.client() as client:
         (tmp_path / "other.yaml").write_text("rules:\n  - {name: new, say: New.}\n")
         book.replace(check_book(tmp_path / "other.yaml", vllm_server.entry).usable())
         assert ask(client, vllm_server.model, "once") == "New."
 
 
-def test_ids_that_would_end_the_engine_are_refused(vllm_server: VllmServer) -> None:
+def test_ids_outside_the_vocabulary_are_refused(vllm_server: VllmServer) -> None:
     book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
-    with pytest.raises(UsageError, match="999999999 is no token id of"):
+    with pytest.raises(UsageError, match="999999999 is not a token id of"):
         book.script([1, 999999999])
     assert vllm_server.endpoint.get("/health", timeout=10).ok
 
 
-def test_a_book_may_tell_requests_by_their_headers(vllm_server: VllmServer) -> None:
+def test_rules_may_depend_on_headers(vllm_server: VllmServer) -> None:
     book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
     book.script("for a", when=When(header={"X-Session": "^a$"}, stream=False), times=None)
     book.script("for others", times=None)
@@ -224,7 +222,7 @@ def test_a_book_may_tell_requests_by_their_headers(vllm_server: VllmServer) -> N
     book.close()
 
 
-def test_what_the_harness_asks_is_not_in_the_access_log(vllm_server: VllmServer) -> None:
+def test_control_requests_are_not_in_the_access_log(vllm_server: VllmServer) -> None:
     assert isinstance(vllm_server, RemoteServer)
     vllm_server.book("asked").answered()
     assert names.LOG_PATH not in vllm_server.log_path.read_text()

@@ -1,4 +1,4 @@
-"""What SmolLM2 said on a GPU, in bfloat16, is said again where its tokens are scripted on another machine."""
+"""A script of the tokens that SmolLM2 generated on a GPU, in bfloat16, repeats its answers elsewhere."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from vllm_harness._scripted.book import ScriptBook
 from vllm_harness._scripted.recording import RECORD_ARGS, TokenRecord, recorded
 from vllm_harness._testing.tokens import differences, read, script_recording
 
-# by the second step of scripts/gpu-check on one H200, with vLLM 0.32.0 and driver 580.159.04
+# from the second step of scripts/gpu-check on one H200, with vLLM 0.32.0 and driver 580.159.04
 RECORDED = Path(__file__).parent / "smollm2-on-h200.jsonl"
 
 
 @pytest.mark.vllm_scripted
-def test_what_a_gpu_said_is_said_again(own_server: OwnServer) -> None:
+def test_a_recording_of_a_gpu_is_reproduced(own_server: OwnServer) -> None:
     server = own_server(RECORD_ARGS, entry=load_models().get("smollm2-135m"))
-    before, answered = read(RECORDED), dict[str, str]()
+    before, ids = read(RECORDED), dict[str, str]()
     book = ScriptBook(server.endpoint, server.entry)
     script_recording(before, book)
     with recorded(server.endpoint) as again:
         for record in before:
-            answer = book.endpoint.post(record.path, json=_asked_again(record, answered))
+            answer = book.endpoint.post(record.path, json=_request(record, ids))
             if not record.request.get("stream"):
-                answered[record.answer["id"]] = answer.json()["id"]
+                ids[record.answer["id"]] = answer.json()["id"]
     book.close()
     assert differences(before, again) == []
     assert [record.tokens for record in again] == [record.tokens for record in before]
 
 
-def _asked_again(record: TokenRecord, answered: dict[str, str]) -> dict[str, Any]:
+def _request(record: TokenRecord, ids: dict[str, str]) -> dict[str, Any]:
     previous = record.request.get("previous_response_id")
-    return {**record.request, "previous_response_id": answered[previous]} if previous else record.request
+    return {**record.request, "previous_response_id": ids[previous]} if previous else record.request

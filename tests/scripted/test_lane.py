@@ -1,4 +1,4 @@
-"""The scripted lane itself: the model generates what is scripted, nothing else; problems have names."""
+"""The scripted lane: the model generates exactly what is scripted, and problems are reported by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from vllm_harness._exchange.server import VllmServer
-from vllm_harness._scripted.book import Raw, ScriptBook, ScriptError, When
+from vllm_harness._scripted.book import Expectation, Raw, ScriptBook, ScriptError, When
 from vllm_harness._scripted.meaning import Meaning, Text, ToolCall
 from vllm_harness._server.remote import RemoteServer
 from vllm_harness._testing.fixtures import ScriptWriter
@@ -34,19 +34,19 @@ class City(BaseModel):
 
 
 def lane(server: VllmServer) -> RemoteServer:
-    """The server, which on this lane is ours."""
+    """The server, which the harness started on this lane."""
     assert isinstance(server, RemoteServer)
     return server
 
 
 def ask(client: OpenAI, model: str, text: str, **more: Any) -> str:
-    """The answer to one message, over Chat Completions, which every front end serves."""
+    """The answer to a message over Chat Completions, which every front end serves."""
     chat = client.chat.completions.create(model=model, messages=[{"role": "user", "content": text}], **more)
     return (chat.choices[0].message.content or "").strip()
 
 
 def words(number: int, count: int = 12) -> str:
-    """Text that no other number gives."""
+    """A text that is unique to the number."""
     return " ".join(f"word{number}x{i}" for i in range(count))
 
 
@@ -72,7 +72,7 @@ def test_text_may_be_raw_or_ids(vllm_server: VllmServer, openai_client: OpenAI, 
     assert texts == ["given as a meaning"] * 2
 
 
-def test_script_without_stop_is_told_and_ended(
+def test_a_stop_token_is_appended_and_reported(
     vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
     ids = script("no stop at its end")
@@ -85,7 +85,7 @@ def test_script_without_stop_is_told_and_ended(
     assert ask(openai_client, vllm_server.model, "hi") == "no stop at its end"
 
 
-def test_script_over_the_token_limit_is_told(vllm_server: VllmServer) -> None:
+def test_a_script_beyond_the_token_limit_is_truncated(vllm_server: VllmServer) -> None:
     server = lane(vllm_server)
     book = server.book("over-the-limit")
     book.script(words(1), name="long one")
@@ -93,10 +93,19 @@ def test_script_over_the_token_limit_is_told(vllm_server: VllmServer) -> None:
         ask(client, server.model, "hi", max_tokens=7)
     with pytest.raises(ScriptError) as caught:
         book.verify()
-    assert "'long one' was cut at token 7 of" in caught.value.message
+    assert "'long one' was truncated at token 7 of" in caught.value.message
 
 
-def test_unused_script_is_told(vllm_server: VllmServer) -> None:
+@pytest.mark.parametrize("expect", ["truncated", "cut"])
+def test_a_script_may_be_truncated_on_purpose(
+    expect: Expectation, vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
+) -> None:
+    """By its name, and by its old name."""
+    script(words(1), expect=expect)
+    ask(openai_client, vllm_server.model, "hi", max_tokens=7)
+
+
+def test_an_unused_script_is_reported(vllm_server: VllmServer) -> None:
     book = lane(vllm_server).book("unused")
     book.script("never requested", name="idle")
     with pytest.raises(ScriptError, match="'idle' was never used"):
@@ -104,7 +113,7 @@ def test_unused_script_is_told(vllm_server: VllmServer) -> None:
 
 
 def ask_for_json(book: ScriptBook, model: str, stream: bool) -> None:
-    """A request under a grammar, its answer read to the end."""
+    """Sends a request under a grammar, and reads its answer to the end."""
     with book.client() as client:
         answer = client.chat.completions.create(
             model=model,
@@ -117,7 +126,7 @@ def ask_for_json(book: ScriptBook, model: str, stream: bool) -> None:
 
 @pytest.mark.vllm_model("qwen3", "llama3.1")
 @pytest.mark.parametrize("stream", [False, True])
-def test_script_refused_by_a_grammar_is_told(stream: bool, vllm_server: VllmServer) -> None:
+def test_a_script_that_a_grammar_refuses_is_reported(stream: bool, vllm_server: VllmServer) -> None:
     server = lane(vllm_server)
     book = server.book(f"refused-{stream}")
     book.script("this is not JSON", name="prose")
@@ -146,7 +155,7 @@ def test_structured_output_that_passes(
 def test_required_call_that_passes(
     vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    """The grammar is the family's frame (up to 0.22 a JSON list); the Rust front end wants its blanks too."""
+    """The grammar is the family's frame (a JSON list up to 0.22); the Rust front end also requires blanks."""
     if Version(vllm_server.vllm_version) < Version("0.23"):
         script(Raw('<think>\n\n</think>[{"name": "get_weather", "parameters": {"city": "Paris"}}]'))
     else:
@@ -162,7 +171,7 @@ def test_required_call_that_passes(
     assert [json.loads(call.function.arguments) for call in calls] == [{"city": "Paris"}]
 
 
-def test_each_choice_says_its_own(
+def test_each_choice_has_a_separate_text(
     vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
     if lane(vllm_server).launch.frontend == "rust":
@@ -176,7 +185,7 @@ def test_each_choice_says_its_own(
 
 
 @pytest.mark.vllm_needs("responses")
-def test_rules_match_what_is_asked(
+def test_rules_match_by_their_conditions(
     vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
     script("about tools", when=When(tools=("get_weather",)))
@@ -186,7 +195,7 @@ def test_rules_match_what_is_asked(
     def turn(text: str, **more: Any) -> Any:
         return openai_client.responses.create(model=vllm_server.model, input=text, **more)
 
-    first = turn("Tell me of Rome")
+    first = turn("Tell me about Rome")
     assert "about Rome" in first.output_text
     second = turn("And?", previous_response_id=first.id)
     assert "the second turn" in second.output_text
@@ -195,7 +204,7 @@ def test_rules_match_what_is_asked(
 
 
 async def many_at_once(server: RemoteServer, number: int, length: int) -> list[str]:
-    """What `number` concurrent requests got, half of them streamed, each from a book of its own."""
+    """The answers to `number` concurrent requests, half of them streamed, each with a separate book."""
 
     async def scripted_answer(index: int) -> str:
         book = server.book(f"at-once-{index}")
@@ -223,7 +232,7 @@ async def test_concurrent_scripts_never_mix(vllm_server: VllmServer) -> None:
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.vllm_servers(2)
 async def test_scripts_survive_preemption(vllm_server: VllmServer) -> None:
-    """With room for a few requests only, vLLM preempts and resumes; prefix caching is on by default."""
+    """With memory for only a few requests, vLLM preempts and resumes; prefix caching is on by default."""
     server = lane(vllm_server)
     small = RemoteServer(
         server.entry,
@@ -260,10 +269,10 @@ def test_meaning_with_a_preamble(
     assert [item.type for item in answer.output] == ["message", "function_call"]
 
 
-def test_other_tokens_are_as_likely_again(
+def test_probabilities_of_other_tokens_are_reproducible(
     vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    """What a stand-in finds likely beside its script differs at each position, and is the same again."""
+    """The likely tokens besides the script differ at each position, and are the same in a second request."""
     if lane(vllm_server).environment.device != "cpu":
         reason = "needs a CPU environment: on CUDA all tokens are about as likely, and near ones change"
         skip(OTHER_DEVICE, reason)

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.apis import APIS, KEYLESS, PATHS, Api, Json, opened, question
+from tests.apis import APIS, KEYLESS, PATHS, Api, Json, endpoint_of, opened, question
 from tests.chat_api import Chat
 from tests.defects.wire import Wire
 from tests.messages_api import messages_on
 from tests.responses_api import Responses
-from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._scripted.book import ScriptBook
 from vllm_harness._server.launch import Launch
 from vllm_harness._server.remote import RemoteServer
@@ -61,8 +60,8 @@ def test_a_get_carries_the_key(server: RemoteServer) -> None:
 
 def test_an_sdk_client_tells_its_endpoint(book: ScriptBook) -> None:
     with book.client() as client, book.client(timeout=7, default_headers={"x-more": "1"}) as other:
-        assert Endpoint.of(client) == book.endpoint
-        more = Endpoint.of(other)
+        assert endpoint_of(client) == book.endpoint
+        more = endpoint_of(other)
     assert (more.base_url, more.api_key, more.request_s) == (book.endpoint.base_url, KEY, 7)
     assert dict(more.headers) == {**dict(book.endpoint.headers), "x-more": "1"}
 
@@ -87,7 +86,7 @@ def test_the_helpers_of_the_suites_send_the_key(
             chat.post(PATHS["chat"], asked(server, "chat")),
             Responses(client, server.model, check).post(asked(server, "responses")),
             messages.post(asked(server, "messages")),
-            Wire(Endpoint.of(client), server.model).post("responses", input="Hi"),
+            Wire(endpoint_of(client), server.model).post("responses", input="Hi"),
         ]
     assert [answer.status_code for answer in answers] == [200] * 4
     assert chat.text(chat.tokens("Rain.")) == "Rain."

@@ -1,8 +1,10 @@
-"""The program: `python -m tests.tool_server NAME PORT [--journal FILE] [--key KEY] [--owned]`, SSE at
-/sse. With `--owned` it ends when its standard input does, so with whoever started it, however that ends.
+"""The program: `python -m tests.tool_server NAME PORT [--journal FILE] [--key KEY] [--owned]`, SSE at /sse.
 
-NAME is the namespace that vLLM looks for: `python` (one tool of that name, code in, output out, as in the
-reference server of gpt-oss), `container` (`exec`, `feed`) or `browser` (`search`, `find`).
+With `--owned` it ends when its standard input does, and thus with the process that started it.
+
+NAME is the namespace that vLLM looks for: `python` (one tool of that name that runs code and returns its
+output, as in the reference server of gpt-oss), `container` (`exec`, `feed`) or `browser` (`search`, `open`,
+`find`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ PAGES = {"vllm": "vLLM is a library for LLM inference.", "paris": "Paris is the 
 
 
 def python_server(journal: Journal) -> MCPServer:
-    """Code interpreter; the tool's schema stays out of the prompt, since it takes plain text."""
+    """A code interpreter; the tool's schema is not in the prompt, since it takes plain text."""
     server = MCPServer(name="python", instructions=PYTHON)
 
     @server.tool(name="python", description="Runs Python code", meta={"include_in_prompt": False})
@@ -40,7 +42,7 @@ def python_server(journal: Journal) -> MCPServer:
 
 
 def container_server(journal: Journal) -> MCPServer:
-    """A container that knows one command: echo."""
+    """A container with a single command, echo."""
     server = MCPServer(name="container", instructions="Runs commands.")
 
     @server.tool(name="exec", description="Runs a command")
@@ -65,8 +67,8 @@ def browser_server(journal: Journal) -> MCPServer:
     @server.tool(name="search", description="Searches")
     def search(query: str) -> str:
         journal.write("search", query=query)
-        found = [text for key, text in PAGES.items() if key in query.lower()]
-        return "\n".join(found) or "nothing found"
+        results = [text for key, text in PAGES.items() if key in query.lower()]
+        return "\n".join(results) or "nothing found"
 
     @server.tool(name="open", description="Opens a page")
     def open_page(id: int | None = None, cursor: int | None = None, url: str = "") -> str:
@@ -85,7 +87,7 @@ SERVERS = {"python": python_server, "container": container_server, "browser": br
 
 
 class Journal:
-    """Notes each session and call as a line of JSON, so that a test can read what has arrived."""
+    """Logs each session and call as a line of JSON, so that a test can read them."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -98,7 +100,7 @@ class Journal:
 
 
 class SessionsNeedTheKey:
-    """ASGI middleware: anybody may list the tools, a session of a request (`x-session-id`) needs the key."""
+    """ASGI middleware: listing the tools needs no key; the session of a request (`x-session-id`) does."""
 
     def __init__(self, app: Any, key: str | None, journal: Journal) -> None:
         self._app, self._key, self._journal = app, key, journal
@@ -116,7 +118,7 @@ class SessionsNeedTheKey:
 
 
 class OnlyThisUser:
-    """ASGI middleware: code is executed for the user who runs the server, not for others of the machine."""
+    """ASGI middleware: refuses other users of the machine, for whom no code should run."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -134,7 +136,7 @@ def _end_with_owner() -> None:
 
 
 def main() -> None:
-    """Serves until it is killed, or its owner has ended."""
+    """Serves until it is killed or its owner has ended."""
     parser = argparse.ArgumentParser()
     parser.add_argument("name", choices=list(SERVERS))
     parser.add_argument("port", type=int)

@@ -1,4 +1,4 @@
-"""Python code in a restricted process: little time and memory; no network, processes or files of others."""
+"""Runs Python code in a process with limited time and memory, and without network or child processes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ SECONDS = 5
 MEMORY = 512 * 2**20
 FILE_SIZE = 2**20
 OUTPUT = 20_000
-# runs before the code: an audit hook stays for the life of the process. It is no sandbox against code that
-# means harm, only against code that does not know what it does
+# Runs before the code: an audit hook stays for the life of the process. It protects against mistakes in the
+# code, and is not a sandbox for malicious code.
 GUARD = """
 import os, sys
 REFUSED = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.system", "ctypes.",
@@ -39,13 +39,13 @@ exec(compile(sys.stdin.read(), "<code>", "exec"), {"__name__": "__main__"})
 
 
 def run(code: str) -> str:
-    """What the code prints, errors included.
+    """Runs code and returns what it prints, including errors.
 
     Args:
-        code: a Python program; it gets an empty folder of its own, and no environment.
+        code: a Python program; it gets an empty folder and no environment.
 
     Returns:
-        Its output, cut to 20000 characters; a line that says so where it ran out of time.
+        Its output, truncated to 20000 characters; or a TimeoutError as text.
     """
     with tempfile.TemporaryDirectory(prefix="vh-tool-") as folder:
         try:

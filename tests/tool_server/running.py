@@ -1,4 +1,4 @@
-"""A tool server as a process of its own, for tests."""
+"""Runs a tool server as a separate process, for tests."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class ToolServer:
-    """Starts on entering, ends on leaving; `stop` and `start` in between.
+    """A context manager that starts and stops a tool server; `stop` and `start` also work in between.
 
     Attributes:
         name: `python`, `container` or `browser`.
-        folder: for its journal and log.
-        key: what sessions must carry as a bearer token; None for no key.
+        folder: the folder of its journal and log.
+        key: the bearer token that sessions need; None for no key.
     """
 
     name: str
@@ -56,7 +56,7 @@ class ToolServer:
         return self.folder / f"{self.name}.jsonl"
 
     def journal(self, what: str) -> list[dict[str, Any]]:
-        """What has arrived of a kind: `session`, or a tool's name."""
+        """The journal's entries of a kind: `session`, or a tool's name."""
         lines = self._journal.read_text().splitlines() if self._journal.exists() else []
         return [line for line in map(json.loads, lines) if line["what"] == what]
 
@@ -65,7 +65,7 @@ class ToolServer:
         self._journal.unlink(missing_ok=True)
 
     def start(self) -> None:
-        """Starts it on its port and waits until it answers."""
+        """Starts the server on its port and waits until it answers."""
         command = [sys.executable, "-m", "tests.tool_server", self.name, str(self._lease.port), "--owned"]
         command += ["--journal", str(self._journal), *(["--key", self.key] if self.key else [])]
         with (self.folder / f"{self.name}.log").open("ab") as log:
@@ -78,7 +78,7 @@ class ToolServer:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Ends it, open sessions and all."""
+        """Stops the server and its open sessions."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()

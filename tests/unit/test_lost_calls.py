@@ -1,4 +1,4 @@
-"""What of a scenario and of a replay is the call that llama3_json loses by chance, and what is not."""
+"""Calls that llama3_json loses by chance are excused in scenarios and replays, and nothing else is."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def test_problems_of_a_scenario(model: str, problems: str, excused: bool) -> Non
     ("model", "exchanges", "excused"),
     [
         ("llama3.1", [played("a", {"role": "assistant", "content": ""})], True),
-        ("llama3.1", [played("a", {"role": "assistant"}), Played("b", reason="not asked for")], True),
+        ("llama3.1", [played("a", {"role": "assistant"}), Played("b", reason="not requested")], True),
         (
             "llama3.1",
-            [Played("b", reason="not asked for"), played("a", {"role": "assistant"})],
+            [Played("b", reason="not requested"), played("a", {"role": "assistant"})],
             False,
         ),
         ("llama3.1", [played("a", {"content": "words"})], False),
@@ -89,7 +89,7 @@ def test_a_replay_that_is_the_same() -> None:
         ({"choices": [{"index": 0, "delta": {}}], "error": {"message": "broken off"}}, False),
     ],
 )
-@pytest.mark.parametrize("as_sent", [True, False], ids=["as sent", "as the SDK has it"])
+@pytest.mark.parametrize("as_sent", [True, False], ids=["as sent", "as parsed by the SDK"])
 def test_chunks_of_a_chat(chunk: dict[str, Any], as_sent: bool, excused: bool) -> None:
     event = SSEEvent(json.dumps(chunk)) if as_sent else ChatCompletionChunk.construct(**chunk)
     check = lost_calls_excused(lambda name: lambda events: None, server("llama3.1"))("check_stream")

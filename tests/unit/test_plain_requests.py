@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 OWN_WAY = {
-    "tests/unit/testing/test_watch.py": "the taps see the requests of every library",
+    "tests/unit/testing/test_traffic.py": "the taps see the requests of every library",
 }
 """The modules that send by a library all the same, and why."""
 SENDS_NOTHING = {"ConnectionError", "RequestException", "Response"}

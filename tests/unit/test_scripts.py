@@ -1,4 +1,4 @@
-"""Scripts that run commands side by side: a signal to the script ends all of them, whatever started it."""
+"""Scripts that run commands side by side: a signal to the script ends all commands."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ wait_for_all
 
 
 def ignore_interrupts() -> None:
-    """As for a job that a script starts in the background, and all that it starts in turn."""
+    """Ignores interrupts, as a background job of a script and its children do."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_all(sent: signal.Signals) -> None:
     with subprocess.Popen(["bash", "-c", SCRIPT], stdout=subprocess.PIPE, text=True) as both:
-        ended(both, sent)
+        end(both, sent)
 
 
-def test_sigterm_ends_what_ignores_an_interrupt() -> None:
+def test_sigterm_ends_commands_that_ignore_interrupts() -> None:
     with subprocess.Popen(
         ["bash", "-c", SCRIPT], stdout=subprocess.PIPE, text=True, preexec_fn=ignore_interrupts
     ) as both:
-        ended(both, signal.SIGTERM)
+        end(both, signal.SIGTERM)
 
 
-def ended(both: subprocess.Popen[str], sent: signal.Signals) -> None:
-    """Sends the signal once both are up, and waits for their end and the script's."""
+def end(both: subprocess.Popen[str], sent: signal.Signals) -> None:
+    """Sends the signal when both commands are running, and waits until they and the script have ended."""
     assert both.stdout
     assert sorted(both.stdout.readline() for _ in range(2)) == ["one | up\n", "two | up\n"]
     both.send_signal(sent)
-    both.stdout.read()  # to its end, when the last process that writes there has ended
+    both.stdout.read()  # until the last process that writes there has ended
     assert both.wait(30) == 130

@@ -1,18 +1,22 @@
-"""The short import: each name is there, typed, documented and shown; the import itself loads nothing."""
+"""The public interface: each name exists, typed, documented and shown; the import itself loads nothing."""
 
 from __future__ import annotations
 
 import ast
 import doctest
 import inspect
+import pickle
 import re
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import version
 
 import pytest
 
 import vllm_harness
+from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._testing.fixtures import ScriptWriter
 
 HEAVY = {"openai", "pydantic", "pytest", "httpx2", "rich", "typer", "requests", "yaml"}
 
@@ -23,12 +27,35 @@ def examples() -> list[str]:
     return [textwrap.dedent(block) for block in re.findall(r"(?:^(?: {4}.*)?\n)+", text + "\n", re.MULTILINE)]
 
 
+def in_a_new_process(code: str) -> set[str]:
+    """The words that a program prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
 def test_the_import_loads_nothing() -> None:
-    code = "import sys, vllm_harness; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    names = set(loaded.stdout.split())
+    names = in_a_new_process("import sys, vllm_harness; print(*sys.modules)")
     assert not {name.split(".")[0] for name in names} & HEAVY
     assert {name for name in names if name.startswith("vllm_harness")} == {"vllm_harness"}
+
+
+def test_exported_members() -> None:
+    """Once all names are loaded, nothing else has a public name, apart from modules that were loaded."""
+    code = "from types import ModuleType; import vllm_harness; from vllm_harness import *; "
+    code += (
+        "print(*(name for name, value in vars(vllm_harness).items() if not isinstance(value, ModuleType)))"
+    )
+    public = {name for name in in_a_new_process(code) if not name.startswith("_")}
+    assert sorted({*public, "__version__"}) == vllm_harness.__all__
+
+
+def test_the_version_is_the_distribution_s() -> None:
+    assert vllm_harness.__version__ == version("vllm-harness")
+
+
+def test_a_script_writer_takes_what_a_script_book_takes() -> None:
+    writer, book = inspect.signature(ScriptWriter.__call__), inspect.signature(ScriptBook.script)
+    assert writer.parameters == book.parameters
 
 
 @pytest.mark.parametrize("name", vllm_harness.__all__)
@@ -49,12 +76,21 @@ def test_the_names_are_typed() -> None:
         for alias in node.names
     }
     assert typed == {name: f"vllm_harness.{module}" for name, module in vllm_harness._HOMES.items()}
-    assert sorted(typed) == vllm_harness.__all__
+    assert sorted([*typed, "__version__"]) == vllm_harness.__all__
 
 
-def test_another_name_is_not_there() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'RemoteServers'"):
         vllm_harness.RemoteServers  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in vllm_harness.__all__ if name.endswith(("Error", "Died", "Failed", "Violation"))]
+)
+def test_a_traceback_shows_the_public_name_of_an_error(name: str) -> None:
+    error = getattr(vllm_harness, name)
+    assert error.__module__ == "vllm_harness"
+    assert pickle.loads(pickle.dumps(error)) is error
 
 
 @pytest.mark.parametrize("block", [block for block in examples() if block.strip()])

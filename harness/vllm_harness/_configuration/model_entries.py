@@ -93,7 +93,7 @@ class Flags(_EntryModel):
 
 
 class StandIn(_EntryModel):
-    """A tiny checkpoint of the family's own architecture for the scripted lane.
+    """A tiny checkpoint for the scripted lane, in a named entry of the model's own architecture.
 
     Attributes:
         config: its config.json: the real shape with small dimensions.
@@ -184,7 +184,7 @@ class ModelEntry(_EntryModel):
     def flags(self, lane: Lane, device: Device, frontend: Frontend = "python") -> Flags:
         """The entry's flags and variables for a server on a lane, device and front end.
 
-        A stand-in's own arguments are not among them: see `vllm_harness._scripted.standin.stand_in_args`.
+        They do not include the arguments that a stand-in needs.
         """
         lane_flags = self.live if lane == "live" else Flags()
         device_flags = self.cpu if device == "cpu" else self.cuda

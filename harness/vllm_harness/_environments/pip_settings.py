@@ -1,7 +1,7 @@
-"""The configuration of pip, for uv, which does not read it.
+"""Converts the configuration of pip for uv, which does not read it.
 
-Only the standard library is used: `scripts/_bootstrap` runs this file before anything is installed, and takes
-the `export` lines it prints.
+This file uses only the standard library: `scripts/_bootstrap` runs it before anything is installed, and
+evaluates the `export` lines that it prints.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _RANK = {"global": 0, "install": 1, ":env:": 2}
 
 
 def for_uv(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """pip's configuration as variables of uv; those that `environ` has are left out."""
+    """pip's configuration as environment variables of uv, without those that `environ` already has."""
     variables = {}
     for option, value in pip_options().items():
         name = _UV_VARIABLES.get(option)
         if name and name not in environ:
             variables[name] = re.sub(r"\s+", ",", value.strip()) if option in _COMMA_SEPARATED else value
     if "UV_EXTRA_INDEX_URL" in variables and "UV_INDEX_STRATEGY" not in environ:
-        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # as pip does; the hashes of a lock make it safe
+        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # as in pip; safe with the hashes of a lock
     return variables
 
 
 @cache
 def pip_options() -> dict[str, str]:
-    """pip's configuration, option -> value: environment over command over global, as in pip."""
+    """pip's configuration, option -> value; the environment overrides `install`, which overrides `global`."""
     for pip in _pips():
         listed = subprocess.run(
             [*pip, "config", "list"], capture_output=True, text=True, stdin=subprocess.DEVNULL

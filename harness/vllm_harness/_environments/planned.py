@@ -1,4 +1,4 @@
-"""What is known of a server environment before it is made: enough to choose what a run exercises."""
+"""Plans a server environment: finds its version and device without making it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ from vllm_harness._environments.tree import Tree
 
 @dataclass(frozen=True)
 class PlannedEnvironment:
-    """A server environment that need not be there yet.
-
-    Attributes:
-        spec: names it, for `resolve`.
-        device: what vLLM is built for there.
-        vllm_version: version of vLLM's Python code.
-    """
+    """A server environment that may not exist yet; the attributes are those of `Environment`."""
 
     spec: str
     device: Device
@@ -27,30 +21,24 @@ class PlannedEnvironment:
 
 
 def plan(spec: str | None = None, device: Device | None = None) -> PlannedEnvironment:
-    """What `resolve` would give; nothing is made, installed or downloaded, and no file is written.
+    """Plans the environment that `resolve` would return, without installing or writing anything.
 
-    Args:
-        spec: as for `resolve`.
-        device: as for `resolve`.
-
-    Raises:
-        UsageError: malformed spec, no lock for that release, no vLLM in that tree, or the other device.
-        NoVllmError: the interpreter has no vLLM.
+    Arguments and errors are those of `resolve`.
     """
     text = spec or default_spec(device or default_device())
-    wanted = parse(text)
-    if wanted.kind == "release":
-        assert wanted.version
-        lock = lock_for(wanted.version, device or default_device())
-        return PlannedEnvironment(text, lock.device, wanted.version)
-    if wanted.kind == "installed" or device == "cuda":  # grafts and trees are refused for CUDA there
-        found = resolve(text, device)
-        return PlannedEnvironment(text, found.device, found.vllm_version)
-    return PlannedEnvironment(text, "cpu", _version(wanted))
+    parsed = parse(text)
+    if parsed.kind == "release":
+        assert parsed.version
+        lock = lock_for(parsed.version, device or default_device())
+        return PlannedEnvironment(text, lock.device, parsed.version)
+    if parsed.kind == "installed" or device == "cuda":  # `resolve` rejects grafts and trees for CUDA
+        environment = resolve(text, device)
+        return PlannedEnvironment(text, environment.device, environment.vllm_version)
+    return PlannedEnvironment(text, "cpu", _version(parsed))
 
 
-def _version(wanted: Spec) -> str:
-    """Version of a graft or tree over the kernels that it names, else the newest."""
-    kernels = lock_for(wanted.kernels, "cpu")
-    of_tree = Tree.at(wanted.tree).version if wanted.tree else None
-    return wanted.version or of_tree or kernels.version
+def _version(parsed: Spec) -> str:
+    """The version of a graft or tree; for a tree without a version, that of its kernels."""
+    kernels = lock_for(parsed.kernels, "cpu")
+    of_tree = Tree.at(parsed.tree).version if parsed.tree else None
+    return parsed.version or of_tree or kernels.version

@@ -1,4 +1,4 @@
-"""Releases: isolated interpreters, each made from a lock and named after it."""
+"""Releases: virtual environments, each made from a lock and named after it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,10 @@ import sys
 from pathlib import Path
 
 from vllm_harness._configuration.model_entries import Device
+from vllm_harness._environments import store
 from vllm_harness._environments.installer import InstallError, find_links, run_uv, uv_environ, uv_path
 from vllm_harness._environments.locks import Lock, lock_for
 from vllm_harness._environments.spec import Environment
-from vllm_harness._environments.store import (
-    Marker,
-    MissingEnvironmentError,
-    described,
-    environments_folder,
-    make,
-    read,
-)
 from vllm_harness._environments.verify import verify
 from vllm_harness._terminal.status import Progress, quiet
 
@@ -26,96 +19,93 @@ _PYTHONS = ("3.11", "3.12", "3.13")
 
 
 def find(version: str, device: Device) -> Environment:
-    """The made environment of a release. Raises UsageError (no lock), MissingEnvironmentError."""
+    """Finds the environment of a release. Raises UsageError (no lock) and MissingEnvironmentError."""
     lock = lock_for(version, device)
     for minor in minors():
-        if environment := read(_folder(lock, minor)):
+        if environment := store.read(_folder(lock, minor)):
             return environment
-    raise MissingEnvironmentError(
+    raise store.MissingEnvironmentError(
         f"the environment of vLLM {version} ({device}) is not made yet",
         hint=f"vllm-harness env create {version} --device {device}",
     )
 
 
 def create(version: str, device: Device, *, progress: Progress = quiet) -> Environment:
-    """The environment of a release, made unless it exists.
+    """Finds the environment of a release, or makes it.
 
-    Raises UsageError (no lock), InstallError (no package, no network, no space), BrokenEnvironmentError.
+    Raises:
+        UsageError: the release has no lock.
+        InstallError: a package, the network or disk space is missing.
+        BrokenEnvironmentError: vLLM cannot be imported.
     """
     try:
         return find(version, device)
-    except MissingEnvironmentError:
+    except store.MissingEnvironmentError:
         lock = lock_for(version, device)
     minor, executable = interpreter(lock)
     folder = _folder(lock, minor)
 
-    def build() -> Marker:
+    def build() -> store.Marker:
         install(lock, folder, minor, executable, progress)
-        marker = Marker(lock.version, lock.device, lock.torch)
+        marker = store.Marker(lock.version, lock.device, lock.torch)
         progress("checking that vllm imports")
-        verify(described(folder, marker))
+        verify(store.described(folder, marker))
         return marker
 
-    return make(folder, build, progress)
+    return store.make(folder, build, progress)
 
 
 def install(lock: Lock, folder: Path, minor: str, executable: Path, progress: Progress) -> None:
-    """A virtual environment on a Python (its minor version and path), with the packages of a lock.
+    """Makes a virtual environment with the packages of a lock.
 
-    Raises InstallError.
+    Args:
+        lock: the lock.
+        folder: the folder of the virtual environment.
+        minor, executable: the Python to build on, by version and path.
+        progress: receives a line for each step.
+
+    Raises:
+        InstallError: the packages cannot be installed.
     """
     progress(f"making {folder.name} from {lock.path.name}")
     environ = uv_environ()
     run_uv("venv", "--no-project", "--python", executable, folder, progress=progress, environ=environ)
-    backend = (
-        ["--torch-backend", "cpu"] if lock.torch.endswith("+cpu") and not _torch_offered(lock, minor) else []
-    )
-    run_uv(
-        "pip",
-        "install",
-        "--python",
-        folder / "bin/python",
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        *backend,
-        "--requirements",
-        lock.path,
-        progress=progress,
-        environ=environ,
-    )
+    from_index = lock.torch.endswith("+cpu") and not _torch_offered(lock, minor)
+    options = ["--no-deps", "--only-binary", ":all:", *(["--torch-backend", "cpu"] if from_index else [])]
+    where = [f"--python={folder / 'bin/python'}", f"--requirements={lock.path}"]
+    run_uv("pip", "install", *options, *where, progress=progress, environ=environ)
 
 
 def minors() -> list[str]:
-    """The Python versions that a server may run on, this interpreter's first."""
+    """The Python versions on which a server can run, this interpreter's first."""
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     return sorted(_PYTHONS, key=lambda minor: minor != running)
 
 
 def interpreter(lock: Lock) -> tuple[str, Path]:
-    """The Python to build on: this interpreter, unless a CPU torch is at hand for another version only."""
-    wanted = minors()
+    """The Python to build on: this interpreter, unless a CPU torch is available only for another version."""
+    candidates = minors()
     if lock.torch.endswith("+cpu"):
-        wanted.sort(key=lambda minor: not _torch_offered(lock, minor))
-    for minor in wanted:
+        candidates.sort(key=lambda minor: not _torch_offered(lock, minor))
+    for minor in candidates:
         if minor == ".".join(map(str, sys.version_info[:2])):
             return minor, Path(sys.executable)
-        found = subprocess.run(
+        process = subprocess.run(
             [uv_path(), "python", "find", "--no-project", "--system", minor],
             env=uv_environ(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
         )
-        if found.returncode == 0:
-            return minor, Path(found.stdout.strip())
+        if process.returncode == 0:
+            return minor, Path(process.stdout.strip())
     raise InstallError(
         "there is no Python 3.11 to 3.13 on this machine", hint="install one, or put it on PATH"
     )
 
 
 def torch_at_hand(lock: Lock) -> bool:
-    """Whether a configured folder of wheels has the locked torch for a Python that a server may run on."""
+    """Whether a configured folder of wheels has the locked torch for any Python on which a server can run."""
     return not lock.torch.endswith("+cpu") or any(_torch_offered(lock, minor) for minor in _PYTHONS)
 
 
@@ -126,4 +116,4 @@ def _torch_offered(lock: Lock, minor: str) -> bool:
 
 
 def _folder(lock: Lock, minor: str) -> Path:
-    return environments_folder() / f"{lock.name}-py{minor}-{lock.digest}"
+    return store.environments_folder() / f"{lock.name}-py{minor}-{lock.digest}"

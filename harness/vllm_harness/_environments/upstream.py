@@ -1,4 +1,4 @@
-"""An environment's Python code compared with vLLM's official source distribution of the same version."""
+"""Compares the Python code of an environment with vLLM's official source distribution."""
 
 from __future__ import annotations
 
@@ -23,14 +23,7 @@ _LIMIT_S = 60
 
 @dataclass(frozen=True)
 class SourceComparison:
-    """The comparison of the package's Python files, by name relative to the package.
-
-    Attributes:
-        same: how many are equal.
-        changed: files that differ.
-        missing: files that only the official distribution has.
-        added: files that only the environment has.
-    """
+    """The number of equal Python files, and the paths of those that differ, are missing or were added."""
 
     same: int
     changed: tuple[str, ...]
@@ -39,7 +32,7 @@ class SourceComparison:
 
 
 def compare(environment: Environment, *, progress: Progress = quiet) -> SourceComparison:
-    """Compares every Python file. Raises InstallError if the index gives no source of that version."""
+    """Compares all Python files. Raises InstallError if the index has no source of this version."""
     assert environment.package
     official = _python_files(source(environment.vllm_version, progress))
     actual = {
@@ -73,13 +66,13 @@ def _sha256(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
 
 
 def _index() -> str:
-    """The configured package index, else pip's own default."""
+    """The configured package index, or otherwise pip's default."""
     default = importlib.import_module("pip._internal.models.index").PyPI.simple_url
     return str(uv_environ().get("UV_DEFAULT_INDEX", default))
 
 
 def source(version: str, progress: Progress) -> Path:
-    """The official source distribution in the cache, fetched from the configured index."""
+    """Fetches the official source distribution into the cache. Raises InstallError."""
     name = f"vllm-{version}.tar.gz"
     path = cache_dir() / "sources" / name
     with locked_for_making(path, progress):
@@ -94,12 +87,12 @@ def source(version: str, progress: Progress) -> Path:
             answer.raise_for_status()
         except (requests.RequestException, ValueError, KeyError, StopIteration) as error:
             raise InstallError(
-                f"{page} does not give {name}: {error or 'it lists no such file'}",
-                hint="use an index that gives JSON (PEP 691), as PyPI does",
+                f"{page} does not have {name}: {error or 'it lists no such file'}",
+                hint="use an index that supports JSON (PEP 691), as PyPI does",
             ) from error
         if hashlib.sha256(answer.content).hexdigest() != listed["hashes"]["sha256"]:
             raise InstallError(
-                f"{name} from {page} is not the file that the index lists (its sha256 differs)",
+                f"{name} from {page} differs from the file in the index: another sha256",
                 hint="run the command again",
             )
         half = path.with_suffix(".half")

@@ -1,4 +1,4 @@
-"""Whether vLLM imports in an environment, has the expected version and device, and has kernels."""
+"""Checks that vLLM can be imported in an environment, and has the expected version, device and kernels."""
 
 from __future__ import annotations
 
@@ -18,37 +18,35 @@ print(json.dumps({"vllm": vllm.__version__, "torch": torch.__version__,
 
 
 class BrokenEnvironmentError(HarnessError):
-    """vLLM does not import in the environment, or is not the expected version or build."""
+    """vLLM cannot be imported in the environment, or is not the expected version or build."""
 
 
 def verify(environment: Environment) -> dict[str, object]:
-    """Imports vllm in an environment; returns versions and platform. Raises BrokenEnvironmentError."""
+    """Imports vllm in an environment, and returns versions and platform. Raises BrokenEnvironmentError."""
     answer = environment.run("-c", _SCRIPT)
     if answer.returncode:
         last = "\n    ".join(answer.stderr.strip().splitlines()[-4:])
         raise BrokenEnvironmentError(
             f"`import vllm` fails in {environment.python}:\n    {last}", hint=_repair(environment)
         )
-    found: dict[str, object] = json.loads(answer.stdout.strip().splitlines()[-1])
-    if environment.device == "cuda" and not found["device"]:
+    actual: dict[str, object] = json.loads(answer.stdout.strip().splitlines()[-1])
+    version, device = str(actual["vllm"]).partition("+")[0], actual["device"]
+    if environment.device == "cuda" and not device:
         raise BrokenEnvironmentError(
-            f"vLLM {found['vllm']} imports in {environment.python}, but finds no CUDA device",
-            hint="see that `nvidia-smi` works on this machine, also in its container; then run this again",
+            f"vLLM {actual['vllm']} imports in {environment.python}, but finds no CUDA device",
+            hint="check that `nvidia-smi` works on this machine or in its container, and run this again",
         )
-    if (
-        str(found["vllm"]).partition("+")[0] != environment.vllm_version
-        or found["device"] != environment.device
-    ):
+    if (version, device) != (environment.vllm_version, environment.device):
         raise BrokenEnvironmentError(
-            f"{environment.describe()} is in fact vLLM {found['vllm']} on {found['device']}",
+            f"{environment.describe()} is in fact vLLM {actual['vllm']} on {device}",
             hint=_repair(environment),
         )
-    if not found["kernels"]:
+    if not actual["kernels"]:
         raise BrokenEnvironmentError(
-            f"vLLM's kernels do not load in {environment.python} (torch {found['torch']})",
-            hint=f"{_repair(environment)}; if that is right, this processor lacks AVX2",
+            f"vLLM's kernels do not load in {environment.python} (torch {actual['torch']})",
+            hint=f"{_repair(environment)}; if that does not help, this processor lacks AVX2",
         )
-    return found
+    return actual
 
 
 def _repair(environment: Environment) -> str:
@@ -60,4 +58,4 @@ def _repair(environment: Environment) -> str:
                 f"run `vllm-harness env remove {folder_of(environment).name}`, then `vllm-harness env create`"
             )
         case _:
-            return "use the kernels of a release nearer to this vLLM"
+            return "use the kernels of a release that is closer to this vLLM"

@@ -20,6 +20,8 @@ class ProtocolViolation(AssertionError):
         findings: the errors of the stream.
     """
 
+    __module__ = "vllm_harness"
+
     def __init__(self, findings: list[Finding]) -> None:
         super().__init__("\n".join(map(str, findings)))
         self.findings = findings

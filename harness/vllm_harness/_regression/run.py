@@ -1,4 +1,4 @@
-"""Runs the cells that have not finished: families and groups of cases over environments."""
+"""Runs the cells that have not finished: families and groups of cases on environments."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from vllm_harness._regression.cases.delivery import Delivery, DeliveryField
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, ErrorCode
 from vllm_harness._regression.engines.in_process import parse_all
 from vllm_harness._regression.engines.over_http import (
-    ServedAnswers,
     request_all,
     request_under_load,
 )
 from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.results.cells import CaseResult, Cell, RegressionRun
-from vllm_harness._regression.results.judge import judge, meaning_mismatches
+from vllm_harness._regression.results.judge import judge, meaning_check
 from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._scripted.families import Family, entry_of
 from vllm_harness._server.leases.allocation import INTERPRETER_GIB, expected_needs
@@ -34,12 +33,12 @@ from vllm_harness._server.leases.allocation import INTERPRETER_GIB, expected_nee
 T = TypeVar("T")
 LIMIT_S = 3600.0
 EXAMPLE_LENGTH = 400
-"""Characters of an answer that are kept as an example."""
+"""The largest number of characters of an answer that is stored as an example."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Case sets of a run, for one interpreter, or for servers that start one after another."""
+    """Case sets of a run that share an interpreter, or whose servers start one after another."""
 
     vllm: VllmUnderTest
     engine: Engine
@@ -55,22 +54,22 @@ def unfinished(
     engine: Engine = "in-process",
     parallel: int = 1,
 ) -> list[Batch]:
-    """Every case set on every vLLM, but for the cells that have finished."""
+    """Batches of every case set on every vLLM, without the cells that have finished."""
     batches = []
     for vllm in environments:
-        left = [
+        remaining = [
             cases
             for cases in case_sets
             if cases.cases
             and not run.finished(vllm.name, engine, cases.family.name, cases.group, cases.digest)
         ]
-        batches += [Batch(vllm, engine, tuple(share), run) for share in shares(left, parallel)]
+        batches += [Batch(vllm, engine, tuple(share), run) for share in shares(remaining, parallel)]
     return batches
 
 
-def shares(things: Sequence[T], parallel: int) -> list[Sequence[T]]:
-    """Things dealt out in turn into as many shares, or fewer where there are not enough."""
-    return [share for start in range(parallel) if (share := things[start::parallel])]
+def shares(items: Sequence[T], parallel: int) -> list[Sequence[T]]:
+    """Deals items in turn into `parallel` shares; empty shares are left out."""
+    return [share for start in range(parallel) if (share := items[start::parallel])]
 
 
 def run_batches(
@@ -81,32 +80,35 @@ def run_batches(
     done: Callable[[Cell], None],
     executor: Executor | None = None,
 ) -> list[HarnessError]:
-    """Runs batches side by side, keeps each cell as it finishes; returns the errors of those that failed.
+    """Runs batches side by side and writes each cell when it finishes; returns the errors of failed batches.
 
     Args:
-        parallel: batches at a time on this machine, where no executor is given.
+        parallel: the number of batches to run at a time on this machine if there is no executor.
         done: called with each cell.
-        executor: that runs them.
+        executor: runs the batches; by default this machine.
     """
 
-    def keep(cell: Cell) -> None:
-        go_on()  # or its server has been ended, and it says nothing
+    def write(cell: Cell) -> None:
+        go_on()  # raises where the run was stopped: the cell's server may have been killed
         run.write(cell)
         done(cell)
 
-    return (executor or ThisMachine(parallel)).run(list(map(shard_of, batches)), keep)
+    return (executor or ThisMachine(parallel)).run(list(map(shard_of, batches)), write)
 
 
 def shard_of(batch: Batch) -> Shard[Cell]:
-    """What an executor runs of a batch."""
+    """The shard with which an executor runs a batch."""
     vllm, families = batch.vllm, [cases.family for cases in batch.case_sets]
     needs = Needs(memory_gib=INTERPRETER_GIB)
     if batch.engine == "http":
-        of_each = [
+        of_servers = [
             expected_needs(entry_of(family), vllm.environment, "scripted", vllm.frontend)
             for family in families
         ]
-        needs = Needs(memory_gib=max(gib for gib, _ in of_each), gpus=max(gpus for _, gpus in of_each))
+        needs = Needs(
+            memory_gib=max(needs.memory_gib for needs in of_servers),
+            gpus=max(needs.gpus for needs in of_servers),
+        )
     return Shard(
         name=f"{vllm.name} {', '.join(dict.fromkeys(family.name for family in families))}",
         cells=tuple(map(_name_of, batch.case_sets)),
@@ -123,15 +125,13 @@ def _name_of(cases: CaseSet) -> str:
 
 
 def _cells_named(batch: Batch, names: Collection[str]) -> Iterator[tuple[str, Cell]]:
-    """The cells of these case sets of a batch, where this runs."""
-    left = tuple(cases for cases in batch.case_sets if _name_of(cases) in names)
+    """Runs the named case sets of a batch on the machine that calls it."""
     here = batch.vllm.here()
-    for cell in _cells(replace(batch, vllm=here, case_sets=left), one_of_many=here is not batch.vllm):
+    case_sets = tuple(cases for cases in batch.case_sets if _name_of(cases) in names)
+    named = replace(batch, vllm=here, case_sets=case_sets)
+    is_remote = here is not batch.vllm
+    for cell in _over_http(named, is_remote) if batch.engine == "http" else _in_process(named):
         yield f"{cell.family}.{cell.group}", cell
-
-
-def _cells(batch: Batch, *, one_of_many: bool) -> Iterator[Cell]:
-    return _over_http(batch, one_of_many) if batch.engine == "http" else _in_process(batch)
 
 
 def _in_process(batch: Batch) -> Iterator[Cell]:
@@ -150,51 +150,38 @@ def _inputs(case_sets: Sequence[CaseSet]) -> list[tuple[Family, Sequence[CaseInp
 
 
 def _timed(
-    vllm: VllmUnderTest, case_sets: Sequence[CaseSet], found: Iterable[list[CaseAnswer]]
+    vllm: VllmUnderTest, case_sets: Sequence[CaseSet], answered: Iterable[list[CaseAnswer]]
 ) -> Iterator[Cell]:
-    """A cell of each case set from its answers, as they come, with how long they took."""
+    """Yields the cell of each case set when its answers arrive, with the time that they took."""
     started = time.monotonic()
-    for answers in found:
+    for answers in answered:
         now = time.monotonic()
         yield cell_of(vllm, case_sets[answers[0].case_set], answers, seconds=now - started)
         started = now
 
 
-def _over_http(batch: Batch, one_of_many: bool) -> Iterator[Cell]:
-    """The cells of servers; where this machine is one of many, what it is to blame for is raised."""
+def _over_http(batch: Batch, is_remote: bool) -> Iterator[Cell]:
+    """Yields the cells of servers; on a remote machine, errors of that machine are raised."""
     for cases in batch.case_sets:
         started = time.monotonic()
         try:
-            served = _served(batch, cases)
+            answers = _served(batch, cases)
         except HarnessError as error:
-            if error.of_machine and one_of_many:
+            if error.of_machine and is_remote:
                 raise
             failure = AnswerError(code=type(error).__name__, message=error.message)
-            served = ServedAnswers([CaseAnswer(family=cases.family.name, error=failure)], ())
-        yield cell_of(
-            batch.vllm,
-            cases,
-            served.answers,
-            engine="http",
-            seconds=time.monotonic() - started,
-            changed_alone=served.changed_alone,
-        )
+            answers = [CaseAnswer(family=cases.family.name, error=failure)]
+        yield cell_of(batch.vllm, cases, answers, engine="http", seconds=time.monotonic() - started)
 
 
-def _served(batch: Batch, cases: CaseSet) -> ServedAnswers:
+def _served(batch: Batch, cases: CaseSet) -> list[CaseAnswer]:
     vllm = batch.vllm
-    if cases.group == "load":
-        answers = request_under_load(vllm.environment, cases.family, cases.inputs, frontend=vllm.frontend)
-        return ServedAnswers(list(answers), ())
     if cases.group == "cost":
-        measure_cell = load(MEASURED_OVER_HTTP, "the group cost")
-        return ServedAnswers(list(measure_cell(batch.run, vllm, cases)), ())
-    meanings = {case.name: case.expected.meaning for case in cases.cases}
-
-    def mismatches(answer: CaseAnswer) -> bool:
-        meaning = meanings[str(answer.case)]
-        return meaning is not None and bool(meaning_mismatches(meaning, answer))
-
+        return list(load(MEASURED_OVER_HTTP, "the group cost")(batch.run, vllm, cases))
+    if cases.group == "load":
+        under_load = request_under_load(vllm.environment, cases.family, cases.inputs, frontend=vllm.frontend)
+        return list(under_load)
+    mismatches = meaning_check(cases.cases)
     return request_all(vllm.environment, cases.family, cases.inputs, mismatches, frontend=vllm.frontend)
 
 
@@ -205,9 +192,8 @@ def cell_of(
     *,
     engine: Engine = "in-process",
     seconds: float = 0.0,
-    changed_alone: tuple[tuple[str, Delivery], ...] = (),
 ) -> Cell:
-    """A cell from the answers to a case set."""
+    """The cell for the answers to a case set."""
     family = cases.family
     start_error = next((str(answer.error) for answer in answers if answer.case is None), None)
     return Cell(
@@ -223,7 +209,6 @@ def cell_of(
         cases_digest=cases.digest,
         seconds=round(seconds, 1),
         start_error=start_error,
-        changed_alone=changed_alone,
         cases=dict(_case_results(cases, answers)) if start_error is None else {},
     )
 
@@ -239,19 +224,19 @@ def _case_results(cases: CaseSet, answers: Sequence[CaseAnswer]) -> Iterator[tup
 
 
 def _case_result(case: Case, answers: Sequence[CaseAnswer]) -> CaseResult:
-    found: dict[DeliveryField, dict[Mismatch, None]] = {}
+    by_delivery: dict[DeliveryField, dict[Mismatch, None]] = {}
     examples: dict[DeliveryField, str] = {}
     for answer, mismatches in judge(case, answers):
         delivery = _delivery(answer)
         if mismatches:
-            found.setdefault(delivery, {}).update(dict.fromkeys(mismatches))
+            by_delivery.setdefault(delivery, {}).update(dict.fromkeys(mismatches))
         if mismatches or delivery.api is not None:
             examples.setdefault(delivery, _example(answer))
     has_one_answer = case.expected.meaning is not None
     return CaseResult(
         topic=case.topic,
         text=next((answer.alternative for answer in answers if answer.alternative), case.input.text),
-        mismatches={delivery: tuple(mismatches) for delivery, mismatches in found.items()},
+        mismatches={delivery: tuple(mismatches) for delivery, mismatches in by_delivery.items()},
         examples=examples,
         digests={_delivery(answer): answer_digest(answer) for answer in answers} if has_one_answer else {},
         deliveries=len({answer.delivery for answer in answers}),
@@ -265,7 +250,7 @@ def _delivery(answer: CaseAnswer) -> Delivery:
 
 
 def answer_digest(answer: CaseAnswer) -> str:
-    """Tells answers apart, but for white space around their texts and the message of a refusal."""
+    """A digest of an answer that ignores white space around its texts and the message of a refusal."""
     texts = [(answer.reasoning or "").strip(), (answer.content or "").strip()]
     calls = [call.model_dump(include={"name", "arguments"}) for call in answer.calls]
     error = None if answer.error is None else str(answer.error)

@@ -1,9 +1,7 @@
-"""Searches for the smallest meanings that a family's parsers get wrong, and keeps them as files."""
+"""Searches for the smallest meanings that a family's parsers get wrong, and writes them to files."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from vllm_harness._environments.spec import Environment
+from vllm_harness._files.locking import half_made
 from vllm_harness._files.plain_yaml import plain_yaml
 from vllm_harness._regression.cases.case import Topic
 from vllm_harness._regression.cases.delivery import Chunking, Delivery, deliveries
 from vllm_harness._regression.cases.groups import GenerationPlan, generated_case
 from vllm_harness._regression.cases.meanings import load_meanings
-from vllm_harness._regression.cases.properties import GeneratedMeaning, failures
+from vllm_harness._regression.cases.properties import GeneratedMeaning, failure_kinds
 from vllm_harness._regression.engines.in_process import Parse, parse_session
 from vllm_harness._regression.results.judge import judge
 from vllm_harness._regression.results.mismatches import Mismatch
@@ -24,7 +23,7 @@ from vllm_harness._regression.run import LIMIT_S, shares
 from vllm_harness._scripted.families import Family
 
 OWN_CUTS = Delivery(Chunking.CUT_AT)
-"""In place of a generated meaning's own delivery, so that a failure is of one kind whatever the cuts."""
+"""Stands for the own delivery of every generated meaning, so that the kind of a failure ignores the cuts."""
 FailureKind = tuple[Delivery, Mismatch]
 _DELIVERIES = deliveries("whole tokens_1")
 
@@ -34,10 +33,7 @@ class SmallestFailure:
     """The smallest meaning that shows a kind of failure.
 
     Attributes:
-        family: whose parsers fail.
-        delivery: how its text arrived.
-        mismatch: of the answer.
-        file: with the meaning, its tools and its delivery, for `regression --meanings`.
+        file: a file with the meaning, its tools and its delivery, for `regression --meanings`.
     """
 
     family: str
@@ -55,44 +51,50 @@ def search(
     parallel: int = 1,
     done: Callable[[Family], None] = lambda _: None,
 ) -> list[SmallestFailure]:
-    """Searches for failures of each family's parsers in process, and keeps them in a folder a family.
+    """Searches for failures of each family's parsers in process, and writes them to a folder for each family.
 
-    A family whose folder is there has been searched before, and is not searched again.
+    A family whose folder exists is not searched again.
+
+    Args:
+        environment, families, generation: what to search.
+        folder: the parent of the families' folders.
+        parallel: the number of interpreters to run at a time.
+        done: called with each family that has been searched.
 
     Raises:
-        InProcessError: vLLM does not import, or takes longer than an hour.
+        InProcessError: vLLM cannot be imported, or takes longer than an hour.
     """
 
     def search_share(share: Iterable[Family]) -> None:
         with parse_session(environment, limit_s=LIMIT_S) as parse:
             for family in share:
-                found = _search_family(parse, family, generation)
-                write_failures(environment, family, found, generation, folder / family.name)
+                failures = _search_family(parse, family, generation)
+                write_failures(environment, family, failures, generation, folder / family.name)
                 done(family)
 
-    searched = list(families)
-    left = [family for family in searched if not (folder / family.name).is_dir()]
+    families = list(families)
+    remaining = [family for family in families if not (folder / family.name).is_dir()]
     with ThreadPoolExecutor(parallel) as pool:
-        list(pool.map(search_share, shares(left, parallel)))
-    return [failure for family in searched for failure in read_failures(family, folder / family.name)]
+        list(pool.map(search_share, shares(remaining, parallel)))
+    return [failure for family in families for failure in read_failures(family, folder / family.name)]
 
 
 def _search_family(
     parse: Parse, family: Family, generation: GenerationPlan
 ) -> Iterator[tuple[FailureKind, GeneratedMeaning]]:
-    known: dict[str, list[FailureKind]] = {}
+    parsed: dict[str, list[FailureKind]] = {}
 
     def kinds(generated: GeneratedMeaning) -> list[FailureKind]:
         key = repr(generated)
-        if key not in known:
-            known[key] = _kinds(parse, family, generated)
-        return known[key]
+        if key not in parsed:
+            parsed[key] = _kinds(parse, family, generated)
+        return parsed[key]
 
-    return failures(family, kinds, generation.budget, generation.seed)
+    return failure_kinds(family, kinds, generation.budget, generation.seed)
 
 
 def _kinds(parse: Parse, family: Family, generated: GeneratedMeaning) -> list[FailureKind]:
-    """Its mismatches, each with the first delivery that shows it: whole, by tokens, in its own cuts."""
+    """The mismatches of a meaning, each with the first delivery that shows it: whole, by tokens, own cuts."""
     own = generated.own_delivery
     case = generated_case(family, generated, "generated", (*_DELIVERIES, own))
     first: dict[Mismatch, Delivery] = {}
@@ -106,28 +108,25 @@ def _kinds(parse: Parse, family: Family, generated: GeneratedMeaning) -> list[Fa
 def write_failures(
     environment: Environment,
     family: Family,
-    found: Iterable[tuple[FailureKind, GeneratedMeaning]],
+    failures: Iterable[tuple[FailureKind, GeneratedMeaning]],
     generation: GenerationPlan,
     folder: Path,
 ) -> None:
-    """Writes a file of meanings for each failure; the folder is there once all are."""
+    """Writes a file of meanings for each failure; the folder appears when all files are written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    half = Path(tempfile.mkdtemp(dir=folder.parent, prefix="."))
-    try:
-        for number, ((delivery, mismatch), generated) in enumerate(found, start=1):
+    with half_made(folder) as half:
+        for number, ((delivery, mismatch), generated) in enumerate(failures, start=1):
             origin = f"--budget {generation.budget} --seed {generation.seed}"
-            lines = (f"of {family.name}, on {environment.describe()}: {origin}", f"text: {generated.text!r}")
+            lines = (f"{family.name} on {environment.describe()}: {origin}", f"text: {generated.text!r}")
             header = "".join(f"# {line}\n" for line in lines)
             shown_by = generated.own_delivery if delivery == OWN_CUTS else delivery
             text = plain_yaml(_document(generated, mismatch, shown_by), allow_unicode=True)
             (half / f"{number}.yaml").write_text(header + text)
-        half.replace(folder)
-    finally:
-        shutil.rmtree(half, ignore_errors=True)
+        half.rename(folder)
 
 
 def _document(generated: GeneratedMeaning, mismatch: Mismatch, delivery: Delivery) -> dict[str, Any]:
-    """As a file of meanings has it; the case is named by its mismatch."""
+    """The content of a file of meanings; the name of the case is the mismatch."""
     meaning = generated.meaning
     fields = {
         "reasoning": meaning.reasoning,
@@ -142,7 +141,7 @@ def _document(generated: GeneratedMeaning, mismatch: Mismatch, delivery: Deliver
 
 
 def read_failures(family: Family, folder: Path) -> Iterator[SmallestFailure]:
-    """What a folder has, in the order it was found."""
+    """Reads the failures of a folder, in the order in which they were found."""
     for file in sorted(folder.iterdir(), key=lambda path: int(path.stem)):
         (case,) = load_meanings(file).cases
         yield SmallestFailure(family.name, case.deliveries[0], Mismatch.parse(case.name), file)

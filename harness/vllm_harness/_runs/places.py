@@ -47,7 +47,7 @@ def _latest() -> Path:
     if not runs:
         raise UsageError(
             f"no run is kept in {state_dir()}",
-            hint="`vllm-harness run`, or pytest with --vllm-report DIR, keeps one",
+            hint="`vllm-harness run`, or pytest with --vllm-output DIR, keeps one",
         )
     return runs[-1]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
@@ -18,23 +17,23 @@ from pydantic import (
 )
 
 from vllm_harness._errors import UsageError
-from vllm_harness._files.located_yaml import Document, Location, read_yaml
+from vllm_harness._files.located_yaml import Document, Location
 from vllm_harness._files.strict import StrictModel, keys_of
-from vllm_harness._scripted.book import BookRule, Plain, Raw, Say
+from vllm_harness._scripted.book import BookRule, Content, Plain, Raw
 from vllm_harness._scripted.meaning import Meaning, ToolCall
 from vllm_harness._scripted.quoting import Quoting, groups_in, unquoted
 from vllm_harness._scripted.when import When
 
 
 class BookFileError(UsageError):
-    """The file is no script book; the message names file, line and key."""
+    """The file is not a valid script book; the message names file, line and key."""
 
 
 class CallSpec(StrictModel):
     """A function call.
 
     Attributes:
-        name: of the function.
+        name: the name of the function.
         arguments: a mapping; or text, which is written unchanged.
     """
 
@@ -48,20 +47,20 @@ class CallSpec(StrictModel):
 class SaySpec(StrictModel):
     """What the model generates: a meaning (`reasoning`, `text`, `calls`), `raw`, `ids`, or a `case`.
 
-    A plain text in its place is its `text`. In texts, `${city}` quotes what the group `(?P<city>...)` of a
-    pattern in `when` matched; `$${city}` is the text `${city}`.
+    A plain text instead of a mapping is its `text`. In texts, `${city}` quotes what the group `(?P<city>...)`
+    of a pattern in `when` matched; `$${city}` is the text `${city}`.
 
     Attributes:
-        reasoning: thoughts before the answer.
+        reasoning: the reasoning before the answer.
         text: a text for the user.
         calls: function calls.
-        raw: the family's native text, special tokens and all, exactly as the model generates it.
+        raw: the family's native text, special tokens included, exactly as the model generates it.
         ids: token ids.
-        case: a named group of a pattern in `when`, by whose text the answer is chosen.
+        case: a named group of a pattern in `when`, whose text chooses the answer.
         of: with `case`, the answer for each text.
         else_: written `else`: with `case`, the answer for any other text. Without it the rule takes only
-            requests that there is a case for.
-        repeat: how often the text is said, for answers that take long.
+            requests that have a case.
+        repeat: how often to repeat the text, for long answers.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -87,17 +86,15 @@ class SaySpec(StrictModel):
                 "case, of and else belong together: case: GROUP, of: {TEXT: ANSWER}, else: ANSWER"
             )
         if any(answer.case for answer in (*self.of.values(), *([self.else_] if self.else_ else []))):
-            raise ValueError("an answer of a case has no case of its own")
+            raise ValueError("an answer in `of` or `else` cannot have a `case`")
         return self
 
     def as_say(self) -> Plain:
-        """The same for `ScriptBook.script`, every text as it stands."""
-        if self.ids is not None:
-            return self.ids
-        return self._plain()
+        """The content for `ScriptBook.script`, with every text unchanged."""
+        return self._plain() if self.ids is None else self.ids
 
-    def as_answer(self) -> Say:
-        """The same, where `${group}` quotes the request."""
+    def as_answer(self) -> Content:
+        """The content of a rule, in which `${group}` quotes the request."""
         if self.ids is not None:
             return self.ids
         plain = self._plain()
@@ -114,11 +111,11 @@ class SaySpec(StrictModel):
 Answer = Annotated[
     SaySpec,
     BeforeValidator(
-        lambda say: {"text": say} if isinstance(say, str) else say, json_schema_input_type=SaySpec | str
+        lambda value: {"text": value} if isinstance(value, str) else value,
+        json_schema_input_type=SaySpec | str,
     ),
 ]
-"""What the model generates; a plain text is its `text`."""
-
+"""What the model generates; a plain text instead of a mapping is its `text`."""
 
 SaySpec.model_rebuild()
 
@@ -128,15 +125,15 @@ class RuleSpec(StrictModel):
 
     Attributes:
         name: for reports; `rule 1`, `rule 2`, ... by default.
-        when: what a request must look like; without it, any request.
+        when: what a request must look like; by default any request matches.
         say: what the model answers.
-        turns: in the place of `say`, for a request in which the server lets the model generate several times,
-            as with built-in tools: what it generates each time.
-        choices: in the place of `say`, for a request that wants several answers (`n`): what each is.
+        turns: instead of `say`, for a request in which the server lets the model generate several times, as
+            with built-in tools: what it generates each time.
+        choices: instead of `say`, for a request that wants several answers (`n`): each answer.
         times: how many requests the rule serves; by default any number.
         constrained: whether the request puts a grammar on the model (structured output, required or named
             tools), which forbids some of the blanks that models write.
-        limit: how many tokens the answer has at most, where the request allows more; it is cut there.
+        limit: the number of tokens after which the answer is truncated, if the request allows more.
     """
 
     name: str | None = None
@@ -151,21 +148,21 @@ class RuleSpec(StrictModel):
     @model_validator(mode="after")
     def _has_one_answer(self) -> RuleSpec:
         if [self.say is not None, bool(self.turns), bool(self.choices)].count(True) != 1:
-            raise ValueError("a rule has either 'say' or 'turns' or 'choices'")
+            raise ValueError("a rule needs either 'say' or 'turns' or 'choices'")
         if any(answer.case for answer in (*self.turns, *self.choices)):
-            raise ValueError("'case' stands in 'say', not in 'turns' or 'choices'")
+            raise ValueError("'case' is allowed in 'say', not in 'turns' or 'choices'")
         return self
 
     def as_rule(self, number: int, where: str) -> BookRule:
-        """The rule, by its number in the book, and where it stands."""
-        says = self.turns or self.choices or tuple(filter(None, [self.say]))
+        """The rule, with its default name by its number in the book, and its place in the file."""
+        answers = self.turns or self.choices or tuple(filter(None, [self.say]))
         case, of = "", {}
         if self.say and self.say.case:
             case, of = self.say.case, {value: answer.as_answer() for value, answer in self.say.of.items()}
-            says = (self.say.else_,) if self.say.else_ else ()
+            answers = (self.say.else_,) if self.say.else_ else ()
         return BookRule(
             self.name or f"rule {number}",
-            tuple(say.as_answer() for say in says),
+            tuple(answer.as_answer() for answer in answers),
             when=self.when,
             case=case,
             of=of,
@@ -178,35 +175,24 @@ class RuleSpec(StrictModel):
 
 
 class BookFile(StrictModel):
-    """A script book: rules that are tried in order; a request takes the first that is for it."""
+    """A script book: rules in order; a request takes the first that matches."""
 
     rules: tuple[RuleSpec, ...]
 
     @model_validator(mode="after")
     def _has_rules(self) -> BookFile:
         if not self.rules:
-            raise ValueError("a book has at least one rule")
+            raise ValueError("a book needs at least one rule")
         return self
 
 
 def take_of(spec: str | dict[str, Any]) -> Plain:
-    """What a step's `say` means: a text, or a mapping. Raises pydantic's ValidationError."""
+    """The content of a step's `say`, a text or a mapping. Raises pydantic's ValidationError."""
     return spec if isinstance(spec, str) else SaySpec.model_validate(spec).as_say()
 
 
-def load_book(path: Path) -> list[BookRule]:
-    """The rules of a book file.
-
-    Raises:
-        UsageError: naming file, line and key.
-    """
-    document = read_yaml(path)
-    spec = document.validated(BookFile, BookFileError, keys_at)
-    return [rule_at(index, rule, document) for index, rule in enumerate(spec.rules)]
-
-
 def keys_at(location: Location) -> Collection[str]:
-    """The keys of a mapping in a book, for suggestions."""
+    """The known keys of a mapping in a book, for suggestions."""
     return keys_of(BookFile, location)
 
 

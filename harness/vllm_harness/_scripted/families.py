@@ -1,4 +1,4 @@
-"""The families that vLLM's parsers are for, read from families.yaml, and a stand-in for each."""
+"""The families of vLLM's parsers, read from families.yaml, and a stand-in for each: a tiny Llama."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from vllm_harness._files.paths import cache_dir
 from vllm_harness._files.strict import StrictModel, with_names
 from vllm_harness._scripted.dialects import DialectError, find_dialect, load_forms
 from vllm_harness._scripted.dialects.form import Form
+from vllm_harness._scripted.standin import publish
 from vllm_harness._scripted.synthetic import (
     Token,
     byte_tokenizer,
@@ -33,7 +34,7 @@ from vllm_harness._scripted.synthetic import (
 
 FILE = Path(__file__).with_name("families.yaml")
 LAYERS = 2
-"""Of a family's model."""
+"""The number of layers of a family's stand-in."""
 _REGISTRY_HUB = Hub(id="none/none")
 
 
@@ -46,18 +47,18 @@ def _known_dialect(name: str) -> str:
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Family:
-    """A server's parsers, the dialect of its model, and what its tokenizer must have.
+    """A server's parsers, the dialect of its model, and the requirements on its tokenizer.
 
     Attributes:
-        name: key in families.yaml.
+        name: its key in families.yaml.
         tool_parser, reasoning_parser: vLLM's names.
-        dialect: name of a dialect.
-        model: id of a model of this family.
-        tokenizer: asset of the family's real tokenizer; None: only a synthetic tokenizer is available.
-        entry: name in models.yaml, where the family has a stand-in of its own class there.
-        kwargs: `chat_template_kwargs` of every request, since parsers read them.
+        dialect: the name of a dialect.
+        model: the id of a model of this family.
+        tokenizer: the asset of the real tokenizer; None if only a synthetic tokenizer is available.
+        entry: a model entry of models.yaml whose stand-in has the family's architecture, if there is one.
+        kwargs: `chat_template_kwargs` of every request, which parsers read.
         args, env: server arguments beyond the parsers, and variables of its environment.
-        shows_thoughts: whether its parser leaves the thoughts in the text, markers included, as the model's
+        shows_reasoning: whether its parser leaves the reasoning in the text, markers included, as the model's
             makers require of clients that send the text back.
         tokens: single tokens beyond the dialect's markers.
         merges, ids, sentencepiece: as in `byte_tokenizer`.
@@ -75,7 +76,7 @@ class Family:
     kwargs: dict[str, Any] = field(default_factory=dict)
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
-    shows_thoughts: bool = False
+    shows_reasoning: bool = False
     tokens: tuple[Token, ...] = ()
     merges: tuple[tuple[str, str], ...] = ()
     ids: dict[str, int] = field(default_factory=dict)
@@ -90,24 +91,24 @@ class Family:
 
     @property
     def plugin(self) -> str | None:
-        """The file of a tool parser that is not vLLM's own."""
+        """The file of a tool parser that is not part of vLLM; None for vLLM's own."""
         flag = "--tool-parser-plugin"
         return self.args[self.args.index(flag) + 1] if flag in self.args else None
 
     @property
     def request(self) -> dict[str, Any]:
-        """Fields beyond OpenAI's that its requests have."""
+        """The fields of its requests beyond OpenAI's."""
         fields: dict[str, Any] = {"chat_template_kwargs": self.kwargs} if self.kwargs else {}
-        thoughts = self.form.thoughts if self.form else None
+        reasoning = self.form.reasoning if self.form else None
         joined = self.form is not None and self.form.join is not None
-        if (thoughts and thoughts.special) or joined:
-            # without tools vLLM would drop the markers that it parses by
+        if (reasoning and reasoning.special) or joined:
+            # without tools vLLM would drop the markers that its parser needs
             fields["skip_special_tokens"] = False
         return fields
 
 
 class WithoutFamily(StrictModel):
-    """vLLM's parsers that have no family: the reason of each, by its name."""
+    """vLLM's parsers without a family: the reason, by the parser's name."""
 
     tool_parsers: dict[str, str]
     reasoning_parsers: dict[str, str]
@@ -117,6 +118,7 @@ class FamiliesFile(StrictModel):
     """The whole of families.yaml."""
 
     families: Annotated[dict[str, Family], BeforeValidator(with_names)]
+    stand_in: dict[str, Any]
     without_family: WithoutFamily
 
 
@@ -125,7 +127,7 @@ def load_families_file(path: Path = FILE) -> FamiliesFile:
     """Reads a families.yaml.
 
     Raises:
-        UsageError: naming file, line and key.
+        UsageError: the file is not valid; the message names file, line and key.
     """
     return read_yaml(path).validated(FamiliesFile)
 
@@ -136,24 +138,24 @@ def load_families() -> dict[str, Family]:
 
 
 def families_of_model(entry: ModelEntry) -> tuple[Family, ...]:
-    """The families with both parsers of a model."""
+    """The families that have both parsers of a model."""
     both = (entry.tool_call_parser, entry.reasoning_parser)
     return tuple(f for f in load_families().values() if (f.tool_parser, f.reasoning_parser) == both)
 
 
 REAL = "+real"
-"""What the name of a family on its real tokenizer ends with."""
+"""The suffix of the name of a family on its real tokenizer."""
 
 
 def on_real_tokenizer(family: Family) -> Family | None:
-    """The same family on its real tokenizer; None where there is none, or where the family uses it anyway."""
+    """The same family on its real tokenizer; None if it has none, or if its format is code."""
     if family.form is None or family.tokenizer is None:
         return None
     return replace(family, name=f"{family.name}{REAL}", real=True)
 
 
 def entry_of(family: Family) -> ModelEntry:
-    """What is served: its stand-in with a synthetic tokenizer, or where its format is code, its own."""
+    """The model entry that serves a family: a tiny Llama, or its named entry if its format is code."""
     if family.form is None:
         assert family.entry is not None
         return load_models().get(family.entry)
@@ -161,16 +163,16 @@ def entry_of(family: Family) -> ModelEntry:
 
 
 def family_entry(family: Family, *, real: Path | None = None, into: Path | None = None) -> ModelEntry:
-    """A model entry whose stand-in is a tiny Llama with the family's tokenizer, to be served and scripted.
+    """Creates a model entry whose stand-in is a tiny Llama with the family's tokens and parsers.
 
     Args:
-        family: a family whose dialect is data; Harmony needs its own class (`entry` names it in models.yaml).
-        real: folder of a real tokenizer; by default that of its asset where `family.real` is set, else a
-            synthetic tokenizer is written.
-        into: where the tokenizer is written, by default the cache.
+        family: a family whose dialect is data; Harmony needs the model entry that `family.entry` names.
+        real: the folder of a real tokenizer; by default that of its asset if `family.real` is set, else the
+            entry gets a synthetic tokenizer.
+        into: where to write the tokenizer, by default the cache.
 
     Returns:
-        An entry of the scripted lane. `stand_in.tokenizer` is the tokenizer's folder.
+        An entry of the scripted lane; its `stand_in.tokenizer` is the tokenizer's folder.
     """
     form = family.form
     if form is None:
@@ -199,7 +201,12 @@ def family_entry(family: Family, *, real: Path | None = None, into: Path | None 
             tokenizer=str(folder),
             stop=stop_of(form),
             generation_config={"eos_token_id": stops},
-            config=_tiny_llama(max(ids.values()) + 1, stops),
+            config={
+                **load_families_file().stand_in,
+                "num_hidden_layers": LAYERS,
+                "eos_token_id": stops,
+                "vocab_size": -(-(max(ids.values()) + 1) // 64) * 64,
+            },
         ),
     )
 
@@ -219,31 +226,5 @@ def _tokenizer_folder(family: Family, form: Form, document: dict[str, Any], into
         write_tokenizer(written, document, form, config=family.config)
         content = b"".join(path.read_bytes() for path in sorted(written.iterdir()))
         folder = into / f"{family.name}-{hashlib.sha256(content).hexdigest()[:16]}"
-        if not folder.exists():
-            written.rename(folder)
+        publish(written, folder)
     return folder
-
-
-def _tiny_llama(vocabulary: int, stops: list[int]) -> dict[str, Any]:
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "attention_bias": False,
-        "bos_token_id": None,
-        "eos_token_id": stops,
-        "head_dim": 64,
-        "hidden_act": "silu",
-        "hidden_size": 128,
-        "initializer_range": 0.02,
-        "intermediate_size": 256,
-        "max_position_embeddings": 8192,
-        "mlp_bias": False,
-        "num_attention_heads": 2,
-        "num_hidden_layers": LAYERS,
-        "num_key_value_heads": 1,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-        "torch_dtype": "bfloat16",
-        "vocab_size": -(-vocabulary // 64) * 64,
-    }

@@ -1,4 +1,4 @@
-"""Meaning: what a scripted model expresses, before a dialect renders it into a family's native text."""
+"""Meaning: what a scripted model expresses, before a dialect renders it as a family's native text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Reasoning:
-    """Thoughts that precede an answer or a call."""
+    """Reasoning that precedes an answer or a call."""
 
     text: str
 
@@ -27,7 +27,7 @@ class ToolCall:
 
     Attributes:
         name: the function's name.
-        arguments: a JSON object, or text that is written unchanged (malformed calls).
+        arguments: a JSON object; or text, which is written unchanged (for malformed calls).
     """
 
     name: str
@@ -52,7 +52,7 @@ class Meaning:
 
     @property
     def reasoning(self) -> str:
-        """All thoughts as one text."""
+        """All reasoning as one text."""
         return "".join(part.text for part in self.parts if isinstance(part, Reasoning))
 
     @property
@@ -62,14 +62,14 @@ class Meaning:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The parts that are calls."""
+        """The calls, in order."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
     @classmethod
     def of(
         cls, text: str | None = None, *, reasoning: str | None = None, calls: tuple[ToolCall, ...] = ()
     ) -> Meaning:
-        """The common shape: reasoning, then text, then calls; what is None or empty is left out."""
+        """Creates the common shape: reasoning, then text, then calls; leaves out what is None or empty."""
         parts: list[Part] = []
         if reasoning is not None:
             parts.append(Reasoning(reasoning))
@@ -80,6 +80,6 @@ class Meaning:
 
 @dataclass(frozen=True)
 class Raw:
-    """A family's native text, special tokens and all, exactly as the model generates it."""
+    """A family's native text, special tokens included, exactly as the model generates it."""
 
     text: str

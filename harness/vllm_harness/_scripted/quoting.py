@@ -1,8 +1,8 @@
 """Answers that quote what a rule's patterns matched: `${city}` is the text of the group `(?P<city>...)`.
 
-The text is known only when a request comes, in the server, which knows no dialect. So the harness renders the
-answer with marks in the places of the groups, and learns from further renderings how the dialect writes each
-character that has a meaning in some format, in each place.
+Only the server knows that text, when a request arrives, and the server has no dialects. So the harness
+renders the answer with marks in the places of the groups, and learns from further renderings how the dialect
+writes each character with a meaning in some format, in each place.
 """
 
 from __future__ import annotations
@@ -26,25 +26,30 @@ _SPECIAL = tuple(dict.fromkeys([*map(chr, range(32)), *"\"'\\`<>&{}[]()|/:,=#%$@
 class Quoting:
     """An answer whose texts quote groups of the rule's patterns, as `${name}`."""
 
-    say: Meaning | Raw
+    answer: Meaning | Raw
 
 
-def groups_in(say: Meaning | Raw) -> list[str]:
-    """The groups that an answer quotes."""
-    found: list[str] = []
-    _each_text(say, lambda text: _noted(text, found))
-    return list(dict.fromkeys(found))
+def groups_in(answer: Meaning | Raw) -> list[str]:
+    """The names of the groups that an answer quotes."""
+    groups: list[str] = []
+
+    def note(text: str) -> str:
+        groups.extend(match[2] for match in QUOTE.finditer(text) if not match[1])
+        return text
+
+    _with_texts(answer, note)
+    return list(dict.fromkeys(groups))
 
 
-def unquoted(say: Meaning | Raw) -> Meaning | Raw:
-    """An answer that quotes nothing, as the model says it: `$${name}` is `${name}`."""
-    return _each_text(say, lambda text: QUOTE.sub(lambda match: f"${{{match[2]}}}", text))
+def unquoted(answer: Meaning | Raw) -> Meaning | Raw:
+    """An answer without quotes, as the model generates it: `$${name}` becomes `${name}`."""
+    return _with_texts(answer, lambda text: QUOTE.sub(lambda match: f"${{{match[2]}}}", text))
 
 
 def sample(quoting: Quoting, value: str = "x") -> Meaning | Raw:
     """The answer with the same text for each group."""
-    return _each_text(
-        quoting.say,
+    return _with_texts(
+        quoting.answer,
         lambda text: QUOTE.sub(lambda match: f"${{{match[2]}}}" if match[1] else value, text),
     )
 
@@ -52,37 +57,38 @@ def sample(quoting: Quoting, value: str = "x") -> Meaning | Raw:
 def pieces(
     quoting: Quoting, render: Callable[[Meaning | Raw], str], markers: tuple[str, ...]
 ) -> list[str | dict[str, Any]]:
-    """The raw text of an answer, with what a server needs to write a group in its place.
+    """Renders an answer as pieces from which a server can write each group in its place.
 
     Args:
         quoting: the answer.
-        render: gives the raw text of an answer; DialectError where the format cannot express it.
-        markers: what no quoted text may hold.
+        render: gives the raw text of an answer; raises DialectError if the format cannot express it.
+        markers: texts that a quoted text must not contain.
 
     Returns:
-        Texts, and between them places of groups: `group`, its `markers`, and `characters`: what is written
-        for a character that is not written as it is; None where the format cannot hold it there.
+        Texts, and between them the places of groups: `group`, its `markers`, and `characters`, which maps
+        each character that is written differently there to what is written, or to None if the format cannot
+        contain it there.
 
     Raises:
-        DialectError: the answer cannot be expressed, whatever the groups hold.
+        DialectError: the format cannot express the answer, whatever the groups contain.
     """
     names, texts, plain = _rendered(quoting, render, "x")
     as_written: list[dict[str, str | None]] = [{} for _ in plain]
     for char in _SPECIAL:
         written = _written(quoting, render, char, texts)
-        for place, of in enumerate(as_written):
+        for place, characters in enumerate(as_written):
             if written is None or written[place] != char:
-                of[char] = None if written is None else written[place]
-    found: list[str | dict[str, Any]] = [texts[0]]
+                characters[char] = None if written is None else written[place]
+    parts: list[str | dict[str, Any]] = [texts[0]]
     for name, characters, text in zip(names, as_written, texts[1:], strict=True):
-        found += [{"group": name, "markers": list(markers), "characters": characters}, text]
-    return found
+        parts += [{"group": name, "markers": list(markers), "characters": characters}, text]
+    return parts
 
 
 def _written(
     quoting: Quoting, render: Callable[[Meaning | Raw], str], char: str, texts: list[str]
 ) -> list[str] | None:
-    """How a character is written in each place; None where it changes more than that, or is refused."""
+    """How a character is written in each place; None if it is refused or changes the text around it."""
     try:
         _, around, written = _rendered(quoting, render, char)
     except DialectError:
@@ -93,7 +99,7 @@ def _written(
 def _rendered(
     quoting: Quoting, render: Callable[[Meaning | Raw], str], value: str
 ) -> tuple[list[str], list[str], list[str]]:
-    """The groups in the order of their places, the texts around them, and what each place holds."""
+    """The groups in the order of their places, the texts around them, and the text in each place."""
     names: list[str] = []
 
     def mark(match: re.Match[str]) -> str:
@@ -102,20 +108,16 @@ def _rendered(
         names.append(match[2])
         return f"{_OPEN}{len(names) - 1}:{value}{_CLOSE}"
 
-    marked = _each_text(quoting.say, lambda text: QUOTE.sub(mark, text))
+    marked = _with_texts(quoting.answer, lambda text: QUOTE.sub(mark, text))
     parts = _MARK.split(render(marked))
     return [names[int(number)] for number in parts[1::3]], parts[0::3], parts[2::3]
 
 
-def _noted(text: str, found: list[str]) -> str:
-    found += [match[2] for match in QUOTE.finditer(text) if not match[1]]
-    return text
-
-
-def _each_text(say: Meaning | Raw, change: Callable[[str], str]) -> Meaning | Raw:
-    if isinstance(say, Raw):
-        return Raw(change(say.text))
-    return Meaning(tuple(_parts(say, change)))
+def _with_texts(answer: Meaning | Raw, change: Callable[[str], str]) -> Meaning | Raw:
+    """The answer with each of its texts changed."""
+    if isinstance(answer, Raw):
+        return Raw(change(answer.text))
+    return Meaning(tuple(_parts(answer, change)))
 
 
 def _parts(meaning: Meaning, change: Callable[[str], str]) -> Iterator[Part]:

@@ -1,4 +1,4 @@
-"""The token ids that a server generates, recorded by its middleware; see `vllm_harness_recorder`."""
+"""Reads the token ids that the middleware `vllm_harness_recorder` records in a server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECORD_ARGS = ("--middleware", names.RECORD_MIDDLEWARE)
 
 
 class TokenRecord(StrictModel):
-    """One request and what came of it; see `vllm_harness_recorder`."""
+    """A request with its answer and tokens; see `vllm_harness_recorder`."""
 
     path: str
     request: dict[str, Any]
@@ -24,21 +24,21 @@ class TokenRecord(StrictModel):
 
     @property
     def refused(self) -> bool:
-        """Whether it was answered with an error."""
+        """Whether the answer was an error."""
         return self.status is None or self.status >= 400
 
     @property
     def scriptable(self) -> bool:
-        """Whether it can be scripted: its tokens are known, or there are none to know.
+        """Whether a script can repeat the answer: its tokens are known, or there are none.
 
-        What else the model might have generated, and how likely, no stand-in knows.
+        Not if the request wanted `top_logprobs`: a stand-in does not know the probabilities of other tokens.
         """
         return self.refused or (bool(self.tokens) and not self.request.get("top_logprobs"))
 
 
 @contextmanager
 def recorded(endpoint: Endpoint) -> Iterator[list[TokenRecord]]:
-    """The requests that a server with RECORD_ARGS answers meanwhile, in order; filled in at the end."""
+    """Records the requests that a server with RECORD_ARGS answers; the list is filled at the end."""
     records: list[TokenRecord] = []
     endpoint.post(names.RECORDING_PATH).raise_for_status()
     yield records

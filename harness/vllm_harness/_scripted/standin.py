@@ -1,4 +1,7 @@
-"""Stand-in checkpoints: a family's own architecture and tokenizer, tiny, its weights made up by vLLM."""
+"""Stand-in checkpoints: tiny models with a family's tokens, whose weights vLLM makes up.
+
+A named model entry describes its own architecture; the stand-in of a generated family is a tiny Llama.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +27,20 @@ SERVER_ARGS = (
     *("--load-format", "dummy", "--enforce-eager"),
     *("--max-model-len", "8192", "--max-num-seqs", "64", "--num-gpu-blocks-override", "1024"),
 )
-# on CUDA a block has 16 tokens, not 128; the cache's size is given, since vLLM would measure the memory of
-# all servers on the GPU; and attention is Triton's, which every GPU and every bundle has
+# On CUDA a block has 16 tokens instead of 128. The size of the cache is given, since vLLM would count the
+# memory of all servers on the GPU. Attention is Triton's, which every GPU and every bundle has.
 CUDA_ARGS = (
     *("--num-gpu-blocks-override", "8192", "--kv-cache-memory-bytes", str(2**30)),
     *("--attention-backend", "TRITON_ATTN"),
 )
 STAND_IN_GPU_GIB = 4.0
-"""What a stand-in may take of the GPU that it shares with others."""
+"""How much memory a stand-in may take on the GPU that it shares with others."""
 
-# one thread is enough, and is not bound: vLLM would bind the servers of a machine all to the same core;
-# nothing is compiled: the first log-probabilities of each server would take 20 s; and the worker runs within
-# the engine's process, as on one GPU: on CPU vLLM gives it its own, for bindings that are not wanted here,
-# and each token takes a third more. On CUDA, the model runner is the one that scripts know to speak to, and
-# the sampler is torch's.
+# One thread is enough, and it is not bound: vLLM would bind all servers of a machine to the same core.
+# Nothing is compiled: the first log-probabilities of each server would take 20 s. The worker runs in the
+# engine's process, as on one GPU: on CPU vLLM gives it a process for bindings that are not needed here, in
+# which each token takes a third longer. On CUDA, vLLM uses the model runner that supports scripts, and the
+# sampler of torch.
 SERVER_ENV = {
     **{"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"},
     **{"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_V2_MODEL_RUNNER": "0"},
@@ -50,30 +53,30 @@ class StandInError(UsageError):
 
 
 def stand_in_args(entry: ModelEntry) -> tuple[str, ...]:
-    """Server arguments of an entry's stand-in, beside those of `entry.flags`."""
-    return (*SERVER_ARGS, *_stand_in(entry).args)
+    """The server arguments of an entry's stand-in, in addition to `entry.flags`."""
+    return (*SERVER_ARGS, *stand_in_of(entry).args)
 
 
 def cuda_args(gpu_gib: float) -> tuple[str, ...]:
-    """Further arguments of a stand-in on a GPU of this size, which leave the rest of it to others."""
+    """Further arguments of a stand-in on a GPU of this size, which leave the rest of its memory to others."""
     return (*CUDA_ARGS, "--gpu-memory-utilization", f"{min(0.9, STAND_IN_GPU_GIB / gpu_gib):.3f}")
 
 
 def build_stand_in(entry: ModelEntry, tokenizer_dir: Path, into: Path | None = None) -> Path:
-    """Writes an entry's stand-in checkpoint, once for the same content.
+    """Writes the stand-in checkpoint of an entry, once for the same content.
 
     Args:
         entry: an entry with a stand-in.
-        tokenizer_dir: folder of the family's tokenizer files; others in it are left alone.
-        into: parent folder, by default `stand-ins` in the cache.
+        tokenizer_dir: the folder with the family's tokenizer files; other files there are ignored.
+        into: the parent folder, by default `stand-ins` in the cache.
 
     Returns:
-        The checkpoint's folder, `<name>-<hash>`: config.json, generation_config.json and the tokenizer.
+        The checkpoint's folder, `<name>-<hash>`, with config.json, generation_config.json and the tokenizer.
 
     Raises:
-        StandInError: no stand-in in the entry, no tokenizer in the folder, or a token id it lacks.
+        StandInError: the entry has no stand-in, the folder no tokenizer, or the tokenizer lacks a token id.
     """
-    stand_in = _stand_in(entry)
+    stand_in = stand_in_of(entry)
     tokenizer = [tokenizer_dir / name for name in TOKENIZER_FILES if (tokenizer_dir / name).is_file()]
     if not any(path.name in ("tokenizer.json", "tekken.json") for path in tokenizer):
         raise StandInError(
@@ -85,13 +88,13 @@ def build_stand_in(entry: ModelEntry, tokenizer_dir: Path, into: Path | None = N
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=into, prefix=".") as scratch:
             _write(stand_in, tokenizer, Path(scratch, "checkpoint"))
-            _move(Path(scratch, "checkpoint"), target)
+            publish(Path(scratch, "checkpoint"), target)
     return target
 
 
 def check_stop(entry: ModelEntry, checkpoint: Path) -> None:
-    """Raises StandInError where the token that ends a turn is none of its tokenizer.json."""
-    path, stop = checkpoint / "tokenizer.json", _stand_in(entry).stop
+    """Raises StandInError if the tokenizer.json lacks the token that ends a turn."""
+    path, stop = checkpoint / "tokenizer.json", stand_in_of(entry).stop
     if not path.exists():
         return
     document = json.loads(path.read_text())
@@ -99,20 +102,24 @@ def check_stop(entry: ModelEntry, checkpoint: Path) -> None:
     words = vocabulary if isinstance(vocabulary, dict) else {piece for piece, *_ in vocabulary}
     if stop not in words and stop not in {token["content"] for token in document.get("added_tokens", ())}:
         raise StandInError(
-            f"{_stand_in(entry).tokenizer} has no token {stop!r}, which is to end a turn of {entry.name}",
-            hint="name in `stop` the token that ends a turn of the model, as its tokenizer writes it",
+            f"{stand_in_of(entry).tokenizer} has no token {stop!r}, the `stop` of {entry.name}",
+            hint="set `stop` to the token that ends a turn of the model, as its tokenizer writes it",
         )
 
 
 def vocabulary(entry: ModelEntry) -> int:
-    """How many token ids the model of an entry's stand-in has."""
-    config = _stand_in(entry).config
+    """The number of token ids of the model in an entry's stand-in."""
+    config = stand_in_of(entry).config
     return int(config["vocab_size"] if "vocab_size" in config else config["text_config"]["vocab_size"])
 
 
-def _stand_in(entry: ModelEntry) -> StandIn:
+def stand_in_of(entry: ModelEntry) -> StandIn:
+    """The stand-in of an entry. Raises StandInError if it has none."""
     if entry.stand_in is None:
-        raise StandInError(f"model {entry.name!r} has no stand_in", hint="run it on the live lane")
+        raise StandInError(
+            f"model {entry.name!r} has no stand_in, so it cannot be scripted",
+            hint="run it on the live lane, or use another model; `vllm-harness models` lists the lanes",
+        )
     return entry.stand_in
 
 
@@ -136,10 +143,10 @@ def _sha256(path: Path, _changed: int) -> str:
 
 def _write(stand_in: StandIn, tokenizer: list[Path], folder: Path) -> None:
     folder.mkdir()
-    _write_json(folder / "config.json", stand_in.config)
-    _write_json(folder / "generation_config.json", stand_in.generation_config)
+    write_json(folder / "config.json", stand_in.config)
+    write_json(folder / "generation_config.json", stand_in.generation_config)
     for name, content in stand_in.processors.items():
-        _write_json(folder / name, content)
+        write_json(folder / name, content)
     for path in tokenizer:
         _link(path, folder / path.name)
     if stand_in.tokens:
@@ -155,39 +162,40 @@ def _rename_tokens(folder: Path, tokens: dict[int, str]) -> None:
     if missing := tokens.keys() - added.keys():
         raise StandInError(
             f"{path.name}: no added token with id {min(missing)}",
-            hint="correct `tokens` of the stand-in: it gives other texts to added tokens that are there",
+            hint="correct `tokens` of the stand-in, which renames added tokens of the tokenizer",
         )
     for number, text in tokens.items():
         added[number]["content"] = text
-    _write_json(path, document)
+    write_json(path, document)
 
     path = folder / "tokenizer_config.json"
     if path.exists():
         document = json.loads(path.read_text())
         for number, token in document.get("added_tokens_decoder", {}).items():
             token["content"] = tokens.get(int(number), token["content"])
-        _write_json(path, document)
+        write_json(path, document)
 
 
 def _add_tokens(folder: Path, tokens: dict[int, str]) -> None:
-    """Adds special tokens after those of the asset; a tokenizer takes no ids with gaps."""
+    """Adds special tokens after those of the asset, and fills gaps, which no tokenizer accepts."""
     path = folder / "tokenizer.json"
     document = json.loads(path.read_text())
     ids = {*document["model"]["vocab"].values(), *(token["id"] for token in document["added_tokens"])}
     if min(tokens) <= max(ids):
         raise StandInError(
-            f"{path.name}: the token ids up to {max(ids)} are there",
-            hint="correct `further_tokens` of the stand-in: they follow those of the asset",
+            f"{path.name} already has the token ids up to {max(ids)}",
+            hint="correct `further_tokens` of the stand-in, which follow the tokens of the asset",
         )
     shape = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     document["added_tokens"] += [
         {"id": number, "content": tokens.get(number, f"<|reserved_{number}|>"), **shape, "special": True}
         for number in range(max(ids) + 1, max(tokens) + 1)
     ]
-    _write_json(path, document)
+    write_json(path, document)
 
 
-def _write_json(path: Path, document: Any) -> None:
+def write_json(path: Path, document: Any) -> None:
+    """Writes a file of a checkpoint or tokenizer as JSON."""
     path.unlink(missing_ok=True)  # it may be a hard link to the asset
     path.write_text(json.dumps(document, ensure_ascii=False, indent=1))
 
@@ -199,7 +207,8 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _move(folder: Path, target: Path) -> None:
+def publish(folder: Path, target: Path) -> None:
+    """Moves a complete folder to its final place, unless another process was faster."""
     try:
         folder.rename(target)
     except OSError:

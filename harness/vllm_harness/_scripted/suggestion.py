@@ -1,4 +1,4 @@
-"""The rule that a request suggests: it takes requests like this one, and its answer is what they ask for."""
+"""Suggests a rule from a request: it takes such requests, and its answer has the form that they ask for."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from vllm_harness._files.plain_yaml import plain_yaml
 
 ANSWER = "Write the answer here."
 _SHOWN = 60
-_FORCED = ("auto", "none")
+_UNFORCED = ("auto", "none")
 _SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()])")
 _BY_TYPE: dict[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "null": None}
 
 
 def suggestion(entry: Mapping[str, Any]) -> str:
-    """A rule in YAML, to be pasted below `rules:`.
+    """A rule in YAML, to paste below `rules:`.
 
     Args:
-        entry: a request, as the server's log has it; see `in_server/vllm_harness_served.py`.
+        entry: a request from the server's log; see `in_server/vllm_harness_served.py`.
     """
-    rule = {"name": f"request {entry['number']}", "when": _when(entry), **_say(entry, entry["body"] or {})}
+    rule = {"name": f"request {entry['number']}", "when": _when(entry), **_answer(entry, entry["body"] or {})}
     lines = plain_yaml([rule], allow_unicode=True, width=1000).splitlines()
     return "\n".join(f"  {line}" for line in lines)
 
 
 def example(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> Any:
-    """A small value that a JSON schema holds for; of the schemas that people write for tools and answers."""
+    """A small value that fits a JSON schema, for the usual schemas of tools and answers."""
     root = schema if root is None else root
     if "$ref" in schema:
-        return example(_referred(str(schema["$ref"]), root), root)
+        return example(_at(root, *str(schema["$ref"]).removeprefix("#/").split("/")), root)
     for key in ("const", "default"):
         if key in schema:
             return schema[key]
@@ -54,13 +54,6 @@ def example(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) ->
     return _BY_TYPE.get(kind, "text")
 
 
-def _referred(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Any = root
-    for part in reference.removeprefix("#/").split("/"):
-        found = found.get(part, {}) if isinstance(found, dict) else {}
-    return found if isinstance(found, dict) else {}
-
-
 def _when(entry: Mapping[str, Any]) -> dict[str, Any]:
     when: dict[str, Any] = {"turn": entry["turn"]}
     if entry["user"]:
@@ -75,27 +68,26 @@ def _when(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pattern(text: str) -> str:
-    """A pattern for the beginning of a text; for all of it where it is short."""
-    begin = text[:_SHOWN]
-    escaped = _SPECIAL.sub(r"\\\1", begin)
-    return f"^{escaped}$" if begin == text else f"^{escaped}"
+    """A pattern for the start of a text, or for all of a short text."""
+    escaped = _SPECIAL.sub(r"\\\1", text[:_SHOWN])
+    return f"^{escaped}$" if len(text) <= _SHOWN else f"^{escaped}"
 
 
-def _say(entry: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(entry: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
     if schema := _schema_of_answer(body):
         return {"constrained": True, "say": {"text": json.dumps(example(schema), ensure_ascii=False)}}
     if entry["format"] != "text":
         return {"constrained": True, "say": {"text": "{}"}}
     choice = entry["tool_choice"]
-    tool = next((tool for tool in _tools(body) if choice in (*_FORCED, "required", tool["name"])), None)
+    tool = next((tool for tool in _tools(body) if choice in (*_UNFORCED, "required", tool["name"])), None)
     if tool and choice != "none" and not entry["tool_output"]:
         call = {"name": tool["name"], "arguments": example(tool["schema"])}
-        return ({} if choice in _FORCED else {"constrained": True}) | {"say": {"calls": [call]}}
+        return ({} if choice in _UNFORCED else {"constrained": True}) | {"say": {"calls": [call]}}
     return {"say": ANSWER}
 
 
 def _schema_of_answer(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The schema of a structured answer, in the place where an API has it."""
+    """The schema of a structured answer, wherever the API has it."""
     places = (_at(body, "text", "format"), _at(body, "response_format"), _at(body, "output_config", "format"))
     for place in places:
         schema = place.get("schema") or _at(place, "json_schema").get("schema")
@@ -105,18 +97,19 @@ def _schema_of_answer(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _tools(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The functions that a request offers: name and schema of each."""
-    given = [tool for tool in body.get("tools") or () if isinstance(tool, dict)]
-    functions = [_at(tool, "function") or tool for tool in given]
+    """The name and the schema of each function that a request offers."""
+    tools = [tool for tool in body.get("tools") or () if isinstance(tool, dict)]
+    functions = [_at(tool, "function") or tool for tool in tools]
     return [
-        {"name": each["name"], "schema": each.get("parameters") or each.get("input_schema") or {}}
-        for each in functions
-        if each.get("name")
+        {"name": function["name"], "schema": function.get("parameters") or function.get("input_schema") or {}}
+        for function in functions
+        if function.get("name")
     ]
 
 
 def _at(value: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    found: Any = value
+    """The object at a path within an object; empty if there is none."""
+    inner: Any = value
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+        inner = inner.get(key) if isinstance(inner, dict) else None
+    return inner if isinstance(inner, dict) else {}

@@ -1,7 +1,7 @@
 """Synthetic tokenizers: a token for each byte, and a family's markers as single tokens.
 
-Single bytes are the hardest cut of a text that a server can meet, and need nothing from a hub.
-The files load as any fast tokenizer of transformers.
+Single bytes are the hardest way to split a text for a server, and need nothing from a hub.
+The files load like those of any fast tokenizer of transformers.
 """
 
 from __future__ import annotations
@@ -14,28 +14,29 @@ from pathlib import Path
 from typing import Any
 
 from vllm_harness._scripted.dialects.form import Form
+from vllm_harness._scripted.standin import write_json
 
 PAD = "<|pad|>"
-"""A special token that no format uses; every tokenizer has such a token."""
+"""A special token that no format uses; each synthetic tokenizer has it."""
 _TEMPLATE = Path(__file__).parent.parent / "templates" / "family.jinja"
 _PRINTABLE = (range(ord("!"), ord("~") + 1), range(ord("¡"), ord("¬") + 1), range(ord("®"), ord("ÿ") + 1))
 
 
 @dataclass(frozen=True)
 class Token:
-    """A text that is one token; `special` ones are left out of decoded text by default."""
+    """A text that is a single token; decoded text leaves out `special` ones by default."""
 
     text: str
     special: bool
 
 
 def tokens_of(form: Form) -> tuple[Token, ...]:
-    """The markers of a format that are one token each in its family's tokenizer, and PAD."""
-    thoughts = form.thoughts
+    """The markers of a format that are single tokens in its family's tokenizer, and PAD."""
+    reasoning = form.reasoning
     marked = {
         **dict.fromkeys(form.frame.tokens, True),
         **dict.fromkeys(form.calls.tokens, form.calls.special),
-        **(dict.fromkeys(thoughts.tokens, thoughts.special) if thoughts else {}),
+        **(dict.fromkeys(reasoning.tokens, reasoning.special) if reasoning else {}),
         PAD: True,
     }
     return tuple(Token(text, special) for text, special in marked.items())
@@ -48,13 +49,14 @@ def byte_tokenizer(
     ids: Mapping[str, int] | None = None,
     sentencepiece: bool = False,
 ) -> dict[str, Any]:
-    """A tokenizer.json: ids 0 to 255 are the bytes, then come merged pieces, then tokens.
+    """Creates a tokenizer.json: ids 0 to 255 are the bytes, then follow merged pieces, then tokens.
 
     Args:
-        merges: pairs that become ordinary vocabulary, for parsers that look for pieces; in the vocabulary's
-            spelling (`Ġ` for a blank, `Ċ` for a line end), each made of earlier pieces.
-        ids: numbers that certain merged pieces must have.
-        sentencepiece: bytes as `<0x0A>`, as SentencePiece's byte fallback, instead of GPT-2's letters.
+        tokens: the tokens.
+        merges: pairs that become ordinary vocabulary, for parsers that look for pieces; in the spelling of
+            the vocabulary (`Ġ` for a blank, `Ċ` for a line end), each made of earlier pieces.
+        ids: the ids that certain merged pieces must have.
+        sentencepiece: writes bytes as SentencePiece's byte fallback does (`<0x0A>`), not as GPT-2's letters.
     """
     letters = [f"<0x{byte:02X}>" for byte in range(256)] if sentencepiece else _letters()
     vocabulary = {letter: number for number, letter in enumerate(letters)}
@@ -90,7 +92,7 @@ def byte_tokenizer(
 
 
 def with_tokens(document: dict[str, Any], tokens: Iterable[Token]) -> dict[str, Any]:
-    """A tokenizer.json with the tokens that it lacks appended; a token that it has keeps its id and kind."""
+    """A tokenizer.json with the missing tokens appended; its own tokens keep their ids and kinds."""
     added = document["added_tokens"]
     known = {token["content"] for token in added}
     first = 1 + max([*document["model"]["vocab"].values(), *(token["id"] for token in added)])
@@ -117,7 +119,7 @@ def write_tokenizer(
     Args:
         folder: an existing folder.
         document: the tokenizer.json.
-        form: whose prompt the chat template writes.
+        form: the format of the prompts that the chat template writes.
         config: further settings for tokenizer_config.json.
     """
     settings = {
@@ -128,13 +130,13 @@ def write_tokenizer(
         "model_max_length": 8192,
         **(config or {}),
     }
-    _write_json(folder / "tokenizer.json", document)
-    _write_json(folder / "tokenizer_config.json", settings)
+    write_json(folder / "tokenizer.json", document)
+    write_json(folder / "tokenizer_config.json", settings)
     (folder / "chat_template.jinja").write_text(chat_template(form))
 
 
 def chat_template(form: Form) -> str:
-    """A plain chat template: the family's frame and prompt tail, everything else as JSON."""
+    """A plain chat template: the family's frame and end of the prompt, everything else as JSON."""
     frame = form.frame
     variables = {
         "start": frame.start,
@@ -156,7 +158,7 @@ def stop_of(form: Form) -> str:
 
 
 def stops_of(form: Form) -> tuple[str, ...]:
-    """Every token that ends a turn, with and without calls."""
+    """All tokens that end a turn, with and without calls."""
     ends = (form.frame.end, form.frame.end_after_calls)
     return tuple(dict.fromkeys(_last_token(form, end) for end in ends if end))
 
@@ -171,10 +173,6 @@ def _added(number: int, token: Token) -> dict[str, Any]:
 
 
 def _letters() -> list[str]:
-    """GPT-2's letters for the bytes, in its order: those that print, then the others from U+0100 on."""
+    """GPT-2's letters for the bytes, in its order: printable bytes, then the others from U+0100 on."""
     printable = [byte for span in _PRINTABLE for byte in span]
     return [*map(chr, printable), *(chr(256 + number) for number in range(256 - len(printable)))]
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, ensure_ascii=False, indent=1))

@@ -15,22 +15,19 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
 def _one_or_list(item: Any) -> BeforeValidator:
-    """Takes one item in the place of a list."""
+    """Accepts a single item instead of a list."""
     return BeforeValidator(
         lambda value: [value] if isinstance(value, str) else value,
         json_schema_input_type=item | tuple[item, ...],
     )
 
 
-"""A regular expression of Python's `re`; it is searched, so that `^` and `$` bind it to the whole text."""
-
-
 class MessageCondition(StrictModel):
     """A message anywhere in the conversation.
 
     Attributes:
-        role: who wrote it; by default anybody. What a tool answered has the role tool.
-        text: is searched in its text.
+        role: the role of its author; by default any. The result of a tool has the role tool.
+        text: a pattern for its text.
     """
 
     role: Role | None = None
@@ -38,12 +35,12 @@ class MessageCondition(StrictModel):
 
 
 class ToolResultCondition(StrictModel):
-    """The result of a call anywhere in the conversation; all that is given is about the same call.
+    """The result of a call anywhere in the conversation; all conditions are about the same call.
 
     Attributes:
-        name: of the function that was called.
-        arguments: is searched in the arguments of the call, as JSON.
-        output: is searched in the result.
+        name: the name of the function.
+        arguments: a pattern for the arguments of the call, as JSON.
+        output: a pattern for the result.
     """
 
     name: str | None = None
@@ -52,25 +49,27 @@ class ToolResultCondition(StrictModel):
 
 
 class When(StrictModel):
-    """What a request must look like: all that is given must hold.
+    """What a request must look like: all given conditions must hold.
+
+    A pattern is a regular expression of Python's `re`, searched anywhere in the text.
 
     Attributes:
-        user: is searched in the last user message.
-        system: is searched in the system prompt: the instructions, and all system and developer messages.
+        user: a pattern for the last user message.
+        system: a pattern for the system prompt: the instructions, and all system and developer messages.
         message: a message anywhere in the conversation.
-        tool_output: is searched in the tool outputs after the model's last turn, joined by newlines.
+        tool_output: a pattern for the tool outputs after the model's last turn, joined by newlines.
         tool_result: the result of a call anywhere in the conversation.
-        turn: assistant turns before this request, `previous_response_id` counted.
-        tools: names of tools that must be offered.
+        turn: the number of assistant turns before this request, including those of `previous_response_id`.
+        tools: names of tools that the request must offer.
         tool_choice: `auto`, `none` or `required`, or the name of the only tool allowed.
         parallel_tool_calls: whether several calls in a turn are allowed, as they are by default.
         stream: whether the answer is streamed.
-        format: of the answer, by `text.format`, `response_format` or `output_config`; one, or a list.
-        model: is searched in the model's name.
-        api: one, or a list.
-        header: names of headers, and what is searched in the value of each.
+        format: the format of the answer (`text.format`, `response_format` or `output_config`); one or a list.
+        model: a pattern for the model's name.
+        api: one API or a list.
+        header: a pattern for the value of each named header.
         all: further conditions that must all hold.
-        any: conditions of which one must hold; the first that does gives the groups.
+        any: conditions of which one must hold; the first that holds gives the groups.
         not_: written `not`: conditions that must not all hold.
     """
 
@@ -95,7 +94,7 @@ class When(StrictModel):
     not_: When | None = Field(None, alias="not")
 
     def as_json(self) -> dict[str, Any]:
-        """Only the conditions that are given, as a server matches them."""
+        """The given conditions, as a server matches them."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
     @property
@@ -107,4 +106,4 @@ class When(StrictModel):
         if self.tool_result:
             own += [self.tool_result.arguments, self.tool_result.output]
         names = {name for pattern in own if pattern for name in re.compile(pattern).groupindex}
-        return frozenset(names.union(*(each.groups for each in (*self.all, *self.any))))
+        return frozenset(names.union(*(when.groups for when in (*self.all, *self.any))))

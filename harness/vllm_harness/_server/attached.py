@@ -25,7 +25,7 @@ class AttachedServer(VllmServer):
     """A server that the harness neither starts nor stops.
 
     Args:
-        endpoint: its address, see `vllm_harness._exchange.endpoint.attach`.
+        endpoint: its address, as `attach` gives it.
         entry: the model entry whose tests are to run against it.
         model: the name it serves; by default the entry's name or hub id, else the only model it lists.
         books: address of the scripted server behind it, which is told what the model answers.
@@ -42,8 +42,8 @@ class AttachedServer(VllmServer):
         self,
         endpoint: Endpoint,
         entry: ModelEntry,
-        model: str | None = None,
         *,
+        model: str | None = None,
         books: Endpoint | None = None,
         version: str | None = None,
     ) -> None:

@@ -18,6 +18,8 @@ class ServerError(HarnessError):
         log_path: the whole log; it is kept.
     """
 
+    __module__ = "vllm_harness"
+
     def __init__(
         self, message: str, *, hint: str = "", lines: Sequence[str] = (), log_path: Path | None = None
     ) -> None:
@@ -36,7 +38,9 @@ class ServerError(HarnessError):
 
 
 class StartupError(ServerError):
-    """The server did not start; where no subclass fits, the cause is unknown."""
+    """The server did not start; a subclass names the cause, where it is known."""
+
+    __module__ = "vllm_harness"
 
 
 class NoCudaDevice(StartupError):
@@ -128,6 +132,10 @@ class NameNotServed(StartupError):
 class ServerDied(ServerError):
     """The server ended while it was in use."""
 
+    __module__ = "vllm_harness"
+
 
 class StopFailed(ServerError):
-    """The server did not give back everything: a process, the port, or GPU memory is left."""
+    """The server left something behind: a process, the port, or GPU memory."""
+
+    __module__ = "vllm_harness"

@@ -78,7 +78,7 @@ class RemoteServer(VllmServer):
 
     Raises:
         UsageError: models.yaml has no such entry; on entering, where there is no such lane or environment.
-        StartupError: on entering, a class for each cause; see `vllm_harness._server.errors`.
+        StartupError: on entering; a subclass names the cause.
         StopFailed: on leaving, when a process survives, or the port or GPU memory is not given back.
     """
 
@@ -192,7 +192,7 @@ class RemoteServer(VllmServer):
         """A script book on this server (scripted lane only); books do not see each other."""
         if self.books is None:
             raise errors.ServerError(f"server {self.model!r} is on the live lane", hint="use lane='scripted'")
-        return self._named_books.setdefault(name, ScriptBook(self.books, self.entry, name))
+        return self._named_books.setdefault(name, ScriptBook(self.books, self.entry, name=name))
 
     def script(self, *say: Any, **options: Any) -> Script:
         """Adds a script to the default book; see `ScriptBook.script`."""

@@ -1,1 +1,1 @@
-"""What the pytest plugin is made of: markers, checks, results; each module one purpose."""
+"""The parts of the pytest plugin: fixtures, hooks, checks, servers, results."""

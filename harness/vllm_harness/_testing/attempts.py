@@ -1,4 +1,4 @@
-"""Attempts: on the live lane a test with unexpected content is tried again, a bounded number of times."""
+"""Attempts: on the live lane, a test with unexpected content runs again, a limited number of times."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from vllm_harness._testing.content import UnexpectedContent
 
 
 def attempts_of(target: Target, repeats: int, *, scripted: bool) -> int:
-    """How often a test of the target may be tried in all: once where it is scripted, or repeated anyway."""
+    """How often a test of the target may run: once if it is scripted or has repeats."""
     return 1 if scripted or repeats > 1 else target.entry.limits.live_attempts
 
 
 def limit(item: pytest.Item, attempts: int) -> None:
-    """Marks a test for pytest-rerunfailures, ahead of any mark of its own."""
+    """Marks a test for pytest-rerunfailures; the mark takes precedence over the test's own."""
     mark = pytest.mark.flaky(reruns=attempts - 1, only_rerun=f"^{UnexpectedContent.__name__}: ")
     item.add_marker(mark, append=False)
 
 
 def refuse_more(option: Any) -> None:
-    """Raises UsageError for options of pytest-rerunfailures that would go over those bounds."""
+    """Raises UsageError for options of pytest-rerunfailures, which would exceed the limit."""
     if option.reruns or getattr(option, "force_reruns", None):
         raise UsageError(
-            "how often a test is tried again stands in models.yaml (limits.live_attempts)",
+            "models.yaml says how often a test runs again (limits.live_attempts)",
             hint="leave out --reruns and --force-reruns",
         )

@@ -1,4 +1,4 @@
-"""The cases and targets of a run folder: what pytest's reports, and the records of targets, come to."""
+"""Makes the cases and targets of a run folder from pytest's reports and the results of targets."""
 
 from __future__ import annotations
 
@@ -19,15 +19,23 @@ from vllm_harness._testing.recorder import TARGET_OF
 from vllm_harness._testing.results import MISSED, TargetResult, outcome_of, reason_of
 
 CASE_OF = "vllm_harness_case"
-"""Of a test's last report: what its case has beside the reports, as plain data."""
+"""The attribute of a test's last report with further data of its case, as JSON values."""
 LONGEST = 100_000
-"""Characters of a failure that are kept."""
-_WORST_FIRST = ("error", "failed", "xfailed", "missed", "skipped", "passed")
+"""How many characters of a failure a case has at most."""
+_OUTCOMES = {
+    "error": Outcome.FINDING,
+    "failed": Outcome.FINDING,
+    "xfailed": Outcome.KNOWN,
+    MISSED: Outcome.SKIPPED,  # it counts in pass@k only
+    "skipped": Outcome.SKIPPED,
+    "passed": Outcome.PASSED,
+}
+"""The outcomes of cases by those of reports, the worst first."""
 
 
 @dataclass(frozen=True)
 class Noted:
-    """A finding, and the answer that it was found in: the id of a response, a completion or a message."""
+    """A finding, and the id of the response, completion or message that has it."""
 
     finding: Finding
     answer: str = ""
@@ -37,78 +45,65 @@ NOTED = pytest.StashKey[list[Noted]]()
 
 
 def note(item: pytest.Item, findings: Iterable[Finding], answer: str = "") -> None:
-    """Notes what was found in a test."""
+    """Stores findings for a test's case."""
     item.stash.setdefault(NOTED, []).extend(Noted(finding, answer) for finding in findings)
 
 
 def facts_of(item: pytest.Item, exchange_of: Callable[[Noted], str]) -> dict[str, Any]:
-    """What a test's case has beside its reports, as plain data, for the last of them."""
-    findings = [RunFinding.of(each.finding, exchange_of(each)) for each in item.stash.get(NOTED, [])]
+    """The data of a test's case that its reports lack, as JSON values."""
+    findings = [RunFinding.of(noted.finding, exchange_of(noted)) for noted in item.stash.get(NOTED, [])]
     return {
         "covers": list(dict.fromkeys(str(id) for mark in item.iter_markers("covers") for id in mark.args)),
-        "findings": [each.model_dump(exclude_defaults=True) for each in dict.fromkeys(findings)],
+        "findings": [finding.model_dump(exclude_defaults=True) for finding in dict.fromkeys(findings)],
     }
 
 
 def case_id(nodeid: str, target: str) -> str:
-    """A test's id without its target, so that runs and targets can be compared; a seed stays."""
-    for written, short in ((f"[{target}]", ""), (f"[{target}-", "["), (f"-{target}]", "]")):
-        nodeid = nodeid.replace(written, short)
+    """A test's id without its target, but with its seed, so that runs and targets can be compared."""
+    for with_target, without in ((f"[{target}]", ""), (f"[{target}-", "["), (f"-{target}]", "]")):
+        nodeid = nodeid.replace(with_target, without)
     return nodeid
 
 
 def group_of(nodeid: str) -> str:
-    """The test module, as a matrix shows it."""
+    """The test module, as the matrix of a report shows it."""
     return nodeid.partition("::")[0].removeprefix("tests/").removesuffix(".py")
 
 
 def case_of(reports: Sequence[pytest.TestReport]) -> CaseRecord:
-    """The case that the reports of one test, with all its attempts, come to."""
+    """Makes the case of a test from the reports of all its attempts."""
     target: str = getattr(reports[0], TARGET_OF)
     nodeid = reports[0].nodeid
     kinds = [(kind, report) for report in reports if (kind := outcome_of(report))]
     last = [(kind, report) for kind, report in kinds if kind != "rerun"]
-    kind, decisive = min(last, key=lambda each: _WORST_FIRST.index(each[0]), default=("", reports[-1]))
+    kind, decisive = min(last, key=lambda pair: list(_OUTCOMES).index(pair[0]), default=("", reports[-1]))
     facts: dict[str, Any] = next(
-        (found for each in reversed(reports) if (found := getattr(each, CASE_OF, None))), {}
+        (stored for report in reversed(reports) if (stored := getattr(report, CASE_OF, None))), {}
     )
-    findings = tuple(RunFinding(**each) for each in facts.get("findings", ()))
-    defects, reason = _told(kind, decisive)
-    defects += [each.known for each in findings if each.known]
-    if kind in ("error", "failed") and not any(each.counts for each in findings):
+    findings = tuple(RunFinding(**fields) for fields in facts.get("findings", ()))
+    defects, reason = _defects_and_reason(kind, decisive)
+    defects += [finding.known for finding in findings if finding.known]
+    if kind in ("error", "failed") and not any(finding.counts for finding in findings):
         findings = (*findings, RunFinding(message=reason))
-    starts = [start for each in reports if (start := getattr(each, "start", None))]
+    starts = [start for report in reports if (start := getattr(report, "start", None))]
     return CaseRecord(
         id=case_id(nodeid, target),
         target=target,
         group=group_of(nodeid),
         covers=tuple(facts.get("covers", ())),
-        outcome=_outcome(kind),
+        outcome=_OUTCOMES.get(kind, Outcome.CANCELLED),
         defects=tuple(dict.fromkeys(defects)),
         reason=reason,
         details=_details(decisive) if kind not in ("passed", "skipped") else "",
         findings=findings,
         started=min(starts, default=None),
-        seconds=round(sum(each.duration for each in reports), 4),
+        seconds=round(sum(report.duration for report in reports), 4),
         attempts=1 + sum(kind == "rerun" for kind, _ in kinds),
     )
 
 
-def _outcome(kind: str) -> Outcome:
-    match kind:
-        case "error" | "failed":
-            return Outcome.FINDING
-        case "xfailed":
-            return Outcome.KNOWN
-        case "passed":
-            return Outcome.PASSED
-        case "skipped" | "missed":  # the model said something else, in a test that is repeated: a figure
-            return Outcome.SKIPPED
-    return Outcome.CANCELLED
-
-
-def _told(kind: str, report: pytest.TestReport) -> tuple[list[str], str]:
-    """The known defect that a test is to show and showed, and why the test did not pass."""
+def _defects_and_reason(kind: str, report: pytest.TestReport) -> tuple[list[str], str]:
+    """The known defect that a test showed, if any, and why the test did not pass."""
     if kind == "xfailed":
         defect, shown = getattr(report, DEFECT_OF)
         return [defect], one_line(shown)
@@ -117,8 +112,8 @@ def _told(kind: str, report: pytest.TestReport) -> tuple[list[str], str]:
     if kind == "passed":
         return [], ""
     if kind == MISSED:
-        return [], f"the model's words were others than expected: {reason_of(report)}"
-    return [], reason_of(report) if kind else "it was broken off"
+        return [], f"the model's words were not the expected ones: {reason_of(report)}"
+    return [], reason_of(report) if kind else "it was interrupted"
 
 
 def _details(report: pytest.TestReport) -> str:
@@ -129,12 +124,12 @@ def _details(report: pytest.TestReport) -> str:
 
 @dataclass(eq=False)  # pytest keeps plugins in sets
 class CaseWriter:
-    """A pytest plugin: writes each test's case when it has ended, and a target when it is first heard of.
+    """A pytest plugin that writes the case of each test when it ends, and the target of its first test.
 
     Attributes:
-        writer: of the run.
-        targets: those of the run.
-        result: the record of a target, by its id.
+        writer: the writer of the run.
+        targets: the targets of the run.
+        result: gives the result of a target by its id.
     """
 
     writer: RunWriter
@@ -144,7 +139,7 @@ class CaseWriter:
     _written: dict[str, records.TargetRecord] = field(default_factory=dict)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keeps a report until its test has ended."""
+        """Stores a report until its test ends."""
         if hasattr(report, TARGET_OF):
             self._reports.setdefault(report.nodeid, []).append(report)
 
@@ -157,14 +152,14 @@ class CaseWriter:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Writes what has become of the targets since, and the cases that were broken off."""
+        """Writes the targets again, if they have changed, and the cases that were interrupted."""
         for nodeid in list(self._reports):
             self.pytest_runtest_logfinish(nodeid)
         for target in list(self._written):
             self._write_target(target)
 
     def _write_target(self, name: str) -> None:
-        target = next(each for each in self.targets if each.id == name)
+        target = next(target for target in self.targets if target.id == name)
         record = target_record(target, self.result(name))
         if self._written.get(name) != record:
             self._written[name] = record
@@ -172,9 +167,9 @@ class CaseWriter:
 
 
 def target_record(target: Target, result: TargetResult) -> records.TargetRecord:
-    """The record of a target, as far as it is known."""
-    unknown = records.TargetRecord(
-        id=target.id, title=target.entry.name, family=target.entry.family, lane=target.lane
+    """The record of a target, with what is known of its server so far."""
+    entry = target.entry
+    record = result.server or records.TargetRecord(
+        id=target.id, title=entry.name, family=entry.family, lane=target.lane
     )
-    every_start = {"logs": tuple(result.logs), "startup_s": result.startup_s}
-    return (result.server or unknown).model_copy(update=every_start)
+    return record.model_copy(update={"logs": tuple(result.logs), "startup_s": result.startup_s})

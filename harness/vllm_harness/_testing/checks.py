@@ -1,4 +1,4 @@
-"""The validator in tests: a stream, a body, and a stream held against its non-streaming twin."""
+"""The checks of a test: streams, bodies, and the two compared, against the API's contract."""
 
 from __future__ import annotations
 
@@ -19,83 +19,147 @@ from vllm_harness._protocol import (
 )
 from vllm_harness._protocol.bodies import placed_as_in_stream
 from vllm_harness._protocol.conversation.compare import matters
+from vllm_harness._protocol.core.events import AnyEvent, Api
 from vllm_harness._testing.content import UnexpectedContent
 from vllm_harness._testing.session import BODY
 
 
 @dataclass
 class Checker:
-    """Judges what one test received; findings that are known deviations do not fail.
+    """Fails a test for the findings in what it received, apart from known deviations.
 
     Attributes:
-        known: what is known of the model entry.
-        version: version of the server.
+        known: the known deviations of the model entry.
+        version: the server's version.
         exact: whether the model answers exactly what is scripted.
-        findings: all there were, known ones marked.
-        judged: gets the findings in an answer, and the answer's id.
-        called: names of the checks that the test called.
+        findings: all findings so far, known ones marked.
+        report: gets the findings in an answer, and the answer's id.
+        uncalled: the names of the fixtures that the test has not called yet.
     """
 
     known: Sequence[KnownDeviation]
     version: str
     exact: bool
     findings: list[Finding] = field(default_factory=list)
-    judged: Callable[[Sequence[Finding], str], None] = lambda findings, answer: None
-    called: set[str] = field(default_factory=set)
+    report: Callable[[Sequence[Finding], str], None] = lambda findings, answer: None
+    uncalled: set[str] = field(default_factory=set)
 
-    def stream(self, events: Iterable[Any], **options: Any) -> None:
-        """Validates a whole stream of any API; options as of `validate_stream`."""
-        self.called.add("check_stream")
-        seen = list(events)
-        self._judge(validate_stream(seen, **options), answer_of(*seen[:1]))
-
-    def body(self, body: Mapping[str, Any] | BaseModel, **options: Any) -> None:
-        """Validates a body of any API, or an error body; options as of `validate_body`."""
-        self.called.add("check_body")
-        self._judge(placed_as_in_stream(validate_body(body, **options), body), answer_of(body))
-
-    def same(
-        self, events: Iterable[Any], body: Mapping[str, Any] | BaseModel, *, ignore: Collection[str] = ()
+    def judge(
+        self, findings: Iterable[Finding], answer: str, error: type[AssertionError] = AssertionError
     ) -> None:
-        """Compares a stream's deltas, its terminal event and a body by what they mean: null is as absent.
+        """Takes in the findings in one answer. Raises `error` if one of them counts."""
+        marked = apply_known(findings, self.known, self.version)
+        self.findings += marked
+        self.report(marked, answer)
+        if counting := [finding for finding in marked if finding.counts]:
+            raise error("\n".join(map(str, counting)))
+
+    def check_calls(self, item: pytest.Item) -> None:
+        """Fails a test that passed without calling a check that it has as a fixture."""
+        if item.stash.get(BODY, None) == "passed" and self.uncalled:
+            names = ", ".join(sorted(self.uncalled))
+            pytest.fail(f"the test has the fixture {names} and never called it", pytrace=False)
+
+
+class _Check:
+    _fixture: str
+
+    def __init__(self, checker: Checker) -> None:
+        self._checker = checker
+        checker.uncalled.add(self._fixture)
+
+    def _judge(self, *args: Any) -> None:
+        self._checker.uncalled.discard(self._fixture)
+        self._checker.judge(*args)
+
+
+class StreamCheck(_Check):
+    """The fixture `check_stream`: validates a whole stream of any API."""
+
+    _fixture = "check_stream"
+
+    def __call__(
+        self,
+        events: Iterable[AnyEvent],
+        *,
+        api: Api | None = None,
+        request: Mapping[str, Any] | None = None,
+        resumed: bool | None = None,
+    ) -> None:
+        """Validates a stream.
+
+        Args:
+            events, api, request, resumed: as `validate_stream` takes them.
+
+        Raises:
+            AssertionError: a finding is not a known deviation of the model entry.
+        """
+        seen = list(events)
+        findings = validate_stream(seen, api=api, request=request, resumed=resumed)
+        self._judge(findings, answer_of(*seen[:1]))
+
+
+class BodyCheck(_Check):
+    """The fixture `check_body`: validates a body of any API, or an error body."""
+
+    _fixture = "check_body"
+
+    def __call__(
+        self,
+        body: Mapping[str, Any] | BaseModel,
+        *,
+        api: Api | None = None,
+        request: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Validates a body.
+
+        Args:
+            body, api, request: as `validate_body` takes them.
+
+        Raises:
+            AssertionError: a finding is not a known deviation of the model entry.
+        """
+        findings = validate_body(body, api=api, request=request)
+        self._judge(placed_as_in_stream(findings, body), answer_of(body))
+
+
+class SameCheck(_Check):
+    """The fixture `check_same`: compares a stream with the body that answers the same request."""
+
+    _fixture = "check_same"
+
+    def __call__(
+        self,
+        events: Iterable[AnyEvent],
+        body: Mapping[str, Any] | BaseModel,
+        *,
+        ignore: Collection[str] = (),
+    ) -> None:
+        """Compares a stream's deltas, its terminal event and a body by meaning: null is the same as absent.
 
         Args:
             events: the stream, of any API.
-            body: the non-streaming answer to the same request; ids and times are left aside.
-            ignore: further keys to leave aside when comparing with the body.
+            body: the non-streaming answer to the same request; ids and times are not compared.
+            ignore: further keys that are not compared with the body.
 
         Raises:
-            AssertionError: they differ, and not by a known deviation.
-            UnexpectedContent: the same where the model is not scripted, for it answered two requests.
+            AssertionError: they differ, and not by a known deviation. Where the model is not scripted, a
+                difference from the body is an unexpected content, for which the test may run again.
         """
-        self.called.add("check_same")
         seen = list(events)
         within, answer = compare_stream(seen), answer_of(*seen[:1])
         self._judge(filter(matters, within), answer)
-        twice = compare_stream(seen, body, ignore=ignore)[len(within) :]
-        self._judge(filter(matters, twice), answer, AssertionError if self.exact else UnexpectedContent)
-
-    def want_call(self, name: str, item: pytest.Item) -> None:
-        """Fails a test that passed and has a check that it never called."""
-        if item.stash.get(BODY, None) == "passed" and name not in self.called:
-            pytest.fail(f"the test has the fixture {name} and never called it", pytrace=False)
-
-    def _judge(
-        self, findings: Iterable[Finding], answer: str, error: type[AssertionError] = AssertionError
-    ) -> None:
-        marked = apply_known(findings, self.known, self.version)
-        self.findings += marked
-        self.judged(marked, answer)
-        if counting := [finding for finding in marked if finding.counts]:
-            raise error("\n".join(map(str, counting)))
+        from_body = compare_stream(seen, body, ignore=ignore)[len(within) :]
+        error = AssertionError if self._checker.exact else UnexpectedContent
+        self._judge(filter(matters, from_body), answer, error)
 
 
 def answer_of(*values: Any) -> str:
     """The id of an answer of any API, from its body or its first event; empty where it has none."""
     for value in values:
         for whole in (_field(value, "response"), _field(value, "message"), value):
-            if isinstance(found := _field(whole, "id"), str):
-                return found
+            if isinstance(answer := _field(whole, "id"), str):
+                return answer
     return ""
 
 

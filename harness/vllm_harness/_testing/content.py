@@ -1,24 +1,24 @@
-"""Content: the words of the model, as against how the server transports them."""
+"""Content: the words of the model, as opposed to the protocol of the server."""
 
 from __future__ import annotations
 
 
 class UnexpectedContent(AssertionError):
-    """The model's words are not the ones a test wants; on the live lane such a test may be tried again."""
+    """The model's words are not what a test expects; on the live lane such a test may run again."""
 
 
 def expect_content(condition: object, message: str) -> None:
     """Asserts something about the model's words.
 
-    On the scripted lane nothing is ever retried, so there it is a plain assertion.
+    On the live lane a test that fails in this way runs again, up to the entry's `limits.live_attempts`, and
+    each retry is counted. On the scripted lane it never does, so there this is a plain assertion.
 
     Args:
         condition: what must be true.
-        message: what was expected, and what came.
+        message: what was expected, and what the model said.
 
     Raises:
-        UnexpectedContent: it is not true; on the live lane the whole test is tried again, up to the entry's
-            `limits.live_attempts`, and each retry is counted.
+        AssertionError: the condition is not true.
     """
     if not condition:
         raise UnexpectedContent(message)

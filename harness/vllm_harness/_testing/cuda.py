@@ -1,4 +1,4 @@
-"""A run that wants CUDA and has none ends with the reason instead of passing on nothing."""
+"""Ends a run for CUDA on a machine without it, so that the run does not pass without a test."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from vllm_harness._machine.gpus import gpus
 
 
 def explain_missing_gpu(config: pytest.Config, items: Iterable[pytest.Item], marker: str) -> None:
-    """Ends a run of `-m MARKER` that has no test on CUDA, with one line that names the reason.
+    """Ends a run of `-m MARKER` without a test on CUDA, with one line that names the reason.
 
     Args:
-        config: pytest's, with its marker expression.
-        items: the tests that are left to run.
+        config: pytest's configuration, with its marker expression.
+        items: the tests that will run.
         marker: the marker that selects tests on CUDA.
 
     Raises:
-        pytest.exit.Exception: the expression wants the marker, and no test has it.
+        pytest.exit.Exception: the expression asks for the marker, and no test has it.
     """
     words = config.option.markexpr.split()
     if marker not in words or "not" in words or any(item.get_closest_marker(marker) for item in items):

@@ -1,11 +1,11 @@
-"""The exchanges of a test in a run folder: as they were seen, with their tokens, twins and server's log."""
+"""Writes the exchanges of a test into the run folder, with their tokens, their twins and the server's log."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -24,75 +24,74 @@ from vllm_harness._runs.records import ExchangeRecord, GenerationRecord, LogLine
 from vllm_harness._scripted.in_server import vllm_harness_names as names
 from vllm_harness._testing.cases import NOTED, Noted, case_id, facts_of
 from vllm_harness._testing.session import BODY, TARGET
-from vllm_harness._testing.watch import SeenExchange, Watch
+from vllm_harness._testing.traffic import SeenExchange, TrafficRecorder
 
-SHOWN_TWICE = 2
-"""Tests that passed are kept for a known deviation that so many others have not shown before."""
+EXAMPLES = 2
+"""For how many tests that passed the exchanges are written because of the same known deviation."""
 MOST_LINES, MOST_LOG = 400, 256 * 1024
-ASKED_S = 30.0
+TOKENS_TIMEOUT_S = 30.0
 _SECRET_HEADERS = {"authorization", "x-api-key", "cookie", "set-cookie", "proxy-authorization"}
-_NOT_SHOWN = {names.EXCHANGE_HEADER, names.OWN_HEADER}
+_HIDDEN_HEADERS = {names.EXCHANGE_HEADER, names.OWN_HEADER}
 
 FAILED = pytest.StashKey[bool]()
-KEEPER = pytest.StashKey["ExchangeKeeper"]()
-SERVED = pytest.StashKey[tuple[VllmServer, int]]()  # and where its log ended when the test began
+EXCHANGES = pytest.StashKey["ExchangeWriter"]()
+SERVED = pytest.StashKey[tuple[VllmServer, int]]()  # and the size of its log when the test began
 
 
 @dataclass
-class ExchangeKeeper:
-    """Writes the exchanges of the tests that this process runs, as far as they are wanted.
+class ExchangeWriter:
+    """Writes the exchanges of the tests that this process runs.
 
     Attributes:
-        writer: of the run; a fork writes a part of its own.
-        watch: what this process sends.
-        every: whether those of the tests that passed are wanted as well.
+        writer: the writer of the run; a fork writes its own part.
+        traffic: the recorder of what this process sends.
+        every: whether to write the exchanges of all tests, or only of those that show something.
     """
 
     writer: RunWriter
-    watch: Watch
+    traffic: TrafficRecorder
     every: bool = False
     _pid: int = field(default_factory=os.getpid)
     _shown: Counter[str] = field(default_factory=Counter)
 
     def begin(self, item: pytest.Item, server: VllmServer) -> None:
-        """At the beginning of a test, or of an attempt, with its server."""
-        self.watch.taken()  # the harness's own questions
+        """Starts a test, or an attempt at one, with its server."""
+        self.traffic.take()  # drops requests of the harness
         offset = server.log_path.stat().st_size if server.log_path and server.log_path.exists() else 0
         item.stash[SERVED] = server, offset
 
-    def settle(self, item: pytest.Item) -> dict[str, Any]:
-        """At the end of a test, or of an attempt: writes what is wanted, gives what its case has of it."""
-        seen = self.watch.taken()
+    def end(self, item: pytest.Item) -> dict[str, Any]:
+        """Ends a test, or an attempt: writes its exchanges if they are wanted, and gives its case's data."""
         noted = item.stash.get(NOTED, [])
-        if not seen or not self._wanted(item, noted):
-            return self._facts(item, lambda _: "")
+        seen = self.traffic.take()
+        written = seen if seen and self._wanted(item, noted) else []
+        if written:
+            self._write(item, written)
+        facts = facts_of(item, lambda finding: exchange_of(finding, written))
+        item.stash[NOTED] = []  # a further attempt starts without findings
+        return facts
+
+    def _write(self, item: pytest.Item, seen: Sequence[SeenExchange]) -> None:
         target = item.stash[TARGET].id
         case = case_id(item.nodeid, target)
         server, offset = item.stash.get(SERVED, (None, 0))
-        behind = server.books if server and server.lane == "attached" else None
-        scripted = behind or item.stash[TARGET].lane == "scripted"
-        generations = _generations(seen, behind) if scripted else {}
-        exchanges = [record_of_seen(each, target, case, generations.get(each.id, [])) for each in seen]
+        books = server.books if server and server.lane == "attached" else None
+        scripted = books or item.stash[TARGET].lane == "scripted"
+        generations = _generations(seen, books) if scripted else {}
+        exchanges = [record_of_seen(one, target, case, generations.get(one.id, [])) for one in seen]
         writer = self._own_writer()
         for exchange in with_twins(exchanges):
             writer.write(exchange)
         if server and server.log_path and (lines := _lines(server.log_path, offset)):
             writer.write(LogLines(target=target, case=case, source=str(server.log_path), lines=lines))
-        return self._facts(item, lambda each: exchange_of(each, seen))
-
-    def _facts(self, item: pytest.Item, place: Callable[[Noted], str]) -> dict[str, Any]:
-        """Those of this attempt: a further one begins anew."""
-        facts = facts_of(item, place)
-        item.stash[NOTED] = []
-        return facts
 
     def _wanted(self, item: pytest.Item, noted: Sequence[Noted]) -> bool:
         if self.every or item.stash.get(FAILED, False) or item.stash.get(BODY, None) == "defect":
             return True
-        known = {each.finding.known for each in noted if each.finding.known}
-        new = [each for each in known if self._shown[each] < SHOWN_TWICE]
-        self._shown.update(known if new else ())
-        return bool(new)
+        known = {one.finding.known for one in noted if one.finding.known}
+        has_new = any(self._shown[reference] < EXAMPLES for reference in known)
+        self._shown.update(known if has_new else ())
+        return has_new
 
     def _own_writer(self) -> RunWriter:
         if self._pid != os.getpid():
@@ -112,9 +111,9 @@ def record_of_seen(
         target=target,
         case=case,
         at=seen.at,
-        headers=_shown_headers(seen.sent_headers),
+        headers=_public_headers(seen.sent_headers),
         request=json_value(seen.content),
-        answer_headers=_shown_headers(seen.headers),
+        answer_headers=_public_headers(seen.headers),
         prompt=first.prompt,
         output=first.output,
         further=tuple(generations[1:]),
@@ -122,68 +121,68 @@ def record_of_seen(
 
 
 def with_twins(exchanges: Sequence[ExchangeRecord]) -> Iterator[ExchangeRecord]:
-    """The exchanges; where two ask the same, streamed and not, each names the other."""
-    open_: dict[tuple[str, bool], list[str]] = {}
+    """The exchanges; where two send the same request, one of them for a stream, each names the other."""
+    single: dict[tuple[str, bool], list[str]] = {}
     twins: dict[str, str] = {}
     for exchange in exchanges:
         if not isinstance(exchange.request, dict):
             continue
-        asked = {key: value for key, value in exchange.request.items() if not key.startswith("stream")}
-        key = exchange.path + json.dumps(asked, sort_keys=True)
+        request = {key: value for key, value in exchange.request.items() if not key.startswith("stream")}
+        key = exchange.path + json.dumps(request, sort_keys=True)
         streamed = exchange.request.get("stream") is True
-        if waiting := open_.get((key, not streamed)):
-            other = waiting.pop(0)
+        if others := single.get((key, not streamed)):
+            other = others.pop(0)
             twins |= {exchange.id: other, other: exchange.id}
         else:
-            open_.setdefault((key, streamed), []).append(exchange.id)
+            single.setdefault((key, streamed), []).append(exchange.id)
     for exchange in exchanges:
         yield exchange.model_copy(update={"twin": twins[exchange.id]}) if exchange.id in twins else exchange
 
 
 def exchange_of(noted: Noted, seen: Sequence[SeenExchange]) -> str:
-    """The exchange in whose answer a finding is: by the answer's id, else the last that has an answer."""
+    """The id of the exchange whose answer has a finding: by the answer's id, else the last with an answer."""
     if noted.answer:
-        wanted = noted.answer.encode()
-        for each in seen:
-            if any(wanted in chunk for _, chunk in each.chunks):
-                return each.id
-    return next((each.id for each in reversed(seen) if each.chunks), "")
+        answer = noted.answer.encode()
+        for exchange in seen:
+            if any(answer in chunk for _, chunk in exchange.chunks):
+                return exchange.id
+    return next((exchange.id for exchange in reversed(seen) if exchange.chunks), "")
 
 
-def _shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def _public_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {
         name: REDACTED if name.lower() in _SECRET_HEADERS else value
         for name, value in headers.items()
-        if name.lower() not in _NOT_SHOWN
+        if name.lower() not in _HIDDEN_HEADERS
     }
 
 
 def _generations(seen: Sequence[SeenExchange], books: Endpoint | None) -> dict[str, list[GenerationRecord]]:
-    """The tokens of the exchanges that scripted servers answered."""
-    wanted: dict[Endpoint, list[str]] = {}
-    for each in seen:
-        if each.asked.method == "POST" and each.status:
-            asked = books or Endpoint(f"{each.url.scheme}://{each.url.netloc}")
-            wanted.setdefault(asked, []).append(each.id)
-    return dict(chain.from_iterable(_told(each, ids).items() for each, ids in wanted.items()))
+    """The generations of the exchanges that scripted servers answered, by the id of the exchange."""
+    ids: dict[Endpoint, list[str]] = {}
+    for exchange in seen:
+        if exchange.asked.method == "POST" and exchange.status:
+            server = books or Endpoint(f"{exchange.url.scheme}://{exchange.url.netloc}")
+            ids.setdefault(server, []).append(exchange.id)
+    return dict(chain.from_iterable(_stored_by(server, own).items() for server, own in ids.items()))
 
 
-def _told(endpoint: Endpoint, ids: Sequence[str]) -> dict[str, list[GenerationRecord]]:
-    """What a server tells of exchanges; nothing where it has ended, or is none that is scripted."""
+def _stored_by(server: Endpoint, ids: Sequence[str]) -> dict[str, list[GenerationRecord]]:
+    """The generations that a server has stored; nothing if it has ended, or is not scripted."""
+    headers = {names.OWN_HEADER: "1"}
     try:
-        own = {names.OWN_HEADER: "1"}
-        answer = endpoint.post(names.EXCHANGES_PATH, json={"names": ids}, headers=own, timeout=ASKED_S)
+        answer = server.post(
+            names.EXCHANGES_PATH, json={"names": ids}, headers=headers, timeout=TOKENS_TIMEOUT_S
+        )
         answer.raise_for_status()
-        told = answer.json()["exchanges"]
-        return {
-            name: [GenerationRecord.model_validate(each) for each in given] for name, given in told.items()
-        }
+        stored = answer.json()["exchanges"]
+        return {id: [GenerationRecord.model_validate(one) for one in own] for id, own in stored.items()}
     except (requests.RequestException, ValueError, KeyError):
         return {}
 
 
 def _lines(log: Path, offset: int) -> tuple[str, ...]:
-    """What a log has got since then: the last of it, where that is much."""
+    """The lines of a log from an offset on, or the last of them if there are many."""
     with suppress(OSError), log.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(offset, end - MOST_LOG))

@@ -1,8 +1,8 @@
-"""The fixtures; what they need is imported by the first test that uses them."""
+"""The fixtures; each imports what it needs when a test first uses it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,43 +12,70 @@ if TYPE_CHECKING:
     from openai import OpenAI
 
     from vllm_harness._exchange.server import VllmServer
-    from vllm_harness._scripted.book import Script, ScriptBook
-    from vllm_harness._testing.checks import Checker
+    from vllm_harness._scripted.book import Content, Expectation, Script, ScriptBook, When
+    from vllm_harness._scripted.meaning import ToolCall
+    from vllm_harness._testing.checks import BodyCheck, Checker, SameCheck, StreamCheck
     from vllm_harness._testing.scenarios import ScenarioRunner
     from vllm_harness._testing.wire import WireTap
-
-Check = Callable[..., None]
 
 TARGET_FIXTURE, SEED_FIXTURE = "_vllm_target_server", "_vllm_seed"
 
 
 class ScriptWriter:
-    """What a test scripts; on the other lanes the model answers as it likes, and nothing is written.
+    """The fixture `script`: scripts the answers of a test; on the other lanes it writes nothing.
 
     Attributes:
-        exact: whether the model answers exactly what is scripted, so that content can be compared.
+        exact: whether the model answers exactly what is scripted, so that a test can compare content.
     """
 
     def __init__(self, book: ScriptBook | None) -> None:
         self._book = book
         self.exact = book is not None
 
-    def __call__(self, *args: Any, **options: Any) -> Script | None:
-        """Adds a script; see `vllm_harness._scripted.book.ScriptBook.script`."""
-        return self._book.script(*args, **options) if self._book else None
+    def __call__(
+        self,
+        say: Content | None = None,
+        *,
+        reasoning: str | None = None,
+        calls: Sequence[ToolCall] = (),
+        turns: Sequence[Content] = (),
+        choices: Sequence[Content] = (),
+        when: When | None = None,
+        times: int | None = 1,
+        name: str | None = None,
+        constrained: bool = False,
+        expect: Expectation = "done",
+        keep_prompt: bool = False,
+    ) -> Script | None:
+        """Adds a script to the test's book, as `ScriptBook.script` does; None where nothing is scripted."""
+        if self._book is None:
+            return None
+        return self._book.script(
+            say,
+            reasoning=reasoning,
+            calls=calls,
+            turns=turns,
+            choices=choices,
+            when=when,
+            times=times,
+            name=name,
+            constrained=constrained,
+            expect=expect,
+            keep_prompt=keep_prompt,
+        )
 
     def prompts(self, script: str) -> list[list[int]]:
-        """The prompts of a script; see `vllm_harness._scripted.book.ScriptBook.prompts`."""
+        """The prompts that a script with `keep_prompt` got, as token ids; see `ScriptBook.prompts`."""
         return self._book.prompts(script) if self._book else []
 
     def sampling(self, script: str) -> list[dict[str, Any]]:
-        """The sampling parameters of a script; see `vllm_harness._scripted.book.ScriptBook.sampling`."""
+        """The sampling parameters of a script with `keep_prompt`; see `ScriptBook.sampling`."""
         return self._book.sampling(script) if self._book else []
 
 
 @pytest.fixture(scope="session")
 def _vllm_target_server(request: pytest.FixtureRequest) -> Iterator[VllmServer]:
-    """The server of a target, which is not started yet; it ends when the target's tests are over."""
+    """The server of a target, not started yet; it ends when the tests of the target are over."""
     from vllm_harness._testing.session import the_run
 
     servers = the_run(request.config).servers
@@ -63,7 +90,7 @@ def _vllm_seed(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def _vllm_reservation(request: pytest.FixtureRequest) -> None:
-    """Stands for the memory that was set aside for the test. Raises what was in the way."""
+    """Raises the HarnessError for which no memory could be reserved for the test, if there is one."""
     from vllm_harness._testing.session import the_run
 
     the_run(request.config).servers.check_reserved()
@@ -73,17 +100,17 @@ def _vllm_reservation(request: pytest.FixtureRequest) -> None:
 def vllm_server(
     _vllm_target_server: VllmServer, _vllm_seed: int, _vllm_reservation: None, request: pytest.FixtureRequest
 ) -> Iterator[VllmServer]:
-    """A ready server of the target; one that died in an earlier test is started anew, which is counted."""
+    """A ready server of the target; if it died in an earlier test, it is restarted, which is counted."""
     from vllm_harness._server.remote import RemoteServer
-    from vllm_harness._testing.exchanges import KEEPER
+    from vllm_harness._testing.exchanges import EXCHANGES
     from vllm_harness._testing.session import TARGET, needed_by, the_run
-    from vllm_harness._testing.tokens import kept_tokens
+    from vllm_harness._testing.tokens import recorded_tokens
 
     item = request.node
     server = the_run(request.config).servers.ready(item.stash[TARGET], needed_by(item))
-    with kept_tokens(server, item):
-        if keeper := request.config.stash.get(KEEPER, None):
-            keeper.begin(item, server)
+    with recorded_tokens(server, item):
+        if exchanges := request.config.stash.get(EXCHANGES, None):
+            exchanges.begin(item, server)
         yield server
         if isinstance(server, RemoteServer):
             server.check()
@@ -91,7 +118,7 @@ def vllm_server(
 
 @pytest.fixture
 def _vllm_book(vllm_server: VllmServer, request: pytest.FixtureRequest) -> Iterator[ScriptBook | None]:
-    """The test's script book where the model can be scripted, verified at the test's end."""
+    """The test's script book, verified at its end; None where the model cannot be scripted."""
     if vllm_server.books is None:
         yield None
         return
@@ -120,7 +147,7 @@ def script(_vllm_book: ScriptBook | None, request: pytest.FixtureRequest) -> Scr
 
 @pytest.fixture
 def _vllm_tap(vllm_server: VllmServer, _vllm_seed: int, request: pytest.FixtureRequest) -> Iterator[WireTap]:
-    """Watches for tool calls where nothing is scripted; with --vllm-repeat sets temperature and seed."""
+    """Observes tool calls where nothing is scripted; with --vllm-repeat it sets temperature and seed."""
     from vllm_harness._testing.quality import ObservedRequest, observe
     from vllm_harness._testing.repeats import sampled
     from vllm_harness._testing.session import case_anywhere, is_repeated, result_of
@@ -138,14 +165,14 @@ def _vllm_tap(vllm_server: VllmServer, _vllm_seed: int, request: pytest.FixtureR
 def openai_client(
     vllm_server: VllmServer, _vllm_book: ScriptBook | None, _vllm_tap: WireTap
 ) -> Iterator[OpenAI]:
-    """A sync openai client for the server, answered from this test's scripts; it never retries by itself."""
+    """A sync openai client of the server that gets answers from this test's scripts and never retries."""
     with _vllm_book.client() if _vllm_book else _vllm_tap.client(vllm_server) as openai:
         yield openai
 
 
 @pytest.fixture
 def scenario(vllm_server: VllmServer, request: pytest.FixtureRequest) -> ScenarioRunner:
-    """Runs a scenario over every transport, and fails with all that is wrong: `scenario("story.yaml")`."""
+    """Runs a scenario over every transport, and fails with all its problems: `scenario("story.yaml")`."""
     from vllm_harness._testing.scenarios import ScenarioRunner
 
     return ScenarioRunner(vllm_server, request.node)
@@ -153,34 +180,38 @@ def scenario(vllm_server: VllmServer, request: pytest.FixtureRequest) -> Scenari
 
 @pytest.fixture
 def _vllm_checker(vllm_server: VllmServer, request: pytest.FixtureRequest) -> Iterator[Checker]:
-    """The test's checks; their findings go into the record of its target."""
+    """What the test's checks share; their findings go into the record of its target."""
     from vllm_harness._testing.cases import note
     from vllm_harness._testing.checks import Checker
     from vllm_harness._testing.session import result_of, the_run
 
     exact = vllm_server.books is not None and not request.config.option.vllm_replay_tokens
     known = the_run(request.config).known_of(vllm_server)
-    checker = Checker(known, vllm_server.vllm_version, exact, judged=partial(note, request.node))
+    checker = Checker(known, vllm_server.vllm_version, exact, report=partial(note, request.node))
     yield checker
     result_of(request.node).add(checker.findings)
+    checker.check_calls(request.node)
 
 
 @pytest.fixture
-def check_stream(_vllm_checker: Checker, request: pytest.FixtureRequest) -> Iterator[Check]:
-    """Validates a whole stream; fails on every finding that is not a known deviation of this entry."""
-    yield _vllm_checker.stream
-    _vllm_checker.want_call("check_stream", request.node)
+def check_stream(_vllm_checker: Checker) -> StreamCheck:
+    """Validates a whole stream; fails on every finding that is not a known deviation of the model entry."""
+    from vllm_harness._testing.checks import StreamCheck
+
+    return StreamCheck(_vllm_checker)
 
 
 @pytest.fixture
-def check_body(_vllm_checker: Checker, request: pytest.FixtureRequest) -> Iterator[Check]:
-    """Validates a body, an error body included, like `check_stream`."""
-    yield _vllm_checker.body
-    _vllm_checker.want_call("check_body", request.node)
+def check_body(_vllm_checker: Checker) -> BodyCheck:
+    """Validates a body, or an error body, as `check_stream` does a stream."""
+    from vllm_harness._testing.checks import BodyCheck
+
+    return BodyCheck(_vllm_checker)
 
 
 @pytest.fixture
-def check_same(_vllm_checker: Checker, request: pytest.FixtureRequest) -> Iterator[Check]:
+def check_same(_vllm_checker: Checker) -> SameCheck:
     """Compares a stream with the non-streaming answer to the same request: `check_same(events, body)`."""
-    yield _vllm_checker.same
-    _vllm_checker.want_call("check_same", request.node)
+    from vllm_harness._testing.checks import SameCheck
+
+    return SameCheck(_vllm_checker)

@@ -27,31 +27,34 @@ from vllm_harness._testing import progress
 from vllm_harness._testing.session import result_of, servers_of, the_run
 
 LATE_IMPORTS = ("mcp.server.sse", "openai.resources.chat.chat", "openai.resources.responses.responses")
-"""What tests import when they use it, and each fork would for itself; some of it may not be installed."""
+"""Modules that tests import late, so that each fork would import them again; some may not be installed."""
 _FORK = multiprocessing.get_context("fork")
+Kind = Literal["begin", "report", "warning", "end"]
 
 
 @dataclass(frozen=True)
 class ForkMessage:
-    """What a fork sends about a test.
+    """A message of a fork about a test.
 
     Attributes:
-        test: the test's number among all that the forks share.
-        kind: whether the content is nothing, a report's data, a warning's arguments, or the checks' findings.
+        test: the number of the test in the queues.
+        kind: "begin" has no content, "report" the data of a report, "warning" the arguments of the warning's
+            hook, and "end" the findings of the checks.
+        content: as `kind` says.
     """
 
     test: int
-    kind: Literal["begin", "report", "warning", "end"]
+    kind: Kind
     content: Any = None
 
 
 class ChunkQueue:
-    """Chunks of tests that processes take one after the other, this one and its forks.
+    """Chunks of tests from which this process and its forks take the next.
 
     Args:
-        chunks: of which each test has a number: its place among the tests of all chunks, from `first` on.
-        first: the first test's number.
-        opened: whether chunks can be taken from the beginning.
+        chunks: the chunks; their tests are numbered through.
+        first: the number of the first test.
+        opened: whether chunks can be taken at once, or only after `open`.
     """
 
     def __init__(
@@ -67,28 +70,28 @@ class ChunkQueue:
             self.open()
 
     def open(self) -> None:
-        """Lets chunks be taken from now on."""
+        """Lets processes take chunks."""
         self._opened.set()
 
-    def taken(self) -> Iterator[tuple[int, Sequence[pytest.Item]]]:
-        """Takes chunks until none is left, once it is open; each with the number of its first test."""
+    def take(self) -> Iterator[tuple[int, Sequence[pytest.Item]]]:
+        """Waits until the queue is open, then takes all chunks: (number of the first test, chunk)."""
         self._opened.wait()
         while True:
             with self._next.get_lock():
-                place: int = self._next.value
+                index: int = self._next.value
                 self._next.value += 1
-            if place >= len(self._chunks):
+            if index >= len(self._chunks):
                 return
-            yield self._starts[place], self._chunks[place]
+            yield self._starts[index], self._chunks[index]
 
 
 class Forks:
-    """Forks that run, and the messages that they send.
+    """Running forks, and the messages that they send.
 
     Args:
         session: the pytest session.
-        server: the target's; a fork stops where it has died.
-        queues: for each fork, the queues that it takes chunks from, in turn.
+        server: the target's server; a fork ends when it has died.
+        queues: for each fork, the queues from which it takes chunks, in order.
     """
 
     def __init__(
@@ -96,27 +99,27 @@ class Forks:
     ) -> None:
         self._messages: SimpleQueue[ForkMessage | None] = SimpleQueue()
         self._running = len(queues)
-        # the first process that wants it empties --basetemp, whatever others have there
+        # here, as the first process that asks for it empties --basetemp
         config: Any = session.config
         config._tmp_path_factory.getbasetemp()
         for name in LATE_IMPORTS:
             with suppress(ImportError):
                 import_module(name)
-        gc.freeze()  # what was collected lives on: no process looks for garbage in it
-        self._pids = [self._fork(session, server, each) for each in queues]
+        gc.freeze()  # so that no fork searches the collected tests for garbage
+        self._pids = [self._fork(session, server, queues_of_fork) for queues_of_fork in queues]
 
     def arrived(self) -> Iterator[ForkMessage]:
-        """The messages that have come by now."""
+        """The messages that have arrived so far."""
         while not self._messages.empty():
             yield from self._next()
 
     def remaining(self) -> Iterator[ForkMessage]:
-        """All further messages, until every fork has ended."""
+        """All further messages; waits until every fork has ended."""
         while self._running:
             yield from self._next()
 
     def end(self) -> None:
-        """Ends those that still run; what they have started ends with them."""
+        """Kills the forks that still run; what they started ends with them."""
         for pid in self._pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -134,7 +137,7 @@ class Forks:
         reader, writer = _FORK.Pipe(duplex=False)
         parent = os.getpid()
         with warnings.catch_warnings():
-            # other threads wait for supervisors and forks, and hold no lock that a test wants
+            # the other threads wait for supervisors and forks, and hold no lock that a test needs
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
@@ -153,7 +156,7 @@ class Forks:
 
 
 class _Sender:
-    """A pytest plugin of a fork, in place of the terminal's reporter."""
+    """A pytest plugin of a fork that sends reports and warnings to the parent process."""
 
     def __init__(self, config: pytest.Config, writer: Connection) -> None:
         self._config = config
@@ -164,7 +167,7 @@ class _Sender:
         self._test = test
         self.send("begin")
 
-    def send(self, kind: Literal["begin", "report", "warning", "end"], content: Any = None) -> None:
+    def send(self, kind: Kind, content: Any = None) -> None:
         self._writer.send(ForkMessage(self._test, kind, content))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -182,12 +185,12 @@ class _Sender:
 def _run(
     session: pytest.Session, server: RemoteServer, queues: Iterable[ChunkQueue], writer: Connection
 ) -> NoReturn:
-    """Runs chunks until none is left; never comes back, so that nothing of the parent's is ended here."""
+    """Runs chunks until none is left; it never returns, so that it ends nothing of the parent's."""
     try:
         sender = _Sender(session.config, writer)
         _send_only(session.config, sender)
-        for each in queues:
-            _take(session, server, each, sender)
+        for queue in queues:
+            _run_queue(session, server, queue, sender)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -195,15 +198,14 @@ def _run(
         os._exit(0)
 
 
-def _take(session: pytest.Session, server: RemoteServer, queue: ChunkQueue, sender: _Sender) -> None:
-    more = max(map(servers_of, queue.tests), default=1) - 1
-    with the_run(session.config).servers.forked(server, more) as may_start:
-        for first, chunk in queue.taken() if may_start else ():
-            followed = [*chunk[1:], session]
-            for number, pair in enumerate(zip(chunk, followed, strict=True), first):
+def _run_queue(session: pytest.Session, server: RemoteServer, queue: ChunkQueue, sender: _Sender) -> None:
+    further = max(map(servers_of, queue.tests), default=1) - 1
+    with the_run(session.config).servers.forked(server, further) as may_start:
+        for first, chunk in queue.take() if may_start else ():
+            for number, (item, following) in enumerate(zip(chunk, [*chunk[1:], session], strict=True), first):
                 if not psutil.pid_exists(server.pid):
                     os._exit(1)
-                _run_one(*pair, sender, number)
+                _run_one(item, following, sender, number)
 
 
 def _run_one(item: pytest.Item, following: Any, sender: _Sender, number: int) -> None:
@@ -215,7 +217,7 @@ def _run_one(item: pytest.Item, following: Any, sender: _Sender, number: int) ->
 
 
 def _send_only(config: pytest.Config, sender: _Sender) -> None:
-    """Has reports go to the parent, and what is printed into files of this process's own."""
+    """Sends reports to the parent instead of the terminal, and captures output in files of this process."""
     for name in ("terminalreporter", progress.NAME):
         if config.pluginmanager.hasplugin(name):
             config.pluginmanager.unregister(name=name)

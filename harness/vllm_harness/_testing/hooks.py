@@ -1,10 +1,10 @@
-"""The hooks of a run that has targets: registered when the first test that uses a server is collected."""
+"""The hooks of a run with targets, registered when the first test that uses a server is collected."""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,13 +19,12 @@ from vllm_harness._server.records import run_folder
 from vllm_harness._terminal import notices
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness._testing import progress, with_xdist
-from vllm_harness._testing.at_once import AtOnce
 from vllm_harness._testing.attempts import attempts_of, limit
-from vllm_harness._testing.capture import uncaptured
 from vllm_harness._testing.cases import CASE_OF, CaseWriter
 from vllm_harness._testing.defects import DEFECT_OF, defects_of, marked
-from vllm_harness._testing.exchanges import FAILED, KEEPER, ExchangeKeeper
+from vllm_harness._testing.exchanges import EXCHANGES, FAILED, ExchangeWriter
 from vllm_harness._testing.fixtures import SEED_FIXTURE, TARGET_FIXTURE
+from vllm_harness._testing.parallel import ParallelLoop
 from vllm_harness._testing.quality import write_reference
 from vllm_harness._testing.recorder import TARGET_OF, TRIAL_OF, is_expected, plain_traceback, settle
 from vllm_harness._testing.report import REPORT, write_report
@@ -46,24 +45,24 @@ from vllm_harness._testing.session import (
 )
 from vllm_harness._testing.summary import show
 from vllm_harness._testing.tokens import replayable
-from vllm_harness._testing.watch import Watch
+from vllm_harness._testing.traffic import TrafficRecorder
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Runs a test once for every target it is for, and for every seed of it."""
+    """Runs a test once for each of its targets, and for each seed of the target."""
     if NO_RUN in metafunc.config.stash:
         return
     try:
         run = the_run(metafunc.config)
     except HarnessError as error:
-        if hasattr(metafunc.config, "workerinput"):  # of pytest-xdist, which breaks where collecting ends so
+        if hasattr(metafunc.config, "workerinput"):  # pytest-xdist breaks on an error after collecting
             raise pytest.UsageError(str(error)) from error
-        metafunc.config.stash[NO_RUN] = error  # told once, after collecting
+        metafunc.config.stash[NO_RUN] = error  # raised once, after collecting
         return
     test = metafunc.definition
     seeds = [(target, run.seeds(target, test)) for target in run.choice.targets if _is_for(test, target)]
-    pairs = [(target, seed) for target, of in seeds for seed in of]
-    ids = [target.id if len(of) == 1 else f"{target.id}-seed{seed}" for target, of in seeds for seed in of]
+    pairs = [(target, seed) for target, own in seeds for seed in own]
+    ids = [target.id if len(own) == 1 else f"{target.id}-seed{seed}" for target, own in seeds for seed in own]
     metafunc.parametrize((TARGET_FIXTURE, SEED_FIXTURE), pairs, ids=ids, indirect=True, scope="session")
 
 
@@ -82,16 +81,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what has no target or no recording; sorts the tests so that each server starts once.
+    """Leaves out tests without a target or a recording, and sorts the others so that each server starts once.
 
-    Raises pytest.UsageError where there is no run with these options.
+    Raises pytest.UsageError if the options do not make a run.
     """
     if error := config.stash.get(NO_RUN, None):
         raise pytest.UsageError(str(error)) from error
-    _leave_out(items, lambda item: TARGET_FIXTURE in _fixtures(item) and TARGET not in item.stash)
-    _leave_out(items, lambda item: TARGET in item.stash and not _is_for(item, item.stash[TARGET]))
-    if config.option.vllm_replay_tokens:
-        _leave_out(items, lambda item: not replayable(item))
+    left_out = [item for item in items if not _runs(item)]
+    if left_out:
+        items[:] = [item for item in items if _runs(item)]
+        config.hook.pytest_deselected(items=left_out)
     if RUN in config.stash:
         _check_marks(config, items)
         order = [target.id for target in config.stash[RUN].choice.targets]
@@ -105,30 +104,30 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Shows how far a run with targets is, where the output is no terminal; has forks share its servers."""
+    """Starts what writes the run folder, what prints the progress of the run, and the loop with forks."""
     if RUN not in session.config.stash:
         return
     if writer := session.config.stash.get(WRITER, None):
-        _keep(session.config, writer)
+        _write_records(session.config, writer)
     progress.follow(session, lambda item: item.stash[TARGET].id if TARGET in item.stash else "")
     if forks := session.config.option.vllm_at_once:
         import_module("openai")  # once, not in each fork
-        session.config.pluginmanager.register(AtOnce(forks))
+        session.config.pluginmanager.register(ParallelLoop(forks))
 
 
-def _keep(config: pytest.Config, writer: RunWriter) -> None:
-    """Has the run's cases and exchanges written."""
+def _write_records(config: pytest.Config, writer: RunWriter) -> None:
+    """Starts writing the run's cases and exchanges."""
     run = config.stash[RUN]
     config.pluginmanager.register(CaseWriter(writer, run.choice.targets, run.result))
     url = urlsplit(config.option.vllm_server_url or "")
-    watch = Watch((url.hostname,) if url.hostname else ())
-    watch.install()
-    config.add_cleanup(watch.uninstall)
-    config.stash[KEEPER] = ExchangeKeeper(writer, watch, config.option.vllm_report_all)
+    traffic = TrafficRecorder((url.hostname,) if url.hostname else ())
+    traffic.install()
+    config.add_cleanup(traffic.uninstall)
+    config.stash[EXCHANGES] = ExchangeWriter(writer, traffic, config.option.vllm_report_all)
 
 
 def _check_marks(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuses the id of a defect that there is not, before anything runs."""
+    """Rejects unknown defect ids before any test runs."""
     defects = config.stash[RUN].defects
     try:
         for item in items:
@@ -138,30 +137,26 @@ def _check_marks(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _is_for(item: pytest.Item, target: Target) -> bool:
-    """Whether a test, or one case of it by marks of its own, is for a target; a replay is of a live run."""
+    """Whether a test, or a case with its own marks, is for a target; a replay runs tests of the live lane."""
     return is_for(item, target, "live" if item.config.option.vllm_replay_tokens else target.lane)
 
 
-def _leave_out(items: list[pytest.Item], unwanted: Callable[[pytest.Item], bool]) -> None:
-    kept: list[pytest.Item] = []
-    left_out: list[pytest.Item] = []
-    for item in items:
-        (left_out if unwanted(item) else kept).append(item)
-    if left_out:
-        items[:] = kept
-        left_out[0].config.hook.pytest_deselected(items=left_out)
-
-
-def _fixtures(item: pytest.Item) -> list[str]:
-    return getattr(item, "fixturenames", [])
+def _runs(item: pytest.Item) -> bool:
+    """Whether a test has a target and, in a replay, a recording; or uses no server."""
+    if TARGET not in item.stash:
+        uses_server = TARGET_FIXTURE in getattr(item, "fixturenames", ())
+        return not (uses_server or item.config.option.vllm_replay_tokens)
+    return _is_for(item, item.stash[TARGET]) and (
+        not item.config.option.vllm_replay_tokens or replayable(item)
+    )
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
-    """Shows what is waited for, whatever is captured; offers the run's idle servers to runs that wait."""
+    """Shows notices on the terminal despite capturing; stops idle servers for runs that wait for memory."""
 
     def show(text: str) -> None:
-        with uncaptured(session.config):
+        with progress.uncaptured(session.config):
             print(f"\nvllm-harness: {text}", file=sys.stderr, flush=True)
 
     def give_back() -> bool:
@@ -173,7 +168,7 @@ def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Has memory set aside for a test's servers while none of the run's is in use, before its time counts."""
+    """Reserves the memory of a test's servers while the run uses none, and before the test's time counts."""
     if TARGET not in item.stash:
         return (yield)
     with the_run(item.config).servers.reserved(item.stash[TARGET], servers_of(item)):
@@ -182,7 +177,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Settles what a report of a target's test comes to."""
+    """Sets the outcome of a report of a target's test, and its attributes for the other plugins."""
     if TARGET not in item.stash:
         yield
         return
@@ -203,17 +198,17 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         item.stash[BODY] = "defect" if shown else report.outcome
         if shown:
             item.stash[SHOWN] = run.defects[shown[0]]
-    if report.when == "teardown" and (keeper := item.config.stash.get(KEEPER, None)):
-        setattr(report, CASE_OF, keeper.settle(item))
+    if report.when == "teardown" and (exchanges := item.config.stash.get(EXCHANGES, None)):
+        setattr(report, CASE_OF, exchanges.end(item))
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
-    """How a repeated test whose model answered otherwise is shown."""
+    """Shows a miss of a repeated test."""
     return (MISSED, "m", "MISSED") if report.outcome == MISSED else None
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keeps the results beside the logs."""
+    """Writes the results beside the logs."""
     if RUN not in session.config.stash or not session.config.stash[RUN].results:
         return
     run = session.config.stash[RUN]
@@ -228,7 +223,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
-    """What became of the targets, below pytest's own summary."""
+    """Prints the results of the targets below pytest's own summary."""
     yield
     if RUN not in config.stash or not config.stash[RUN].results:
         return

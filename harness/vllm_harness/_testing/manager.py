@@ -1,7 +1,8 @@
-"""The servers of a pytest run: made, reserved, started, shared with forks, given back and ended in one place.
+"""Manages the servers of a pytest run: makes, starts, shares and stops them, and reserves their memory.
 
-A server outlives the test that started it. Before a test the memory of all its servers is set aside, while
-none is in use; `ready` and `use` start what does not run; afterwards they are idle, and can be given back.
+A server outlives the test that started it. Before a test, while no server is in use, the memory of all its
+servers is reserved. `ready` and `use` start servers that do not run. After the test its servers are idle, and
+can be stopped to release their memory.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from vllm_harness._server.leases.allocation import reserved_for
 from vllm_harness._server.leases.memory import others_have_waited_s
 from vllm_harness._server.progress import ConsoleProgress
 from vllm_harness._server.remote import RemoteServer
-from vllm_harness._testing.capture import uncaptured
+from vllm_harness._testing.progress import uncaptured
 from vllm_harness._testing.results import TargetResult
 from vllm_harness._testing.run_folder import WRITER
 from vllm_harness._testing.skips import NOT_SERVED, skip
 
 MOST_DEATHS = 5
-"""In so many tests in a row a server may die before it is not started any more."""
+"""After how many tests in a row in which it died a server is not restarted."""
 SHARE_S = 20.0
-"""How long another run may wait for memory before this one gives back its idle servers, the target's too."""
+"""How long another run may wait for memory before this run stops all its idle servers, even the target's."""
 T = TypeVar("T")
 
 
@@ -49,15 +50,15 @@ class ServerManager:
     """The servers of one run, in one process.
 
     Attributes:
-        config: pytest's.
-        planned: the environment of the servers that it starts; None where they are attached.
-        result: the record of a target, by its id.
+        config: pytest's configuration.
+        planned: the environment of the servers that it starts; None if they are attached.
+        result: gives the result of a target by its id.
     """
 
     config: pytest.Config
     planned: PlannedEnvironment | None
     result: Callable[[str], TargetResult]
-    _made: dict[str, Any] = field(default_factory=dict)  # or the error that each test is to raise
+    _made: dict[str, Any] = field(default_factory=dict)  # or the error that each test raises
     _started: list[RemoteServer] = field(default_factory=list)  # the least recently used first
     _used: set[RemoteServer] = field(default_factory=set)
     _lent: RemoteServer | None = None
@@ -70,20 +71,21 @@ class ServerManager:
         return self._started[-1] if self._started else None
 
     def server_of(self, target: Target) -> VllmServer:
-        """A target's server, made when first wanted and not started yet.
+        """A target's server, which this does not start.
 
-        Raises HarnessError, for every test the same one, where it cannot be made.
+        Raises:
+            HarnessError: it cannot be made; every test of the target raises the same error.
         """
         return self._once(target.id, partial(self._make, target))
 
     @contextmanager
     def reserved(self, target: Target, servers: int) -> Iterator[None]:
-        """For one test: sets aside what its servers need, or notes why not; they are idle afterwards."""
+        """Reserves the memory of a test's servers, or stores why it cannot; after the test they are idle."""
         with ExitStack() as stack:
             try:
                 server = self.server_of(target)
                 if isinstance(server, RemoteServer) and not self._lent:
-                    stack.enter_context(self._set_aside(server, servers))
+                    stack.enter_context(self._reserve(server, servers))
             except HarnessError as error:
                 self._refused = error
             try:
@@ -93,12 +95,12 @@ class ServerManager:
                 self._used.clear()
 
     def check_reserved(self) -> None:
-        """Raises the HarnessError for which no memory was set aside for the test."""
+        """Raises the HarnessError for which no memory could be reserved for the test, if there is one."""
         if self._refused:
             raise self._refused
 
     def ready(self, target: Target, needed: Collection[str]) -> VllmServer:
-        """A target's server, started where it does not run; skips a test that needs what it lacks."""
+        """Returns a target's server, started if necessary; skips a test that needs an API that it lacks."""
         server, result = self.server_of(target), self.result(target.id)
         if isinstance(server, RemoteServer):
             log = server.log_path
@@ -114,7 +116,7 @@ class ServerManager:
         return server
 
     def use(self, server: RemoteServer) -> bool:
-        """Has a server ready for the current test; whether it was started anew after it had died.
+        """Starts a server for the current test if necessary; returns whether it had died.
 
         Raises:
             ServerDied: it died in too many tests in a row.
@@ -138,20 +140,20 @@ class ServerManager:
         return died
 
     def stop(self, server: RemoteServer) -> None:
-        """Ends a server that no test will use any more."""
+        """Stops a server."""
         self._used.discard(server)
         if server in self._started:
             self._started.remove(server)
         server.stop()
 
     def end(self, target: Target) -> None:
-        """Ends the server of a target whose tests are over, where this run started it."""
+        """Stops the server of a target whose tests are over, unless it is attached."""
         server = self._made.pop(target.id)
         if isinstance(server, RemoteServer):
             self.stop(server)
 
     def give_back(self) -> bool:
-        """Ends the idle server that was used longest ago; False where there is none."""
+        """Stops the least recently used idle server; returns False if there is none."""
         for server in self._started:
             if server not in self._used and server is not self._lent and not server.keep:
                 self.stop(server)
@@ -160,8 +162,8 @@ class ServerManager:
 
     @contextmanager
     def lent(self, target: RemoteServer, servers: int) -> Iterator[None]:
-        """While others use the target's server: it is not given back, and so much memory is set aside."""
-        with self._set_aside(target, servers):
+        """Lends the target's server to forks: it is not stopped, and the memory of `servers` is reserved."""
+        with self._reserve(target, servers):
             self._lent = target
             try:
                 yield
@@ -170,20 +172,21 @@ class ServerManager:
 
     @contextmanager
     def forked(self, target: RemoteServer, servers: int) -> Iterator[bool]:
-        """In a fork, which uses the target's server as long as it is lent: whether it may start so many more.
+        """In a fork: uses the lent server of the target; whether the fork may start `servers` further ones.
 
-        It never waits for their memory: the process that it was forked from waits for it.
+        It does not wait for their memory, as the parent process waits for the fork.
         """
-        self._started, self._used, fit = [target], set(), False
+        self._started, self._used, fits = [target], set(), False
         with ExitStack() as stack:
             with suppress(HarnessError):
                 stack.enter_context(reserved_for(target.launch, servers, forked=target.forkable, wait_s=0.0))
-                fit = True
-            yield fit
+                fits = True
+            yield fits
 
-    def _set_aside(self, target: RemoteServer, servers: int) -> AbstractContextManager[None]:
+    def _reserve(self, target: RemoteServer, servers: int) -> AbstractContextManager[None]:
         waited_s = others_have_waited_s()
-        urgent = servers > 1 or waited_s >= SHARE_S  # who holds servers would not queue behind the others
+        # with idle servers this run would get memory ahead of the runs that wait for it
+        urgent = servers > 1 or waited_s >= SHARE_S
         while waited_s and (urgent or self._started != [target]) and self.give_back():
             pass
         if servers < 2 and target.alive():
@@ -217,7 +220,7 @@ class ServerManager:
         server = AttachedServer(
             endpoint,
             target.entry,
-            option.vllm_server_model,
+            model=option.vllm_server_model,
             books=attach(option.vllm_books_url) if option.vllm_books_url else None,
             version=option.vllm_server_version,
         )
@@ -234,7 +237,7 @@ class ServerManager:
             return resolve(self.planned.spec, self.planned.device, create=True, progress=show)
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
-        """What is made when first wanted; where that fails, each call raises the same HarnessError."""
+        """Calls `make` once; if it fails, each call for this name raises the same HarnessError."""
         if name not in self._made:
             try:
                 self._made[name] = make()

@@ -1,7 +1,11 @@
-"""The plugin's command-line options and markers, all with the prefix `vllm`: other plugins have theirs."""
+"""The plugin's command-line options and markers, all with the prefix `vllm`.
+
+An option of `vllm-harness` is the same word here with the prefix `--vllm-`.
+"""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +15,16 @@ MARKERS = (
     "vllm_gpu: the server runs on CUDA (set by the plugin)",
     "vllm_scripted: only on the scripted lane",
     "vllm_live: only on the live lane",
-    "vllm_greedy: holds for greedy choice only; --vllm-repeat runs it once, as it is",
+    "vllm_greedy: holds for greedy sampling only; --vllm-repeat runs it once, without a seed",
     "vllm_harmony: only for model entries that speak Harmony (gpt-oss)",
     "vllm_standard: only for model entries that do not speak Harmony",
     "vllm_model(*names): only for these model entries",
     "vllm_needs(*names): only for entries with these capabilities, servers with these APIs (chat, ...)",
-    "vllm_servers(n): uses n servers at once (default: the target's), whose memory is set aside before it",
+    "vllm_servers(n): uses n servers at once (default: the target's), whose memory is reserved before it",
     "vllm_alone: no other test may run meanwhile (--vllm-at-once)",
-    "vllm_long: takes or waits for seconds, so that it begins before others (--vllm-at-once)",
+    "vllm_long: takes or waits for seconds, so that it starts before others (--vllm-at-once)",
     "vllm_slow: takes minutes; run with --vllm-slow",
-    "vllm_known_defect(id, *, models=()): shows a defect of the registry, or of --vllm-defects",
+    "vllm_known_defect(id, *, models=()): shows a defect of the registry, or of --vllm-folder",
 )
 
 _FLAG: dict[str, Any] = {"action": "store_true"}
@@ -29,67 +33,74 @@ _FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
 _FOLDER: dict[str, Any] = {"type": Path, "metavar": "DIR"}
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "--vllm-model": {**_MANY, "help": "model entry or hub id; may be repeated"},
+    "--vllm-model": {**_MANY, "help": "A model entry or a hub id; repeatable."},
     "--vllm-lane": {
         "choices": ["live", "scripted"],
-        "help": "the only lane; default: all that this machine can run",
+        "help": "live (real weights) or scripted (stand-in); by default all that this machine can run.",
     },
-    "--vllm-spec": {
-        "metavar": "SPEC",
-        "help": "server environment: 0.32.0, 0.33.0@0.32.0, tree:PATH, installed",
+    "--vllm": {
+        "metavar": "VLLM",
+        "help": "0.32.0, 0.33.0@0.32.0, tree:PATH@0.32.0 or installed[:PYTHON].",
     },
-    "--vllm-python": {"metavar": "PATH", "help": "the same as --vllm-spec installed:PATH"},
-    "--vllm-device": {"choices": ["cpu", "cuda"], "help": "device of the server environment"},
-    "--vllm-frontend": {"choices": ["python", "rust"], "default": "python", "help": "vLLM's HTTP front end"},
-    "--vllm-models-file": {**_FILE, "help": "another models.yaml (ini option: vllm_models_file)"},
-    "--vllm-defects": {**_FOLDER, "help": "a folder with an entry ID.yaml for each further known defect"},
+    "--vllm-python": {"metavar": "PYTHON", "help": "The same as --vllm installed:PYTHON."},
+    "--vllm-device": {"choices": ["cpu", "cuda"], "help": "cpu or cuda; by default what this machine has."},
+    "--vllm-frontend": {
+        "choices": ["python", "rust"],
+        "default": "python",
+        "help": "python or rust; by default python.",
+    },
+    "--vllm-models-file": {**_FILE, "help": "Another models.yaml (ini key: vllm_models_file)."},
+    "--vllm-folder": {**_FOLDER, "help": "A folder with further entries, ID.yaml each (known defects)."},
     "--vllm-server-arg": {
         **_MANY,
         "metavar": "FLAG",
-        "help": "a further flag of `vllm serve`, such as --vllm-server-arg=--dtype=float16; may be repeated",
+        "help": "A further flag of `vllm serve`, such as --vllm-server-arg=--dtype=float16; repeatable.",
     },
-    "--vllm-server-url": {"metavar": "URL", "help": "test a server that runs already, attached"},
+    "--vllm-server-url": {"metavar": "URL", "help": "Use a server that is already running."},
     "--vllm-server-version": {
         "metavar": "VERSION",
-        "help": "the vLLM behind that server, where it does not tell it: known defects of that version apply",
+        "help": "The version of that server, if it reports none; its known defects apply.",
     },
-    "--vllm-books-url": {
-        "metavar": "URL",
-        "help": "the scripted server behind that server: it is told what the model answers",
-    },
-    "--vllm-gateway": {
+    "--vllm-books-url": {"metavar": "URL", "help": "The scripted server behind that server."},
+    "--vllm-product": {
         "metavar": "NAME==VERSION",
-        "help": "the gateway that --vllm-server-url is, as litellm==1.106.12: what is known of it applies",
+        "help": "A gateway, such as litellm==1.106.12: --vllm-server-url is one; its known defects apply.",
     },
-    "--vllm-server-model": {"metavar": "NAME", "help": "the model's name on that server"},
-    "--vllm-api-key-env": {"metavar": "NAME", "help": "variable that holds that server's API key"},
-    "--vllm-cold-start": {**_FLAG, "help": "start servers without the fork server"},
-    "--vllm-keep-servers": {**_FLAG, "help": "leave servers running for a later run"},
+    "--vllm-server-model": {"metavar": "NAME", "help": "The model's name on that server."},
+    "--vllm-api-key-env": {"metavar": "NAME", "help": "Variable with the API key of that server."},
+    "--vllm-cold-start": {**_FLAG, "help": "Start without the fork server."},
+    "--vllm-keep-servers": {**_FLAG, "help": "Leave servers running for a later run."},
     "--vllm-at-once": {
         "type": int,
         "default": 0,
         "metavar": "N",
-        "help": "scripted lane: N forks share a target's server, beside tests with servers of their own; "
-        "without pytest-xdist's -n, whose workers start servers of their own",
+        "help": "Forks that share a server's tests; 0: none. Only on the scripted lane, and without "
+        "pytest-xdist's -n, whose workers start servers of their own.",
     },
-    "--vllm-slow": {**_FLAG, "help": "run tests marked vllm_slow as well"},
+    "--vllm-slow": {**_FLAG, "help": "Run tests marked vllm_slow as well."},
     "--vllm-repeat": {
         "type": int,
         "default": 1,
         "metavar": "K",
-        "help": "run each live test with K seeds: pass@k, pass^k",
+        "help": "Run each live test K times: pass@k, pass^k.",
     },
-    "--vllm-quality-reference": {**_FILE, "help": "compare decisions to call tools with this run's"},
-    "--vllm-write-quality-reference": {**_FILE, "help": "keep this run's decisions to call tools"},
-    "--vllm-report": {
+    "--vllm-quality-reference": {**_FILE, "help": "Compare decisions to call tools with this run's."},
+    "--vllm-write-quality-reference": {**_FILE, "help": "Write this run's decisions to call tools."},
+    "--vllm-output": {
         "metavar": "DIR",
-        "help": "keep the run in a folder, for `vllm-harness report DIR`; `auto`: in that of the logs",
+        "help": "The file or folder to write: the run folder (`vllm-harness report`); `auto`: with the logs.",
     },
-    "--vllm-report-all": {**_FLAG, "help": "with it: the exchanges of the tests that passed as well"},
-    "--vllm-record-tokens": {**_FOLDER, "help": "keep the token ids of every generation"},
-    "--vllm-replay-tokens": {**_FOLDER, "help": "script what was recorded live, on the scripted lane"},
+    "--vllm-report-all": {**_FLAG, "help": "Keep the exchanges of tests that passed too."},
+    "--vllm-record-tokens": {**_FOLDER, "help": "Keep the token ids of every generation."},
+    "--vllm-replay-tokens": {**_FOLDER, "help": "Script what was recorded live, on the scripted lane."},
 }
-
+RENAMED = {
+    "--vllm-spec": "--vllm",
+    "--vllm-defects": "--vllm-folder",
+    "--vllm-gateway": "--vllm-product",
+    "--vllm-report": "--vllm-output",
+}
+"""The options of 0.1 by their old names, which work until 0.2."""
 
 MODELS_FILE_INI = "vllm_models_file"
 INI = {
@@ -97,8 +108,18 @@ INI = {
 }
 
 
+class _OldName(argparse.Action):
+    """Stores the value of an old name under the new one, and remembers the old name."""
+
+    def __call__(
+        self, _parser: object, namespace: argparse.Namespace, value: object, name: object = None
+    ) -> None:
+        setattr(namespace, self.dest, value)
+        namespace.vllm_old_names = [*getattr(namespace, "vllm_old_names", ()), str(name)]
+
+
 def models_file(config: pytest.Config) -> Path | None:
-    """The file of --vllm-models-file, else that of the ini option, relative to pytest's rootdir."""
+    """The file of --vllm-models-file, else that of the ini key, relative to pytest's rootdir."""
     named = config.getini(MODELS_FILE_INI)
     return config.option.vllm_models_file or (config.rootpath / named if named else None)
 
@@ -113,15 +134,33 @@ def add(parser: pytest.Parser) -> None:
     group = parser.getgroup("vllm-harness", "real vLLM servers")
     for name, settings in OPTIONS.items():
         group.addoption(name, dest=dest(name), **settings)
+    for old, new in RENAMED.items():
+        settings = {key: value for key, value in OPTIONS[new].items() if key in ("type", "metavar")}
+        group.addoption(
+            old,
+            dest=dest(new),
+            action=_OldName,
+            default=argparse.SUPPRESS,
+            help=argparse.SUPPRESS,
+            **settings,
+        )
     for name, text in INI.items():
         parser.addini(name, text, default="")
 
 
+def old_names(config: pytest.Config) -> list[str]:
+    """A line for each old name of an option that was given."""
+    given = dict.fromkeys(getattr(config.option, "vllm_old_names", ()))
+    return [f"`{name}` is now `{RENAMED[name]}`; the old name goes with 0.2" for name in given]
+
+
 def given(config: pytest.Config) -> dict[str, str]:
-    """The options that have another value than their default, without their prefix."""
+    """The options that have another value than their default, by their names in `vllm-harness`."""
     values = {name: getattr(config.option, dest(name)) for name in OPTIONS}
     return {
-        name.removeprefix("--vllm-"): " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        name.removeprefix("--").removeprefix("vllm-"): (
+            " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        )
         for name, value in values.items()
         if value and value != OPTIONS[name].get("default")
     }

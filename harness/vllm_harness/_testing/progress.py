@@ -1,8 +1,9 @@
-"""How far a run of tests is, in whole lines, for logs that are not watched test by test."""
+"""Prints the progress of a run in whole lines, and lets other output through pytest's capturing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import Any
 
@@ -15,15 +16,15 @@ NAME = "vllm_harness_progress"
 
 
 class RunProgress:
-    """A pytest plugin that prints a line every 15 seconds or so where the output is not a terminal.
+    """A pytest plugin that prints a line about every 15 seconds.
 
     `312 of 1173 tests, 1 failed, 1:10 elapsed, about 3:00 left (scripted-qwen3)`
 
     Args:
         reporter: pytest's terminal reporter.
-        total: how many tests there are.
-        target: the target of the test with a node id; empty for a test that has none.
-        clock: seconds, from any start.
+        total: the number of tests.
+        target: gives the target of the test with a node id; empty for a test without one.
+        clock: gives a time in seconds.
     """
 
     def __init__(
@@ -34,13 +35,13 @@ class RunProgress:
         self._printed = clock()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notes a failure."""
+        """Counts a failure."""
         if report.failed:
             self._failed.add(report.nodeid)
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Counts a test, and prints a line where the last one is old enough."""
+        """Counts a test, and prints a line if the last one is old enough."""
         self._pace.advance()
         if self._clock() - self._printed < EVERY_S or self._pace.done >= self._pace.total:
             return
@@ -54,17 +55,23 @@ class RunProgress:
 
     def _print(self, line: str) -> None:
         self._reporter.ensure_newline()
-        if self._reporter._tw.width_of_current_line:  # with -q, pytest itself does not know of its dots
+        if self._reporter._tw.width_of_current_line:  # with -q, ensure_newline does not see pytest's dots
             self._reporter._tw.line()
         self._reporter._tw.line(line)
         self._reporter.flush()
 
 
 def follow(session: pytest.Session, target: Callable[[pytest.Item], str]) -> None:
-    """Shows the progress of the tests that were collected, but not on a terminal, and not under `-qq`."""
+    """Shows the progress of the collected tests, unless the output is a terminal or the run has `-qq`."""
     config = session.config
     reporter: Any = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None or reporter._tw._file.isatty() or config.option.verbose < -1:
         return
     targets = {item.nodeid: target(item) for item in session.items}
     config.pluginmanager.register(RunProgress(reporter, len(session.items), targets.__getitem__), NAME)
+
+
+def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
+    """A context in which pytest does not capture output."""
+    capture: Any = config.pluginmanager.getplugin("capturemanager")
+    return capture.global_and_fixture_disabled() if capture else nullcontext()

@@ -1,7 +1,8 @@
-"""Tool-call quality on the live lane: calls that fit their schema, and when the model decides to call.
+"""The quality of tool calls on the live lane: how many calls fit their schema, and when the model calls.
 
-The decision is held against a stored reference run, often of the same model at its own provider. Source:
-MoonshotAI's K2-Vendor-Verifier measures providers so (schema accuracy; precision, recall, F1 of decisions).
+The decisions to call are compared with those of a stored reference run, often of the same model at its own
+provider. Source: MoonshotAI's K2-Vendor-Verifier measures providers in this way (schema accuracy; precision,
+recall and F1 of the decisions).
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ Decisions = dict[str, list[bool]]
 
 @dataclass
 class QualityTally:
-    """What one run, or one attempt at a test, has seen.
+    """The tool calls of a run.
 
     Attributes:
-        calls: function calls that came.
-        valid: those whose function was offered and whose arguments fit its schema.
-        decisions: of each test, for each of its attempts, whether the model called, request by request; only
+        calls: the number of function calls.
+        valid: the number of calls whose function was offered and whose arguments fit its schema.
+        decisions: for each test and each of its attempts, whether the model called, request by request; only
             requests that left it the choice.
     """
 
@@ -38,13 +39,13 @@ class QualityTally:
     valid: int = 0
     decisions: dict[str, list[list[bool]]] = field(default_factory=dict)
 
-    def add(self, case: str, seen: Iterable[ObservedRequest]) -> None:
-        """Takes in the requests of one attempt at a test."""
-        observed = list(seen)
-        self.calls += sum(each.calls for each in observed)
-        self.valid += sum(each.valid for each in observed)
-        if free := [each.calls > 0 for each in observed if each.free]:
-            self.decisions.setdefault(case, []).append(free)
+    def add(self, case: str, observed: Iterable[ObservedRequest]) -> None:
+        """Adds the requests of one attempt at a test."""
+        requests = list(observed)
+        self.calls += sum(request.calls for request in requests)
+        self.valid += sum(request.valid for request in requests)
+        if decisions := [request.calls > 0 for request in requests if request.free]:
+            self.decisions.setdefault(case, []).append(decisions)
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ class ObservedRequest:
     """One request that offered functions.
 
     Attributes:
-        free: whether the model had the choice to call or not.
-        calls: calls that came.
-        valid: calls that fit.
+        free: whether the model could choose to call or not.
+        calls: the number of calls.
+        valid: the number of calls that fit their schema.
     """
 
     free: bool
@@ -64,14 +65,14 @@ class ObservedRequest:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The decision to call against the reference's.
+    """How the decisions to call agree with the reference's.
 
     Attributes:
-        decisions: compared.
-        precision: share of calls where the reference called too; None where there was no call.
-        recall: share of the reference's calls that came; None where it never called.
-        f1: their harmonic mean; None where either is missing or both are 0.
-        unmatched: decisions that have no counterpart.
+        decisions: how many were compared.
+        precision: the share of calls where the reference called too; None if there was no call.
+        recall: the share of the reference's calls that this run made too; None if the reference never called.
+        f1: their harmonic mean; None if either is None or both are 0.
+        unmatched: the number of decisions without a counterpart.
     """
 
     decisions: int
@@ -82,9 +83,9 @@ class Agreement:
 
 
 def observe(request: Mapping[str, Any], status: int, answer: bytes) -> ObservedRequest | None:
-    """What a request and its answer show; None where no function was offered, or it was refused (4xx).
+    """Counts the calls in an answer; None if the request offered no function, or was refused (4xx).
 
-    An answer that failed (5xx, no JSON) counts as an answer without a call.
+    An answer that failed (5xx, or not JSON) counts as one without a call.
     """
     offered = _offered(request)
     if not offered or 400 <= status < 500:
@@ -98,7 +99,7 @@ def fits(name: object, arguments: object, offered: Mapping[str, Any]) -> bool:
     """Whether a call's function was offered, and its arguments are JSON that fits the function's schema."""
     if name not in offered:
         return False
-    import jsonschema  # a tenth of a second for those who have no use for it
+    import jsonschema  # here, as it takes a tenth of a second
 
     try:
         jsonschema.validate(json.loads(str(arguments)), offered[str(name)] or {})
@@ -110,12 +111,12 @@ def fits(name: object, arguments: object, offered: Mapping[str, Any]) -> bool:
 def agreement(decisions: Mapping[str, list[list[bool]]], reference: Mapping[str, list[bool]]) -> Agreement:
     """Compares each attempt at each test with the reference's decisions, request by request."""
     pairs: list[tuple[bool, bool]] = []
-    unmatched = sum(len(wanted) for case, wanted in reference.items() if case not in decisions)
+    unmatched = sum(len(expected) for case, expected in reference.items() if case not in decisions)
     for case, attempts in decisions.items():
-        wanted = reference.get(case, [])
+        expected = reference.get(case, [])
         for attempt in attempts:
-            pairs += zip(attempt, wanted, strict=False)
-            unmatched += abs(len(attempt) - len(wanted))
+            pairs += zip(attempt, expected, strict=False)
+            unmatched += abs(len(attempt) - len(expected))
     both = sum(called and should for called, should in pairs)
     called, should = sum(c for c, _ in pairs), sum(s for _, s in pairs)
     f1 = 2 * both / (called + should) if called and should and both else None
@@ -125,25 +126,25 @@ def agreement(decisions: Mapping[str, list[list[bool]]], reference: Mapping[str,
 
 
 def read_reference(path: Path) -> Decisions:
-    """The decisions of a stored run. Raises UsageError where the file is none."""
+    """The decisions of a stored run. Raises UsageError if the file is not one."""
     try:
         decisions = json.loads(path.read_text())["decisions"]
-        return {str(case): [bool(each) for each in made] for case, made in decisions.items()}
+        return {str(case): [bool(called) for called in calls] for case, calls in decisions.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"{path} is no reference of tool-call decisions: {error}",
+            f"{path} is not a file of tool-call decisions: {error}",
             hint="write one with --vllm-write-quality-reference FILE",
         ) from error
 
 
 def write_reference(path: Path, of: Mapping[str, Any], tally: QualityTally) -> None:
-    """Keeps a run's decisions, of each test its last attempt, with what the run was."""
+    """Writes the decisions of each test's last attempt, with a description of the run."""
     decisions = {case: attempts[-1] for case, attempts in sorted(tally.decisions.items())}
     path.write_text(json.dumps({"of": dict(of), "decisions": decisions}, indent=2) + "\n")
 
 
 def summary(tally: QualityTally, reference: Mapping[str, list[bool]] | None) -> Json:
-    """For results.json; empty where no call came and no decision was made."""
+    """The object in results.json; empty if there was no call and no decision."""
     if not tally.calls and not tally.decisions:
         return {}
     valid = {"valid_share": asdict(wilson(tally.valid, tally.calls))} if tally.calls else {}
@@ -152,12 +153,12 @@ def summary(tally: QualityTally, reference: Mapping[str, list[bool]] | None) -> 
 
 
 def line(summed: Mapping[str, Any]) -> str:
-    """The same as one line for the terminal."""
+    """A summary as one line for the terminal."""
     text = f"tool calls that fit their schema: {summed['valid']} of {summed['calls']}"
     if not (compared := summed.get("agreement")):
         return text
     shares = ", ".join(f"{key} {_share(compared[key])}" for key in ("precision", "recall", "f1"))
-    aside = f", {compared['unmatched']} without counterpart" if compared["unmatched"] else ""
+    aside = f", {compared['unmatched']} without a counterpart" if compared["unmatched"] else ""
     return (
         f"{text}; decision to call against the reference: {shares} ({compared['decisions']} decisions{aside})"
     )
@@ -170,14 +171,14 @@ def _share(value: float | None) -> str:
 def _offered(request: Mapping[str, Any]) -> dict[str, Any]:
     tools = [tool for tool in request.get("tools") or () if isinstance(tool, dict)]
     functions = [tool.get("function", tool) for tool in tools if tool.get("type") == "function"]
-    return {each["name"]: each.get("parameters") for each in functions if "name" in each}
+    return {function["name"]: function.get("parameters") for function in functions if "name" in function}
 
 
 def _calls(answer: bytes) -> list[tuple[str, str]]:
-    """The name and the arguments of each call, of a body or of what a stream adds up to."""
+    """The name and the arguments of each call in a body or a stream."""
     body = json_object(answer)
     if body is None:
         events = (value for event in parse_sse([answer]) if (value := as_json(event)) is not None)
         body = accumulate(events).body
-    found = answers_of("chat" if "choices" in body else "responses", body)
-    return [(call.name, call.arguments) for each in found for call in each.open_calls]
+    answers = answers_of("chat" if "choices" in body else "responses", body)
+    return [(call.name, call.arguments) for answer in answers for call in answer.open_calls]

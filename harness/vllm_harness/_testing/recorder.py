@@ -1,4 +1,4 @@
-"""The recorder: turns pytest's reports into what counts, and counts it by target."""
+"""Decides how pytest's reports count, and counts them by target."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ TRIAL_OF = "vllm_harness_trial"
 
 
 class ReportRecorder:
-    """A pytest plugin of its own: reports come without the item they belong to.
+    """A pytest plugin that counts the reports of tests, by the attributes that `hooks` gave them.
 
     Args:
-        result: the record of a target, by its id.
+        result: gives the result of a target by its id.
     """
 
     def __init__(self, result: Callable[[str], TargetResult]) -> None:
         self._result = result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Counts a report, once it is known whether its test is tried again."""
+        """Counts a report; pytest-rerunfailures has marked it by now if the test runs again."""
         target = getattr(report, TARGET_OF, None)
         kind = outcome_of(report)
         if target is None or kind is None:
@@ -60,12 +60,12 @@ def settle(
     expected_skips: Collection[str],
     repeated: bool,
 ) -> None:
-    """Decides what a report of a target's test comes to: known defects, skips, pytest's own xfail, misses."""
+    """Sets the outcome of a report of a target's test: known defects, skips, pytest's own xfail, misses."""
     if hasattr(report, "wasxfail"):
-        fail(report, "an expected failure without a reference: mark it vllm_known_defect(...) instead")
+        fail(report, "an expected failure without a reference: mark the test vllm_known_defect(...) instead")
     elif report.skipped and isinstance(report.longrepr, tuple):
-        if why := skips.objection(report.longrepr[2], expected_skips):
-            fail(report, why)
+        if objection := skips.objection(report.longrepr[2], expected_skips):
+            fail(report, objection)
     elif isinstance(raised, DefectShown):
         expect(report, raised, find(raised.defect_id, defects))
     elif known and report.when == "call":
@@ -75,7 +75,7 @@ def settle(
 
 
 def is_expected(call: pytest.CallInfo[None], known: Sequence[Defect]) -> bool:
-    """Whether `settle` will find that a phase of a test shows a known defect."""
+    """Whether a phase of a test shows a known defect, so that `settle` will expect its failure."""
     if call.excinfo is None:
         return False
     raised = call.excinfo.value
@@ -85,7 +85,7 @@ def is_expected(call: pytest.CallInfo[None], known: Sequence[Defect]) -> bool:
 
 @contextmanager
 def plain_traceback(config: pytest.Config, plain: bool) -> Iterator[None]:
-    """Has a failure told with Python's own traceback: pytest's parses each file that it passes through."""
+    """Reports a failure with Python's own traceback, which is faster: pytest's parses each file in it."""
     style = config.option.tbstyle
     config.option.tbstyle = "native" if plain else style
     try:
@@ -95,7 +95,7 @@ def plain_traceback(config: pytest.Config, plain: bool) -> Iterator[None]:
 
 
 def fail(report: pytest.TestReport, why: str) -> None:
-    """Makes a report a failure with these words."""
+    """Turns a report into a failure with this reason."""
     report.outcome, report.longrepr = "failed", why
     if hasattr(report, "wasxfail"):
         del report.wasxfail

@@ -1,9 +1,9 @@
-"""Repeats: every live test K times with seeds 0..K-1, and how often it passed: pass@k and pass^k.
+"""Repeats: each live test runs K times, with the seeds 0 to K-1, for pass@k and pass^k.
 
-pass@k is the chance that at least one of k tries passes, pass^k the chance that all do. Sources: Chen et al.
-2021, "Evaluating Large Language Models Trained on Code" (pass@k); Yao et al. 2024, "tau-bench" (pass^k);
-Wilson 1927 (the interval). Both come from the chance of a single try: their unbiased estimates need more
-tries than k, and with as many are 0 or 1, whatever the chance.
+pass@k is the chance that at least one of k tries passes, and pass^k the chance that all do. Both are computed
+from the chance of a single try, as their unbiased estimates need more than k tries: with k they are always 0
+or 1. Sources: Chen et al. 2021, "Evaluating Large Language Models Trained on Code" (pass@k); Yao et al. 2024,
+"tau-bench" (pass^k); Wilson 1927 (the interval).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Estimate:
 
 
 def wilson(passed: int, trials: int) -> Estimate:
-    """The share of passes with Wilson's score interval, which holds for few trials too."""
+    """The share of passes with Wilson's score interval, which also holds for few trials."""
     z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     share = passed / trials
     middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
@@ -40,24 +40,24 @@ def wilson(passed: int, trials: int) -> Estimate:
 
 
 def pass_at(k: int, single: Estimate) -> Estimate:
-    """The chance that at least one of k tries passes, from that of a single try and its interval."""
+    """The chance that at least one of k tries passes, from the chance of a single try."""
     return Estimate(1 - (1 - single.value) ** k, 1 - (1 - single.low) ** k, 1 - (1 - single.high) ** k)
 
 
 def pass_all(k: int, single: Estimate) -> Estimate:
-    """The chance that all of k tries pass, from that of a single try and its interval."""
+    """The chance that all of k tries pass, from the chance of a single try."""
     return Estimate(single.value**k, single.low**k, single.high**k)
 
 
 def sampled(request: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """A request that is greedy or leaves it open, at temperature 0.8 with a seed; any other as it stands."""
+    """The request with temperature 0.8 and a seed, if it generates and sets no temperature above 0."""
     if request.get("temperature") or ("input" not in request and "messages" not in request):
         return dict(request)
     return {**request, "temperature": TEMPERATURE, "seed": seed}
 
 
 def summary(trials: Mapping[str, Mapping[int, bool]]) -> dict[str, Any]:
-    """For results.json: each case with its passes and estimates, and over all cases the share that passed.
+    """The estimates for results.json: of each case, and of the share of cases that passed.
 
     Args:
         trials: case -> seed -> whether it passed; an error is a failure.
@@ -89,11 +89,11 @@ HEADINGS = ("passed", "pass@1", "pass@k", "pass^k", "case")
 
 
 def rows(summed: Mapping[str, Any]) -> list[list[str]]:
-    """The same for the terminal, by `HEADINGS`; cases that always passed stand in the last row only."""
-    found = []
+    """The rows of a summary for the terminal: each case that did not always pass, then all cases together."""
+    failed = []
     for name, case in summed["cases"].items():
         if case["passed"] < case["trials"]:
             estimates = [str(Estimate(**case[key])) for key in ("pass@1", "pass@k", "pass^k")]
-            found.append([f"{case['passed']} of {case['trials']}", *estimates, name])
+            failed.append([f"{case['passed']} of {case['trials']}", *estimates, name])
     overall = [str(Estimate(**summed[key])) for key in ("pass@k", "pass^k")]
-    return [*found, ["", "", *overall, f"all {len(summed['cases'])} cases"]]
+    return [*failed, ["", "", *overall, f"all {len(summed['cases'])} cases"]]

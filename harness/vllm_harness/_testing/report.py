@@ -1,4 +1,4 @@
-"""The report of a run as Markdown: failures, known defects, skips and known deviations, with their tests."""
+"""Writes the report of a run as Markdown: failures, known defects, skips and known deviations by test."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def write_report(results: Mapping[str, TargetResult], defects: Defects, path: Pa
     """Writes the report of a run.
 
     Args:
-        results: what was seen, by target.
-        defects: those that are known.
-        path: of the file.
+        results: the results, by target.
+        defects: the known defects.
+        path: the file.
     """
     path.write_text("\n".join(_lines(results, defects)) + "\n", errors="backslashreplace")
 
@@ -37,13 +37,13 @@ def _lines(results: Mapping[str, TargetResult], defects: Defects) -> Iterator[st
         yield f"| {' | '.join(counts(name, result))} |"
     yield from _failures(results)
     yield from _defects(results, defects)
-    yield from _section("Skipped", _by_reason({name: each.skipped for name, each in results.items()}))
+    yield from _section("Skipped", _by_reason({name: result.skipped for name, result in results.items()}))
     yield from _deviations(results)
 
 
 def _failures(results: Mapping[str, TargetResult]) -> Iterator[str]:
     failed = [(test, why) for result in results.values() for test, why in result.failures.items()]
-    gone = [f"- {name}: {each}" for name, result in results.items() for each in result.gone]
+    gone = [f"- {name}: {message}" for name, result in results.items() for message in result.gone]
     if failed or gone:
         yield from ("", f"## Failures ({len(failed) + len(gone)})", "", *gone)
     for test, why in failed:
@@ -51,20 +51,20 @@ def _failures(results: Mapping[str, TargetResult]) -> Iterator[str]:
 
 
 def _by_reason(of_targets: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
-    """Reason -> tests of all targets."""
-    found: dict[str, list[str]] = {}
+    """Joins the tests of all targets: reason -> tests."""
+    joined: dict[str, list[str]] = {}
     for reasons in of_targets.values():
         for reason, tests in reasons.items():
-            found.setdefault(reason, []).extend(tests)
-    return dict(sorted(found.items()))
+            joined.setdefault(reason, []).extend(tests)
+    return dict(sorted(joined.items()))
 
 
-def _section(title: str, found: Mapping[str, list[str]]) -> Iterator[str]:
-    if not found:
+def _section(title: str, reasons: Mapping[str, list[str]]) -> Iterator[str]:
+    if not reasons:
         return
-    tests = sum(map(len, found.values()))
-    yield from ("", f"## {title} ({len(found)}, tests: {tests})")
-    for reason, tests_of_reason in found.items():
+    tests = sum(map(len, reasons.values()))
+    yield from ("", f"## {title} ({len(reasons)}, tests: {tests})")
+    for reason, tests_of_reason in reasons.items():
         yield from ("", f"### {one_line(reason)}", "")
         yield from (f"- {code_span(test)}" for test in tests_of_reason)
 
@@ -88,4 +88,4 @@ def _deviations(results: Mapping[str, TargetResult]) -> Iterator[str]:
         for reference in sorted(result.known):
             lines = [finding.text for finding in result.findings.values() if finding.known == reference]
             yield f"- {name}: {reference}"
-            yield from (f"  - {code_span(each)}" for each in lines)
+            yield from (f"  - {code_span(line)}" for line in lines)

@@ -1,4 +1,4 @@
-"""Results: what a run has seen of each target, as JSON beside the logs."""
+"""The results of a run by target, which stand as JSON beside the logs."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ COUNTED = {
     "defects": ("xfailed",),
     "retries": ("rerun",),
 }
-MISSED = "missed"  # of a repeated test, where the content was unexpected: a figure, not a failure
+MISSED = "missed"  # the outcome of a repeated test with unexpected content, which is not a failure
 _OF_SERVER = ("environment", "vllm", "startup_s", "restarts", "logs")
 _OF_TESTS = ("outcomes", "tests", "failures", "skips", "skipped", "defects", "gone")
 
 
 @dataclass
 class TargetResult:
-    """What a run has seen of one target.
+    """The results of one target.
 
     Attributes:
-        environment, vllm: the server's environment, in full and short.
+        environment, vllm: the server's environment, in full and in short.
         server: its record in a run folder, as far as it is known.
         startup_s: seconds until it was ready.
-        restarts: how often it was started anew after it had died.
+        restarts: how often it was restarted after it had died.
         logs: its log files.
-        lacking: APIs that it does not serve.
-        known: references of the known deviations that were seen.
-        outcomes: number of tests by outcome; `rerun` counts attempts that were tried again.
-        tests: what became of each test, in the order of the run.
+        lacking: the APIs that it does not serve.
+        known: the references of the known deviations that occurred.
+        outcomes: the number of tests by outcome; `rerun` counts the attempts that were repeated.
+        tests: the outcome of each test, in the order of the run.
         failures: the message of each test that failed, in one line.
-        skips: number of skips by reason code.
-        skipped: the tests that were skipped: reason, with its code -> tests.
-        defects: known defects that were seen: id -> test -> how it failed.
+        skips: the number of skips by reason code.
+        skipped: the skipped tests: reason, with its code -> tests.
+        defects: the known defects that tests showed: id -> test -> how it failed.
         findings: one finding of each code and path.
-        gone: known deviations that were exercised and did not occur.
+        gone: messages about the known deviations that no longer occur.
         trials: with --vllm-repeat: case -> seed -> whether it passed.
-        tally: tool calls of the live lane.
-        reference: decisions to call that they are held against.
+        tally: the tool calls of the live lane.
+        reference: the decisions to call with which those of this run are compared.
     """
 
     environment: str = ""
@@ -74,14 +74,14 @@ class TargetResult:
     reference: quality.Decisions | None = None
 
     def add(self, findings: Iterable[Finding]) -> None:
-        """Takes in what a test's checks have found."""
+        """Adds the findings of a test's checks."""
         for finding in findings:
             self.findings.setdefault((finding.code, finding.path), finding)
             if finding.known:
                 self.known.add(finding.known)
 
     def as_json(self) -> dict[str, Any]:
-        """For results.json."""
+        """The object of this target in results.json."""
         return {
             **{name: getattr(self, name) for name in (*_OF_SERVER, *_OF_TESTS)},
             "lacking": sorted(self.lacking),
@@ -91,12 +91,12 @@ class TargetResult:
         }
 
     def counts(self) -> dict[str, int]:
-        """Number of tests by column of the table."""
+        """The number of tests by column of the table."""
         return {column: sum(self.outcomes[kind] for kind in kinds) for column, kinds in COUNTED.items()}
 
 
 def outcome_of(report: pytest.TestReport) -> str | None:
-    """What a report adds to the counts; None for a phase that adds nothing."""
+    """The outcome that a report adds to the counts; None for a phase that adds none."""
     if report.outcome in ("rerun", MISSED):
         return report.outcome
     if report.when == "call":
@@ -116,5 +116,5 @@ def reason_of(report: pytest.TestReport) -> str:
 
 
 def write(results: Mapping[str, TargetResult], path: Path) -> None:
-    """Keeps the results as JSON."""
+    """Writes the results as JSON."""
     path.write_text(json.dumps({name: result.as_json() for name, result in results.items()}, indent=2))

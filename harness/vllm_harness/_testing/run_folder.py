@@ -1,4 +1,4 @@
-"""The run folder of a pytest run (--vllm-report): begun, handed to the workers, ended and named."""
+"""Makes the run folder of a pytest run (--vllm-output), and passes it to pytest-xdist's workers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from vllm_harness._runs.records import End, Kind
 from vllm_harness._server.records import run_folder
 
 AUTO = "auto"
-"""The value of --vllm-report that names the folder of the logs."""
+"""The value of --vllm-output that stands for the folder of the logs."""
 WRITER = pytest.StashKey[RunWriter]()
 
 
 class ReportedRun:
-    """A pytest plugin of a run whose records are kept.
+    """A pytest plugin that stores the records of a run.
 
     Args:
-        config: pytest's; its option names the folder, and then holds its path.
+        config: pytest's configuration; its option gets the path of the folder.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -33,7 +33,7 @@ class ReportedRun:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Begins the run; a worker's part of it where this is a worker. Raises pytest.UsageError."""
+        """Starts the run, or a worker's part of it. Raises pytest.UsageError if the folder cannot be used."""
         option = self._config.option
         if option.collectonly:
             return
@@ -48,9 +48,9 @@ class ReportedRun:
     def _writer(self, secrets: list[str]) -> RunWriter:
         option = self._config.option
         if worker := getattr(self._config, "workerinput", None):
-            return RunWriter(Path(option.vllm_report), worker["workerid"], secrets)
-        folder = run_folder() if option.vllm_report == AUTO else Path(option.vllm_report).absolute()
-        option.vllm_report = str(folder)  # for the workers, which are given the options
+            return RunWriter(Path(option.vllm_output), worker["workerid"], secrets)
+        folder = run_folder() if option.vllm_output == AUTO else Path(option.vllm_output).absolute()
+        option.vllm_output = str(folder)  # for the workers, which get the options
         seed = getattr(option, "seed", None) if getattr(option, "dealt", None) else None
         header = new_header(Kind.SUITES, ", ".join(option.vllm_model), seed)
         return RunWriter.begin(folder, header, secrets)
@@ -68,9 +68,9 @@ class ReportedRun:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Says where the run is."""
+        """Names the folder."""
         if WRITER in self._config.stash:
-            folder = self._config.option.vllm_report
+            folder = self._config.option.vllm_output
             terminalreporter.write_line(f"run folder: {folder} (vllm-harness report {folder})")
 
 
@@ -79,4 +79,4 @@ def _stopped(session: pytest.Session, exitstatus: int) -> str:
         return str(session.shouldstop or "interrupted")
     if session.shouldfail:
         return str(session.shouldfail)
-    return "an error within pytest" if exitstatus == pytest.ExitCode.INTERNAL_ERROR else ""
+    return "an internal error of pytest" if exitstatus == pytest.ExitCode.INTERNAL_ERROR else ""

@@ -1,4 +1,4 @@
-"""Scenarios in tests."""
+"""The fixture `scenario`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ from vllm_harness._testing.skips import NOT_SERVED, skip
 
 @dataclass(frozen=True)
 class ScenarioRunner:
-    """Runs scenarios on the server of a test; what is found goes into the record of its target."""
+    """The fixture `scenario`: runs scenarios on the server of a test.
+
+    Attributes:
+        server: the server of the test.
+        item: the test; findings go into the record of its target.
+    """
 
     server: VllmServer
     item: pytest.Item
@@ -41,41 +46,40 @@ class ScenarioRunner:
         Args:
             scenario: a file, relative to the test's, or the name of one of the package's stories.
             transports: `responses`, `responses-history`, `chat`, `messages`; by default all.
-            streamed: whether the answers are streamed; by default each conversation is held both ways.
-            mcp: the scenario's MCP servers, where they run already.
+            streamed: whether the answers are streamed; by default each conversation runs both ways.
+            mcp: the scenario's MCP servers, if they are already running.
 
         Returns:
-            What became of each conversation.
+            The result of each conversation.
 
         Raises:
-            AssertionError: something is not as it should be, and nobody knew of it. On the live lane
-                `UnexpectedContent` where only the model's words are not as expected, and no turn forbids
-                retries.
-            UsageError: the file is no scenario, or the model cannot do what it asks for.
+            AssertionError: a finding or a mismatch is not known. On the live lane, if only the model's words
+                are wrong and no turn forbids retries, the test runs again.
+            UsageError: the file is not a scenario, or the model lacks a capability that it needs.
         """
-        read = scenario if isinstance(scenario, Scenario) else self._read(scenario)
+        parsed = scenario if isinstance(scenario, Scenario) else self._read(scenario)
         served = Served.by(self.server)
         hint = "mark the test with pytest.mark.vllm_needs and these names"
-        check_capabilities(read, served.entry, scripted=served.scripted, hint=hint)
+        check_capabilities(parsed, served.entry, scripted=served.scripted, hint=hint)
         over = transports_of(transports, streamed)
         defects = the_run(self.item.config).defects
-        conversations = run(read, served, over, defects=defects, mcp=mcp)
+        conversations = run(parsed, served, over, defects=defects, mcp=mcp)
         for conversation in conversations:
-            self._note(conversation)
-        if not any(turn.exchange for each in conversations for turn in each.turns):
+            self._record(conversation)
+        if not any(turn.exchange for conversation in conversations for turn in conversation.turns):
             skip(NOT_SERVED, "this server serves none of the scenario's transports")
-        self._raise(read, conversations)
+        self._raise(parsed, conversations)
         return conversations
 
-    def _note(self, conversation: Conversation) -> None:
-        """Puts what was found, known mismatches too, into the record of the target and the test's case."""
+    def _record(self, conversation: Conversation) -> None:
+        """Adds findings and known mismatches to the record of the target and to the test's case."""
         record = result_of(self.item)
         record.add(conversation.every_finding)
         for turn in conversation.turns:
-            tied = list(conversation.known_mismatches(turn))
-            note(self.item, [*turn.findings, *tied], answer_of(turn))
-            for each in tied:
-                record.defects.setdefault(each.known, {}).setdefault(self.item.nodeid, each.message)
+            known = list(conversation.known_mismatches(turn))
+            note(self.item, [*turn.findings, *known], answer_of(turn))
+            for mismatch in known:
+                record.defects.setdefault(mismatch.known, {}).setdefault(self.item.nodeid, mismatch.message)
         note(self.item, conversation.findings)
 
     def _read(self, name: str | Path) -> Scenario:
@@ -83,20 +87,21 @@ class ScenarioRunner:
         return read_scenario(beside if beside.exists() else find_scenario(str(name)))
 
     def _raise(self, scenario: Scenario, conversations: Sequence[Conversation]) -> None:
-        problems = [problem for each in conversations for problem in each.problems()]
+        problems = [problem for conversation in conversations for problem in conversation.problems()]
         if not problems:
             return
         strict = {turn.name for turn in scenario.turns if turn.expect.retries == "none"}
-        wrong = [turn for each in conversations for turn in each.turns if turn.wrong]
-        of_content = self.server.lane != "scripted" and not any(
-            finding.counts for each in conversations for finding in each.every_finding
+        findings = (finding for conversation in conversations for finding in conversation.every_finding)
+        retry = (
+            self.server.lane != "scripted"
+            and not any(finding.counts for finding in findings)
+            and not any(turn.wrong and turn.turn in strict for held in conversations for turn in held.turns)
         )
-        again = of_content and not any(turn.turn in strict for turn in wrong)
-        raise (UnexpectedContent if again else AssertionError)("\n".join(problems))
+        raise (UnexpectedContent if retry else AssertionError)("\n".join(problems))
 
 
 def answer_of(turn: TurnResult) -> str:
-    """By what the exchange of a turn is found: the id of its answer, or what the server refused it with."""
+    """What identifies the exchange of a turn: the id of its answer, or the body of a refusal."""
     if turn.answer is None or turn.exchange is None:
         return ""
     if turn.answer.status == "refused":

@@ -1,4 +1,4 @@
-"""One pytest run: what it exercises, in which environment, and what it has seen."""
+"""The state of a pytest run: its targets, the environment of its servers, and its results."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class PytestRun:
     """The state of one pytest run.
 
     Attributes:
-        config: pytest's.
-        choice: its targets.
-        defects: those that are known.
-        planned: the environment of the servers that it starts; None for an attached server.
-        reference: decisions to call tools that this run's are held against.
-        results: what was seen of each target, by its id.
-        servers: those of its targets, and all others that it has started.
+        config: pytest's configuration.
+        choice: the targets.
+        defects: the known defects.
+        planned: the environment of the servers that the run starts; None for an attached server.
+        reference: the decisions to call tools with which this run's are compared.
+        results: the result of each target, by its id.
+        servers: the servers of its targets, and all others that it has started.
     """
 
     config: pytest.Config
@@ -54,19 +54,19 @@ class PytestRun:
         self.servers = ServerManager(self.config, self.planned, self.result)
 
     def known_of(self, server: VllmServer) -> tuple[KnownDeviation, ...]:
-        """The findings that are known of a server's model entry and version, and of the gateway before it."""
+        """The known deviations of a server's model entry and version, and of the gateway in front of it."""
         model, version = server.entry.name, server.vllm_version
         if (model, version) not in self._known:
-            gateway = gateway_deviations(self.config.option.vllm_gateway or "", self.defects)
+            gateway = gateway_deviations(self.config.option.vllm_product or "", self.defects)
             self._known[model, version] = (*known_deviations(model, version, self.defects), *gateway)
         return self._known[model, version]
 
     def result(self, target: str) -> TargetResult:
-        """The record of a target, by its id."""
+        """The result of a target, by its id."""
         return self.results.setdefault(target, TargetResult(reference=self.reference))
 
     def is_scripted(self, target: Target) -> bool:
-        """Whether the model answers what tests script; an attached server may stand before one that does."""
+        """Whether tests script the model; behind an attached server there may be a scripted one."""
         return target.lane == "scripted" or bool(self.config.option.vllm_books_url)
 
     def seeds(self, target: Target, item: pytest.Item) -> range:
@@ -75,28 +75,28 @@ class PytestRun:
         return range(1 if once else self.config.option.vllm_repeat)
 
     def version(self, target: Target) -> str:
-        """Version of the target's server; of an attached server, once it has answered."""
+        """The vLLM version of the target's server; "0" for an attached server that has not answered yet."""
         return self.planned.vllm_version if self.planned else self.result(target.id).vllm or "0"
 
     def expected_skips(self, target: Target) -> set[str]:
-        """Reason codes that a target's tests may skip for."""
+        """The reason codes with which a target's tests may skip."""
         narrow = target.lane == "attached" or self.config.option.vllm_frontend == "rust"
         return {SLOW, OTHER_DEVICE, *([NOT_SERVED] if narrow else []), *target.entry.expected_skips}
 
 
 RUN = pytest.StashKey[PytestRun]()
-NO_RUN = pytest.StashKey[HarnessError]()  # why there is none
+NO_RUN = pytest.StashKey[HarnessError]()  # why there is no run
 TARGET = pytest.StashKey[Target]()
 SEED = pytest.StashKey[int]()
-BODY = pytest.StashKey[str]()  # what became of a test's own code
-SHOWN = pytest.StashKey[Defect]()  # the known defect by which it failed
+BODY = pytest.StashKey[str]()  # the outcome of a test's own code
+SHOWN = pytest.StashKey[Defect]()  # the known defect that a test showed
 
 
 def the_run(config: pytest.Config) -> PytestRun:
     """The run, prepared when the first test that uses a server is collected.
 
     Raises:
-        HarnessError: there is no run with these options.
+        HarnessError: the options do not make a run.
     """
     if RUN not in config.stash:
         run = config.stash[RUN] = _prepare(config)
@@ -105,7 +105,7 @@ def the_run(config: pytest.Config) -> PytestRun:
 
 
 def result_of(item: pytest.Item) -> TargetResult:
-    """The record of a test's target."""
+    """The result of a test's target."""
     return the_run(item.config).result(item.stash[TARGET].id)
 
 
@@ -116,39 +116,39 @@ def case_of(item: pytest.Item) -> str:
 
 
 def case_anywhere(item: pytest.Item) -> str:
-    """A test's id without target and seed, so that runs of several targets can be compared."""
+    """A test's id without target and seed, so that targets can be compared."""
     return case_id(case_of(item), item.stash[TARGET].id)
 
 
 def needed_by(item: pytest.Item | pytest.Function) -> set[str]:
-    """What a test needs of its model entry and server."""
+    """The capabilities and APIs that a test needs."""
     return {name for marker in item.iter_markers("vllm_needs") for name in marker.args}
 
 
 def servers_of(item: pytest.Item) -> int:
-    """How many servers a test uses at once: by its mark, else the target's where it has the fixture."""
+    """How many servers a test uses at once: by its mark, or else one if it has the fixture."""
     mark = item.get_closest_marker("vllm_servers")
     return int(mark.args[0]) if mark else int("vllm_server" in getattr(item, "fixturenames", ()))
 
 
 def is_for(item: pytest.Item | pytest.Function, target: Target, lane: RunLane) -> bool:
-    """Whether a test is for a target, taken as of this lane."""
+    """Whether a test is for a target, if the target were on this lane."""
     entry = target.entry
     if (item.get_closest_marker("vllm_harmony") and not entry.harmony) or (
         item.get_closest_marker("vllm_standard") and entry.harmony
     ):
         return False
-    lanes = [each for each in ("scripted", "live") if item.get_closest_marker(f"vllm_{each}")]
+    lanes = [name for name in ("scripted", "live") if item.get_closest_marker(f"vllm_{name}")]
     if lanes and lane not in lanes:
         return False
     marker = item.get_closest_marker("vllm_model")
-    named = marker.args if marker else ()
+    models = marker.args if marker else ()
     needed = needed_by(item) - set(API_PATHS)
-    return (not named or bool({entry.name, entry.hub.id} & set(named))) and needed <= entry.capabilities
+    return (not models or bool({entry.name, entry.hub.id} & set(models))) and needed <= entry.capabilities
 
 
 def uses_scripts(item: pytest.Item) -> bool:
-    """Whether a test that has run was to use all its scripts: one that shows a defect may end before."""
+    """Whether a test that has run must have used all its scripts; one that shows a defect may end early."""
     body = item.stash.get(BODY, None)
     return item.stash[SHOWN].scripts == "used" if body == "defect" else body in {"passed", "failed"}
 
@@ -162,30 +162,30 @@ def _prepare(config: pytest.Config) -> PytestRun:
     option = config.option
     if option.vllm_repeat < 1:
         raise UsageError(
-            f"--vllm-repeat is {option.vllm_repeat}, and wants a number of 1 or more",
+            f"--vllm-repeat must be 1 or more, not {option.vllm_repeat}",
             hint="leave it out to run each test once",
         )
     refuse_more(option)
     reference = read_reference(option.vllm_quality_reference) if option.vllm_quality_reference else None
     entries = load_models(models_file(config))
-    defects = load_defects(option.vllm_defects)
+    defects = load_defects(option.vllm_folder)
     if option.vllm_books_url and not option.vllm_server_url:
         raise UsageError(
-            "--vllm-books-url names the scripted server behind another one",
-            hint="add --vllm-server-url, or leave it out to start a scripted server",
+            "--vllm-books-url needs --vllm-server-url: it names the scripted server behind that one",
+            hint="add --vllm-server-url, or leave out --vllm-books-url to start a scripted server",
         )
-    gateway_deviations(option.vllm_gateway or "", defects)  # a wrong name is told before any test
+    gateway_deviations(option.vllm_product or "", defects)  # raises for a wrong name
     if option.vllm_server_url:
         choice = choose(entries, Machine("cpu"), models=_one_model(option.vllm_model), lane="attached")
         return PytestRun(config, choice, defects, None, reference)
-    planned = plan(spec_of(option.vllm_spec, option.vllm_python), option.vllm_device)
+    planned = plan(spec_of(option.vllm, option.vllm_python), option.vllm_device)
     memory = tuple(gpu.total_bytes / 2**30 for gpu in visible_gpus()) if planned.device == "cuda" else ()
     machine = Machine(planned.device, memory, option.vllm_frontend)
     lane: RunLane | None = "scripted" if option.vllm_replay_tokens else option.vllm_lane
     choice = choose(entries, machine, models=option.vllm_model, lane=lane)
     if option.vllm_write_quality_reference and len(choice.targets) != 1:
         raise UsageError(
-            "--vllm-write-quality-reference keeps one target's run",
+            "--vllm-write-quality-reference needs a run with one target",
             hint="add --vllm-model and --vllm-lane live",
         )
     return PytestRun(config, choice, defects, planned, reference)

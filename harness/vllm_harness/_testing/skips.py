@@ -1,4 +1,4 @@
-"""Skips: each with a reason code, counted by model; an unexpected skip is a failure."""
+"""Skips have a reason code and are counted by model; an unexpected skip is a failure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 SLOW = "slow"
 NOT_SERVED = "not-served"
 OTHER_DEVICE = "other-device"
-"""A test of servers on CPU, where the server is on CUDA, or the other way round."""
+"""The code of a test for servers on CPU that has a server on CUDA, or the reverse."""
 
 _CODED = re.compile(r"(?:Skipped: )?\[([a-z0-9][a-z0-9-]*)\] ")
 
 
 def coded(code: str, reason: str) -> str:
-    """A reason with its code in front: `[image-cpu] no vision tower runs on CPU`."""
+    """A reason with its code: `[image-cpu] no vision tower runs on CPU`."""
     return f"[{code}] {reason}"
 
 
@@ -25,33 +25,33 @@ def skip(code: str, reason: str) -> NoReturn:
     """Skips the running test.
 
     Args:
-        code: lower-case words joined by `-`; models.yaml names an entry's `expected_skips`.
+        code: lower-case words joined by `-`. The model entry must name it in `expected_skips`.
         reason: one sentence.
 
     Raises:
-        ValueError: the code is not of that form.
+        ValueError: the code does not have this form.
     """
     if not _CODED.match(coded(code, "")):
-        raise ValueError(f"{code!r} is no reason code: lower-case words joined by '-'")
+        raise ValueError(f"{code!r} is not a reason code: lower-case words joined by '-'")
     pytest.skip(coded(code, reason))
 
 
 def code_of(reason: str) -> str | None:
-    """The code of a skip's reason; None where it has none."""
+    """The code of a skip's reason; None if it has none."""
     match = _CODED.match(reason)
     return match[1] if match else None
 
 
 def objection(reason: str, expected: Collection[str]) -> str | None:
-    """Why a skip is not allowed; None where it is.
+    """Why a skip is not allowed; None if it is.
 
     Args:
-        reason: as pytest has it.
-        expected: codes that are expected here.
+        reason: the reason, as pytest reports it.
+        expected: the codes that are allowed.
     """
     code = code_of(reason)
     if code is None:
-        return f"a skip without a reason code: {reason} (use vllm_harness._testing.skips.skip)"
+        return f"a skip without a reason code: {reason} (use vllm_harness.skip)"
     if code not in expected:
         return f"a skip that models.yaml does not expect of this entry (expected_skips): {reason}"
     return None

@@ -1,4 +1,4 @@
-"""The end of a run in the terminal: a table, what failed, and where the rest stands, on one screen."""
+"""Prints the end of a run on one screen: a table, the failures, and the paths of the rest."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from vllm_harness._terminal.tables import Cell, on_terminal, one_line, show_tabl
 from vllm_harness._testing import quality, repeats
 from vllm_harness._testing.results import TargetResult
 
-SHOWN = 10
-"""Failures that are listed, and reason codes of skips, and cases of repeats."""
+MAX_LISTED = 10
+"""How many failures, reason codes of skips and cases of repeats are listed at most."""
 HEADINGS = ("target", "start", "passed", "failed", "skipped", "defects")
 _LINE = 150
-"""Characters of a failure's line where there is no terminal."""
+"""How long the line of a failure is where the output is not a terminal."""
 
 
 def show(
@@ -36,12 +36,12 @@ def show(
     """Prints the end of a run.
 
     Args:
-        console: it reads no markup.
-        targets: in the order of the table.
-        results: what was seen of them, by target.
-        report: the file that has everything.
-        defects: that are known, by which a deviation is one of vLLM or of another product.
-        listed: whether pytest has just listed the tests that failed; a few of them are not repeated then.
+        console: a console without markup.
+        targets: the targets, in the order of the table.
+        results: the results, by target.
+        report: the file with all details.
+        defects: the known defects, which name the product of each known deviation.
+        listed: whether pytest has just listed the failed tests, so that a few of them need not be repeated.
     """
     rows = [_row(target.id, results[target.id]) for target in targets if target.id in results]
     show_table(console, HEADINGS, rows, numbers=HEADINGS[1:], whole=True)
@@ -57,7 +57,7 @@ def show(
 
 
 def counts(name: str, result: TargetResult) -> list[str]:
-    """A target's row of the table."""
+    """The row of a target in the table."""
     start = "-" if result.startup_s is None else f"{result.startup_s:.1f} s"
     number = result.counts()
     return [name, start, *(str(number[heading]) for heading in HEADINGS[2:])]
@@ -74,15 +74,19 @@ def _row(name: str, result: TargetResult) -> list[Cell]:
 def _show_repeats(console: Console, name: str, summed: Mapping[str, Any]) -> None:
     console.print(f"{name}: repeated, temperature {repeats.TEMPERATURE}, 95% intervals")
     *cases, overall = repeats.rows(summed)
-    show_table(console, repeats.HEADINGS, [*cases[:SHOWN], overall], numbers=repeats.HEADINGS[:1], whole=True)
-    if len(cases) > SHOWN:
-        console.print(f"... and {len(cases) - SHOWN} more cases that did not always pass, in results.json")
+    show_table(
+        console, repeats.HEADINGS, [*cases[:MAX_LISTED], overall], numbers=repeats.HEADINGS[:1], whole=True
+    )
+    if len(cases) > MAX_LISTED:
+        console.print(
+            f"... and {len(cases) - MAX_LISTED} more cases that did not always pass, in results.json"
+        )
 
 
 def _about_servers(results: Mapping[str, TargetResult]) -> list[str]:
-    every = results.values()
-    lines = [f"server environment: {each}" for each in dict.fromkeys(result.environment for result in every)]
-    if lacking := sorted({API_PATHS[name] for result in every for name in result.lacking}):
+    environments = dict.fromkeys(result.environment for result in results.values())
+    lines = [f"server environment: {environment}" for environment in environments]
+    if lacking := sorted({API_PATHS[name] for result in results.values() for name in result.lacking}):
         lines.append(f"not served, so not tested: {', '.join(lacking)}")
     if restarts := [f"{name} {result.restarts}" for name, result in results.items() if result.restarts]:
         lines.append(f"servers that died and were started again: {', '.join(restarts)}")
@@ -91,8 +95,8 @@ def _about_servers(results: Mapping[str, TargetResult]) -> list[str]:
 
 def _about_tests(results: Mapping[str, TargetResult], known_defects: Defects) -> list[str]:
     lines = []
-    if retries := [f"{name} {n}" for name, each in results.items() if (n := each.counts()["retries"])]:
-        lines.append(f"attempts that were tried again: {', '.join(retries)}")
+    if retries := [f"{name} {n}" for name, result in results.items() if (n := result.counts()["retries"])]:
+        lines.append(f"retries: {', '.join(retries)}")
     for name, result in results.items():
         if summed := quality.summary(result.tally, result.reference):
             lines.append(f"{name}: {quality.line(summed)}")
@@ -111,13 +115,13 @@ def _about_tests(results: Mapping[str, TargetResult], known_defects: Defects) ->
 
 def _failures(results: Mapping[str, TargetResult], width: int, listed: bool) -> list[str]:
     tests = [f"{test}: {why}" for result in results.values() for test, why in result.failures.items()]
-    gone = [f"{name}: {each}" for name, result in results.items() for each in result.gone]
-    every = [*gone, *([] if listed and len(tests) <= SHOWN else tests)]
-    if not every:
+    gone = [f"{name}: {message}" for name, result in results.items() for message in result.gone]
+    failures = [*gone, *([] if listed and len(tests) <= MAX_LISTED else tests)]
+    if not failures:
         return []
     lines = [f"{_number(len(gone) + len(tests), 'failure')}:"]
-    lines += ["  " + one_line(each, width - 2) for each in every[:SHOWN]]
-    return [*lines, f"  ... and {len(every) - SHOWN} more"] if len(every) > SHOWN else lines
+    lines += ["  " + one_line(failure, width - 2) for failure in failures[:MAX_LISTED]]
+    return [*lines, f"  ... and {len(failures) - MAX_LISTED} more"] if len(failures) > MAX_LISTED else lines
 
 
 def _product(reference: str, defects: Defects) -> str:
@@ -130,8 +134,8 @@ def _seen(count: int, what: str, of: str) -> str:
 
 
 def _first(reasons: Sequence[str]) -> str:
-    more = f", and {len(reasons) - SHOWN} more reasons" if len(reasons) > SHOWN else ""
-    return ", ".join(reasons[:SHOWN]) + more
+    more = f", and {len(reasons) - MAX_LISTED} more reasons" if len(reasons) > MAX_LISTED else ""
+    return ", ".join(reasons[:MAX_LISTED]) + more
 
 
 def _number(count: int, what: str) -> str:

@@ -1,11 +1,10 @@
-"""Token recordings: what vLLM generated in a run, scripted again on the scripted lane, and compared with it.
+"""Records the tokens of a live run, replays them as scripts, and compares both runs.
 
-One file of JSON lines a test, one line a request that generates: path, request, status, answer, tokens.
+Each test has a file, with a line of JSON for each request that generates: path, body, status, answer, tokens.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import pytest
 from pydantic import ValidationError
 
 from vllm_harness._errors import UsageError
+from vllm_harness._exchange.answer import answers_of
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._protocol import ChatAccumulator, ResponseAccumulator
 from vllm_harness._protocol.conversation.exchange import accumulate
@@ -23,24 +23,26 @@ from vllm_harness._scripted.book import ScriptBook
 from vllm_harness._scripted.recording import TokenRecord, recorded
 from vllm_harness._testing.session import TARGET
 
+_USAGE = ("input_tokens", "output_tokens", "prompt_tokens", "completion_tokens")
+
 
 @contextmanager
-def kept_tokens(server: VllmServer, item: pytest.Item) -> Iterator[None]:
-    """Records what a server generates for a test, where the run keeps it or holds it against a recording."""
-    kept, replayed, target = item.config.option.vllm_record_tokens, recording(item), item.stash[TARGET]
-    if target.lane == "attached" or not (kept or replayed):
+def recorded_tokens(server: VllmServer, item: pytest.Item) -> Iterator[None]:
+    """Records what a server generates for a test, if the run stores it or compares it with a recording."""
+    folder, replayed, target = item.config.option.vllm_record_tokens, recording(item), item.stash[TARGET]
+    if target.lane == "attached" or not (folder or replayed):
         yield
         return
     with recorded(server.endpoint) as records:
         yield
-    if kept:
-        write(records, file_in(kept / target.id, item.nodeid, target.id))
-    if replayed and (differ := differences(read(replayed), records)):
-        pytest.fail("the replay differs from the live run:\n" + "\n".join(differ), pytrace=False)
+    if folder:
+        write(records, file_in(folder / target.id, item.nodeid, target.id))
+    if replayed and (lines := differences(read(replayed), records)):
+        pytest.fail("the replay differs from the live run:\n" + "\n".join(lines), pytrace=False)
 
 
 def recording(item: pytest.Item) -> Path | None:
-    """The recording that a test replays."""
+    """The recording that a test replays; None where the run replays nothing."""
     folder, target = item.config.option.vllm_replay_tokens, item.stash[TARGET]
     return folder and file_in(folder / f"live-{target.entry.name}", item.nodeid, target.id)
 
@@ -53,7 +55,7 @@ def replayable(item: pytest.Item) -> bool:
 
 
 def file_in(folder: Path, test: str, target: str) -> Path:
-    """A test's recording in the folder of a target's recordings; its name does not depend on the target."""
+    """The file of a test's recording in a folder; its name does not depend on the target."""
     name = re.sub(r"[^\w.,=\[\]-]+", "-", test.replace(target, "").replace("[-", "["))
     return folder / f"{name}.jsonl"
 
@@ -65,12 +67,12 @@ def write(records: Iterable[TokenRecord], path: Path) -> None:
 
 
 def read(path: Path) -> list[TokenRecord]:
-    """A recording. Raises UsageError where the file is none."""
+    """Reads a recording. Raises UsageError if the file is not one."""
     try:
         return [TokenRecord.model_validate_json(line) for line in path.read_bytes().splitlines()]
     except (OSError, ValidationError) as error:
         raise UsageError(
-            f"{path} is no token recording: {error}", hint="record one with --vllm-record-tokens DIR"
+            f"{path} is not a token recording: {error}", hint="record one with --vllm-record-tokens DIR"
         ) from error
 
 
@@ -87,34 +89,38 @@ def script_recording(records: Sequence[TokenRecord], book: ScriptBook) -> None:
 
 
 def differences(recorded: Sequence[TokenRecord], replayed: Sequence[TokenRecord]) -> list[str]:
-    """Where a replay does not mean the same as its recording; empty where it does."""
-    found = []
+    """Where a replay differs in meaning from its recording; empty where it does not."""
+    lines = []
     if len(recorded) != len(replayed):
-        found.append(f"{len(recorded)} requests were recorded, {len(replayed)} came")
+        lines.append(f"{len(recorded)} requests were recorded, {len(replayed)} came")
     for number, (left, right) in enumerate(zip(recorded, replayed, strict=False), start=1):
         before, after = meaning(left), meaning(right)
         for key in [key for key in {**before, **after} if before.get(key) != after.get(key)]:
             what = f"request {number} ({left.path}), {key}"
-            found.append(f"{what}: {before.get(key)!r} was recorded, {after.get(key)!r} came")
-    return found
+            lines.append(f"{what}: {before.get(key)!r} was recorded, {after.get(key)!r} came")
+    return lines
 
 
 def meaning(record: TokenRecord) -> dict[str, Any]:
-    """What an answer means, streamed or not, whichever vLLM gave it."""
+    """The meaning of an answer, which does not depend on streaming or on vLLM's version; lists by choice."""
     if record.refused:
         return {"status": record.status}
-    answer = _folded(record.answer) if isinstance(record.answer, list) else record.answer
-    usage = answer.get("usage") or {}
-    if answer.get("object") == "response":
-        return {
-            "status": answer["status"],
-            "incomplete": (answer.get("incomplete_details") or {}).get("reason"),
-            "output": [_item(item) for item in answer["output"]],
-            "tokens": (usage.get("input_tokens"), usage.get("output_tokens")),
-        }
+    body = _folded(record.answer) if isinstance(record.answer, list) else record.answer
+    usage = body.get("usage") or {}
+    if body.get("object") == "response":
+        answers = list(answers_of("responses", body))
+        reason = (body.get("incomplete_details") or {}).get("reason")
+        more = {"incomplete": reason, "items": [item["type"] for item in body["output"]]}
+    else:  # of chat completions, or of text completions
+        choices = [{"message": {"content": choice.get("text")}, **choice} for choice in body["choices"]]
+        answers, more = list(answers_of("chat", {**body, "choices": choices})), {}
     return {
-        "choices": [_choice(choice) for choice in answer["choices"]],
-        "tokens": (usage.get("prompt_tokens"), usage.get("completion_tokens")),
+        "status": [answer.end for answer in answers],
+        "text": [answer.text for answer in answers],
+        "reasoning": [answer.reasoning for answer in answers],
+        "calls": [[(call.name, call.value) for call in answer.calls] for answer in answers],
+        "tokens": [usage.get(key) for key in _USAGE if key in usage],
+        **more,
     }
 
 
@@ -124,28 +130,3 @@ def _folded(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return whole.completion
     ended = whole.terminal if isinstance(whole, ResponseAccumulator) else None
     return {"object": "response", "status": "broken off", "output": [], **(ended or whole.body)}
-
-
-def _item(item: dict[str, Any]) -> tuple[Any, ...]:
-    if item["type"] == "function_call":
-        return ("function_call", item["name"], _value(item["arguments"]))
-    return (item["type"], *(part.get("text") for part in item.get("content") or ()))
-
-
-def _value(arguments: str) -> Any:
-    """Arguments as JSON, however they are written; cut off ones as text."""
-    try:
-        return json.loads(arguments)
-    except ValueError:
-        return arguments
-
-
-def _choice(choice: dict[str, Any]) -> dict[str, Any]:
-    message = choice.get("message") or {"content": choice.get("text")}
-    calls = [call["function"] for call in message.get("tool_calls") or ()]
-    return {
-        "content": message.get("content") or "",
-        "reasoning": message.get("reasoning") or message.get("reasoning_content") or "",
-        "calls": [(call["name"], _value(call["arguments"])) for call in calls],
-        "finish": choice.get("finish_reason"),
-    }

@@ -1,4 +1,4 @@
-"""The wire: streams shown as they are read, and hooks that may change a request of the openai client."""
+"""Hooks into HTTP clients: requests that are changed, and answers that are observed while they are read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
 
 LIBRARIES = [httpx2]
-"""The library of the openai client, and httpx where it is installed: a test may have clients of both."""
+"""The library of the openai client, and httpx if it is installed, as tests may have clients of both."""
 with suppress(ImportError):
     import httpx
 
@@ -29,11 +29,11 @@ _BODY = "vllm_harness_body"
 
 @dataclass(frozen=True)
 class WireTap:
-    """What is done to each POST of a JSON object.
+    """Changes and observes each POST of a JSON object.
 
     Attributes:
-        change: gives the request body that is sent.
-        seen: gets the request body, the status, and the bytes of the answer, as far as they were read.
+        change: gets the request's body, and gives the body to send.
+        seen: gets the sent body, the status, and the bytes of the answer that were read.
     """
 
     change: Callable[[Json], Json]
@@ -53,11 +53,11 @@ class WireTap:
         return server.async_client(http_client=http_client)
 
     def hooks(self) -> dict[str, list[Callable[..., Any]]]:
-        """For httpx2.Client(event_hooks=...)."""
+        """The event hooks of an `httpx2.Client`."""
         return {"request": [self._on_request], "response": [self._on_response]}
 
     def async_hooks(self) -> dict[str, list[Callable[..., Any]]]:
-        """For httpx2.AsyncClient(event_hooks=...)."""
+        """The event hooks of an `httpx2.AsyncClient`."""
 
         async def on_request(request: httpx2.Request) -> None:
             self._on_request(request)
@@ -97,17 +97,17 @@ class WireTap:
 def tapped(
     library: Any, inner: Any, arrived: Callable[[bytes], bytes], ended: Callable[[BaseException | None], None]
 ) -> Any:
-    """A stream of a library, sync or async, that shows its bytes as they are read.
+    """Wraps a stream, sync or async, to observe its bytes as they are read.
 
     Args:
         library: httpx or httpx2.
         inner: the stream.
-        arrived: gets each chunk, and passes it on.
-        ended: is called with what breaks the stream, and when it is closed.
+        arrived: gets each chunk, and returns it.
+        ended: gets the error that breaks the stream, or None when the stream is closed.
     """
 
     @contextmanager
-    def noted() -> Iterator[None]:
+    def errors_reported() -> Iterator[None]:
         try:
             yield
         except BaseException as error:
@@ -116,12 +116,12 @@ def tapped(
 
     class Tapped(library.SyncByteStream, library.AsyncByteStream):  # type: ignore[misc]
         def __iter__(self) -> Iterator[bytes]:
-            with noted():
+            with errors_reported():
                 for chunk in inner:
                     yield arrived(chunk)
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            with noted():
+            with errors_reported():
                 async for chunk in inner:
                     yield arrived(chunk)
 

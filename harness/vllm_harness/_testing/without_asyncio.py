@@ -1,4 +1,4 @@
-"""The async fixture where nothing runs it: it names what is missing."""
+"""The async fixture without pytest-asyncio: it fails, and names what to install."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 @pytest.fixture
 def async_openai_client() -> NoReturn:
-    """An async openai client for the server; it needs pytest-asyncio."""
+    """An async openai client of the server; it needs pytest-asyncio."""
     pytest.fail(
-        "async_openai_client needs pytest-asyncio, which is not installed or switched off: "
+        "async_openai_client needs pytest-asyncio, which is not installed, or disabled: "
         "pip install 'vllm-harness[asyncio]'",
         pytrace=False,
     )

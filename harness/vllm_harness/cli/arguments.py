@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from vllm_harness._extensions import COMMANDS
 from vllm_harness._terminal.notices import show
@@ -28,42 +28,56 @@ RENAMED: Mapping[str, str] = {
     "mutants": "mutants serving",
     "check-weights": "weights",
 }
-"""What commands were called before 0.2, and what they are called."""
+"""The commands of 0.1 by their old names, which work until 0.2."""
 RENAMED_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "repro": {"--parallel": "--jobs"},
     "defects export": {"--parallel": "--jobs"},
     "load": {"--out": "--output"},
-    "gateway": {"--into": "--output"},
+    "gateway": {"--into": "--output", "--at-once": "--concurrency"},
+    "mutants parsers": {"--again": "--earlier", "--keep": "--output"},
+    "mutants serving": {"--keep": "--output", "--models": "--model"},
+    "regression": {"--models": "--model", "--frontend": "--frontends"},
+    "env bundle": {"--models": "--model"},
+    "run": {"--report": "--output", "--no-keep-servers": "", "--no-report-all": ""},
+    "env verify": {"--no-source": ""},
+    "validate explain": {"--write": "--output"},
+    "site": {"--run": "--input"},
+    "book": {"--book": "--book-name"},
+    "cassette record": {"--stream": ""},
+    "cassette convert": {"--form": "--format"},
+    "": {"--no-cold-start": ""},
 }
-"""The same of options, by command."""
+"""The options of 0.1 by command; an empty name stands for what each command does without the option."""
 
 
 def with_address(arguments: Sequence[str]) -> list[str]:
     """The arguments of a command line; `--ray` without an address gets `auto`."""
-    made: list[str] = []
+    result: list[str] = []
     for argument, following in zip(arguments, [*arguments[1:], "--"], strict=False):
-        made.append(argument)
+        result.append(argument)
         if argument == "--ray" and following.startswith("-"):
-            made.append(AUTO)
-    return made
+            result.append(AUTO)
+    return result
 
 
-def todays(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command line with today's names in place of old ones, each of which is noticed."""
-    made = list(arguments)
+def with_new_names(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command line with new names in place of old ones; prints a notice for each."""
+    current = list(arguments)
     for old, new in RENAMED.items():
-        if _begins(made, old) and not _names_today(made, old):
-            _notice(f"vllm-harness {old}", f"vllm-harness {new}")
-            made = [*new.split(), *made[len(old.split()) :]]
+        if _starts(current, old) and not _names_today(current, old):
+            _notice(f"`vllm-harness {old}` is now `vllm-harness {new}`")
+            current = [*new.split(), *current[len(old.split()) :]]
             break
     for command, options in RENAMED_OPTIONS.items():
-        if _begins(made, command):
-            made = [*_with_options(made, options)]
-    return made
+        if _starts(current, command):
+            end = current.index("--") if "--" in current else len(current)
+            current = [*_with_options(current[:end], options), *current[end:]]
+    return current
 
 
-def _begins(arguments: Sequence[str], name: str) -> bool:
-    return list(arguments[: name.count(" ") + 1]) == name.split()
+def _starts(arguments: Sequence[str], name: str) -> bool:
+    words = name.split()
+    return list(arguments[: len(words)]) == words
 
 
 def _names_today(arguments: Sequence[str], old: str) -> bool:
@@ -72,16 +86,15 @@ def _names_today(arguments: Sequence[str], old: str) -> bool:
     return old in COMMANDS and (f"{old} {following}" in COMMANDS or following == "--help")
 
 
-def _with_options(arguments: Sequence[str], renamed: Mapping[str, str]) -> list[str]:
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    made = []
-    for argument in arguments[:end]:
+def _with_options(arguments: Sequence[str], renamed: Mapping[str, str]) -> Iterator[str]:
+    for argument in arguments:
         option, equals, value = argument.partition("=")
-        if option in renamed:
-            _notice(option, renamed[option])
-        made.append(renamed.get(option, option) + equals + value)
-    return [*made, *arguments[end:]]
+        new = renamed.get(option, option)
+        if new != option:
+            _notice(f"`{option}` is now `{new}`" if new else f"`{option}` is the default")
+        if new:
+            yield new + equals + value
 
 
-def _notice(old: str, new: str) -> None:
-    show(f"`{old}` is now `{new}`; the old name goes with 0.2")
+def _notice(text: str) -> None:
+    show(f"{text}; the old name goes with 0.2")

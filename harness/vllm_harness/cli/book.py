@@ -19,20 +19,15 @@ from vllm_harness._scripted.in_server.vllm_harness_names import DEFAULT_BOOK
 from vllm_harness._scripted.suggestion import suggestion
 from vllm_harness._server.records import ServerRecord, running
 from vllm_harness._terminal.tables import plain_console
-from vllm_harness.cli.options import MODELS_FILE
 from vllm_harness.cli.request_lines import line
 
 app = typer.Typer(help="Check a script book, reload the one that is served, and see what it answered.")
 console = plain_console()
-SERVER = Annotated[
-    str, typer.Option(help="The scripted server, by its name or port; needed where several run.")
-]
-BOOK = Annotated[str, typer.Option(help="The book, by its name.")]
 FILE = Annotated[Path, typer.Argument(help="The script book (YAML).")]
 
 
 def read_book(path: Path, model: str, models_file: Path | None, args: list[str]) -> CheckedBook:
-    """A book, checked for the model that is to be served; an empty name: for any model."""
+    """Checks the book for a model; with an empty name, for any model."""
     known = load_models(models_file)
     entry = known.get(model) if model else None
     return check_book(path, entry, others=list(known), args=args)
@@ -42,14 +37,14 @@ def read_book(path: Path, model: str, models_file: Path | None, args: list[str])
 def check(
     context: typer.Context,
     file: FILE,
-    model: Annotated[
-        str, typer.Option(help="The model entry to be served; else only what holds for any is checked.")
-    ] = "",
-    models_file: MODELS_FILE = None,
+    model: str = "",
+    models_file: Path | None = None,
 ) -> None:
-    """Check a script book before anything starts; further flags after `--` are those of `vllm serve`.
+    """Check a script book before a server starts; flags after `--` are those of `vllm serve`.
 
-    The exit code is 1 if the book has an error. Warnings name what can be served but is hardly meant.
+    Without --model, only what holds for any model is checked. The exit code is
+    1 if the book has an error. A warning names a rule that can be served but
+    is probably a mistake.
     """
     checked = read_book(file, model, models_file, context.args)
     for text in checked.lines():
@@ -71,12 +66,12 @@ def reload(
     file: Annotated[
         Path | None, typer.Argument(help="The script book (YAML); by default the file that is served.")
     ] = None,
-    server: SERVER = "",
-    book: BOOK = DEFAULT_BOOK,
-    models_file: MODELS_FILE = None,
+    server: str = "",
+    book_name: str = DEFAULT_BOOK,
+    models_file: Path | None = None,
 ) -> None:
     """Give a running server the rules of a changed file, without a restart."""
-    served = _served(server, book, models_file)
+    served = _served(server, book_name, models_file)
     path = file or _source(served)
     started = time.monotonic()
     checked = read_book(path, served.entry.name, models_file, [])
@@ -87,44 +82,47 @@ def reload(
 
 
 @app.command()
-def reset(server: SERVER = "", book: BOOK = DEFAULT_BOOK, models_file: MODELS_FILE = None) -> None:
+def reset(server: str = "", book_name: str = DEFAULT_BOOK, models_file: Path | None = None) -> None:
     """Let every rule serve as many requests again as its `times` says."""
-    _served(server, book, models_file).reset()
+    _served(server, book_name, models_file).reset()
 
 
 @app.command()
 def log(
-    server: SERVER = "",
-    last: Annotated[int, typer.Option(help="How many requests are shown.")] = 10,
-    bodies: Annotated[bool, typer.Option(help="Show the body of each request.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a request a line.")] = False,
-    models_file: MODELS_FILE = None,
+    server: str = "",
+    last: int = 10,
+    bodies: bool = True,
+    json_: bool = False,
+    models_file: Path | None = None,
 ) -> None:
-    """List the last requests that a scripted server answered: the rule of each, and what came of it."""
+    """List the last requests that a scripted server answered, each with its rule and its outcome.
+
+    With --json each request is a line of JSON.
+    """
     for entry in _served(server, DEFAULT_BOOK, models_file).answered()[-last:]:
-        if as_json:
+        if json_:
             print(json.dumps(entry))
             continue
         console.print(line(entry))
         if bodies:
             body = entry["body"]
-            console.print(json.dumps(body, indent=2) if body else "  (its body is too long to be kept)")
+            console.print(json.dumps(body, indent=2) if body else "  (the body was too long to keep)")
 
 
 @app.command()
 def suggest(
     number: Annotated[
         int | None,
-        typer.Argument(help="The number of a request in the log; else the last that no rule took."),
+        typer.Argument(help="The number of a request in the log; by default the last that no rule matched."),
     ] = None,
-    server: SERVER = "",
-    models_file: MODELS_FILE = None,
+    server: str = "",
+    models_file: Path | None = None,
 ) -> None:
-    """Print a rule that takes a request of the log, to be pasted into the book."""
+    """Print a rule that matches a request of the log, to paste into the book."""
     entries = _served(server, DEFAULT_BOOK, models_file).answered()
     chosen = [e for e in entries if (e["script"] is None if number is None else e["number"] == number)]
     if not chosen:
-        wanted = "a request that no rule took" if number is None else f"request {number}"
+        wanted = "a request without a rule" if number is None else f"request {number}"
         raise UsageError(f"the log does not have {wanted}", hint="`vllm-harness book log` lists the requests")
     print(suggestion(chosen[-1]))
 
@@ -132,25 +130,25 @@ def suggest(
 def _source(served: ScriptBook) -> Path:
     source = served.report()["source"]
     if not source:
-        raise UsageError(f"book {served.name!r} comes from no file", hint="name the file")
+        raise UsageError(f"book {served.name!r} was not read from a file", hint="name the file")
     return Path(source)
 
 
 def _served(server: str, book: str, models_file: Path | None) -> ScriptBook:
-    """A book of the server that is meant."""
+    """A book of the running server that the name or port selects."""
     record = _record(server)
     endpoint = Endpoint(f"http://127.0.0.1:{record.port}")
-    return ScriptBook(endpoint, load_models(models_file).get(record.name), book)
+    return ScriptBook(endpoint, load_models(models_file).get(record.name), name=book)
 
 
 def _record(server: str) -> ServerRecord:
     scripted = [record for record in running() if record.lane == "scripted"]
-    found = [record for record in scripted if server in ("", record.name, str(record.port))]
-    if len(found) == 1:
-        return found[0]
-    listed = ", ".join(f"{record.name} on port {record.port}" for record in found or scripted)
-    if found:
-        raise UsageError(f"several scripted servers run: {listed}", hint="name one by --server PORT")
+    matching = [record for record in scripted if server in ("", record.name, str(record.port))]
+    if len(matching) == 1:
+        return matching[0]
+    listed = ", ".join(f"{record.name} on port {record.port}" for record in matching or scripted)
+    if matching:
+        raise UsageError(f"several scripted servers run: {listed}", hint="name one with --server PORT")
     raise UsageError(
         f"no scripted server {server!r} runs, but {listed}" if scripted else "no scripted server runs",
         hint="start one: vllm-harness serve MODEL --book FILE",

@@ -1,4 +1,4 @@
-"""Groups of commands one of which needs no name: `report RUN` is `report show RUN`."""
+"""Groups with a default command: `report RUN` is `report show RUN`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ HELP = "--help"
 
 
 def by_default(name: str) -> type[TyperGroup]:
-    """The class of a group that runs its command of this name where the arguments name none."""
+    """The class of a group that runs the command of this name if the arguments do not name one."""
 
     class ByDefault(TyperGroup):
         """A group with a default command."""
 
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            """Reads the arguments, with the name of the default command where they name none."""
+            """Parses the arguments, with the name of the default command if they do not name one."""
             unnamed = args and args[0] not in self.commands and args[0] != HELP
             return super().parse_args(ctx, [name, *args] if unnamed else args)
 
@@ -25,6 +25,7 @@ def by_default(name: str) -> type[TyperGroup]:
             """Shows the arguments and options of the default command, and all commands below them."""
             shown, command = copy(self), self.commands[name]
             shown.params, shown.help, shown.subcommand_metavar = command.params, command.help, ""
+            shown.epilog = command.epilog
             TyperGroup.format_help(shown, ctx, formatter)
 
     return ByDefault

@@ -1,4 +1,4 @@
-"""Two cassettes, in meaning and in protocol: a table for each turn that differs."""
+"""The differences of two cassettes in meaning and in protocol, in a table for difference turn."""
 
 from __future__ import annotations
 
@@ -14,36 +14,39 @@ from vllm_harness._terminal.tables import escaped, plain_console, show_table
 
 
 def compare_cassettes(left: Path, right: Path, as_json: bool) -> bool:
-    """Prints where two cassettes differ, and says whether they do.
+    """Prints where two cassettes differ, and returns whether they do.
 
-    Ids, times and the like count by their form.
+    Ids, times and the like are compared by their form alone.
     """
     first, second = read(left).cassette, read(right).cassette
-    found = compare(first, second)
+    differences = compare(first, second)
     if as_json:
-        print(json.dumps([asdict(each) for each in found], indent=2, ensure_ascii=False))
+        print(json.dumps([asdict(difference) for difference in differences], indent=2, ensure_ascii=False))
     else:
         console = plain_console()
         console.print(escaped(f"left:  {left}: {about(first.recorded)}"))
         console.print(escaped(f"right: {right}: {about(second.recorded)}"))
-        show_differences(found)
-    return bool(found)
+        show_differences(differences)
+    return bool(differences)
 
 
-def show_differences(found: list[TurnDifference]) -> None:
-    """Prints a table for each turn; what every one of several turns has stands in one of its own."""
+def show_differences(differences: list[TurnDifference]) -> None:
+    """Prints a table for difference turn, and one for the differences that all turns share."""
     console = plain_console()
-    turns = list(dict.fromkeys(each.turn for each in found))
-    times = Counter(_row(each) for each in found)
+    turns = list(dict.fromkeys(difference.turn for difference in differences))
+    times = Counter(_row(difference) for difference in differences)
     shared = [row for row, count in times.items() if count == len(turns) > 1]
     tables = {"every turn": shared} if shared else {}
-    tables |= {f"turn {turn}": [_row(each) for each in found if each.turn == turn] for turn in turns}
+    tables |= {
+        f"turn {turn}": [_row(difference) for difference in differences if difference.turn == turn]
+        for turn in turns
+    }
     for title, rows in tables.items():
         own = [row for row in rows if rows is shared or row not in shared]
         if own:
             console.print(f"\n{escaped(title)}")
             show_table(console, ("layer", "where", "left | right"), own)
-    if not found:
+    if not differences:
         console.print("no difference")
 
 

@@ -1,4 +1,4 @@
-"""The commands by name; each is imported when it is asked for, so that it starts without the others."""
+"""The commands by name; each is imported only when it is used, so that it starts without the others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import UserDict
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -13,8 +14,9 @@ from typer.core import TyperGroup
 
 from vllm_harness import _extensions as extensions
 from vllm_harness._files.paths import checkout
-from vllm_harness.cli.arguments import todays
+from vllm_harness.cli.arguments import with_new_names
 from vllm_harness.cli.by_default import by_default
+from vllm_harness.cli.option_table import from_table
 
 PANELS = {
     "Set up and serve": ("init", "doctor", "serve", "models", "env"),
@@ -22,14 +24,14 @@ PANELS = {
     "Find what is wrong": ("validate", "regression", "repro", "defects"),
     "Look at results": ("report", "compare", "cassette"),
 }
-"""The commands of the first screen, by what people want to do."""
+"""The commands of the first screen, by purpose."""
 EXTRAS = "Extras"
-"""The panel of those that the extras add."""
+"""The panel of the commands that extras add."""
 CORE: Mapping[str, str | typer.Typer] = {
     "init": "init.init",
     "doctor": "doctor.doctor",
     "serve": typer.Typer(
-        cls=by_default("start"), no_args_is_help=True, help="Start a server, list those that run, stop them."
+        cls=by_default("start"), no_args_is_help=True, help="Start a server, list running servers, stop them."
     ),
     "serve start": "serve.serve",
     "serve ps": "ps.ps",
@@ -58,10 +60,10 @@ CORE: Mapping[str, str | typer.Typer] = {
     "cassette replay": "replay.replay",
     "cassette convert": "convert.convert",
 }
-"""The commands of the core: a group, or the module of one and in it the function or the group."""
+"""The commands of the core, each as a group, or as MODULE.NAME of a function or a group."""
 OF_A_CHECKOUT = {"run", "mutants serving", "site"}
 PASSING_ON = {"serve start", "run"}
-"""Those that pass on what they do not know."""
+"""The commands that pass unknown options on."""
 
 
 class Commands(TyperGroup):
@@ -72,16 +74,16 @@ class Commands(TyperGroup):
         self.commands = _Imported(_below(""))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads the arguments, those of old names as well."""
-        return super().parse_args(ctx, todays(args))
+        """Parses the arguments, including old names."""
+        return super().parse_args(ctx, with_new_names(args))
 
 
 class _Imported(UserDict[str, Any]):
-    """Commands, or the whole names of commands, which are imported where they are looked up."""
+    """Commands, or full names of commands, which are imported when they are looked up."""
 
     def __getitem__(self, name: str) -> Any:
-        found = self.data[name]
-        return _command(found) if isinstance(found, str) else found
+        target = self.data[name]
+        return _command(target) if isinstance(target, str) else target
 
 
 def _places() -> dict[str, str | typer.Typer]:
@@ -89,7 +91,7 @@ def _places() -> dict[str, str | typer.Typer]:
 
 
 def _below(group: str) -> dict[str, str]:
-    """The whole names of the commands of a group, by the last word of each."""
+    """The full names of the commands of a group, by the last word of each."""
     names = [name.rpartition(" ") for name in _places()]
     return {last: f"{before} {last}".strip() for before, _, last in names if before == group}
 
@@ -99,19 +101,33 @@ def _command(name: str) -> Any:
     last, passes_on = name.rpartition(" ")[2], name in PASSING_ON
     hidden = name in OF_A_CHECKOUT and not checkout()
     try:
-        found = _found(name)
+        target = _target(name)
     except extensions.MissingExtra as error:
-        found, passes_on, hidden = _raising(error), True, True
+        target, passes_on, hidden = _raising(error), True, True
     group = typer.Typer(pretty_exceptions_enable=False)
-    if isinstance(found, typer.Typer):
-        group.add_typer(found, name=last, hidden=hidden, rich_help_panel=_panel(name))
+    if isinstance(target, typer.Typer):
+        for info in (target.registered_callback, *target.registered_commands):
+            if info and info.callback:
+                info.callback = from_table(info.callback)
+        group.add_typer(target, name=last, hidden=hidden, rich_help_panel=_panel(name))
     else:
         settings = {"allow_extra_args": passes_on, "ignore_unknown_options": passes_on}
-        group.command(last, context_settings=settings, hidden=hidden, rich_help_panel=_panel(name))(found)
+        group.command(last, context_settings=settings, hidden=hidden, rich_help_panel=_panel(name))(
+            from_table(target)
+        )
     command = typer.main.get_group(group).commands[last]
+    command.epilog = _example(name)
     if isinstance(command, TyperGroup):
+        for child, inner in command.commands.items():
+            inner.epilog = _example(f"{name} {child}")
         command.commands = _Imported({**command.commands, **_below(name)})
     return command
+
+
+def _example(name: str) -> str | None:
+    """The example of a command: the first line of `examples.txt` that starts with its name."""
+    lines = Path(__file__).with_name("examples.txt").read_text().splitlines()
+    return next((f"$ {line}" for line in lines if f"{line} ".startswith(f"vllm-harness {name} ")), None)
 
 
 def _panel(name: str) -> str | None:
@@ -121,7 +137,7 @@ def _panel(name: str) -> str | None:
     return None if " " in name else EXTRAS
 
 
-def _found(name: str) -> Any:
+def _target(name: str) -> Any:
     place = _places()[name]
     if not isinstance(place, str):
         return place

@@ -1,4 +1,4 @@
-"""`vllm-harness compare`: two of what was kept, whatever it is."""
+"""`vllm-harness compare`: two cassettes, runs or recordings, whatever they are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vllm_harness._errors import UsageError
 
 
 class CompareFormat(StrEnum):
-    """How a comparison of runs is written."""
+    """The formats of a comparison of runs."""
 
     TEXT = "text"
     HTML = "html"
@@ -23,7 +23,7 @@ class CompareFormat(StrEnum):
 
 
 class ComparedKind(StrEnum):
-    """What can be compared."""
+    """The kinds that can be compared."""
 
     CASSETTE = "cassette"
     REGRESSION = "regression"
@@ -44,7 +44,7 @@ _HAVING = {
     "--json": (ComparedKind.CASSETTE, ComparedKind.RECORDING),
     "--product": (ComparedKind.RECORDING,),
 }
-"""The kinds that have an option; the others refuse it."""
+"""The kinds that accept an option; the others refuse it."""
 
 
 def compare(
@@ -57,77 +57,62 @@ def compare(
         ),
     ],
     after: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind.")],
-    kind: Annotated[
-        ComparedKind | None,
-        typer.Option("--as", help="What both are; by default what they are found to be."),
-    ] = None,
-    format: Annotated[
-        CompareFormat | None, typer.Option(help="Run folders: the format; by default text.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Run folders: the file; by default standard output, and for HTML one in the later folder.",
-        ),
-    ] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Run folders: open the page in a browser.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Cassettes and recordings: print JSON.")] = False,
-    product: Annotated[
-        str,
-        typer.Option(
-            help="Recordings: the gateway's name in the registry and its version, such as litellm==1.106.12; "
-            "needed to match known defects."
-        ),
-    ] = "",
+    as_: ComparedKind | None = None,
+    format: CompareFormat | None = None,
+    output: Path | None = None,
+    open_: bool = False,
+    json_: bool = False,
+    product: str = "",
 ) -> None:
     """Compare two cassettes, two runs, or two recordings of a gateway.
 
     Cassettes are compared in meaning and in protocol, turn by turn; runs case
-    by case; recordings of the same requests by the rules for gateways. The
-    exit code is 1 where cassettes differ, a case became worse, or a gateway
-    has an error or a warning; it is 2 where the two are not of one kind.
+    by case; recordings of the same requests by the rules for gateways, where
+    --product applies known defects. --format, --output and --open are for run
+    folders, --json for cassettes and recordings.
+
+    The exit code is 1 where cassettes differ, a case became worse, or a
+    gateway has an error or a warning; it is 2 for two of different kinds.
     """
-    both = kind or _kind_of(before, after)
-    for option, given in zip(_HAVING, (format, output, open_, as_json, product), strict=True):
+    kind = as_ or _kind_of(before, after)
+    for option, given in zip(_HAVING, (format, output, open_, json_, product), strict=True):
         if given:
-            _check(option, both)
-    if both is ComparedKind.CASSETTE:
+            _check(option, kind)
+    if kind is ComparedKind.CASSETTE:
         from vllm_harness.cli.cassette_differences import compare_cassettes
 
-        worse = compare_cassettes(Path(before), Path(after), as_json)
-    elif both is ComparedKind.REGRESSION:
+        worse = compare_cassettes(Path(before), Path(after), json_)
+    elif kind is ComparedKind.REGRESSION:
         from vllm_harness.cli.regression import compare_regressions
 
         worse = compare_regressions(before, after)
-    elif both is ComparedKind.RUN:
+    elif kind is ComparedKind.RUN:
         from vllm_harness.cli.report import compare_runs
 
         worse = compare_runs(before, after, format or CompareFormat.TEXT, output, open_)
     else:
         compare_recordings = extensions.load(extensions.COMPARE_RECORDINGS, "to compare recordings")
-        worse = compare_recordings(Path(before), Path(after), product, as_json)
+        worse = compare_recordings(Path(before), Path(after), product, json_)
     if worse:
         raise typer.Exit(1)
 
 
 def _kind_of(before: str, after: str) -> ComparedKind:
-    """The kind that both are."""
+    """The kind of both. Raises UsageError where they have none in common."""
     kinds = {name: list(_kinds(name)) for name in (before, after)}
     for kind in kinds[before]:
         if kind in kinds[after]:
             return kind
-    found = "; ".join(f"{name} is {_in_words(each)}" for name, each in kinds.items())
+    both = "; ".join(f"{name} is {_in_words(each)}" for name, each in kinds.items())
     raise UsageError(
-        f"these cannot be compared: {found}",
+        f"these cannot be compared: {both}",
         hint="give two cassettes, two runs of `regression` (NAME or NAME@ENVIRONMENT), two run folders, "
         "or two recordings of `gateway`",
     )
 
 
 def _kinds(name: str) -> Iterator[ComparedKind]:
-    """What something is; the folder of a run of `regression` is a run folder as well."""
+    """The kinds of one argument; the folder of a run of `regression` is a run folder as well."""
     from vllm_harness._cassettes.reading import is_cassette
 
     path = Path(name)
@@ -154,7 +139,7 @@ def _in_words(kinds: list[ComparedKind]) -> str:
 
 
 def _check(option: str, kind: ComparedKind) -> None:
-    """Raises UsageError where this kind does not have an option."""
+    """Raises UsageError where this kind does not accept an option."""
     having = _HAVING[option]
     if kind in having:
         return

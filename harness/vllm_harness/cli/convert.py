@@ -1,4 +1,4 @@
-"""`vllm-harness cassette convert`: a recorded conversation from one form into another."""
+"""`vllm-harness cassette convert`: a recorded conversation from one format into another."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ import typer
 from vllm_harness import _extensions as extensions
 from vllm_harness._cassettes.reading import read
 from vllm_harness._cassettes.writing import check_writable, write
-from vllm_harness.cli.record import OUTPUT
 from vllm_harness.cli.served import redactor
 
 
 def convert(
     file: Annotated[Path, typer.Argument(help="A cassette, or a file of agentic-api, VCR or HAR.")],
-    output: OUTPUT,
-    form: Annotated[
-        Literal["cassette", "turns"],
-        typer.Option(help="What to write: a cassette, or agentic-api's `turns`."),
-    ] = "cassette",
+    output: Path,
+    format: Literal["cassette", "turns"] = "cassette",
 ) -> None:
-    """Write a recorded conversation in another form, without secrets."""
+    """Write a recorded conversation in another format, without secrets.
+
+    `turns` is the format of agentic-api.
+    """
     check_writable(output)
     cassette = read(file).cassette
-    if form == "turns":
-        output.write_text(extensions.load(extensions.WRITE_TURNS, "--form turns")(cassette, redactor()))
+    if format == "turns":
+        output.write_text(extensions.load(extensions.WRITE_TURNS, "--format turns")(cassette, redactor()))
     else:
         write(cassette, output, redactor())
     print(f"{output}: {cassette.count} exchanges")

@@ -26,12 +26,12 @@ _ESTIMATE_WINDOW_S = 600.0
 
 @contextmanager
 def counted(name: str, total: int, every_s: float = EVERY_S) -> Iterator[Callable[[], None]]:
-    """Shows how many items are done; yields the function to call when another is, from any thread.
+    """Shows how many items are done; yields the function to call, from any thread, for each further one.
 
     Args:
         name: the name of the items, in the plural.
         total: the number of items.
-        every_s: the seconds between two lines where there is no terminal.
+        every_s: the seconds between two lines without a terminal.
     """
     console = plain_console(stderr=True)
     if not total:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from dataclasses import asdict
 
 import typer
 from rich.table import Column, Table
@@ -15,11 +15,8 @@ from vllm_harness.cli.doctor_checks import MachineReport, examine, in_the_way
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    servers: Annotated[
-        int | None,
-        typer.Option(help="Only check whether this many CPU servers can run here at once."),
-    ] = None,
+    json_: bool = False,
+    servers: int | None = None,
 ) -> None:
     """Print what this machine can run, what is missing, and the remedies.
 
@@ -29,12 +26,12 @@ def doctor(
         if why := in_the_way(servers):
             raise UsageError(
                 f"this machine cannot run {servers} CPU servers at once: {why}",
-                hint="run `vllm-harness doctor`, which names the remedies, or run fewer servers at once",
+                hint="run fewer servers at once, or see the remedies of `vllm-harness doctor`",
             )
         return
     report = examine()
-    if as_json:
-        print(json.dumps(report.as_json(), indent=2))
+    if json_:
+        print(json.dumps(asdict(report), indent=2))
     else:
         _print(report)
     raise typer.Exit(0 if report.can_run else 1)
@@ -52,5 +49,5 @@ def _print(report: MachineReport) -> None:
         console.print(table, soft_wrap=False)
     else:
         show_whole(console, table)
-    for line in report.can_run or ["nothing: there is neither a vLLM nor uv, which would install it"]:
+    for line in report.can_run or ["nothing: neither vLLM nor uv, which would install it, is here"]:
         console.print(f"can run {line}")

@@ -1,4 +1,4 @@
-"""What this machine can run, and what it lacks, each with its remedy."""
+"""Checks of what this machine can run, with a remedy for each thing that is missing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import platform
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import psutil
 
@@ -24,12 +24,12 @@ from vllm_harness._server.leases.allocation import BOUND_VARIABLE, STAND_IN_GIB,
 
 GIB = 2**30
 ENVIRONMENT_DISK = 6 * GIB
-"""The disk space of a first CPU environment and the assets, with the cache of uv."""
+"""The disk space of a first CPU environment and the assets, including the cache of uv."""
 
 
 @dataclass(frozen=True)
 class MachineCheck:
-    """A line of the report; `remedy` says what to do if something is missing."""
+    """A line of the report, with a remedy if something is missing."""
 
     topic: str
     state: Literal["ok", "missing"]
@@ -39,18 +39,14 @@ class MachineCheck:
 
 @dataclass(frozen=True)
 class MachineReport:
-    """All checks, and the lanes that can run once the remedies are followed."""
+    """All checks, and the lanes that can run now or after the remedies."""
 
     checks: list[MachineCheck]
     can_run: list[str]
 
-    def as_json(self) -> dict[str, Any]:
-        """The report as plain data."""
-        return asdict(self)
-
 
 def examine() -> MachineReport:
-    """Examines this machine. Nothing is made or fetched, and vllm is not imported."""
+    """Examines this machine, without creating or fetching anything or importing vllm."""
     environments = list(_environments())
     checks = [
         MachineCheck(
@@ -70,7 +66,7 @@ def examine() -> MachineReport:
 
 
 def in_the_way(servers: int) -> str:
-    """What keeps this many forked stand-ins from running here at once; empty if they can run."""
+    """Why this many forked stand-ins cannot run here at once; empty if they can."""
     wanted = [_processor()] if any(_environments()) else [_processor(), _uv(), _disk()]
     missing = [check for check in wanted if check.state == "missing"]
     if capacity()[0] < servers:
@@ -80,7 +76,8 @@ def in_the_way(servers: int) -> str:
 
 def _processor() -> MachineCheck:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    flags = set(re.findall(r"avx512f|avx2", _text(Path("/proc/cpuinfo"))))
+    info = Path("/proc/cpuinfo")
+    flags = set(re.findall(r"avx512f|avx2", info.read_text() if info.exists() else ""))
     found = f"{cores} cores, {', '.join(sorted(flags)) or 'no AVX2'}"
     if platform.machine() != "x86_64" or flags:
         return MachineCheck("processor", "ok", found)
@@ -98,7 +95,7 @@ def _memory() -> MachineCheck:
     found += f": holds {fit} forked stand-ins of {STAND_IN_GIB['forked']:g} GiB, {more} more now"
     if fit:
         return MachineCheck("memory", "ok", found)
-    return MachineCheck("memory", "missing", found, "free memory, or raise the limit that is named here")
+    return MachineCheck("memory", "missing", found, "free memory, or raise the limit named here")
 
 
 def _gpus() -> Iterator[MachineCheck]:
@@ -108,7 +105,7 @@ def _gpus() -> Iterator[MachineCheck]:
         found = f"{gpu.name}, {_gib(gpu.total_bytes)}, {_gib(free)} free"
         yield MachineCheck(f"GPU {gpu.index}", "ok", f"{found}, driver {driver_version()}")
     if not devices:
-        remedy = "the live lane of models other than smollm2-135m needs a GPU; the scripted lane needs none"
+        remedy = "only the live lane of models other than smollm2-135m needs a GPU"
         yield MachineCheck("GPU", "missing", "no CUDA device", remedy)
 
 
@@ -126,7 +123,7 @@ def _vllm(environments: list[Environment]) -> Iterator[MachineCheck]:
         yield MachineCheck("vLLM", "ok", f"{environment.describe()}, Python {environment.python_version}")
     for entry in store.stored():
         if entry.lost_tree:
-            found = f"{entry.folder.name}, whose tree {entry.lost_tree} is gone"
+            found = f"{entry.folder.name}: its tree {entry.lost_tree} is gone"
             yield MachineCheck("vLLM", "missing", found, f"vllm-harness env remove {entry.folder.name}")
     newest = next((lock for lock in locks.locks() if lock.device == "cpu"), None)
     if not environments and newest:
@@ -134,9 +131,9 @@ def _vllm(environments: list[Environment]) -> Iterator[MachineCheck]:
             "vLLM", "missing", "no environment", f"vllm-harness env create {newest.version} --device cpu"
         )
     if newest and not release.torch_at_hand(newest):
-        found = f"no folder of wheels with torch {newest.torch}"
+        found = f"no local wheel of torch {newest.torch}"
         yield MachineCheck(
-            "CPU torch", "missing", found, "none is needed if uv can reach the CPU index of PyTorch"
+            "CPU torch", "missing", found, "not needed if uv can reach the CPU index of PyTorch"
         )
 
 
@@ -150,9 +147,7 @@ def _uv() -> MachineCheck:
 def _npm() -> MachineCheck:
     if npm := shutil.which("npm"):
         return MachineCheck("npm", "ok", npm)
-    return MachineCheck(
-        "npm", "missing", "not on PATH", "none is needed: npm is then taken from a Python package"
-    )
+    return MachineCheck("npm", "missing", "not on PATH", "not needed: a Python package provides npm instead")
 
 
 def _assets() -> Iterator[MachineCheck]:
@@ -168,7 +163,7 @@ def _assets() -> Iterator[MachineCheck]:
 def _hub() -> MachineCheck:
     if hub_reachable():
         return MachineCheck("model hub", "ok", "reachable")
-    remedy = "none is needed for stand-ins and smollm2-135m, which then come from package registries"
+    remedy = "not needed for stand-ins and smollm2-135m, which then come from package registries"
     return MachineCheck("model hub", "missing", "not reachable", remedy)
 
 
@@ -189,13 +184,6 @@ def _can_run(environments: list[Environment]) -> list[str]:
             return []
     lanes = ["scripted lane: every model with a stand-in", "live lane: smollm2-135m"]
     return [*lanes, "live lane: models that fit the GPUs (-m gpu)"] if gpus() else lanes
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
 
 
 def _gib(size: float) -> str:

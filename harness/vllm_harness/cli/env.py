@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness._configuration.model_entries import Device
 from vllm_harness._environments import locks, operators, resolve, store, upstream
 from vllm_harness._environments.verify import verify as verify_environment
 from vllm_harness._files.paths import checkout
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import plain_console, show_table
-from vllm_harness.cli.options import DEVICE
 
 app = typer.Typer(no_args_is_help=True, help="Make, check and remove the environments that servers run in.")
 
@@ -26,7 +26,7 @@ _Spec = Annotated[
 
 
 @app.command()
-def create(spec: _Spec, device: DEVICE = None) -> None:
+def create(spec: _Spec, device: Device | None = None) -> None:
     """Make an environment (release, graft or tree), and check that vllm can be imported in it."""
     with shown() as progress:
         environment = resolve(spec, device, create=True, progress=progress)
@@ -36,10 +36,8 @@ def create(spec: _Spec, device: DEVICE = None) -> None:
 @app.command()
 def verify(
     spec: _Spec,
-    device: DEVICE = None,
-    source: Annotated[
-        bool, typer.Option(help="Also compare its Python code with the official source distribution of vLLM.")
-    ] = False,
+    device: Device | None = None,
+    source: bool = False,
 ) -> None:
     """Import vllm in an environment, and check its version, platform, kernels and operators."""
     with shown() as progress:
@@ -78,9 +76,7 @@ def list_() -> None:
         if not any(entry.folder.name.startswith(f"{lock.name}-") for entry in here):
             rows.append((lock.name, "-", "-", "not made"))
     show_table(plain_console(), ("name", "size", "own size", "state"), rows, {"size", "own size"})
-    print(
-        "own size: the space that a removal frees; the rest is shared with the cache of uv (`uv cache prune`)"
-    )
+    print("own size: what `env remove` frees; the rest is shared with the cache of uv (`uv cache prune`)")
 
 
 def _state(entry: store.StoredEnvironment) -> str:

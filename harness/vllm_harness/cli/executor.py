@@ -1,4 +1,4 @@
-"""Where a run is executed: the options of commands, the executor that they name, and `--resume`."""
+"""Where a run is executed: the executor that `--ray` and `--jobs` name, and `--resume`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from vllm_harness import _extensions as extensions
 from vllm_harness._errors import UsageError
@@ -17,41 +15,8 @@ from vllm_harness._files.paths import run_folder
 from vllm_harness._machine.shard import Executor
 from vllm_harness._machine.this_machine import ThisMachine
 from vllm_harness._server.leases.allocation import interpreters
+from vllm_harness.cli.arguments import with_new_names
 
-
-def _of_nodes(context: typer.Context, bundles: list[Path] | None) -> list[Path] | None:
-    """Raises UsageError where bundles are given and no cluster is, nor a run that may have one."""
-    if bundles and not (context.params.get("ray") or context.params.get("resumed")):
-        raise UsageError(
-            "--bundle is for the nodes of a cluster",
-            hint="add --ray; on this machine, `vllm-harness env bundle install` installs one",
-        )
-    return bundles
-
-
-RAY = Annotated[
-    str,
-    typer.Option(
-        "--ray",
-        is_eager=True,  # before --bundle, which looks at it
-        metavar="[ADDRESS]",
-        help="Run on the nodes of a Ray cluster: that of RAY_ADDRESS or of this machine, or HOST:PORT.",
-    ),
-]
-BUNDLE = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--bundle",
-        callback=_of_nodes,
-        metavar="FOLDER",
-        help="With --ray: a bundle that the nodes set themselves up from, without a package index; "
-        "may be repeated, for several versions of vLLM.",
-    ),
-]
-RESUME = Annotated[
-    str,
-    typer.Option("--resume", is_eager=True, metavar="RUN", help="Resume a run with its original options."),
-]
 COMMAND = "command.json"
 
 
@@ -68,24 +33,24 @@ def executor_of(
     """The executor that the options name.
 
     Args:
-        ray: the address of a cluster; empty: this machine.
-        parallel: how many shards at a time on this machine.
-        folder: of the run.
+        ray: the address of a cluster; empty for this machine.
+        parallel: the number of shards at a time on this machine.
+        folder: the folder of the run.
         tests: whether the nodes need the tests of the checkout.
         bundles: folders of bundles that the nodes set themselves up from.
-        vllm: the environments that they are to have then.
+        vllm: the environments that the bundles have to provide.
 
     Raises:
         UsageError: `--jobs` is given for a cluster, a bundle does not fit, or the extra `cluster` is missing.
         BundleError: a bundle is damaged, or made for another kind of machine.
-        ClusterError: there is no such cluster, or no Ray.
+        ClusterError: the cluster cannot be reached, or Ray is not installed.
     """
     if not ray:
         yield ThisMachine(parallel or interpreters())
         return
     if parallel:
         raise UsageError(
-            "--jobs applies to local runs only", hint="leave it out: nodes run as many as fit on them"
+            "--jobs applies to local runs only", hint="leave it out: each node runs as many as fit"
         )
     on_nodes = extensions.load(extensions.CLUSTER, "--ray")
     with on_nodes(ray, folder, tests=tests, bundles=bundles, vllm=vllm) as executor:
@@ -93,7 +58,7 @@ def executor_of(
 
 
 def keep_command(folder: Path) -> None:
-    """Keeps the command line of a run in its folder, for `--resume`."""
+    """Writes the command line of a run into its folder, for `--resume`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / COMMAND).write_text(json.dumps(sys.argv[1:]))
 
@@ -106,46 +71,40 @@ def resume(
     option: str = "--run",
     bundles: Sequence[Path] | None = None,
 ) -> None:
-    """Runs the command of a run once more, in its folder: what has finished does not run again.
+    """Runs the command of a run again in its folder, without the parts that have finished.
 
     Args:
-        kind: of the run.
+        kind: the kind of the run.
         run: its name or folder.
-        ray: the address of the cluster, where it is another one than that time.
-        main: runs the command line.
-        option: by which the command takes the folder.
-        bundles: for its nodes, where they are others than that time.
+        ray: the address of the cluster, if it is another one now.
+        main: runs a command line.
+        option: the option that names the folder.
+        bundles: bundles for the nodes, if they are others now.
 
     Raises:
-        UsageError: there is no such run, or its command was not kept.
+        UsageError: the run does not exist, or its command was not kept.
     """
     folder = run_folder(kind, run)
     try:
-        arguments = [str(argument) for argument in json.loads((folder / COMMAND).read_text())]
+        arguments = with_new_names([str(argument) for argument in json.loads((folder / COMMAND).read_text())])
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"{folder} holds no run that can go on", hint="name the run that a command printed"
+            f"{folder} does not hold a run that can be resumed",
+            hint="name the run folder that the command printed",
         ) from error
-    given = {"--ray": [ray] if ray else [], "--bundle": list(map(str, bundles or ()))}
-    kept = _without(arguments, option, *(name for name, values in given.items() if values))
-    further = [
-        option,
-        str(folder),
-        *(each for name in given for value in given[name] for each in (name, value)),
-    ]
-    at = kept.index("--") if "--" in kept else len(kept)
-    main([*kept[:at], *further, *kept[at:]])
+    given = [(option, str(folder)), *[("--ray", ray)] * bool(ray)]
+    given += [("--bundle", str(bundle)) for bundle in bundles or ()]
+    original = _without(arguments, *dict(given))
+    end = original.index("--") if "--" in original else len(original)
+    main([*original[:end], *chain.from_iterable(given), *original[end:]])
 
 
 def _without(arguments: Sequence[str], *names: str) -> list[str]:
     """Arguments without these options and their values."""
-    kept: list[str] = []
-    skipped = False
+    others: list[str] = []
+    is_value = False
     for argument in arguments:
-        if skipped:
-            skipped = False
-        elif argument in names:
-            skipped = True
-        elif argument.partition("=")[0] not in names:
-            kept.append(argument)
-    return kept
+        if not is_value and argument.partition("=")[0] not in names:
+            others.append(argument)
+        is_value = not is_value and argument in names
+    return others

@@ -1,4 +1,4 @@
-"""`vllm-harness defects export`: the defects as reports that are ready to file."""
+"""`vllm-harness defects export`: defects as reports that are ready to file."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from vllm_harness._defects.registry import find, load_defects
 from vllm_harness._defects.repro.export import INDEX
 from vllm_harness._defects.repro.export import export as write
 from vllm_harness._defects.repro.reproducer import checked, is_reproducible
-from vllm_harness.cli.defects import FOLDER, app
-from vllm_harness.cli.options import JOBS, VLLM
+from vllm_harness.cli.defects import app
 from vllm_harness.cli.repro import environments_of, measured_in
 
 
 @app.command()
 def export(
-    into: Annotated[Path, typer.Argument(help="The folder to write; a folder in it for each defect.")],
+    into: Annotated[Path, typer.Argument(help="The folder to write; each defect gets a folder in it.")],
     ids: Annotated[list[str] | None, typer.Argument(help="The ids of entries; by default all.")] = None,
-    kind: Annotated[DefectClass, typer.Option("--class", help="Only those of this class.")] = "defect",
-    vllm: VLLM = None,
-    run: Annotated[str, typer.Option(help="A run of `repro`, whose verdicts are not measured again.")] = "",
-    jobs: JOBS = None,
-    folder: FOLDER = None,
+    class_: DefectClass = "defect",
+    vllm: str | None = None,
+    run: str = "",
+    jobs: int | None = None,
+    folder: Path | None = None,
 ) -> None:
-    """Reproduce defects, and write for each a report and a script that needs vLLM alone."""
+    """Reproduce defects, and write a report and a script that needs only vLLM for each.
+
+    Verdicts that the run of `repro` named by --run has are not measured again.
+    """
     known = load_defects(folder)
     chosen = [checked(find(each, known)).defect for each in ids or ()] or [
-        each for each in known.values() if each.kind == kind and is_reproducible(each)
+        each for each in known.values() if each.kind == class_ and is_reproducible(each)
     ]
     (environment,) = environments_of([vllm] if vllm else None)
     measured = {each.id: each for each in measured_in(chosen, [environment], run, jobs)}

@@ -22,15 +22,13 @@ from vllm_harness.cli.project_files import (
 
 def init(
     project: Annotated[Path, typer.Argument(help="The folder of the project.")] = Path(),
-    model: Annotated[
-        str,
-        typer.Option(help="A model entry of the harness, or the id of a model on the hub for the live lane."),
-    ] = "qwen3",
+    model: str = "qwen3",
 ) -> None:
     """Add the dependency, a model entry and a first test to a project.
 
-    No file is overwritten: the command says which files it left as they are,
-    and what there is to add by hand.
+    No file is overwritten: the command lists the files that it left alone, and
+    what to add to them by hand. A model that is not an entry of the harness
+    gets one for the live lane.
     """
     if not project.is_dir():
         raise UsageError(
@@ -43,7 +41,7 @@ def init(
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise UsageError(
             f"{project}: {error}",
-            hint="fix what the line names, and run the command again: it overwrites nothing",
+            hint="fix that line, and run the command again: it overwrites nothing",
         ) from None
     console = plain_console()
     for step in steps:

@@ -1,4 +1,4 @@
-"""What a command says where it is interrupted: where what it found is kept, and what goes on with it."""
+"""The message of an interrupted command: where its results are, and how to resume it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from vllm_harness._terminal.tables import plain_console
 
 @contextmanager
 def kept_at(path: Path, further: str) -> Iterator[None]:
-    """Says so, and leaves the interrupt to end the command with the exit code 130.
+    """Prints the message on an interrupt, which then ends the command with the exit code 130.
 
     Args:
-        path: where what was found is kept.
-        further: how a command goes on with it.
+        path: where the results so far are.
+        further: how to resume the command.
     """
     try:
         yield

@@ -14,13 +14,14 @@ from vllm_harness._errors import HarnessError
 from vllm_harness._terminal.printable import printable
 from vllm_harness.cli.arguments import with_address
 from vllm_harness.cli.commands import Commands
+from vllm_harness.cli.option_table import option
 from vllm_harness.cli.welcome import version_line, welcome
 
 app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(version_line())
         raise typer.Exit
 
@@ -28,12 +29,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version, and exit."
-        ),
-    ] = False,
+    version: Annotated[bool, option("version", callback=_print_version, is_eager=True)] = False,
 ) -> None:
     """Launch real vLLM servers and check what their clients see."""
     if context.invoked_subcommand is None:
@@ -44,7 +40,7 @@ def root(
 def main() -> None:
     """The console script: runs the app, and turns a HarnessError into its message and exit code.
 
-    SIGTERM ends a command as Ctrl-C does: its servers are given back, and what it has found is kept.
+    SIGTERM ends a command as Ctrl-C does: its servers are returned, and its results so far are kept.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.argv[1:] = with_address(sys.argv[1:])

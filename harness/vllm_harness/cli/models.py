@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -13,7 +14,6 @@ from vllm_harness._scripted.dialects import load_dialects
 from vllm_harness._server.model_check import Unknown, names_of, stand_in_problems, unknown_names
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import plain_console, show_table
-from vllm_harness.cli.options import AS_JSON, MODELS_FILE, VLLM
 
 app = typer.Typer(help="List the model entries and the dialects; check the entries against a vLLM.")
 
@@ -21,14 +21,14 @@ app = typer.Typer(help="List the model entries and the dialects; check the entri
 @app.callback(invoke_without_command=True)
 def list_(
     context: typer.Context,
-    as_json: AS_JSON = False,
-    models_file: MODELS_FILE = None,
+    json_: bool = False,
+    models_file: Path | None = None,
 ) -> None:
     """List the model entries."""
     if context.invoked_subcommand:
         return
     entries = list(load_models(models_file))
-    if as_json:
+    if json_:
         print(json.dumps([_plain(entry) for entry in entries], indent=2))
         return
     headings = ("name", "lanes", "hardware", "parsers", "hub id", "capabilities")
@@ -37,14 +37,14 @@ def list_(
 
 @app.command()
 def check(
-    vllm: VLLM = None,
-    frontend: Annotated[Frontend, typer.Option(help="The front end whose parsers are meant.")] = "python",
-    models_file: MODELS_FILE = None,
+    vllm: str | None = None,
+    frontend: Frontend = "python",
+    models_file: Path | None = None,
 ) -> None:
     """Check whether a vLLM knows every name of the entries, and whether their stand-ins can be made.
 
     The exit code is 1 if a name is unknown or a stand-in cannot be made, and
-    2 if there is no such vLLM. Assets that are not in the cache are fetched.
+    2 if that vLLM does not exist. Assets that are not in the cache are fetched.
     """
     entries = list(load_models(models_file))
     with shown() as progress:
@@ -62,7 +62,7 @@ def check(
 
 @app.command()
 def dialects() -> None:
-    """List the dialects, each with where its format is published."""
+    """List the dialects, each with the address where its format is published."""
     rows = [(dialect.name, dialect.source) for dialect in load_dialects().values()]
     show_table(plain_console(), ("dialect", "format"), rows)
 

@@ -1,4 +1,4 @@
-"""The files that a project needs for its first test: the dependency, a model entry, the test."""
+"""The files that a project needs for its first test: pyproject.toml, models.yaml and the test."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,10 +30,10 @@ TEST_PATH = "tests/test_vllm_server.py"
 _HEADER = f"# Model entries: `vllm-harness models --models-file {MODELS_PATH}` lists them.\n"
 _BLANKS = """\
     # Fill in what fits the model; `vllm-harness models check --models-file models.yaml` checks the names.
-    # tool_call_parser: hermes       # vLLM's names of the parsers: without them no test sees a call
+    # tool_call_parser: hermes       # vLLM's name of the parser, without which no test sees a call
     # reasoning_parser: qwen3        # or reasoning
     # hardware: {gpus: 1, gpu_memory_gib: 24}
-    # capabilities: [tools, auto_tools, reasoning, structured_output]    # what tests may ask of it
+    # capabilities: [tools, auto_tools, reasoning, structured_output]    # what tests may use
 """
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _TEST = '''\
@@ -51,7 +53,7 @@ def test_the_client_gets_the_answer(vllm_server, openai_client, script, check_bo
 
 
 class FileState(StrEnum):
-    """What became of a file."""
+    """Whether a file was written."""
 
     WRITTEN = "written"
     LEFT = "left"
@@ -63,9 +65,9 @@ class FileStep:
     """One file of the project.
 
     Attributes:
-        state: what became of it.
+        state: whether it was written.
         path: the file, relative to the project.
-        note: what was written, why it was left, or what there is to do.
+        note: what was written, why it was not, or what to do.
         addition: the text that the user has to add by hand.
     """
 
@@ -99,20 +101,20 @@ class NewEntry:
 
     @property
     def note(self) -> str:
-        """What it is, and what it lacks."""
+        """A description of the entry, with what it lacks."""
         if not self.blanks:
             return f"the entry {self.name}"
         return (
-            f"the entry {self.name}, of the live lane: one GPU with 24 GiB, no parsers, no capabilities; "
-            "fill in the keys that stand in it as comments"
+            f"the entry {self.name} of the live lane, for one GPU with 24 GiB; fill in the parsers and "
+            "capabilities, which it has as comments"
         )
 
 
 def new_entry(model: str) -> NewEntry:
-    """The harness's own entry of a name or a hub id; for another hub id a new entry of the live lane.
+    """The harness's own entry for a name or a hub id, or a new entry of the live lane for another hub id.
 
     Raises:
-        ModelsFileError: a name that is neither.
+        ModelsFileError: the model is neither a known name nor a hub id.
     """
     ours = load_models()
     try:
@@ -140,7 +142,7 @@ def add_dependency(project: Path) -> FileStep:
         return FileStep(
             FileState.LEFT,
             path.name,
-            f"there is none to note the dependency in; wherever the tests run: pip install '{requirement}'",
+            f"there is no such file; where the tests run: pip install '{requirement}'",
         )
     if DISTRIBUTION in _required(tomllib.loads(path.read_text())):
         return FileStep(FileState.LEFT, path.name, f"it requires {DISTRIBUTION} already")
@@ -180,18 +182,11 @@ def write_test(project: Path, entry: NewEntry) -> FileStep:
     return FileStep(FileState.WRITTEN, TEST_PATH, "a test of the Responses API")
 
 
-def _required(pyproject: dict[str, Any]) -> set[str]:
-    """The names of all distributions that a project requires, those of its groups and extras included."""
-    return {canonicalize_name(name) for name in _requirement_names(pyproject)}
-
-
-def _requirement_names(pyproject: dict[str, Any]) -> Iterator[str]:
+def _required(pyproject: dict[str, Any]) -> Iterator[str]:
+    """The names of all distributions that a project requires, including its groups and extras."""
     project = pyproject.get("project", {})
     extras = project.get("optional-dependencies", {})
     groups = pyproject.get("dependency-groups", {})
-    for listed in (project.get("dependencies", []), *extras.values(), *groups.values()):
-        for each in listed:
-            try:
-                yield Requirement(each).name
-            except (InvalidRequirement, TypeError):
-                continue
+    for requirement in chain(project.get("dependencies", []), *extras.values(), *groups.values()):
+        with suppress(InvalidRequirement, TypeError):
+            yield canonicalize_name(Requirement(requirement).name)

@@ -1,4 +1,4 @@
-"""`vllm-harness serve ps` and `stop`: the servers and fork servers that run now."""
+"""`vllm-harness serve ps` and `stop`: the running servers and fork servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ console = plain_console()
 
 
 def ps() -> None:
-    """List the servers and fork servers that run now."""
+    """List the running servers and fork servers."""
     sweep()
     rows = []
     for record in running():
@@ -29,7 +29,7 @@ def ps() -> None:
         headings = ("name", "lane", "state", "pid", "url", "environment", "log")
         show_table(console, headings, rows, {"pid"}, whole=True)
     else:
-        console.print("no server runs")
+        console.print("no server is running")
 
 
 def stop(
@@ -37,7 +37,7 @@ def stop(
         str | None, typer.Argument(help="The name of a kept server; by default all of them.")
     ] = None,
 ) -> None:
-    """End the kept servers; without a name the fork servers as well."""
+    """Stop the kept servers, and without a name the fork servers as well."""
     records = [record for record in running() if record.kept and name in (None, record.name)]
     if name is not None and not records:
         raise UsageError(f"no kept server is named {name!r}", hint="`vllm-harness serve ps` lists them")
@@ -45,7 +45,7 @@ def stop(
         if left := kept.end(record):
             raise StopFailed(
                 f"{record.name}: processes {left} survived SIGKILL",
-                hint="see what they wait for: `ps -o pid,stat,wchan,cmd`",
+                hint="`ps -o pid,stat,wchan,cmd` shows what they wait for",
             )
         console.print(f"stopped {record.name} ({record.lane}, pid {record.pid})")
     for template in fork_server.templates() if name is None else []:

@@ -1,16 +1,14 @@
-"""`vllm-harness cassette record`: a conversation becomes a cassette."""
+"""`vllm-harness cassette record`: a cassette of a scenario, or of a client behind a proxy."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from vllm_harness._cassettes import provenance
 from vllm_harness._cassettes.listening import check_installed
@@ -29,41 +27,31 @@ from vllm_harness._scenarios.transports import Transport
 from vllm_harness._scripted.recording import RECORD_ARGS, TokenRecord, recorded
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import escaped, plain_console
-from vllm_harness.cli.options import ServerOptions, with_options
+from vllm_harness.cli.options import ServerOptions
 from vllm_harness.cli.served import Mcp, redactor, served_for
 
 Tokens = list[list[list[int]] | None]
-OUTPUT = Annotated[Path, typer.Option("--output", "-o", help="The cassette: a file .yaml or .yaml.gz.")]
 
 
-@with_options
 def record(
-    output: OUTPUT,
+    output: Path,
     scenario: Annotated[
         str | None, typer.Argument(help="A scenario file, or the name of one of the package's stories.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="A model entry or a hub id.")] = None,
-    proxy: Annotated[
-        int | None,
-        typer.Option(help="Record somebody else's client, which sends its requests to this port; 0: any."),
-    ] = None,
-    upstream: Annotated[
-        str | None, typer.Option(help="With --proxy: the URL of the server that requests are passed on to.")
-    ] = None,
-    transport: Annotated[
-        str, typer.Option(help="The transport: responses, responses-history, chat or messages.")
-    ] = "responses",
-    stream: Annotated[bool, typer.Option(help="Whether the answers are streamed.")] = True,
-    tokens: Annotated[
-        bool, typer.Option("--tokens", help="Record what the model generates as token ids, too.")
-    ] = False,
+    model: str | None = None,
+    proxy: int | None = None,
+    upstream: str | None = None,
+    transport: str = "responses",
+    no_stream: bool = False,
+    tokens: bool = False,
     *,
-    on: ServerOptions,
+    server_options: ServerOptions,
 ) -> None:
-    """Record a scenario, or what somebody else's client sends, as a cassette.
+    """Record a scenario, or with --proxy another client, as a cassette (.yaml or .yaml.gz).
 
-    Secrets are not written. The exit code is 1 where something in the
-    scenario was not as expected; the cassette is written all the same.
+    The client sends its requests to the port of --proxy, which passes them on
+    to --upstream. Secrets are not written. The exit code is 1 where something
+    in the scenario was not as expected; the cassette is written all the same.
     """
     check_writable(output)
     if proxy is not None and upstream is not None and scenario is None:
@@ -71,77 +59,74 @@ def record(
         return
     if scenario is None or model is None or proxy is not None or upstream is not None:
         raise UsageError(
-            "it is not clear what is to be recorded",
+            "nothing to record",
             hint="give a scenario and --model, or --proxy PORT and --upstream URL",
         )
-    read, over = read_scenario(find_scenario(scenario)), transports_of([transport], (stream,))
-    if tokens and on.server_url is not None:
+    read, over = read_scenario(find_scenario(scenario)), transports_of([transport], (not no_stream,))
+    if tokens and server_options.server_url is not None:
         raise UsageError("--tokens needs a server that the harness starts", hint="leave out --server-url")
     if read.in_background:
         raise UsageError(
-            "a request of a cassette has one answer, and a response in the background several",
-            hint="leave out `background`, or record a client by --proxy",
+            "a cassette cannot hold a response in the background, which has several answers",
+            hint="leave out `background`, or record a client with --proxy",
         )
     flags = RECORD_ARGS if tokens else ()
-    with served_for(read, on, on.entry(model), flags) as (server, mcp):
+    with served_for(read, server_options, server_options.entry(model), flags) as (server, mcp):
         empty: AbstractContextManager[list[TokenRecord]] = nullcontext([])
         with recorded(server.endpoint) if tokens else empty as generated:
-            held = _held(read, server, over, mcp)
-        _keep(read, scenario, held, server, [each.tokens for each in generated], output)
+            conversation = _converse(read, server, over, mcp)
+        _keep(read, scenario, conversation, server, [each.tokens for each in generated], output)
 
 
 def _record_client(port: int, upstream: str, output: Path) -> None:
-    """Records until Ctrl-C or SIGTERM."""
+    """Records a client until Ctrl-C or SIGTERM."""
     check_installed()
     endpoint, console = attach(upstream), plain_console(stderr=True)
     about = provenance.of_endpoint(endpoint).model_copy(update={"by": "proxy"})
-    kept = CassetteWriter(output, "", about, redactor())
-    tell = partial(_tell, console)
+    writer = CassetteWriter(output, "", about, redactor())
+
+    def tell(line: str) -> None:
+        console.print(escaped(line))
+
     try:
-        passing = RecordingProxy(endpoint.base_url, kept, tell)
-        asyncio.run(passing.run(port, lambda url: tell(f"{url} passes on to {upstream}; Ctrl-C ends it")))
+        proxy = RecordingProxy(endpoint.base_url, writer, tell)
+        asyncio.run(proxy.run(port, lambda url: tell(f"{url} passes on to {upstream}; Ctrl-C stops it")))
     finally:
-        kept.end()
-    print(f"{output}: {kept.count} exchanges")
+        writer.end()
+    print(f"{output}: {writer.count} exchanges")
 
 
-def _tell(console: Console, line: str) -> None:
-    console.print(escaped(line))
-
-
-def _held(
+def _converse(
     scenario: Scenario,
     server: VllmServer,
     transports: Sequence[Transport],
     mcp: Mcp | None,
 ) -> Conversation:
-    """A conversation over the only transport."""
-    served = Served.by(server)
     attempts = server.entry.limits.live_attempts
-    with shown() as tell:
-        return run(scenario, served, transports, attempts=attempts, mcp=mcp, tell=tell)[0]
+    with shown() as progress:
+        return run(scenario, Served.by(server), transports, attempts=attempts, mcp=mcp, tell=progress)[0]
 
 
 def _keep(
     scenario: Scenario,
     name: str,
-    held: Conversation,
+    conversation: Conversation,
     server: VllmServer,
     generated: Tokens,
     output: Path,
 ) -> None:
-    answered = sum(turn.exchange is not None for turn in held.turns)
+    answered = sum(turn.exchange is not None for turn in conversation.turns)
     about = provenance.of(server).model_copy(update={"scenario": Path(name).stem})
-    cassette = of_conversation(scenario, held, about, generated[-answered:] if answered else [])
+    cassette = of_conversation(scenario, conversation, about, generated[-answered:] if answered else [])
     write(cassette, output, redactor(server))
     console = plain_console()
     with_tokens = sum(bool(exchange.tokens) for exchange in cassette.exchanges)
     of_tokens = f", with the tokens of {with_tokens}" if generated else ""
     console.print(f"{output}: {len(cassette.exchanges)} of {len(scenario.turns)} turns{of_tokens}")
-    for turn in held.turns:
+    for turn in conversation.turns:
         if turn.reason:
             console.print(f"turn {turn.turn}: cancelled: {turn.reason}")
-    for problem in held.problems():
+    for problem in conversation.problems():
         console.print(escaped(problem))
-    if not answered or held.wrong:
+    if not answered or conversation.wrong:
         raise typer.Exit(1)

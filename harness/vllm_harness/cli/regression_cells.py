@@ -1,4 +1,4 @@
-"""The cells of one vLLM for the commands that compare two, with progress."""
+"""The cells of one vLLM, for the commands that compare two."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def whole_cells(
     engine: Engine,
     parallel: int,
 ) -> list[Cell]:
-    """The cells of case sets, run unless they have finished before.
+    """The cells of case sets, which are run unless they have finished before.
 
     Args:
-        run: where they are kept.
-        vllm: that answers.
-        case_sets: a cell each.
-        title: of the progress, in the plural.
+        run: the run that holds the cells.
+        vllm: the vLLM that answers.
+        case_sets: the case sets, one for each cell.
+        title: the name of the progress, in the plural.
         engine: in process, or over HTTP.
-        parallel: interpreters at a time.
+        parallel: the number of interpreters at a time.
 
     Raises:
         HarnessError: a cell could not be run; the others are kept.
@@ -39,5 +39,5 @@ def whole_cells(
         errors = run_batches(run, batches, parallel=parallel, done=lambda _: advance())
     if errors:
         raise errors[0]
-    found = (run.cell(vllm.name, engine, cases.family.name, cases.group) for cases in case_sets)
-    return [cell for cell in found if cell is not None]
+    cells = (run.cell(vllm.name, engine, cases.family.name, cases.group) for cases in case_sets)
+    return [cell for cell in cells if cell is not None]

@@ -1,4 +1,4 @@
-"""`vllm-harness regression --changed`: only what a change can have touched, before it and after it."""
+"""`vllm-harness regression --changed`: the families that a change can touch, before and after it."""
 
 from __future__ import annotations
 
@@ -9,45 +9,44 @@ from dataclasses import replace
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.changed.change import Change, few
-from vllm_harness._regression.changed.families import touched_families
+from vllm_harness._regression.changed.touched import touched_families
 from vllm_harness._regression.changed.unchanged import cells_before
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._regression.results.compare import changes
-from vllm_harness._regression.results.explained import parser_defects
-from vllm_harness._regression.results.turned import turned
-from vllm_harness._regression.selection import Selection, select_groups
+from vllm_harness._regression.results.defect_changes import changed_defects
+from vllm_harness._regression.results.known_defects import by_family, parser_defects
+from vllm_harness._regression.selection import Selection
 from vllm_harness.cli.regression_cells import whole_cells
-from vllm_harness.cli.regression_options import console, note
-from vllm_harness.cli.regression_table import show_cells, show_changes, show_turned
-
-GROUPS_OF_A_CHANGE: tuple[Group, ...] = ("canonical",)
-"""The groups that run where none is named: a verdict in seconds."""
+from vllm_harness.cli.regression_options import RegressionOptions, console, note
+from vllm_harness.cli.regression_table import show_cells, show_changes, show_defect_changes
 
 
-def groups_of_a_change(names: str) -> tuple[Group, ...]:
-    """The groups of these names, by commas; without a name the quickest."""
-    return select_groups(names) if names else GROUPS_OF_A_CHANGE
-
-
-def refuse_with_changed(options: dict[str, object]) -> None:
-    """Raises UsageError where an option is given that has no meaning beside `--changed`."""
-    if given := [name for name, value in options.items() if value]:
+def refuse_with_changed(options: RegressionOptions, ray: str) -> None:
+    """Raises UsageError where an option is given that has no meaning with `--changed`."""
+    others = {
+        "--baseline": options.baseline,
+        "--write-baseline": options.write_baseline,
+        "--coverage": options.coverage,
+        "--run": options.run,
+        "--engine http": options.engine == "http",
+        "--ray": ray,
+    }
+    if given := [name for name, value in others.items() if value]:
         raise UsageError(
-            f"--changed compares with the code before the change, and takes no {given[0]}",
+            f"--changed cannot be combined with {given[0]}: it compares with the code before the change",
             hint=f"leave {given[0]} out",
         )
 
 
 def run_changed(spec: str, revision: str, selection: Selection, parallel: int) -> int:
-    """Runs the families that a change can have touched, and prints what turned; the exit code.
+    """Runs the families that a change can have touched, prints what changed, and returns the exit code.
 
     Args:
-        spec: of a working tree.
-        revision: that it is compared with, where it is a checkout; empty: HEAD.
-        selection: families of which those that are touched are run.
-        parallel: interpreters at a time.
+        spec: the spec of a working tree.
+        revision: the revision of a checkout to compare with; empty for HEAD.
+        selection: the families from which the touched ones are chosen.
+        parallel: the number of interpreters at a time.
     """
     change = Change.of(spec, revision, note)
     console.print(str(change))
@@ -70,8 +69,9 @@ def run_changed(spec: str, revision: str, selection: Selection, parallel: int) -
 
 
 def _show(old: Sequence[Cell], new: Sequence[Cell], title: str, run: RegressionRun) -> int:
-    show_cells(console, new, None)
+    defects = parser_defects(load_defects())
+    show_cells(console, new, None, by_family(defects))
     console.print(f"run: {run.folder}")
     code = show_changes(console, changes(old, new), title)
-    show_turned(console, turned(parser_defects(load_defects()), old, new))
+    show_defect_changes(console, changed_defects(defects, old, new))
     return code

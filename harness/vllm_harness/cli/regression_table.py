@@ -1,8 +1,8 @@
-"""What `vllm-harness regression` prints: the table of cells, and lists of changes, failures and defects."""
+"""The output of `vllm-harness regression`: the table of cells, and lists of changes, failures and defects."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -19,45 +19,52 @@ from vllm_harness._regression.results.compare import (
     EngineDifference,
     against,
 )
-from vllm_harness._regression.results.explained import (
+from vllm_harness._regression.results.defect_changes import ChangedDefect
+from vllm_harness._regression.results.known_defects import (
     ExplainedFailures,
     Failure,
     ParserDefect,
+    known_cases,
     known_elsewhere,
 )
 from vllm_harness._regression.results.mismatches import Mismatch
-from vllm_harness._regression.results.turned import TurnedDefect
 from vllm_harness._regression.search import SmallestFailure
 from vllm_harness._terminal.tables import Cell as Shown
 from vllm_harness._terminal.tables import fits, on_terminal, one_line, show_table
 
 ENGINES: dict[Engine, str] = {"in-process": "driven in process", "http": "requested over HTTP"}
-LEGEND = "cases: passed / known / failed / left out, because the format cannot express it"
-FAILURES = "counted are failures: mismatches of a case in one delivery; a case that failed has one or more"
+LEGEND = "cases: passed / known / failed / left out because the format cannot express them"
+FAILURES = "the counts are failures: mismatches of a case in one delivery; a failed case has one or more"
 UNEXPLAINED_SHOWN = 20
 ALIKE_SHOWN = 5
 PARSERS = ("tool parser", "reasoning parser", "tokenizer")
 
 Column = tuple[str, Group]
 """An environment and a group of cases."""
+DefectsByFamily = Mapping[str, Sequence[ParserDefect]]
 
 
-def show_cells(console: Console, cells: Sequence[Cell], known: Baseline | None) -> None:
+def show_cells(
+    console: Console, cells: Sequence[Cell], baseline: Baseline | None, defects: DefectsByFamily
+) -> None:
     """Prints the counts of cells, those whose parsers vLLM could not make, and what was run.
 
-    A terminal that is too narrow for all that shows no parsers, and a table for each environment.
+    A case is known if known defects explain all its mismatches, or if the baseline has them. A terminal that
+    is too narrow for all columns shows no parsers, and a table for each environment.
 
     Args:
-        console: where to.
+        console: the console to print to.
         cells: in any order.
-        known: the baseline, if there is one.
+        baseline: the baseline, if there is one.
+        defects: the known defects of each family.
     """
+    counts = {id(cell): _counts(cell, baseline, defects) for cell in cells}
     columns = sorted(
         {(cell.environment, cell.group) for cell in cells},
         key=lambda column: (column[0], GROUPS.index(column[1])),
     )
     environments = list(dict.fromkeys(environment for environment, _ in columns))
-    headings, rows = _table(cells, columns, known, len(environments) > 1)
+    headings, rows = _table(cells, columns, counts, len(environments) > 1)
     parsers = zip(rows, _parsers(cells), strict=True)
     wide_headings, wide_rows = (*headings, *PARSERS), [(*row, *more) for row, more in parsers]
     if not on_terminal(console) or fits(console, wide_headings, wide_rows):
@@ -69,20 +76,19 @@ def show_cells(console: Console, cells: Sequence[Cell], known: Baseline | None) 
             console.print(f"{environment}:")
             own_cells = [cell for cell in cells if cell.environment == environment]
             own_columns = [column for column in columns if column[0] == environment]
-            headings, rows = _table(own_cells, own_columns, known, False)
+            headings, rows = _table(own_cells, own_columns, counts, False)
             show_table(console, headings, rows, headings[1:])
     _show_legend(console, cells)
 
 
 def _table(
-    cells: Sequence[Cell], columns: Sequence[Column], known: Baseline | None, named: bool
+    cells: Sequence[Cell], columns: Sequence[Column], counts: Mapping[int, Shown], named: bool
 ) -> tuple[tuple[str, ...], list[tuple[Shown, ...]]]:
-    """Headings, with the environment where it is to be named, and a row a family."""
+    """The headings, which name the environments if `named`, and a row for each family."""
     headings = ("family", *("\n".join(column) if named else column[1] for column in columns))
-    by_place = {(cell.family, cell.environment, cell.group): cell for cell in cells}
+    by_place = {(cell.family, cell.environment, cell.group): counts[id(cell)] for cell in cells}
     return headings, [
-        (family, *(_counts(by_place.get((family, *column)), known) for column in columns))
-        for family in _families(cells)
+        (family, *(by_place.get((family, *column), "-") for column in columns)) for family in _families(cells)
     ]
 
 
@@ -96,16 +102,15 @@ def _parsers(cells: Sequence[Cell]) -> list[tuple[str, ...]]:
     return [(cell.tool_parser or "-", cell.reasoning_parser or "-", cell.tokenizer) for cell in chosen]
 
 
-def _counts(cell: Cell | None, known: Baseline | None) -> Shown:
-    if cell is None:
-        return "-"
+def _counts(cell: Cell, baseline: Baseline | None, defects: DefectsByFamily) -> Shown:
     if cell.start_error:
         return Text("not made", "red")
-    failed = cell.count(CaseVerdict.FAILED)
-    compared = known is not None and known.covers_cell(cell)
-    new = sum(change.regressed for change in against(known, [cell])) if known and compared else failed
+    failed = {name for name, case in cell.cases.items() if case.verdict is CaseVerdict.FAILED}
+    new = failed - known_cases(cell, defects)
+    if baseline and baseline.covers_cell(cell):
+        new &= {change.case for change in against(baseline, [cell]) if change.regressed}
     passed, left_out = cell.count(CaseVerdict.PASSED), cell.count(CaseVerdict.LEFT_OUT)
-    return Text(f"{passed}/{failed - new}/{new}/{left_out}", "red" if new else "green")
+    return Text(f"{passed}/{len(failed - new)}/{len(new)}/{left_out}", "red" if new else "green")
 
 
 def _show_legend(console: Console, cells: Sequence[Cell]) -> None:
@@ -119,12 +124,12 @@ def _show_legend(console: Console, cells: Sequence[Cell]) -> None:
 
 
 def show_changes(console: Console, changed: Sequence[CaseChange], reference: str) -> int:
-    """Prints the cases that regressed and those that are fixed; the exit code: 1 where any regressed.
+    """Prints the cases that regressed and those that are fixed; gives the exit code, 1 if any regressed.
 
     Args:
-        console: where to.
+        console: the console to print to.
         changed: the cases.
-        reference: what they are compared with.
+        reference: the name of what they are compared with.
     """
     regressed = [change for change in changed if change.regressed]
     fixed = [change for change in changed if not change.regressed]
@@ -144,31 +149,31 @@ def show_changes(console: Console, changed: Sequence[CaseChange], reference: str
     return 1 if regressed else 0
 
 
-def show_turned(console: Console, turned: Sequence[TurnedDefect]) -> None:
-    """Prints the defects whose failures came or went; those without a defect are one row."""
+def show_defect_changes(console: Console, changed: Sequence[ChangedDefect]) -> None:
+    """Prints the defects whose failures changed; the failures without a defect are one row."""
     rows = []
-    for each in turned:
+    for each in changed:
         named = (
             (each.defect.id, each.defect.defect.title) if each.defect else ("-", "failures without a defect")
         )
         counts = (str(count) for count in (each.before, each.gone, each.new))
-        rows.append((each.turn.value, *counts, ", ".join(each.families), *named))
+        rows.append((each.change.value, *counts, ", ".join(each.families), *named))
     if rows:
-        headings = ("turned", "before", "gone", "new", "families", "defect", "")
+        headings = ("change", "before", "gone", "new", "families", "defect", "")
         show_table(console, headings, rows, headings[1:4])
         console.print(FAILURES)
 
 
 def _joined(mismatches: CaseMismatches) -> str:
-    """The mismatches of a case, each set of them with the deliveries that show it."""
+    """The mismatches of a case, each set with the deliveries that show it."""
     by_codes: dict[str, list[str]] = {}
-    for delivery, found in mismatches.items():
-        by_codes.setdefault(", ".join(map(str, found)), []).append(delivery.code)
+    for delivery, codes in mismatches.items():
+        by_codes.setdefault(", ".join(map(str, codes)), []).append(delivery.code)
     return "; ".join(f"{codes} ({', '.join(shown)})" for codes, shown in by_codes.items()) or "passed"
 
 
 def _show_titles(console: Console, mismatches: Iterable[Mismatch]) -> None:
-    """Prints what the codes of mismatches mean."""
+    """Prints the titles of mismatches."""
     for mismatch in dict.fromkeys(mismatches):
         console.print(f"  {mismatch}: {mismatch.title}", style="dim")
 
@@ -185,9 +190,9 @@ def show_engine_differences(console: Console, differences: Sequence[EngineDiffer
         show_table(console, headings, rows)
 
 
-def show_smallest_failures(console: Console, found: Sequence[SmallestFailure], folder: Path) -> None:
+def show_smallest_failures(console: Console, failures: Sequence[SmallestFailure], folder: Path) -> None:
     """Prints the failures that a search found, with their files below the folder of the run."""
-    if not found:
+    if not failures:
         return
     rows = [
         (
@@ -196,11 +201,11 @@ def show_smallest_failures(console: Console, found: Sequence[SmallestFailure], f
             str(failure.mismatch),
             str(failure.file.relative_to(folder)),
         )
-        for failure in found
+        for failure in failures
     ]
     show_table(console, ("family", "delivery", "mismatch", "file"), rows)
-    _show_titles(console, (failure.mismatch for failure in found))
-    console.print("these are the smallest of each kind; to run such a file:")
+    _show_titles(console, (failure.mismatch for failure in failures))
+    console.print("these are the smallest failures of each kind; to run such a file:")
     console.print("  --parsers FAMILY --cases canonical --meanings FILE")
 
 
@@ -215,11 +220,11 @@ def show_explained(
     """Prints the known defects that a run shows, and the failures without one.
 
     Args:
-        console: where to.
+        console: the console to print to.
         known: all defects of parsers.
         explained: the run's failures.
-        every: whether to list defects that do not show too, and all failures without one.
-        commands: whether to print what shows each again.
+        every: whether to list defects that do not show as well, and all failures without one.
+        commands: whether to print the command that shows each defect again.
     """
     places = list(dict.fromkeys(place for counts in explained.counts.values() for place in counts))
     listed = [each for each in known if every or each.id in explained.counts]
@@ -235,7 +240,7 @@ def show_explained(
     console.print(FAILURES)
     console.print(
         f"{len(explained.counts)} of {len(known)} known defects of parsers show; "
-        f"{len(explained.unexplained)} failures are without one"
+        f"{len(explained.unexplained)} failures have none"
     )
     _show_unexplained(console, explained, None if every else UNEXPLAINED_SHOWN)
     _show_alike(console, known, [failure for _, _, failure in explained.unexplained])
@@ -252,14 +257,14 @@ def _show_unexplained(console: Console, explained: ExplainedFailures, limit: int
 
 
 def _show_alike(console: Console, known: Sequence[ParserDefect], failures: Sequence[Failure]) -> None:
-    """Prints the defects of other families that may have the cause of failures."""
-    for each, found in known_elsewhere(known, failures)[:ALIKE_SHOWN]:
+    """Prints the defects of other families that may have the same cause."""
+    for each, alike in known_elsewhere(known, failures)[:ALIKE_SHOWN]:
         families = each.defect.families
         others = ", ".join(families[:3]) + (", ..." if len(families) > 3 else "")
-        own = ", ".join(dict.fromkeys(failure.plain_family for failure in found))
+        own = ", ".join(dict.fromkeys(failure.plain_family for failure in alike))
         console.print(
-            f"of the failures of {own}, {len(found)} are like {each.id}, the same mismatch of {others}: "
-            "where the code at fault is the same, add the family to that entry, else an entry"
+            f"{len(alike)} failures of {own} resemble {each.id}, the same mismatch of {others}: "
+            "if the cause is the same, add the family to that entry; otherwise add an entry"
         )
 
 

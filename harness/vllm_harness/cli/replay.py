@@ -26,54 +26,49 @@ from vllm_harness._scenarios.conversation import Served
 from vllm_harness._terminal.notices import show
 from vllm_harness._terminal.tables import escaped, plain_console, show_table
 from vllm_harness.cli.cassette_differences import show_differences
-from vllm_harness.cli.options import ServerOptions, with_options
+from vllm_harness.cli.options import ServerOptions
 from vllm_harness.cli.served import redactor, served_by
 
 FILE = Annotated[Path, typer.Argument(help="A cassette, or a file of agentic-api, VCR or HAR.")]
 
 
-@with_options
 def replay(
     file: FILE,
-    model: Annotated[
-        str | None, typer.Option(help="Send the requests to a server of this model entry or hub id.")
-    ] = None,
-    serve: Annotated[
-        int | None, typer.Option(help="Answer clients at this port from the cassette; 0: any port.")
-    ] = None,
-    timed: Annotated[
-        bool, typer.Option("--timed", help="With --serve: answers come in the time that they took.")
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="With --model: write what came as a cassette.")
-    ] = None,
+    model: str | None = None,
+    serve: int | None = None,
+    timed: bool = False,
+    output: Path | None = None,
     *,
-    on: ServerOptions,
+    server_options: ServerOptions,
 ) -> None:
     """Check a cassette, send its requests again, or answer a client from it.
 
-    By itself: every stream and body, what streams add up to, and what holds
-    between turns. With --model the requests are sent again with the ids of
-    the new run; a scripted model says what was recorded. With --serve each
-    recorded request is answered once. The exit code is 1 where a rule is
-    broken, something differs, a request was not recorded, or an exchange was
-    never played; what is known of vLLM does not count.
+    Without options, every stream and body is checked, and what holds between
+    turns. With --model the requests are sent again with the ids of the new
+    run, a scripted model says what was recorded, and --output writes the new
+    answers as a cassette. With --serve each recorded request is answered once.
+
+    The exit code is 1 where a rule is broken, something differs, a request was
+    not recorded, or an exchange was never played; known defects do not count.
     """
     recording = read(file)
     if serve is not None:
-        if model is not None or on.server_url is not None or output is not None:
-            raise UsageError("--serve needs no server", hint="leave out --model, --server-url and --output")
+        if model is not None or server_options.server_url is not None or output is not None:
+            raise UsageError(
+                "--serve cannot be combined with a server",
+                hint="leave out --model, --server-url and --output",
+            )
         _serve(recording.cassette, serve, timed)
         return
     if model is None:
-        if on.server_url is not None or output is not None:
+        if server_options.server_url is not None or output is not None:
             raise UsageError("cannot infer the model entry", hint="name it with --model")
         _check(recording)
         return
     if output is not None:
         check_writable(output)
-    cassette, entry = recording.cassette, on.entry(model)
-    with served_by(on, entry, on.lane_of(entry)) as server:
+    cassette, entry = recording.cassette, server_options.entry(model)
+    with served_by(server_options, entry, server_options.lane_of(entry)) as server:
         played = _play(cassette, server)
         if output is not None:
             again = as_cassette(cassette, played, provenance.of(server))
@@ -93,7 +88,7 @@ def _serve(cassette: Cassette, port: int, timed: bool) -> None:
 
     player = Player(cassette, redactor())
     asyncio.run(
-        serve_from(player, port, lambda url: tell(f"{url} answers; Ctrl-C ends it"), tell, timed=timed)
+        serve_from(player, port, lambda url: tell(f"{url} answers; Ctrl-C stops it"), tell, timed=timed)
     )
     print(f"exchanges {cassette.count}, never played {len(player.left)}, misses {len(player.misses)}")
     for turn in player.left:
@@ -131,31 +126,31 @@ def _show_played(played: Sequence[Played]) -> None:
 
 
 def _check(recording: Read) -> None:
-    found = check(recording)
-    _show_checked(recording, found)
-    if any(each.finding.counts for each in found):
+    findings = check(recording)
+    _show_checked(recording, findings)
+    if any(each.finding.counts for each in findings):
         raise typer.Exit(1)
 
 
-def _show_checked(recording: Read, found: list[CassetteFinding]) -> None:
+def _show_checked(recording: Read, findings: list[CassetteFinding]) -> None:
     console = plain_console()
     cassette = recording.cassette
     title = cassette.title or "a cassette"
     console.print(escaped(f"{recording.path}: {title}, of {about(cassette.recorded)}"))
     rows = []
-    for exchange, held in zip(cassette.exchanges, recording.capture.exchanges, strict=True):
-        here = [each.finding for each in found if each.turn == exchange.turn]
-        events = "" if held.events is None else str(len(held.events))
+    for exchange, captured in zip(cassette.exchanges, recording.capture.exchanges, strict=True):
+        here = [each.finding for each in findings if each.turn == exchange.turn]
+        events = "" if captured.events is None else str(len(captured.events))
         known = {each.known for each in here if each.known}
         wrong = sum(each.counts for each in here)
-        asked, status = f"{exchange.request.method} {exchange.request.path}", str(exchange.response.status)
-        rows.append((exchange.turn, asked, status, events, str(wrong), str(len(known))))
+        request, status = f"{exchange.request.method} {exchange.request.path}", str(exchange.response.status)
+        rows.append((exchange.turn, request, status, events, str(wrong), str(len(known))))
     headings = ("turn", "request", "HTTP", "events", "findings", "known")
     show_table(console, headings, rows, numbers=("HTTP", "events", "findings", "known"))
-    for each in found:
+    for each in findings:
         if each.finding.counts:
             turn = f"turn {each.turn}: " if each.turn else ""
             console.print(escaped(f"{recording.path}:{each.line}: {turn}{each.finding}"))
-    kinds = Counter(each.finding.known for each in found if each.finding.known)
+    kinds = Counter(each.finding.known for each in findings if each.finding.known)
     for defect, times in sorted(kinds.items()):
         console.print(escaped(f"known of this vLLM, {times} times: {defect}"))

@@ -1,4 +1,4 @@
-"""`vllm-harness report`: a run folder for people and for CI; and two of them, for `compare`."""
+"""`vllm-harness report`: reports of a run folder, for people and for CI, and the comparison of two."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 class ReportFormat(StrEnum):
-    """How a run is written."""
+    """The formats of a report."""
 
     HTML = "html"
     MARKDOWN = "markdown"
@@ -40,27 +40,23 @@ class ReportFormat(StrEnum):
 
 
 app = typer.Typer(
-    cls=by_default("show"), no_args_is_help=True, help="Show what a run has found: `report RUN`."
+    cls=by_default("show"), no_args_is_help=True, help="Show the findings of a run: `report RUN`."
 )
-OUTPUT = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", help="The file; by default standard output, and for HTML one in the run folder."
-    ),
-]
 
 
 @app.command("show")
 def show(
     run: Annotated[str, typer.Argument(help="A run folder, the name of a kept run, or `latest`.")],
-    format: Annotated[ReportFormat, typer.Option(help="The format.")] = ReportFormat.HTML,
-    output: OUTPUT = None,
-    open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    format: ReportFormat = ReportFormat.HTML,
+    output: Path | None = None,
+    open_: bool = False,
 ) -> None:
     """Write a report of a run (`report RUN` is `report show RUN`).
 
-    `github` prints annotations. It and `markdown` also append the summary to the file that
-    GITHUB_STEP_SUMMARY names. The exit code is 0 whatever the run has found, and 2 where there is no run.
+    It goes to standard output, and as HTML to a file in the run folder.
+    `github` prints annotations. It and `markdown` also append the summary to
+    the file that GITHUB_STEP_SUMMARY names. The exit code is 0 whatever the
+    findings are, and 2 if there is no run.
     """
     folder = find_run(run)
     if format is ReportFormat.HTML:
@@ -69,17 +65,17 @@ def show(
     _refuse_open(open_)
     read = read_run(folder)
     if format is not ReportFormat.JUNIT and (summary := os.environ.get(STEP_SUMMARY)):
-        _append(Path(summary), _markdown(read))
-    made: dict[ReportFormat, Callable[[RecordedRun], str]] = {
+        _append(Path(summary), _markdown(read), f"unset {STEP_SUMMARY} outside of GitHub")
+    writers: dict[ReportFormat, Callable[[RecordedRun], str]] = {
         ReportFormat.MARKDOWN: _markdown,
         ReportFormat.JUNIT: junit,
         ReportFormat.GITHUB: github,
     }
-    _write(made[format](read), output)
+    _write(writers[format](read), output)
 
 
 def compare_runs(before: str, after: str, format: CompareFormat, output: Path | None, open_: bool) -> bool:
-    """Writes two runs, case by case, and says whether a case became worse."""
+    """Compares two runs case by case, writes the result, and returns whether a case became worse."""
     earlier, later = read_run(find_run(before)), read_run(find_run(after))
     compared = compare(earlier, later)
     if format is CompareFormat.HTML:
@@ -87,7 +83,7 @@ def compare_runs(before: str, after: str, format: CompareFormat, output: Path | 
     else:
         _refuse_open(open_)
         _write(_compared_as(format)(earlier, later, compared), output)
-    return any(each.change is OutcomeChange.WORSE for each in compared)
+    return any(case.change is OutcomeChange.WORSE for case in compared)
 
 
 def _compared_as(format: CompareFormat) -> Callable[[RecordedRun, RecordedRun, Sequence[ComparedCase]], str]:
@@ -99,7 +95,7 @@ def _compared_as(format: CompareFormat) -> Callable[[RecordedRun, RecordedRun, S
 
 
 @app.command("schema")
-def schema(output: OUTPUT = None) -> None:
+def schema(output: Path | None = None) -> None:
     """Print the JSON Schema of a line of a run folder's records."""
     _write(json.dumps(RECORD.json_schema(), indent=1) + "\n", output)
 
@@ -123,19 +119,13 @@ def _markdown(run: RecordedRun) -> str:
 def _write(text: str, output: Path | None) -> None:
     if output is None:
         print(text, end="")
-        return
-    try:
-        output.write_text(text, errors="backslashreplace")
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}", hint="name another file") from error
+    else:
+        _append(output, text, "name another file", mode="w")
 
 
-def _append(path: Path, text: str) -> None:
+def _append(path: Path, text: str, hint: str, mode: str = "a") -> None:
     try:
-        with path.open("a", errors="backslashreplace") as file:
+        with path.open(mode, errors="backslashreplace") as file:
             file.write(text)
     except OSError as error:
-        raise UsageError(
-            f"{path}, which {STEP_SUMMARY} names, cannot be written: {error.strerror}",
-            hint=f"unset {STEP_SUMMARY} outside of GitHub",
-        ) from error
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from error

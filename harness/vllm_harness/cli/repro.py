@@ -1,4 +1,4 @@
-"""`vllm-harness repro`: sends a defect's requests to a real server, and says whether it is there."""
+"""`vllm-harness repro`: sends a defect's requests to a real server, and says whether it shows the defect."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import plain_console, show_table
 from vllm_harness.cli.by_default import by_default
 from vllm_harness.cli.counting import counted
-from vllm_harness.cli.defects import FOLDER
-from vllm_harness.cli.executor import BUNDLE, RAY, RESUME, executor_of, keep_command, resume
-from vllm_harness.cli.options import AS_JSON, JOBS, VLLMS_HELP
+from vllm_harness.cli.executor import executor_of, keep_command, resume
 from vllm_harness.cli.run_folder import kept_run
 
 HEADINGS = ("id", "vLLM", "verdict", "the entry says", "")
@@ -49,7 +47,7 @@ RUNS = "repro"
 
 
 class NotReproduced(HarnessError):
-    """The vLLM does not show the defect that a report is wanted of."""
+    """The vLLM does not show the defect that a report was requested for."""
 
 
 app = typer.Typer(
@@ -61,50 +59,43 @@ app = typer.Typer(
 def run(
     context: typer.Context,
     ids: Annotated[list[str] | None, typer.Argument(help="The ids of entries.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All entries that can be reproduced.")] = False,
-    vllm: Annotated[list[str] | None, typer.Option(help=f"{VLLMS_HELP} May be repeated.")] = None,
-    server_url: Annotated[
-        str, typer.Option(help="A server that runs already, in place of one with the entry's flags.")
-    ] = "",
-    run_name: Annotated[
-        str, typer.Option("--run", help="The name of the run; one that was interrupted continues.")
-    ] = "",
-    jobs: JOBS = None,
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print a report to file upstream, with what was got.")
-    ] = False,
-    as_script: Annotated[
-        bool, typer.Option("--script", help="Print a Python file that reproduces it with vLLM alone.")
-    ] = False,
-    folder: FOLDER = None,
-    as_json: AS_JSON = False,
-    ray: RAY = "",
-    bundle: BUNDLE = None,
-    resumed: RESUME = "",
+    all_: bool = False,
+    vllm: list[str] | None = None,
+    server_url: str = "",
+    run_: str = "",
+    jobs: int | None = None,
+    markdown: bool = False,
+    script: bool = False,
+    folder: Path | None = None,
+    json_: bool = False,
+    ray: str = "",
+    bundle: list[Path] | None = None,
+    resume_: str = "",
 ) -> None:
     """Reproduce known defects on real servers (`repro ID` is `repro run ID`).
 
-    The exit code is 0 where each verdict is what the entry's versions say,
-    1 where one is not, and 2 for an unknown id or an entry without steps.
+    --vllm takes several environments, repeated or by commas. The exit code is
+    0 where each verdict is what the entry's versions say, 1 where one is not,
+    and 2 for an unknown id or an entry without steps.
     """
-    if resumed:
-        resume(RUNS, resumed, ray, context.find_root().command.main, bundles=bundle)
-    defects = _chosen(ids or [], every, load_defects(folder))
+    if resume_:
+        resume(RUNS, resume_, ray, context.find_root().command.main, bundles=bundle)
+    defects = _chosen(ids or [], all_, load_defects(folder))
     if ray and (server_url or len(defects) == 1):
-        raise UsageError("--ray is for several defects on servers of the run", hint="leave --ray out")
+        raise UsageError("--ray needs several defects, and no --server-url", hint="leave --ray out")
     environments = [] if server_url else environments_of(vllm)
-    if as_markdown or as_script:
-        print(_file(defects, environments, as_markdown), end="")
+    if markdown or script:
+        print(_file(defects, environments, markdown), end="")
     elif server_url:
-        _show([_on_running_server(server_url, each) for each in defects], defects, as_json)
+        _show([_on_running_server(server_url, each) for each in defects], defects, json_)
     elif len(defects) == 1:
-        _show([_on_its_server(defects[0], each) for each in environments], defects, as_json)
+        _show([_on_its_server(defects[0], each) for each in environments], defects, json_)
     else:
-        _show(measured_in(defects, environments, run_name, jobs, ray, bundle), defects, as_json)
+        _show(measured_in(defects, environments, run_, jobs, ray, bundle), defects, json_)
 
 
 def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_markdown: bool) -> str:
-    """The report or the script of one defect, of what was got just now."""
+    """Reproduces one defect, and gives its report or its script."""
     if len(defects) != 1 or len(environments) != 1:
         raise UsageError(
             "--markdown and --script need exactly one defect and one environment", hint="name one id"
@@ -122,14 +113,14 @@ def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_m
 
 def _chosen(ids: list[str], every: bool, defects: Defects) -> list[Defect]:
     if bool(ids) == every:
-        raise UsageError("repro wants ids, or --all", hint="`vllm-harness defects` lists the ids")
+        raise UsageError("give ids, or --all", hint="`vllm-harness defects` lists the ids")
     if every:
         return [defect for defect in defects.values() if is_reproducible(defect)]
     return [checked(find(each, defects)).defect for each in ids]
 
 
 def environments_of(specs: list[str] | None) -> list[VllmUnderTest]:
-    """The environments of `--vllm`, made where they are not there yet."""
+    """The environments of `--vllm`, which are made if they do not exist yet."""
     every = [spec for given in specs or [] for spec in given.split(",") if spec] or [""]
     with shown() as progress:
         return [VllmUnderTest(spec, resolve(spec or None, create=True, progress=progress)) for spec in every]
@@ -143,7 +134,7 @@ def _on_its_server(defect: Defect, vllm: VllmUnderTest) -> Measured:
 
 def _on_running_server(url: str, defect: Defect) -> Measured:
     if defect.repro is None:
-        outcome = Reproduction("not applicable", "a parser's case wants a server of its family")
+        outcome = Reproduction("not applicable", "the case of a parser needs a server of its family")
         return Measured.of(defect.id, url, "0", outcome)
     steps = RequestedSteps(defect, defect.repro)
     server = AttachedServer(attach(url), steps.entry)
@@ -158,21 +149,21 @@ def measured_in(
     ray: str = "",
     bundles: Sequence[Path] | None = None,
 ) -> list[Measured]:
-    """The verdicts of a run; those that it has are not measured again."""
+    """Measures the verdicts that a run does not have yet, and gives them all."""
     folder = run_folder(RUNS, name or time.strftime("%Y%m%d-%H%M%S"))
     keep_command(folder)
     run = MeasuredRun(folder)
     known = run.verdicts()
-    wanted = {(defect.id, vllm.spec) for vllm in environments for defect in defects}
+    requested = {(defect.id, vllm.spec) for vllm in environments for defect in defects}
     console = plain_console(stderr=True)
-    if finished := len(wanted & known.keys()):
-        console.print(f"{finished} verdicts of this run are there")
+    if finished := len(requested & known.keys()):
+        console.print(f"{finished} verdicts of this run exist already")
     by_id = {defect.id: defect for defect in defects}
     specs = [each.spec for each in environments]
     with (
         kept_run(Kind.REPRO, folder, folder.name) as writer,
         executor_of(ray, parallel, folder, bundles=bundles, vllm=specs) as executor,
-        counted("defects", len(wanted - known.keys())) as advance,
+        counted("defects", len(requested - known.keys())) as advance,
     ):
 
         def keep(measured: Measured) -> None:
@@ -184,77 +175,74 @@ def measured_in(
         if errors := executor.run(shards_of(defects, environments, known), keep):
             raise errors[0]
     console.print(f"run: {run.path}")
-    return [verdict for key, verdict in sorted(run.verdicts().items()) if key in wanted]
+    return [verdict for key, verdict in sorted(run.verdicts().items()) if key in requested]
 
 
 @app.command()
 def table(
     runs: Annotated[list[str], typer.Argument(help="The names of runs of `repro`, or their folders.")],
-    write: Annotated[
-        bool,
-        typer.Option(
-            "--write",
-            help="Write the verdicts into the table and the entries (for maintainers).",
-        ),
-    ] = False,
+    write: bool = False,
 ) -> None:
-    """Show which version shows which defect, by runs; exit 1 where an entry says otherwise."""
+    """Show which version shows which defect, by runs; exit 1 where an entry disagrees.
+
+    --write updates the table of verdicts and the entries.
+    """
     defects = load_defects()
     measured = [each for run in runs for each in MeasuredRun(run_folder(RUNS, run)).verdicts().values()]
-    made = Table.of(each for each in measured if each.id in defects)
-    if not made.verdicts:
-        raise UsageError(
-            f"there are no verdicts in {', '.join(runs)}", hint=f"runs stand in {state_dir() / RUNS}"
-        )
-    rows = [(defect, *row) for defect, row in made.verdicts.items()]
-    show_table(plain_console(), ("id", *(each.removesuffix(".0") for each in made.versions)), rows)
+    merged = Table.of(each for each in measured if each.id in defects)
+    if not merged.verdicts:
+        raise UsageError(f"no verdicts in {', '.join(runs)}", hint=f"runs are in {state_dir() / RUNS}")
+    rows = [(defect, *row) for defect, row in merged.verdicts.items()]
+    show_table(plain_console(), ("id", *(each.removesuffix(".0") for each in merged.versions)), rows)
     print(" ".join(f"{letter} {verdict}" for verdict, letter in LETTERS.items()))
-    wrong = contradicted(defects, made)
-    for defect, verdicts in wrong.items():
+    contradictions = contradicted(defects, merged)
+    for defect, verdicts in contradictions.items():
         says = defects[defect].versions or "all versions"
-        found = ", ".join(f"{version} {verdict}" for version, verdict in sorted(verdicts.items()))
-        print(f"{defect}: the entry says {says}; measured: {found}")
+        results = ", ".join(f"{version} {verdict}" for version, verdict in sorted(verdicts.items()))
+        print(f"{defect}: the entry says {says}; measured: {results}")
     if write:
-        whole = Table.read().with_later(made, kept=defects)
+        whole = Table.read().with_later(merged, kept=defects)
         whole.write()
-        for defect in wrong:
+        for defect in contradictions:
             if versions := specifier(whole.row(defect)):
                 write_versions(defects[defect], versions)
-    elif wrong:
+    elif contradictions:
         raise typer.Exit(1)
 
 
 @app.command()
 def new(
     defect_id: Annotated[str, typer.Argument(help="The id of the new entry.")],
-    test: Annotated[str, typer.Option(help="A failed test, with --results.")] = "",
-    results: Annotated[Path | None, typer.Option(help="The folder of the run in which it failed.")] = None,
-    cell: Annotated[
-        str, typer.Option(help="A run of `vllm-harness regression`, with --family and --case.")
-    ] = "",
-    family: Annotated[str, typer.Option(help="The family of the parser.")] = "",
-    case: Annotated[str, typer.Option(help="The test case that failed.")] = "",
-    capture: Annotated[Path | None, typer.Option(help="Recorded traffic, as `validate` reads it.")] = None,
-    model: Annotated[str, typer.Option(help="The model entry that is to serve the traffic.")] = "qwen3",
+    test: str = "",
+    results: Path | None = None,
+    cell: str = "",
+    family: str = "",
+    case: str = "",
+    capture: Path | None = None,
+    model: str = "qwen3",
 ) -> None:
-    """Print a new entry, made from a failed test, a cell or traffic; a person fills in the judgement."""
+    """Print a new entry, made from a failed test, a cell or traffic, for a person to complete.
+
+    Give --test with --results, --cell with --family and --case, or --capture
+    with the model that serves the traffic.
+    """
     from vllm_harness._defects.repro.draft import as_yaml, from_capture, from_cell, from_test
 
     if [bool(test), bool(cell), bool(capture)].count(True) != 1:
-        raise UsageError("repro new wants one of --test, --cell and --capture", hint="see --help")
+        raise UsageError(
+            "give one of --test, --cell and --capture", hint="see `vllm-harness repro new --help`"
+        )
     if capture:
         draft = from_capture(capture, model)
     elif cell:
         draft = from_cell(cell, family, case)
-    elif results:
-        draft = from_test(results, test)
     else:
-        raise UsageError("--test wants --results", hint="name the folder of the run, which pytest printed")
+        draft = from_test(results or Path(), test)
     print(as_yaml(defect_id, draft), end="")
 
 
 def _show(measured: Sequence[Measured], defects: Sequence[Defect], as_json: bool) -> None:
-    """Prints the verdicts. Raises Exit(1) where one is not what the entry says."""
+    """Prints the verdicts. Raises Exit(1) if one is not what its entry says."""
     by_id = {defect.id: defect for defect in defects}
     agreeing = [agrees(by_id[each.id], each) for each in measured]
     if as_json:

@@ -1,4 +1,4 @@
-"""A line for each request that a scripted server answered: `serve` prints them, and `book log`."""
+"""The line for a request that a scripted server answered, which `serve` and `book log` print."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from vllm_harness._terminal.tables import escaped
 
 
 def line(entry: Mapping[str, Any]) -> str:
-    """When a request was answered, its number, its API, the rule that took it, and what came of it.
+    """The line of a request: its time, number, API, rule and outcome.
 
     Args:
-        entry: a request, as the server's log has it; see `scripted/in_server/vllm_harness_served.py`.
+        entry: an entry of the server's log; see `_scripted/in_server/vllm_harness_served.py`.
     """
     at = time.strftime("%H:%M:%S", time.localtime(entry["at"]))
     api = f"{entry['api']}, streamed" if entry["stream"] else entry["api"]
@@ -23,10 +23,10 @@ def line(entry: Mapping[str, Any]) -> str:
 
 
 def outcome(entry: Mapping[str, Any]) -> str:
-    """The status of the answer, and what became of the script, or why there is none."""
+    """The status of the answer, and the state of its script or why it has none."""
     if entry["status"] is None:
         return "no answer: the client left, or vLLM failed"
     if entry["reason"]:
         return f"{entry['status']}: {entry['reason']}"
-    states = dict.fromkeys("cut" if state == "running" else state for state in entry["states"])
+    states = dict.fromkeys("truncated" if state == "running" else state for state in entry["states"])
     return f"{entry['status']} {', '.join(states)}" if states else f"{entry['status']}: refused by vLLM"

@@ -4,121 +4,107 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 import typer
 
 from vllm_harness import _extensions as extensions
 from vllm_harness._errors import UsageError
 from vllm_harness._files.paths import checkout
-from vllm_harness.cli.executor import BUNDLE, RAY, RESUME, resume
-from vllm_harness.cli.options import CHANGED_FROM, MODELS, ServerOptions, with_options
+from vllm_harness.cli.executor import resume
+from vllm_harness.cli.option_table import named
+from vllm_harness.cli.options import ServerOptions
 
 SUITES = ("tests/behaviours", "tests/harmony", "tests/standard", "tests/defects")
 """The suites, relative to the checkout."""
+_ON_THIS_MACHINE = ("vllm_python", "device", "keep_servers", "server_url", "books_url", "models_file")
+_OF_PYTEST = ("cold_start", "keep_servers", "report_all", "repeat")
 
 
-@with_options
+@dataclass(frozen=True)
+class RunOptions(ServerOptions):
+    """The options of the plugin that `run` passes on to pytest."""
+
+    model: list[str] | None = None
+    keep_servers: bool = False
+    at_once: int = 6
+    repeat: int | None = None
+    server_version: str | None = None
+    books_url: str | None = None
+    output: Path = Path("auto")
+    report_all: bool = False
+
+    def for_pytest(self, names: Collection[str]) -> list[str]:
+        """The options of these names that were given, as the plugin spells them."""
+        return [flag for name in names for flag in _flags(named(name), getattr(self, name))]
+
+
 def run(
     context: typer.Context,
-    models: MODELS = None,
     *,
-    on: ServerOptions,
-    keep_servers: Annotated[bool, typer.Option(help="Leave servers running for a later run.")] = False,
-    at_once: Annotated[
-        int, typer.Option(help="Forks that share a server's tests on the scripted lane; 0: none.")
-    ] = 6,
-    repeat: Annotated[int | None, typer.Option(help="Run each live test so often; pass@k, pass^k.")] = None,
-    server_version: Annotated[
-        str | None, typer.Option(help="The vLLM behind that server, where it does not report it.")
-    ] = None,
-    books_url: Annotated[
-        str | None, typer.Option(help="The scripted server behind that server, which takes the scripts.")
-    ] = None,
-    report: Annotated[
-        str, typer.Option(metavar="DIR", help="The run folder; by default kept with the logs.")
-    ] = "auto",
-    report_all: Annotated[
-        bool, typer.Option(help="Keep the exchanges of the tests that passed as well.")
-    ] = False,
-    changed: Annotated[
-        bool,
-        typer.Option("--changed", help="Of a working tree: only the tests that its change can touch."),
-    ] = False,
-    changed_from: CHANGED_FROM = "",
-    ray: RAY = "",
-    bundle: BUNDLE = None,
-    resumed: RESUME = "",
+    options: RunOptions,
+    changed: bool = False,
+    changed_from: str = "",
+    ray: str = "",
+    bundle: list[Path] | None = None,
+    resume_: str = "",
 ) -> None:
-    """Run the suites: behaviours, Harmony, standard, defects. Further flags after `--` go to pytest.
+    """Run the suites: behaviours, Harmony, standard, defects. Flags after `--` go to pytest.
 
-    On a cluster (`--ray`) several environments may be given, by commas; a target's suites run on one node.
+    The run folder is kept with the logs, unless --output names another. On a
+    cluster (--ray) --vllm takes several environments, by commas; the suites of
+    a target run on one node.
     """
-    if resumed:
-        resume("runs", resumed, ray, context.find_root().command.main, "--report", bundle)
-    if changed_from and not changed:
-        raise UsageError("--changed-from says what --changed compares with", hint="add --changed")
+    if resume_:
+        resume("runs", resume_, ray, context.find_root().command.main, "--output", bundle)
     root = checkout()
     if root is None:
         raise UsageError(
-            "the installed package has no suites", hint="scripts/run in a checkout of vllm-harness"
+            "the installed package has no suites", hint="use scripts/run in a checkout of vllm-harness"
         )
-    flags = {"cold-start": on.cold_start, "keep-servers": keep_servers, "report-all": report_all}
-    given = [f"--vllm-{name}" for name, wanted in flags.items() if wanted]
-    given += [f"--vllm-repeat={repeat}"] if repeat is not None else []
     if ray:
-        _refuse_with_ray(
-            {
-                "--vllm-python": on.vllm_python,
-                "--device": on.device,
-                "--keep-servers": keep_servers,
-                "--server-url": on.server_url,
-                "--books-url": books_url,
-                "--models-file": on.models_file,
-                "--changed": changed,
-            }
-        )
-        arguments = (*given, *context.args)
-        run_on_cluster = extensions.load(extensions.SUITES_ON_CLUSTER, "--ray")
-        code = run_on_cluster(
-            address=ray,
-            models=models or (),
-            lane=on.lane,
-            vllm=on.vllm or "",
-            frontend=on.frontend or "python",
-            suites=SUITES,
-            arguments=arguments,
-            folder=report,
-            bundles=bundle or (),
-        )
-        raise typer.Exit(code)
-    options = {
-        "lane": on.lane,
-        "spec": on.vllm,
-        "python": on.vllm_python,
-        "device": on.device,
-        "frontend": on.frontend,
-        "server-url": on.server_url,
-        "server-version": server_version,
-        "books-url": books_url,
-        "server-model": on.server_model,
-        "api-key-env": on.api_key_env,
-        "models-file": on.models_file,
-        "at-once": at_once,
-        "report": report,
-    }
-    given += [f"--vllm-{name}={value}" for name, value in options.items() if value is not None]
-    given += [f"--vllm-model={name}" for name in models or []]
+        _refuse_with_ray({name: getattr(options, name) for name in _ON_THIS_MACHINE} | {"changed": changed})
+        raise typer.Exit(_on_cluster(options, context.args, ray, bundle or ()))
     tests = [str(root / suite) for suite in SUITES]
     if changed:
         from vllm_harness.cli.run_changed import arguments_of_change
 
-        tests = arguments_of_change(root, SUITES, on.vllm or "", changed_from, models or [])
+        tests = arguments_of_change(root, SUITES, options.vllm or "", changed_from, options.model or [])
+    given = options.for_pytest([each.name for each in fields(options)])
     command = [sys.executable, "-m", "pytest", f"--rootdir={root}", *tests, *given, *context.args]
     os.execv(sys.executable, command)
 
 
-def _refuse_with_ray(given: dict[str, object]) -> None:
-    """Raises UsageError where an option is given that means something on this machine only."""
-    if wrong := next((name for name, value in given.items() if value), None):
-        raise UsageError(f"{wrong} cannot be combined with --ray", hint=f"leave out {wrong} or --ray")
+def _on_cluster(options: RunOptions, further: Sequence[str], ray: str, bundles: Sequence[Path]) -> int:
+    """Runs the suites on the nodes of a cluster, and gives the exit code."""
+    run_on_cluster = extensions.load(extensions.SUITES_ON_CLUSTER, "--ray")
+    code: int = run_on_cluster(
+        address=ray,
+        models=options.model or (),
+        lane=options.lane,
+        vllm=options.vllm or "",
+        frontend=options.frontend or "python",
+        suites=SUITES,
+        arguments=(*options.for_pytest(_OF_PYTEST), *further),
+        folder=str(options.output),
+        bundles=bundles,
+    )
+    return code
+
+
+def _flags(name: str, value: object) -> Iterator[str]:
+    flag = f"--{name}" if name.startswith("vllm") else f"--vllm-{name}"
+    if value is True:
+        yield flag
+    elif isinstance(value, list):
+        yield from (f"{flag}={each}" for each in value)
+    elif value is not None and value is not False:
+        yield f"{flag}={value}"
+
+
+def _refuse_with_ray(values: dict[str, object]) -> None:
+    """Raises UsageError where an option is given that only this machine can follow."""
+    if given := next((f"--{named(name)}" for name, value in values.items() if value), None):
+        raise UsageError(f"{given} cannot be combined with --ray", hint=f"leave out {given} or --ray")

@@ -8,10 +8,10 @@ from pathlib import Path
 import typer
 
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.changed.apis import APIS, touched_apis
 from vllm_harness._regression.changed.change import Change
-from vllm_harness._regression.changed.coverage import TestLines, kept_lines, read_coverage
-from vllm_harness._regression.changed.tests import touched_tests
+from vllm_harness._regression.changed.choice import touched_tests
+from vllm_harness._regression.changed.coverage import TestLines, coverage_file, read_coverage
+from vllm_harness._regression.changed.touched import APIS, touched_apis
 from vllm_harness._terminal.tables import plain_console
 
 console = plain_console()
@@ -20,18 +20,20 @@ console = plain_console()
 def arguments_of_change(
     root: Path, suites: Sequence[str], spec: str, revision: str, models: Collection[str]
 ) -> list[str]:
-    """What pytest is to run: the tests by the lines that they ran, where these were measured; else by API.
+    """The arguments by which pytest runs the tests that a change can touch.
+
+    The tests are chosen by the lines that they run, if these were measured, and by API otherwise.
 
     Args:
         root: the checkout of the harness.
         suites: folders of tests, relative to it.
-        spec: of the working tree.
-        revision: that it is compared with, where it is a checkout; empty: HEAD.
-        models: those that were asked for; empty: all that were measured.
+        spec: the spec of the working tree.
+        revision: the revision of a checkout to compare with; empty for HEAD.
+        models: the requested model entries; empty for all that were measured.
 
     Raises:
-        UsageError: there is no working tree.
-        Exit: nothing has changed, or no test runs it.
+        UsageError: no working tree is given.
+        Exit: nothing has changed, or no test runs the changed lines.
     """
     if not spec:
         raise UsageError("--changed needs a working tree", hint="add --vllm tree:/path/to/vllm@0.32.0")
@@ -51,12 +53,12 @@ def arguments_of_change(
 
 
 def _tests_by_lines(change: Change, models: Collection[str]) -> list[TestLines] | None:
-    """The tests that ran the lines before the change; None where that is not known."""
+    """The tests that ran the changed lines; None if the lines of the tests were not measured."""
     before = change.before.vllm(console.print).environment
-    coverage = read_coverage(kept_lines(before))
+    coverage = read_coverage(coverage_file(before))
     if not len(coverage):
         console.print(
-            "the lines that the tests run are not measured: `vllm-harness mutants serving --measure`"
+            "the lines that the tests run were not measured: `vllm-harness mutants serving --measure`"
         )
         return None
     tests = touched_tests(change.before.package, change.package, change.files, coverage)
@@ -70,10 +72,10 @@ def _model(test: TestLines) -> str:
 
 
 def _ignored_by_api(change: Change) -> list[str]:
-    """Options that leave out the test files that only test APIs which the change cannot have touched."""
+    """Options of pytest that leave out the test files of APIs that the change cannot have touched."""
     touched = touched_apis(change.package, change.files)
     untouched = [api for api in APIS if api not in touched]
     if untouched:
         names = ", ".join(api.name for api in untouched)
-        console.print(f"left out are the tests that are only of {names}")
+        console.print(f"the tests of {names} alone are left out")
     return [f"--ignore-glob=*/{api.tests}" for api in untouched]

@@ -1,4 +1,4 @@
-"""The run folder of a command: begun or gone on with, and ended however the command ends."""
+"""The run folder of a command: created or resumed, and closed however the command ends."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ INTERRUPTED = 130
 
 @contextmanager
 def kept_run(kind: Kind, folder: Path, name: str = "", seed: int | None = None) -> Iterator[RunWriter]:
-    """Keeps a run in a folder, or goes on with the one that is there; yields the writer of its records.
+    """Creates a run folder, or resumes the one that is there; yields the writer of its records.
 
     Args:
-        kind: of the run.
-        folder: of the run.
-        name: what people call it.
-        seed: of what is drawn.
+        kind: the kind of the run.
+        folder: the folder of the run.
+        name: the name that reports show.
+        seed: the random seed.
     """
     with RunWriter.resume(folder, new_header(kind, name, seed), secret_values(os.environ)) as writer:
         code, stopped = 0, ""

@@ -27,7 +27,7 @@ from vllm_harness._server.described import described
 from vllm_harness._server.records import run_folder
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import escaped, plain_console, show_table
-from vllm_harness.cli.options import AS_JSON, MODEL, ServerOptions, with_options
+from vllm_harness.cli.options import ServerOptions
 from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.cli.served import Mcp, served_for
 
@@ -38,7 +38,7 @@ FILE = Annotated[str, typer.Argument(help="A scenario file, or the name of one o
 
 
 class Streaming(StrEnum):
-    """How answers are asked for."""
+    """Whether answers are streamed."""
 
     BOTH = "both"
     YES = "yes"
@@ -52,7 +52,7 @@ _DELIVERIES = {Streaming.BOTH: BOTH, Streaming.YES: (True,), Streaming.NO: (Fals
 def check(file: FILE) -> None:
     """Check a scenario file, and report every problem with its line (exit code 2).
 
-    The exit code is 1 where a scripted model's words are not what their turn
+    The exit code is 1 where a scripted model does not say what its turn
     expects, so that the turn fails on every server.
     """
     path = find_scenario(file)
@@ -63,7 +63,7 @@ def check(file: FILE) -> None:
     if contradicted:
         raise typer.Exit(1)
     lanes = "scripted and live" if scenario.scriptable else "live only, since a turn has no `say`"
-    print(f"{path} is right: turns {len(scenario.turns)}, tools {len(scenario.every_tool)}, lanes {lanes}")
+    print(f"{path} is valid: turns {len(scenario.turns)}, tools {len(scenario.every_tool)}, lanes {lanes}")
 
 
 def _contradictions(path: Path, scenario: Scenario) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _contradictions(path: Path, scenario: Scenario) -> Iterator[str]:
     for number, turn in enumerate(scenario.turns):
         for each in contradictions(scenario, turn):
             line = document.line(("turns", number, "say"))
-            yield f"{path}:{line}: turns.{number}.say: what the turn expects is not said: {each}"
+            yield f"{path}:{line}: turns.{number}.say: does not meet the turn's expectation: {each}"
 
 
 @app.command("schema")
@@ -88,32 +88,28 @@ def stories() -> None:
 
 
 @app.command("run")
-@with_options
 def run_(
     file: FILE,
-    model: MODEL,
-    transport: Annotated[
-        list[str] | None,
-        typer.Option(help="A transport: responses, responses-history, chat, messages; may be repeated."),
-    ] = None,
-    stream: Annotated[Streaming, typer.Option(help="Whether the answers are streamed.")] = Streaming.BOTH,
+    model: str,
+    transport: list[str] | None = None,
+    stream: Streaming = Streaming.BOTH,
     *,
-    on: ServerOptions,
-    as_json: AS_JSON = False,
+    server_options: ServerOptions,
+    json_: bool = False,
 ) -> None:
     """Run a scenario on a server, over every transport, streamed and not.
 
     The exit code is 1 where something is not as expected, a rule of an API is
-    broken, a prompt has lost something, or two transports disagree; what is
-    known of vLLM does not count. It is 1, too, where no turn was answered.
+    broken, a prompt has lost something, two transports disagree, or no turn
+    was answered; known defects of vLLM do not count.
     """
     scenario = read_scenario(find_scenario(file))
     transports = transports_of(transport or (), _DELIVERIES[stream])
-    entry = on.entry(model)
+    entry = server_options.entry(model)
     with kept_run(Kind.SCENARIO, run_folder(), f"{scenario.title} on {entry.name}") as writer:
-        with served_for(scenario, on, entry) as (server, mcp):
+        with served_for(scenario, server_options, entry) as (server, mcp):
             conversations = _run(scenario, server, transports, writer, mcp)
-        if as_json:
+        if json_:
             print(json.dumps([each.as_json() for each in conversations], indent=2, ensure_ascii=False))
         else:
             _show(scenario, conversations)
@@ -134,11 +130,11 @@ def _run(
     target, at = described(server, f"{server.lane}-{server.entry.name}", writer), time.time()
     writer.write(target)
     attempts = server.entry.limits.live_attempts
-    with shown() as tell:
-        conversations = run(scenario, served, transports, attempts=attempts, mcp=mcp, tell=tell)
-    held = {each.transport.label for each in conversations}
+    with shown() as progress:
+        conversations = run(scenario, served, transports, attempts=attempts, mcp=mcp, tell=progress)
+    labels = {each.transport.label for each in conversations}
     for conversation in conversations:
-        for record in records_of(conversation, target.id, at, held):
+        for record in records_of(conversation, target.id, at, labels):
             writer.write(record)
     return conversations
 

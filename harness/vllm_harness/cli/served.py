@@ -1,4 +1,4 @@
-"""The server of a command: one that the harness starts, or one that runs already."""
+"""The server of a command: one that the harness starts, or one that is already running."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ Mcp = Mapping[str, RunningMcp]
 
 @contextmanager
 def served_by(
-    on: ServerOptions,
+    server_options: ServerOptions,
     entry: ModelEntry,
     lane: Lane,
     args: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     host: str = LOCAL,
 ) -> Iterator[VllmServer]:
-    """The server that the options name; one that is started gets these further flags and variables."""
-    if on.server_url is not None:
-        endpoint = attach(on.server_url, on.api_key_env, entry.limits.request_s)
-        yield AttachedServer(endpoint, entry, on.server_model)
+    """The server that the options name; a new one is started with these flags and variables."""
+    if server_options.server_url is not None:
+        endpoint = attach(server_options.server_url, server_options.api_key_env, entry.limits.request_s)
+        yield AttachedServer(endpoint, entry, model=server_options.server_model)
         return
     with RemoteServer(
         entry,
         lane=lane,
-        vllm=on.environment(),
-        frontend=on.frontend or "python",
+        vllm=server_options.environment(),
+        frontend=server_options.frontend or "python",
         args=args,
         env=env,
         host=host,
-        cold_start=on.cold_start,
+        cold_start=server_options.cold_start,
         progress=ConsoleProgress(),
     ) as server:
         yield server
@@ -53,30 +53,30 @@ def served_by(
 
 @contextmanager
 def served_for(
-    scenario: Scenario, on: ServerOptions, entry: ModelEntry, args: Sequence[str] = ()
+    scenario: Scenario, server_options: ServerOptions, entry: ModelEntry, args: Sequence[str] = ()
 ) -> Iterator[tuple[VllmServer, Mcp | None]]:
-    """The server for a scenario; where it is started, the scenario's MCP servers run, and it may call them.
+    """The server for a scenario; a new one is started with the scenario's MCP servers, which it may call.
 
     Raises:
-        UsageError: the model cannot do what the scenario asks for, or a tool of the server lacks its key.
+        UsageError: the model lacks a capability that the scenario needs, or a tool of the server its key.
     """
-    lane = on.lane_of(entry, scriptable=scenario.scriptable)
-    if on.server_url is not None:
-        with served_by(on, entry, lane) as server:
+    lane = server_options.lane_of(entry, scriptable=scenario.scriptable)
+    if server_options.server_url is not None:
+        with served_by(server_options, entry, lane) as server:
             yield server, None
         return
-    hint = "`vllm-harness models` lists what each entry claims"
+    hint = "`vllm-harness models` lists the capabilities of each entry"
     check_capabilities(scenario, entry, scripted=lane == "scripted", hint=hint)
     with mcp_servers(scenario.mcp) as mcp:
         flags, env = launch_flags(mcp.values())
         if scenario.built_in:
             flags, env = demo_launch(scripted=lane == "scripted", search="web_search" in scenario.built_in)
-        with served_by(on, entry, lane, [*flags, *args], env) as server:
+        with served_by(server_options, entry, lane, [*flags, *args], env) as server:
             yield server, mcp
 
 
 def redactor(server: VllmServer | None = None) -> Redactor:
-    """What knows the secrets of this process's environment, and those of a server."""
+    """A redactor of the secrets of this process's environment, and of those of a server."""
     theirs: Sequence[str] = ()
     if isinstance(server, RemoteServer):
         theirs = secret_values(server.launch.env, server.launch.args)

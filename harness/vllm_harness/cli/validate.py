@@ -31,63 +31,58 @@ def validate(
             help="The captures: .sse, .jsonl or .json files, cassettes, .har, or - for standard input."
         ),
     ],
-    format: Annotated[
-        FindingFormat, typer.Option(help="The format in which findings are written.")
-    ] = FindingFormat.TEXT,
-    select: Annotated[
-        str, typer.Option(help="Keep only these codes, or beginnings of codes, separated by commas.")
-    ] = "",
-    ignore: Annotated[
-        str, typer.Option(help="Leave out these codes, or beginnings of codes, separated by commas.")
-    ] = "",
-    api: Annotated[
-        Literal["responses", "chat", "messages"] | None,
-        typer.Option(help="The API of the captures; by default the content of each decides."),
-    ] = None,
+    format: FindingFormat = FindingFormat.TEXT,
+    select: str = "",
+    ignore: str = "",
+    api: Literal["responses", "chat", "messages"] | None = None,
 ) -> None:
     """Check recorded streams and bodies by the rules of their API.
 
-    The exit code is 0 without errors and warnings, 1 with either, and 2 if a
-    file cannot be read or has nothing to check; the findings in the other
-    files are still printed.
+    Without --api, the content of each file decides which API it is. The exit
+    code is 0 without errors and warnings, 1 with either, and 2 if a file
+    cannot be read or has nothing to check; the findings in the other files are
+    still printed.
     """
     from vllm_harness._cassettes import reading
     from vllm_harness._protocol.captures import check_not_empty, read_capture, validate_capture
     from vllm_harness._protocol.formats import FORMATS, PlacedFinding
 
-    wanted, unwanted = _codes(select), _codes(ignore)
-    found: list[PlacedFinding] = []
-    bad: list[UsageError] = []
+    selected, ignored = _codes(select), _codes(ignore)
+    findings: list[PlacedFinding] = []
+    errors: list[UsageError] = []
     for file in files:
         try:
             capture = reading.read(Path(file)).capture if reading.is_cassette(file) else read_capture(file)
             check_not_empty(capture, api=api)
         except UsageError as error:
-            bad.append(error)
+            errors.append(error)
             continue
         for line, finding in validate_capture(capture, api=api):
-            if finding.code.startswith(wanted or ("",)) and not finding.code.startswith(unwanted):
-                found.append(PlacedFinding(capture.source, line, finding))
-    if len(bad) < len(files):
-        _write(FORMATS[format](found))
-    if bad:
-        raise bad[0] if len(bad) == 1 else UsageError("\n".join(map(str, bad)))
-    if any(placed.finding.counts for placed in found):
+            if finding.code.startswith(selected or ("",)) and not finding.code.startswith(ignored):
+                findings.append(PlacedFinding(capture.source, line, finding))
+    if len(errors) < len(files):
+        _write(FORMATS[format](findings))
+    if errors:
+        raise errors[0] if len(errors) == 1 else UsageError("\n".join(map(str, errors)))
+    if any(placed.finding.counts for placed in findings):
         raise typer.Exit(1)
 
 
 def explain(
     code: Annotated[str, typer.Argument(help="The code of a rule; by default all codes are listed.")] = "",
-    write: Annotated[Path | None, typer.Option(help="Write the pages of all rules into this folder.")] = None,
+    output: Path | None = None,
 ) -> None:
-    """Print the page of a rule: what it finds, why, a bad and a good example."""
+    """Print the page of a rule: what it finds, why, a bad and a good example.
+
+    With --output the pages of all rules are written into that folder.
+    """
     from vllm_harness._protocol.explain import page, pages
     from vllm_harness._protocol.rules import RULES
 
-    if write is not None:
-        write.mkdir(parents=True, exist_ok=True)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
         for name, text in pages().items():
-            (write / name).write_text(text)
+            (output / name).write_text(text)
         return
     if not code:
         _write("\n".join(f"{rule.code} {rule.severity:7} {rule.title}" for rule in RULES.values()))
@@ -99,21 +94,21 @@ def explain(
 
 
 def _codes(text: str) -> tuple[str, ...]:
-    """The codes of an option, each the code of a rule or the beginning of such a code.
+    """Splits the codes of an option, each of which is a rule's code or the start of one.
 
     Raises:
-        UsageError: a code begins none.
+        UsageError: no rule's code starts with one of them.
     """
     from vllm_harness._protocol.rules import RULES
 
     codes = tuple(part.strip().upper() for part in text.split(",") if part.strip())
     for code in codes:
         if not any(known.startswith(code) for known in RULES):
-            raise UsageError(f"no code begins with {code!r}", hint=_HINT)
+            raise UsageError(f"no rule has a code that starts with {code!r}", hint=_HINT)
     return codes
 
 
 def _write(text: str) -> None:
-    """Prints a text that may hold what the terminal cannot show, or would obey."""
+    """Prints a text without characters that the terminal cannot show, or would act on."""
     encoding = sys.stdout.encoding or "utf-8"
     typer.echo(printable(text).encode(encoding, "backslashreplace").decode(encoding))

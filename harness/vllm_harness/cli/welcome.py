@@ -1,10 +1,10 @@
-"""What the bare command prints first: what people come for, each purpose with its commands."""
+"""The start of what the bare command prints: purposes, each with its commands."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import version
 
+import vllm_harness
 from vllm_harness._extensions import installed
 from vllm_harness._files.paths import checkout
 
@@ -13,11 +13,11 @@ DISTRIBUTION = "vllm-harness"
 
 def version_line() -> str:
     """The name and the version of the distribution."""
-    return f"{DISTRIBUTION} {version(DISTRIBUTION)}"
+    return f"{DISTRIBUTION} {vllm_harness.__version__}"
 
 
 def welcome() -> str:
-    """What people come for, each purpose with its commands, in at most 80 columns."""
+    """The purposes of the harness, each with its commands, in at most 80 columns."""
     purposes = (
         f"{title}\n" + "\n".join(f"  $ {command}" for command in commands) for title, commands in _purposes()
     )
@@ -43,7 +43,7 @@ def _purposes() -> Iterator[tuple[str, tuple[str, ...]]]:
         "Compare the parsers of two versions of vLLM",
         ("vllm-harness regression --vllm 0.31.0,0.32.0 --cases canonical",),
     )
-    yield "Look at what the last run has found", ("vllm-harness report latest",)
+    yield "Look at the findings of the last run", ("vllm-harness report latest",)
     if installed("load"):
         yield (
             "Check every stream of a server under load",

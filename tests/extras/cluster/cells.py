@@ -12,12 +12,9 @@ Key = tuple[str, str, str]
 
 
 def cells_of(run: Path) -> dict[Key, dict[str, Any]]:
-    """The cells of a run, without fields that differ between runs.
-
-    These are the times, and the cases whose answers changed beside other requests, which depends on the load.
-    """
+    """The cells of a run, without their duration, which differs between runs."""
     return {
-        (cell.environment, cell.family, cell.group): cell.model_dump(exclude={"seconds", "changed_alone"})
+        (cell.environment, cell.family, cell.group): cell.model_dump(exclude={"seconds"})
         for cell in RegressionRun(run).cells()
         if isinstance(cell, Cell)
     }

@@ -34,7 +34,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.timeout(1200)
 def test_the_suites_run_on_a_node_without_a_checkout(bare: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    options = ("--model", "qwen3", "--lane", "scripted", "--vllm", "0.32.0", "--report", str(folder))
+    options = ("--model", "qwen3", "--lane", "scripted", "--vllm", "0.32.0", "--output", str(folder))
     ran = completed("run", *options, "--ray", bare, "--", "-k", "test_responses_basics", ships=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     cases = read_run(folder).of(Outcome.PASSED)

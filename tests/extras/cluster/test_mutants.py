@@ -13,14 +13,14 @@ import pytest
 from tests.extras.cluster.command import completed
 from tests.extras.cluster.leftovers import servers, wait_for
 from vllm_harness._environments import resolve
-from vllm_harness._regression.changed.coverage import TestLines, kept_lines
+from vllm_harness._regression.changed.coverage import TestLines, coverage_file
 from vllm_harness._regression.changed.serving import serving_files
 from vllm_harness.extras.cluster.places import placements_in
 
 VLLM = "0.32.0"
 KILLED, SURVIVES = "responses-incomplete-reason", "responses-seed-dropped"
 TESTS = ("test_max_output_tokens_gives_incomplete", "test_not_stored_is_not_found")
-COMMAND = ("mutants", "serving", "--vllm", VLLM, "--models", "qwen3")
+COMMAND = ("mutants", "serving", "--vllm", VLLM, "--model", "qwen3")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def known_coverage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = resolve(VLLM, "cpu", create=True)
     assert environment.package is not None
     lines = dict.fromkeys(serving_files(environment.package), "1-9999")
-    kept = kept_lines(environment)
+    kept = coverage_file(environment)
     kept.parent.mkdir(parents=True)
     with kept.open("w") as file:
         for test in TESTS:
@@ -45,7 +45,7 @@ def known_coverage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def judged(keep: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return completed(*COMMAND, "--keep", str(keep), "--only", KILLED, "--only", SURVIVES, *options)
+    return completed(*COMMAND, "--output", str(keep), "--only", KILLED, "--only", SURVIVES, *options)
 
 
 def statuses(keep: Path) -> dict[str, tuple[Any, ...]]:

@@ -20,12 +20,12 @@ SELECTED = ("--", "-k", "test_responses_basics or test_responses_reasoning")
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return completed(*COMMAND, "--vllm", "0.32.0", "--report", str(folder), *options, *SELECTED)
+    return completed(*COMMAND, "--vllm", "0.32.0", "--output", str(folder), *options, *SELECTED)
 
 
 def test_an_interrupt_leaves_no_server(begin: Begin, nodes: Any, tmp_path: Path) -> None:
     before, folder = orphaned_blocks(), tmp_path / "run"
-    options = ("--vllm", "0.32.0", "--report", str(folder), "--ray", nodes.address)
+    options = ("--vllm", "0.32.0", "--output", str(folder), "--ray", nodes.address)
     command = begin(*COMMAND, *options, *SELECTED)
     wait_for(servers)
     command.send_signal(signal.SIGINT)
@@ -40,7 +40,7 @@ def suites() -> list[int]:
     return [
         each.pid
         for each in psutil.process_iter(["cmdline"])
-        if "--vllm-report=" in " ".join(each.info["cmdline"] or ())
+        if "--vllm-output=" in " ".join(each.info["cmdline"] or ())
         and "vllm-harness-suite-" in " ".join(each.info["cmdline"] or ())
     ]
 

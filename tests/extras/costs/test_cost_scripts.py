@@ -1,4 +1,4 @@
-"""Defects of what an answer costs, on a real vLLM: reproduced, and shown by their scripts without us."""
+"""Defects of cost on a real vLLM: the harness reproduces them, and so do their scripts without it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VLLM = "0.32.0"
 IN_PROCESS, ON_A_SERVER = "hermes-reads-all-calls-anew", "messages-counts-reasoning-anew"
 
 
-def test_a_cost_is_reproduced_and_its_script_shows_it(tmp_path: Path) -> None:
+def test_cost_in_process(tmp_path: Path) -> None:
     defect, environment = load_defects()[IN_PROCESS], resolve(VLLM)
     (job,) = jobs_of([defect])
     ((_, outcome),) = run_job(job, environment, progress=NoProgress())
@@ -36,7 +36,7 @@ def test_a_cost_is_reproduced_and_its_script_shows_it(tmp_path: Path) -> None:
     assert min(float(times) for _, _, times in rows[-3:]) > 2.5, printed
 
 
-def test_the_script_of_a_cost_on_a_server_has_a_row_for_each_length(tmp_path: Path) -> None:
+def test_cost_on_a_server(tmp_path: Path) -> None:
     defect, environment = load_defects()[ON_A_SERVER], resolve(VLLM)
     cost = reproducer_of(defect)
     assert isinstance(cost, CostCase)
@@ -53,19 +53,19 @@ def test_the_script_of_a_cost_on_a_server_has_a_row_for_each_length(tmp_path: Pa
 
 
 def curve_of(outcome: Reproduction) -> Curve:
-    """The curve that shows it."""
+    """The curve of the reproduction."""
     (curve,) = (CaseAnswer.model_validate(each).curve for each in outcome.answers)
     assert curve
     return curve
 
 
 def printed_by(defect: Defect, shown: Reproduction, environment: Environment, folder: Path) -> str:
-    """What a defect's script prints, run by vLLM's own Python."""
+    """Runs a defect's script with vLLM's Python, and returns its output."""
     script = folder / "reproduce.py"
     script.write_text(checked(defect).files(shown, environment.describe()).script)
     port = lease_port()
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [environment.python, script],
             env={**environment.environ(), "PORT": str(port.port)},
             cwd=folder,
@@ -76,5 +76,5 @@ def printed_by(defect: Defect, shown: Reproduction, environment: Environment, fo
         )
     finally:
         port.release()
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout

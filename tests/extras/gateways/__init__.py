@@ -1,1 +1,1 @@
-"""Gateways before a scripted server: one that is broken on purpose, and products as they are."""
+"""Gateways before a scripted server: one that is broken on purpose, and unmodified products."""

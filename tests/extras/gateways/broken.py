@@ -1,4 +1,4 @@
-"""A tiny gateway that does one thing wrong: what each fault does to requests, bodies and streams."""
+"""A tiny gateway with one fault, which changes requests, bodies or streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from starlette.routing import Route
 Json = dict[str, Any]
 T = TypeVar("T")
 LOOK_S = 0.05
-OF_A_CONNECTION = frozenset({"host", "content-length", "transfer-encoding", "connection"})
+CONNECTION_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 
 
 def _same(value: Any) -> Any:
@@ -33,14 +33,14 @@ class Fault:
     """What a gateway does wrong.
 
     Attributes:
-        event: an event (JSON, or the text `[DONE]`) and those that come for it; each stream has a memory.
-        body: a body, and what comes for it.
-        request: a request's body, and what the server gets.
-        status: the status of HTTP, and the one that comes.
-        held_back: the whole stream is read before anything is sent.
-        goes_on: the server's answer is read to its end after the client has left.
+        event: maps an event (JSON, or the text `[DONE]`) and the stream's memory to the events to send.
+        body: maps the server's body to the body to send.
+        request: maps the client's request body to the one that the server gets.
+        status: maps the server's HTTP status to the one to send.
+        held_back: whether the gateway reads the whole stream before it sends anything.
+        reads_on: whether the gateway reads the answer to its end after the client has left.
         times: how often the server gets each request.
-        without: headers of the answer that do not pass.
+        without: the answer's headers that the gateway drops.
     """
 
     event: Callable[[Any, Json], list[Any]] = lambda event, memory: [event]
@@ -48,44 +48,44 @@ class Fault:
     request: Callable[[Json], Json] = _same
     status: Callable[[int], int] = _same
     held_back: bool = False
-    goes_on: bool = False
+    reads_on: bool = False
     times: int = 1
     without: frozenset[str] = frozenset()
 
 
 @contextmanager
 def gateway(url: str, fault: Fault) -> Iterator[str]:
-    """The address of a gateway in front of an address, with a fault."""
+    """Runs a gateway with a fault in front of a server, and gives its address."""
     upstream = httpx2.AsyncClient(base_url=url, timeout=60)
-    behind: set[asyncio.Task[None]] = set()
+    readers: set[asyncio.Task[None]] = set()
 
-    async def passed_on(request: Request) -> Response:
+    async def forward(request: Request) -> Response:
         raw = await request.body()
         with suppress(ValueError):
             raw = json.dumps(fault.request(json.loads(raw))).encode()
-        headers = {k: v for k, v in request.headers.items() if k not in OF_A_CONNECTION}
+        headers = {k: v for k, v in request.headers.items() if k not in CONNECTION_HEADERS}
         for _ in range(fault.times):
             sent = upstream.build_request(request.method, request.url.path, headers=headers, content=raw)
             answer = await _unless_left(request, upstream.send(sent, stream=True))
             if fault.times > 1:
                 await answer.aread()
-        left_out = OF_A_CONNECTION | fault.without
-        kept = {k: v for k, v in answer.headers.items() if k not in left_out}
+        dropped = CONNECTION_HEADERS | fault.without
+        headers = {k: v for k, v in answer.headers.items() if k not in dropped}
         status = fault.status(answer.status_code)
-        if not kept.get("content-type", "").startswith("text/event-stream"):
+        if not headers.get("content-type", "").startswith("text/event-stream"):
             body = await _unless_left(request, answer.aread())
             if fault.body is not _same:
                 body = json.dumps(fault.body(json.loads(body))).encode()
             await answer.aclose()
-            return Response(body, status, kept)
-        stream = _detached(answer, fault, behind) if fault.goes_on else _stream(answer, fault)
-        return StreamingResponse(stream, status, kept)
+            return Response(body, status, headers)
+        stream = _detached(answer, fault, readers) if fault.reads_on else _stream(answer, fault)
+        return StreamingResponse(stream, status, headers)
 
     app = Starlette(
-        routes=[Route("/{path:path}", passed_on, methods=["GET", "POST", "DELETE"])],
+        routes=[Route("/{path:path}", forward, methods=["GET", "POST", "DELETE"])],
         exception_handlers={ClientDisconnect: lambda request, error: Response(status_code=499)},
     )
-    # by this protocol's number asyncio sends each event at once; else the system holds some back for 40 ms
+    # with an explicit protocol asyncio disables Nagle's algorithm, which would delay some events by 40 ms
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
@@ -99,9 +99,9 @@ def gateway(url: str, fault: Fault) -> Iterator[str]:
         listener.close()
 
 
-async def _unless_left(request: Request, asked: Coroutine[Any, Any, T]) -> T:
-    """What the server is asked for; ends the question where the client leaves before it is answered."""
-    task = asyncio.create_task(asked)
+async def _unless_left(request: Request, call: Coroutine[Any, Any, T]) -> T:
+    """Awaits a call to the server; cancels it if the client leaves first."""
+    task = asyncio.create_task(call)
     while not (await asyncio.wait({task}, timeout=LOOK_S))[0]:
         if await request.is_disconnected():
             task.cancel()
@@ -114,33 +114,33 @@ async def _stream(answer: httpx2.Response, fault: Fault) -> AsyncIterator[bytes]
     held: list[bytes] = []
     try:
         async for frame in _frames(answer):
-            for each in _events(frame, fault, memory):
+            for event in _events(frame, fault, memory):
                 if fault.held_back:
-                    held.append(each)
+                    held.append(event)
                 else:
-                    yield each
-        for each in held:
-            yield each
+                    yield event
+        for event in held:
+            yield event
     finally:
         await answer.aclose()
 
 
 async def _detached(
-    answer: httpx2.Response, fault: Fault, behind: set[asyncio.Task[None]]
+    answer: httpx2.Response, fault: Fault, readers: set[asyncio.Task[None]]
 ) -> AsyncIterator[bytes]:
-    """Passes a stream on that a task of its own reads, whoever listens."""
+    """Forwards a stream that a separate task reads to its end, even if the client leaves."""
     queue: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     async def read() -> None:
-        async for each in _stream(answer, fault):
-            queue.put_nowait(each)
+        async for event in _stream(answer, fault):
+            queue.put_nowait(event)
         queue.put_nowait(None)
 
     task = asyncio.create_task(read())
-    behind.add(task)
-    task.add_done_callback(behind.discard)
-    while (each := await queue.get()) is not None:
-        yield each
+    readers.add(task)
+    task.add_done_callback(readers.discard)
+    while (event := await queue.get()) is not None:
+        yield event
 
 
 async def _frames(answer: httpx2.Response) -> AsyncIterator[str]:
@@ -152,13 +152,13 @@ async def _frames(answer: httpx2.Response) -> AsyncIterator[str]:
 
 
 def _events(frame: str, fault: Fault, memory: Json) -> Iterator[bytes]:
-    """An event of the server as those that the gateway sends for it."""
+    """The events that the gateway sends for an event of the server."""
     name = next((line for line in frame.split("\n") if line.startswith("event:")), "")
     data = "\n".join(line[6:] for line in frame.split("\n") if line.startswith("data: "))
     event = data if data == "[DONE]" else json.loads(data)
-    for each in fault.event(event, memory):
-        text = each if isinstance(each, str) else json.dumps(each)
-        line = f"event: {each['type']}\n" if name and isinstance(each, dict) else ""
+    for sent in fault.event(event, memory):
+        text = sent if isinstance(sent, str) else json.dumps(sent)
+        line = f"event: {sent['type']}\n" if name and isinstance(sent, dict) else ""
         yield f"{line}data: {text}\n\n".encode()
 
 
@@ -196,7 +196,7 @@ def _call_id_changed(event: Any, memory: Json) -> list[Any]:
 
 
 def _first_two_swapped(event: Any, memory: Json) -> list[Any]:
-    """The item is announced after its first part."""
+    """Announces the item after its first part."""
     kind = event.get("type") if isinstance(event, dict) else None
     if kind == "response.output_item.added":
         memory["held"] = event
@@ -211,7 +211,7 @@ def _cut_off(event: Any, memory: Json) -> list[Any]:
 
 
 def _texts_joined(event: Any, memory: Json) -> list[Any]:
-    """All text comes as one delta, before the choice ends."""
+    """Sends all text as one delta, before the choice ends."""
     (delta,) = list(_deltas(event)) or [{}]
     if delta.get("content"):
         memory["text"] = memory.get("text", "") + delta["content"]
@@ -237,7 +237,7 @@ FAULTS = {
     "answers 200 to an error": Fault(status=lambda status: 200),
     "reorders events": Fault(event=_first_two_swapped),
     "renames a field": Fault(body=_renamed),
-    "does not tell that the client left": Fault(goes_on=True),
+    "reads on after the client left": Fault(reads_on=True),
     "tries again": Fault(times=2),
     "ends the stream early": Fault(event=_cut_off),
     "joins the deltas": Fault(event=_texts_joined),

@@ -1,4 +1,4 @@
-"""Gateways as they are: the environment of each, made on first use, and its process."""
+"""Unmodified gateways: the environment of each, made on first use, and its process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READY_S = 180
 
 
 class Product(BaseModel):
-    """One entry of products.yaml; its header tells what the fields mean."""
+    """One entry of products.yaml; its header explains the fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,7 +44,7 @@ class Product(BaseModel):
 
 @dataclass(frozen=True)
 class Running:
-    """A gateway that answers: its address, and what each request to it must carry."""
+    """A running gateway: its address, and the headers and key that each request must carry."""
 
     url: str
     headers: tuple[str, ...]
@@ -52,21 +52,22 @@ class Running:
 
 
 def products() -> dict[str, Product]:
-    """The products of products.yaml, by name."""
+    """Reads the products of products.yaml, by name."""
     data = yaml.safe_load(Path(__file__).with_name("products.yaml").read_text())
     return {name: Product(name=name, **fields) for name, fields in data.items()}
 
 
 @contextmanager
 def running(product: Product, server: str, folder: Path) -> Iterator[Running]:
-    """A gateway before a server, as long as the block lasts.
+    """Runs a gateway before a server.
 
     Args:
-        server: address of the server.
-        folder: for its configuration and its log.
+        product: the gateway.
+        server: the address of the server.
+        folder: the folder for the gateway's configuration and log.
 
     Raises:
-        NotToBeHadError: no node, or no package index is reached.
+        NotToBeHadError: Node or a package index is missing.
     """
     environment = Client(
         name=f"gateway-{product.name}",
@@ -106,7 +107,7 @@ def running(product: Product, server: str, folder: Path) -> Iterator[Running]:
 
 
 def pytest_on(folder: Path, address: Running, *options: str) -> str:
-    """What pytest prints of a suite that runs through a gateway, or against an engine."""
+    """Runs pytest on a suite through a gateway, or against an engine, and returns its output."""
     words = ["-q", "-p", "no:cacheprovider", f"--vllm-server-url={address.url}", "--vllm-api-key-env=THE_KEY"]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *words, *options, str(folder)],

@@ -1,4 +1,4 @@
-"""A gateway that is broken on purpose is told by what it does wrong; one that is right is told nothing."""
+"""Each fault of a broken gateway is found by its rule; a correct gateway has no findings."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from tests.extras.gateways.broken import FAULTS, Fault, gateway
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._terminal.status import quiet
 from vllm_harness.cli.main import app
-from vllm_harness.extras.gateways.cases import APIS, asked
-from vllm_harness.extras.gateways.check import Both, GatewaySide, check, scripts_of
-from vllm_harness.extras.gateways.findings import together
+from vllm_harness.extras.gateways.cases import APIS, case_variants
+from vllm_harness.extras.gateways.check import GatewayCheck, check
+from vllm_harness.extras.gateways.findings import merge_findings
+from vllm_harness.extras.gateways.scripts import GatewaySide, scripts_of
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 
-TOLD = {
+EXPECTED = {
     "drops a delta": (["chat/text/streamed"], {"GW101"}),
     "merges two calls": (["chat/parallel/streamed"], {"GW104", "GW123"}),
     "holds the stream back": (["chat/long/streamed", "responses/long/streamed"], {"GW116"}),
@@ -33,7 +34,7 @@ TOLD = {
     "answers 200 to an error": (["chat/unknown-model", "messages/wrong-value"], {"GW121"}),
     "reorders events": (["responses/text/streamed"], {"GW115"}),
     "renames a field": (["chat/text"], {"GW110"}),
-    "does not tell that the client left": (["chat/leaves/streamed"], {"GW126"}),
+    "reads on after the client left": (["chat/leaves/streamed"], {"GW126"}),
     "tries again": (["responses/text"], {"GW127"}),
     "ends the stream early": (["chat/text/streamed"], {"GW119"}),
     "joins the deltas": (["chat/long/streamed"], {"GW117"}),
@@ -47,11 +48,11 @@ QUICK = ("drops a delta", "merges two calls", "drops [DONE]", "answers 200 to an
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.vllm_slow) for name in FAULTS]
 
 
-def both_ways(server: VllmServer, address: str, only: Sequence[str], at_once: int = 0) -> Both:
-    """The cases of these names, to a scripted server and through the gateway at an address."""
+def both_ways(server: VllmServer, address: str, only: Sequence[str], at_once: int = 0) -> GatewayCheck:
+    """Sends the cases of these names to a scripted server and through the gateway at an address."""
     scripts = scripts_of(server.endpoint, server.entry)
     assert scripts is not None
-    cases = list(asked(APIS, server.entry.capabilities, only))
+    cases = list(case_variants(APIS, server.entry.capabilities, only))
     assert cases
     direct = GatewaySide("direct", server.endpoint, server.model)
     through = GatewaySide("gateway", replace(server.endpoint, base_url=address), server.model)
@@ -61,42 +62,40 @@ def both_ways(server: VllmServer, address: str, only: Sequence[str], at_once: in
         scripts.close()
 
 
-def codes(both: Both) -> set[str]:
-    """The codes of gateways' rules among what counts."""
+def codes(both: GatewayCheck) -> set[str]:
+    """The codes of the rules of gateways among the findings that count."""
     return {finding.code for _, finding in both.findings if finding.counts and finding.code.startswith("GW")}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_fault_is_told_by_its_rule(name: str, vllm_server: VllmServer) -> None:
-    only, expected = TOLD[name]
+def test_fault_is_found_by_its_rule(name: str, vllm_server: VllmServer) -> None:
+    only, expected = EXPECTED[name]
     with gateway(vllm_server.endpoint.base_url, FAULTS[name]) as address:
         both = both_ways(vllm_server, address, only)
     assert codes(both) == expected, [str(finding) for _, finding in both.findings]
 
 
-def test_a_gateway_that_is_right_is_told_nothing(vllm_server: VllmServer) -> None:
+def test_correct_gateway_has_no_findings(vllm_server: VllmServer) -> None:
     with gateway(vllm_server.endpoint.base_url, Fault()) as address:
         both = both_ways(vllm_server, address, ["chat/loop*", "*/stored", "chat/choices"], at_once=6)
     assert not both.findings, [str(finding) for _, finding in both.findings]
 
 
 @pytest.mark.vllm_slow
-def test_every_case_is_clean_through_a_gateway_that_is_right(vllm_server: VllmServer) -> None:
+def test_all_cases_through_a_correct_gateway(vllm_server: VllmServer) -> None:
     with gateway(vllm_server.endpoint.base_url, Fault()) as address:
         both = both_ways(vllm_server, address, [], at_once=32)
     assert not both.findings, [str(finding) for _, finding in both.findings]
-    kept = {exchange.name for exchange in both.direct}
-    assert kept == {exchange.name for exchange in both.gateway}
+    names = {exchange.name for exchange in both.direct}
+    assert names == {exchange.name for exchange in both.gateway}
 
 
-def test_the_command_says_what_differs_and_keeps_both(
-    vllm_server: VllmServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By its exit code and its JSON; the recordings compare as the run did."""
+def test_command(vllm_server: VllmServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code and the JSON show the difference; comparing the recordings gives the same."""
     direct = vllm_server.endpoint.base_url
     with gateway(direct, FAULTS["drops [DONE]"]) as address:
         words = ["check", address, "--server-url", direct, "--model", vllm_server.entry.name]
-        words += ["--only", "chat/text*", "--at-once", "0", "--output", str(tmp_path / "run")]
+        words += ["--only", "chat/text*", "--concurrency", "0", "--output", str(tmp_path / "run")]
         monkeypatch.setenv("KEY_OF_BOTH", vllm_server.endpoint.api_key)
         words += ["--api-key-env", "KEY_OF_BOTH", "--server-api-key-env", "KEY_OF_BOTH"]
         broken = CliRunner().invoke(app, ["gateway", *words])
@@ -115,8 +114,8 @@ def test_the_command_says_what_differs_and_keeps_both(
 
 
 @pytest.mark.vllm_slow
-def test_a_check_that_is_ended_keeps_what_came(vllm_server: VllmServer, tmp_path: Path) -> None:
-    """SIGTERM in the fourth case; the three before it compare as in a whole run."""
+def test_interrupted_check(vllm_server: VllmServer, tmp_path: Path) -> None:
+    """After SIGTERM in the fourth case, the three before it can be compared."""
     direct, run = vllm_server.endpoint.base_url, tmp_path / "run"
     command = [sys.executable, "-m", "vllm_harness.cli.main", "gateway", "check"]
     with gateway(direct, FAULTS["drops [DONE]"]) as address:
@@ -125,18 +124,18 @@ def test_a_check_that_is_ended_keeps_what_came(vllm_server: VllmServer, tmp_path
             assert process.stderr
             next(line for line in process.stderr if line.startswith("4 of"))
             process.send_signal(signal.SIGTERM)
-            told = process.stderr.read()
+            output = process.stderr.read()
         assert process.returncode not in (0, 2)
     sides = [str(run / side) for side in ("direct", "gateway")]
-    assert " ".join(sides) in told
+    assert " ".join(sides) in output
     compared = CliRunner().invoke(app, ["compare", *sides])
     assert compared.exit_code == 1
     assert "GW118" in compared.stdout
 
 
 @pytest.mark.vllm_slow
-def test_findings_of_one_kind_are_one(vllm_server: VllmServer) -> None:
+def test_findings_of_one_kind_are_merged(vllm_server: VllmServer) -> None:
     with gateway(vllm_server.endpoint.base_url, FAULTS["drops [DONE]"]) as address:
         both = both_ways(vllm_server, address, ["chat/text/*", "chat/call/*"])
-    (difference,) = together(both.findings)
+    (difference,) = merge_findings(both.findings)
     assert difference.names == ("chat/text/streamed", "chat/call/streamed")

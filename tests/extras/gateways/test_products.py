@@ -1,4 +1,4 @@
-"""What is known of three gateways is found in them, and nothing else."""
+"""The known defects of three gateways are found in them, and nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRODUCTS = products()
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_what_is_known_is_found_and_nothing_else(
+def test_exactly_the_known_defects(
     name: str, vllm_server: VllmServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     product, direct = PRODUCTS[name], vllm_server.endpoint.base_url
@@ -35,29 +35,29 @@ def test_what_is_known_is_found_and_nothing_else(
             result = CliRunner().invoke(app, ["gateway", *words])
     except NotToBeHadError as error:
         skip("client-missing", str(error))
-    found = json.loads(result.stdout)["differences"]
-    unknown = [each for each in found if each["severity"] != "info" and not each["known"]]
+    differences = json.loads(result.stdout)["differences"]
+    unknown = [each for each in differences if each["severity"] != "info" and not each["known"]]
     assert not unknown, json.dumps(unknown, indent=1)
     entries = {defect.id for defect in load_defects().values() if defect.product == name}
-    assert {each["known"] for each in found} - {""} == entries
+    assert {each["known"] for each in differences} - {""} == entries
 
 
 SUITE = '''
-"""What the plugin's checks find over each API."""
+"""The checks of the plugin over each API."""
 
 
 def test_chat(vllm_server, openai_client, script, check_stream):
     script("The capital of France is Paris.")
-    asked = {"model": vllm_server.model, "messages": [{"role": "user", "content": "What is it?"}]}
+    request = {"model": vllm_server.model, "messages": [{"role": "user", "content": "What is it?"}]}
     usage = {"include_usage": True}
-    check_stream(openai_client.chat.completions.create(**asked, stream=True, stream_options=usage))
+    check_stream(openai_client.chat.completions.create(**request, stream=True, stream_options=usage))
 
 
 def test_responses(vllm_server, openai_client, script, check_stream, check_body, check_same):
     script("The capital of France is Paris.", times=2)
-    asked = {"model": vllm_server.model, "input": "What is it?"}
-    events = list(openai_client.responses.create(**asked, stream=True))
-    body = openai_client.responses.create(**asked)
+    request = {"model": vllm_server.model, "input": "What is it?"}
+    events = list(openai_client.responses.create(**request, stream=True))
+    body = openai_client.responses.create(**request)
     check_stream(events)
     check_body(body)
     check_same(events, body)
@@ -66,14 +66,14 @@ def test_responses(vllm_server, openai_client, script, check_stream, check_body,
 
 
 @pytest.mark.timeout(900)
-def test_findings_behind_a_gateway_are_known_by_its_name(vllm_server: VllmServer, tmp_path: Path) -> None:
+def test_defects_of_a_gateway_named_to_pytest(vllm_server: VllmServer, tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     direct = vllm_server.endpoint.base_url
     books = (f"--vllm-books-url={direct}", f"--vllm-model={vllm_server.entry.name}")
     try:
         with running(PRODUCTS["litellm"], direct, tmp_path) as gateway:
             unnamed = pytest_on(tmp_path, gateway, *books)
-            named = pytest_on(tmp_path, gateway, *books, f"--vllm-gateway={PRODUCTS['litellm'].product}")
+            named = pytest_on(tmp_path, gateway, *books, f"--vllm-product={PRODUCTS['litellm'].product}")
     except NotToBeHadError as error:
         skip("client-missing", str(error))
     assert "2 failed in" in unnamed, unnamed

@@ -1,4 +1,4 @@
-"""The page in Chromium, the system's or Playwright's own; the tests are skipped where there is none."""
+"""The page in Chromium, from the system or from Playwright; without one the tests are skipped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Open = Callable[..., Any]
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Chromium, headless."""
+    """Headless Chromium."""
     api = pytest.importorskip("playwright.sync_api", reason="uv pip install --group browser")
     path = next(filter(None, map(shutil.which, NAMES)), None)
     with api.sync_playwright() as playwright:
@@ -33,8 +33,8 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser: Any) -> Iterator[Open]:
-    """Opens a page in a context of its own; nothing may be said on its console."""
-    said: list[str] = []
+    """Opens pages, each in a new context; they may not log anything on the console."""
+    messages: list[str] = []
     contexts: list[Any] = []
 
     def open_page(
@@ -46,8 +46,8 @@ def opened(browser: Any) -> Iterator[Open]:
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(60_000)
-        page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("console", lambda message: messages.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: messages.append(str(error)))
         page.goto(f"file://{path}{address}")
         page.wait_for_selector("main")
         return page
@@ -55,12 +55,12 @@ def opened(browser: Any) -> Iterator[Open]:
     yield open_page
     for context in contexts:
         context.close()
-    assert not said
+    assert not messages
 
 
 @pytest.fixture(scope="session")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a run."""
+    """The page of one run."""
     folder = tmp_path_factory.mktemp("one")
     return write([write_run(folder / "run", cases=160)], folder / "page.html")
 

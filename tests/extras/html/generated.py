@@ -1,4 +1,4 @@
-"""Run folders from seeds: streams of the three APIs, some of them broken, and what the validator finds."""
+"""Generates run folders from seeds: streams of the three APIs, some of them broken, with the findings."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from vllm_harness._runs.records import (
     TargetRecord,
 )
 
-BEGAN = 1_795_000_000.0
+STARTED = 1_795_000_000.0
 DEFECT = "arguments-are-written-anew"
 TEXT = "The weather in Zürich is mild today.\nTomorrow brings rain, and a storm from the west by night."
-THOUGHT = "The user asks about the weather. I should call the tool first, then answer in one sentence."
+REASONING = "The user asks about the weather. I should call the tool first, then answer in one sentence."
 ARGUMENTS = '{"city": "Zürich", "unit": "celsius"}'
 MODELS = ("qwen3", "gpt-oss", "llama3.1", "deepseek-r1", "mistral-small", "granite4", "kimi-k2", "glm-4.6")
 GROUPS = tuple(
@@ -61,15 +61,15 @@ GROUPS = tuple(
     }.items()
     for name in names
 )
-ITEMS = [responses.reasoning(THOUGHT), responses.function_call(ARGUMENTS), responses.message(TEXT)]
+ITEMS = [responses.reasoning(REASONING), responses.function_call(ARGUMENTS), responses.message(TEXT)]
 MESSAGE: Json = {
-    "reasoning": THOUGHT,
+    "reasoning": REASONING,
     "content": TEXT,
     "tool_calls": [
         {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": ARGUMENTS}}
     ],
 }
-BLOCKS = [messages.thinking(THOUGHT), messages.text(TEXT), messages.tool_use({"city": "Zürich"})]
+BLOCKS = [messages.thinking(REASONING), messages.text(TEXT), messages.tool_use({"city": "Zürich"})]
 TOOL: Json = {
     "type": "function",
     "name": "get_weather",
@@ -79,12 +79,12 @@ TOOL: Json = {
 
 
 def words(text: str) -> list[str]:
-    """A text as the tokens of a model cut it, nearly."""
+    """Splits a text into words, similar to tokens."""
     return re.findall(r"\s*\w{1,6}|\s*[^\w\s]|\s+", text)
 
 
 def stream_of(api: str, broken: bool) -> list[Json]:
-    """The events of an answer; a broken one breaks rules of its API."""
+    """The events of an answer; a broken answer violates rules of its API."""
     if api == "responses":
         events = responses.response_events(ITEMS, split=words)
         edits = [
@@ -100,18 +100,18 @@ def stream_of(api: str, broken: bool) -> list[Json]:
 
 
 def body_of(api: str) -> Json:
-    """The same answer in one piece; its arguments are written anew."""
+    """The same answer as a body; its arguments have another notation."""
     if api == "responses":
-        anew = responses.function_call('{"city": "Z\\u00fcrich", "unit": "celsius"}')
-        return responses.response([ITEMS[0], anew, ITEMS[2]])
+        call = responses.function_call('{"city": "Z\\u00fcrich", "unit": "celsius"}')
+        return responses.response([ITEMS[0], call, ITEMS[2]])
     return chat.completion([MESSAGE]) if api == "chat" else messages.answer(BLOCKS)
 
 
 PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions", "messages": "/v1/messages"}
 
 
-def asked(api: str, model: str, stream: bool) -> Json:
-    """A request."""
+def request_of(api: str, model: str, stream: bool) -> Json:
+    """A request of an API."""
     question = [{"role": "user", "content": "What's the weather in Zürich? It's `urgent`."}]
     tools: dict[str, Any] = {
         "responses": {"input": question, "tools": [TOOL]},
@@ -122,7 +122,7 @@ def asked(api: str, model: str, stream: bool) -> Json:
 
 
 def arrivals(text: str, rng: random.Random) -> Iterator[Arrival]:
-    """A stream as it comes: in pieces that end where the network ends them."""
+    """A stream in pieces of random sizes, as from a network."""
     after = rng.uniform(0.02, 0.05)
     place = 0
     while place < len(text):
@@ -137,15 +137,15 @@ def pieces(text: str) -> tuple[Piece, ...]:
     return tuple(Piece(ids=(1000 + sum(map(ord, word)) % 90_000,), text=word) for word in words(text))
 
 
-SAID = (
-    f"<think>\n{THOUGHT}\n</think>\n\n<tool_call>\n"
+OUTPUT = (
+    f"<think>\n{REASONING}\n</think>\n\n<tool_call>\n"
     f'{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</tool_call>\n{TEXT}<|im_end|>'
 )
-ASKED = "<|im_start|>user\nWhat's the weather in Zürich?<|im_end|>\n<|im_start|>assistant\n"
+PROMPT = "<|im_start|>user\nWhat's the weather in Zürich?<|im_end|>\n<|im_start|>assistant\n"
 
 
 def exchanges_of(case: CaseRecord, api: str, broken: bool, rng: random.Random) -> list[ExchangeRecord]:
-    """A stream and the body that answers the same."""
+    """A stream, and a body with the same answer."""
     shared: dict[str, Any] = {
         "target": case.target,
         "case": case.id,
@@ -153,16 +153,16 @@ def exchanges_of(case: CaseRecord, api: str, broken: bool, rng: random.Random) -
         "path": PATHS[api],
         "headers": {"content-type": "application/json", "x-request-id": f"{rng.getrandbits(32):08x}"},
         "status": 200,
-        "prompt": pieces(ASKED),
-        "output": pieces(SAID),
+        "prompt": pieces(PROMPT),
+        "output": pieces(OUTPUT),
     }
     stream = tuple(arrivals(as_sse(stream_of(api, broken)), rng))
     identifier = f"{case.target}/{case.id}"
     return [
         ExchangeRecord(
             id=f"{identifier}/1",
-            at=BEGAN + 5,
-            request=asked(api, case.target, True),
+            at=STARTED + 5,
+            request=request_of(api, case.target, True),
             answer_headers={"content-type": "text/event-stream; charset=utf-8"},
             stream=stream,
             seconds=stream[-1].after + 0.001,
@@ -171,8 +171,8 @@ def exchanges_of(case: CaseRecord, api: str, broken: bool, rng: random.Random) -
         ),
         ExchangeRecord(
             id=f"{identifier}/2",
-            at=BEGAN + 6,
-            request=asked(api, case.target, False),
+            at=STARTED + 6,
+            request=request_of(api, case.target, False),
             answer_headers={"content-type": "application/json"},
             answer=body_of(api),
             seconds=0.21,
@@ -182,7 +182,7 @@ def exchanges_of(case: CaseRecord, api: str, broken: bool, rng: random.Random) -
 
 
 def findings_of(exchange: ExchangeRecord, known: str) -> tuple[RunFinding, ...]:
-    """What the validator finds in a recorded stream."""
+    """The findings of the validator in a recorded stream."""
     raw = "".join(each.text for each in exchange.stream).encode()
     api: Any = exchange.api
     return tuple(
@@ -202,11 +202,11 @@ def findings_of(exchange: ExchangeRecord, known: str) -> tuple[RunFinding, ...]:
 
 
 def case_records(case: CaseRecord, rng: random.Random) -> list[AnyRecord]:
-    """A case with its exchanges and log; one that failed has a broken stream."""
+    """A case with its exchanges and log; a failed case has a broken stream."""
     broken = case.outcome in (Outcome.FINDING, Outcome.KNOWN)
     api = next((each for each in ("messages", "responses") if each in case.group), "chat")
     exchanges = exchanges_of(case, api, broken, rng)
-    found = findings_of(exchanges[0], DEFECT if case.outcome is Outcome.KNOWN else "") if broken else ()
+    findings = findings_of(exchanges[0], DEFECT if case.outcome is Outcome.KNOWN else "") if broken else ()
     log = (
         "INFO 11-25 02:33:01 [async_llm.py:261] Added request chatcmpl-1.",
         *(["WARNING 11-25 02:33:01 [serving.py:88] The tool call could not be parsed."] if broken else []),
@@ -215,7 +215,7 @@ def case_records(case: CaseRecord, rng: random.Random) -> list[AnyRecord]:
     return [
         *exchanges,
         LogLines(target=case.target, case=case.id, source=f"{case.target}.log", lines=log),
-        case.model_copy(update={"findings": found}),
+        case.model_copy(update={"findings": findings}),
     ]
 
 
@@ -233,13 +233,13 @@ def write_run(
     """Writes a run.
 
     Args:
-        folder: that is to hold it.
-        seed: of all that is drawn.
-        targets: how many.
-        cases: of all targets together.
-        version: of vLLM.
-        failing: share of the cases with a finding; known defects and skipped cases are as many.
-        recorded: share of the passed cases with exchanges.
+        folder: the run folder.
+        seed: the random seed.
+        targets: the number of targets.
+        cases: the number of cases of all targets.
+        version: the version of vLLM.
+        failing: the share of cases with a finding; known defects and skipped cases have the same share.
+        recorded: the share of passed cases with exchanges.
         more: further records.
     """
     rng = random.Random(seed)
@@ -250,7 +250,7 @@ def write_run(
         harness="0.2.0",
         machine="2 cores, 23 GiB of memory, no GPU",
         seed=seed,
-        started=BEGAN,
+        started=STARTED,
     )
     with RunWriter.begin(folder, header) as writer:
         for number in range(targets):
@@ -262,7 +262,7 @@ def write_run(
                 writer.write(record)
         for record in (*_series(targets, rng, version), *more):
             writer.write(record)
-        writer.write(End(at=BEGAN + 754.2, exit_code=1))
+        writer.write(End(at=STARTED + 754.2, exit_code=1))
     return folder
 
 
@@ -299,7 +299,7 @@ def _case(at: int, targets: int, rng: random.Random, failing: float, version: st
         defects=(DEFECT,) if outcome is Outcome.KNOWN else (),
         reason="the model has no tools" if outcome is Outcome.SKIPPED else "",
         details="E       AssertionError: assert 'mild' == 'wild'\n" if outcome is Outcome.FINDING else "",
-        started=BEGAN + at * 0.1,
+        started=STARTED + at * 0.1,
         seconds=round(rng.uniform(0.02, 2.5), 3),
         attempts=2 if rng.random() < 0.02 else 1,
     )

@@ -1,4 +1,4 @@
-"""The page as people use it, in a real browser."""
+"""The use of the page in a real browser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.extras.html.conftest import Open
-from tests.extras.html.generated import DEFECT, asked, write_run
+from tests.extras.html.generated import DEFECT, request_of, write_run
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.records import (
     Arrival,
@@ -33,7 +33,7 @@ HOSTILE = '</script><script>window.harmed = 1</script><img src=x onerror="window
 
 
 def count(page: Any, chip: str) -> int:
-    """The figure on a chip."""
+    """The number on a chip."""
     return int(page.locator(f".chip.{chip} b").inner_text().replace(",", ""))
 
 
@@ -41,7 +41,7 @@ def cases_left(page: Any) -> int:
     return int(page.locator(".views .count").first.inner_text().replace(",", ""))
 
 
-def test_it_opens_with_the_matrix_and_all_cases(opened: Open, one: Path) -> None:
+def test_matrix_and_cases(opened: Open, one: Path) -> None:
     page = opened(one)
     assert page.locator("h1").inner_text().startswith("nightly")
     assert page.locator(".matrix tbody tr").count() == 4
@@ -50,27 +50,27 @@ def test_it_opens_with_the_matrix_and_all_cases(opened: Open, one: Path) -> None
     assert count(page, "finding") > 0
 
 
-def test_the_filter_leaves_what_it_says_and_is_in_the_address(opened: Open, one: Path) -> None:
+def test_filter(opened: Open, one: Path) -> None:
     page = opened(one)
-    wanted = count(page, "known")
+    known = count(page, "known")
     page.click(".chip.known")
-    assert cases_left(page) == wanted
+    assert cases_left(page) == known
     assert page.locator(".case").count() == page.locator(".case.known").count() > 0
     page.fill("input[type=search]", f"{DEFECT} qwen3")
     left = cases_left(page)
-    assert 0 < left < wanted
+    assert 0 < left < known
     page.reload()
     page.wait_for_selector(".case")
     assert cases_left(page) == left
     page.fill("input[type=search]", "no case has this")
     page.wait_for_selector(".nothing")
-    page.keyboard.press("Escape")  # the text, then the rest
-    assert cases_left(page) == wanted
+    page.keyboard.press("Escape")  # clears the text, the next one clears the rest
+    assert cases_left(page) == known
     page.keyboard.press("Escape")
     assert cases_left(page) == 160
 
 
-def test_two_clicks_from_the_matrix_to_the_event_of_a_finding(opened: Open, one: Path) -> None:
+def test_two_clicks_from_the_matrix_to_an_event(opened: Open, one: Path) -> None:
     page = opened(one)
     page.locator(".matrix td:not(.all) .cell.finding").first.click()
     if not page.locator(".case-view").count():
@@ -87,7 +87,7 @@ def test_two_clicks_from_the_matrix_to_the_event_of_a_finding(opened: Open, one:
     assert page.locator(".one-event h4").inner_text().startswith(f"Event {number}")
 
 
-def test_a_case_tells_what_was_said_asked_logged_and_known(opened: Open, one: Path) -> None:
+def test_case(opened: Open, one: Path) -> None:
     page = opened(one, address="#outcome=known")
     page.locator(".case").first.click()
     page.wait_for_selector(".part")
@@ -101,7 +101,7 @@ def test_a_case_tells_what_was_said_asked_logged_and_known(opened: Open, one: Pa
     assert page.locator(".tokens .token").count() > 100
 
 
-def test_a_stream_is_held_against_the_body_of_the_same_answer(opened: Open, one: Path) -> None:
+def test_stream_is_compared_with_the_body(opened: Open, one: Path) -> None:
     page = opened(one, address="#outcome=finding&q=responses")
     page.locator(".case").first.click()
     page.click('button:has-text("Streamed and not")')
@@ -112,7 +112,7 @@ def test_a_stream_is_held_against_the_body_of_the_same_answer(opened: Open, one:
     assert page.locator(".fold").count() == folds - 1
 
 
-def test_two_runs_are_compared(opened: Open, two: Path) -> None:
+def test_comparison_of_two_runs(opened: Open, two: Path) -> None:
     page = opened(two)
     worse = count(page, "worse")
     page.click(".chip.worse")
@@ -125,7 +125,7 @@ def test_two_runs_are_compared(opened: Open, two: Path) -> None:
     assert "0.31.0" in page.locator(".case-about").inner_text()
 
 
-def test_what_is_copied_can_be_run(opened: Open, one: Path) -> None:
+def test_copied_texts_can_be_run(opened: Open, one: Path) -> None:
     page = opened(one, address="#outcome=finding&q=test_responses", **CLIPBOARD)
     page.locator(".case").first.click()
 
@@ -137,7 +137,7 @@ def test_what_is_copied_can_be_run(opened: Open, one: Path) -> None:
         return text
 
     request = json.loads(shlex.split(copied("Copy curl"))[-1])
-    assert request == asked("responses", request["model"], True)
+    assert request == request_of("responses", request["model"], True)
     program = ast.parse(copied("Copy Python"))
     [body] = [node for node in program.body if isinstance(node, ast.Assign)]
     assert ast.literal_eval(body.value) == request
@@ -148,7 +148,7 @@ def test_what_is_copied_can_be_run(opened: Open, one: Path) -> None:
     assert "vllm serve" in report
 
 
-def test_it_is_used_by_keyboard_alone(opened: Open, one: Path) -> None:
+def test_use_by_keyboard(opened: Open, one: Path) -> None:
     page = opened(one)
     keys = page.keyboard
     keys.press("/")
@@ -181,7 +181,7 @@ def test_it_is_used_by_keyboard_alone(opened: Open, one: Path) -> None:
     page.wait_for_selector('.case[data-index="30"]:focus')
 
 
-def test_events_are_walked_by_keyboard(opened: Open, one: Path) -> None:
+def test_events_by_keyboard(opened: Open, one: Path) -> None:
     page = opened(one, address="#outcome=finding")
     page.locator(".case").first.click()
     page.locator(".events").focus()
@@ -195,7 +195,7 @@ def test_events_are_walked_by_keyboard(opened: Open, one: Path) -> None:
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (400, "dark")])
-def test_it_is_accessible_and_fits(opened: Open, one: Path, two: Path, width: int, theme: str) -> None:
+def test_accessibility_and_width(opened: Open, one: Path, two: Path, width: int, theme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     for path, address in (
         (one, ""),
@@ -205,18 +205,18 @@ def test_it_is_accessible_and_fits(opened: Open, one: Path, two: Path, width: in
         (two, "#view=run"),
     ):
         page = opened(path, width=width, theme=theme, address=address)
-        found = axe.run(page)
-        assert not found.response["violations"], found.generate_report()
+        result = axe.run(page)
+        assert not result.response["violations"], result.generate_report()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         if not address:
             page.locator(".case.finding").first.click()
             page.wait_for_selector(".part")
-            found = axe.run(page)
-            assert not found.response["violations"], found.generate_report()
+            result = axe.run(page)
+            assert not result.response["violations"], result.generate_report()
             assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_of_many_cases_few_are_drawn(opened: Open, tmp_path: Path) -> None:
+def test_only_visible_cases_are_drawn(opened: Open, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", targets=8, cases=3000, failing=0.001, recorded=0.0)
     page = opened(write([run], tmp_path / "page.html"))
     assert cases_left(page) == 3000
@@ -276,7 +276,7 @@ def _hostile_run(folder: Path) -> Path:
     return folder
 
 
-def test_what_a_server_sends_does_no_harm(opened: Open, tmp_path: Path) -> None:
+def test_hostile_answers(opened: Open, tmp_path: Path) -> None:
     path = write([_hostile_run(tmp_path / "run")], tmp_path / "page.html")
     assert path.stat().st_size < 1_000_000
     page = opened(path)
@@ -289,12 +289,12 @@ def test_what_a_server_sends_does_no_harm(opened: Open, tmp_path: Path) -> None:
     page.wait_for_selector(".part")
     page.locator(".event").nth(2).click()
     assert HOSTILE in page.locator("main").inner_text()
-    assert "10,000,000 characters in all" in page.locator("main").inner_text()
+    assert "10,000,000 characters in total" in page.locator("main").inner_text()
     assert page.locator("main script, main img").count() == 0
     assert page.evaluate("window.harmed") is None
 
 
-def test_no_script_but_the_page_s_own_runs(browser: Any, one: Path) -> None:
+def test_only_the_script_of_the_page_runs(browser: Any, one: Path) -> None:
     page = browser.new_page()
     page.goto(f"file://{one}")
     page.wait_for_selector("main")

@@ -1,4 +1,4 @@
-"""Load that checks, on a real server: nothing lost or mixed, cancelled streams end, missing calls count."""
+"""A load on a real server: nothing is lost or mixed up, cancelled streams end, missing calls count."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
 from vllm_harness._scenarios.running import transports_of
-from vllm_harness.extras.load.driving import Load
+from vllm_harness.extras.load.driver import Load
 from vllm_harness.extras.load.health import drift
-from vllm_harness.extras.load.keeping import Keeper
 from vllm_harness.extras.load.plan import Plan
+from vllm_harness.extras.load.recorder import LoadRecorder
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools")]
 TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "21 degrees"}]}
 WITHOUT_KERNEL_CACHE = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "8"}
-"""On CPU oneDNN keeps the kernels of 1,024 shapes of a batch: 300 MiB until they have come."""
+"""On CPU, oneDNN caches the kernels of 1,024 batch shapes, which take 300 MiB when all are cached."""
 CALL: dict[str, Any] = {"calls": [{"name": "get_weather"}]}
 SHORT = {
     "scenario": 1,
@@ -70,7 +70,7 @@ NAMED: dict[str, Any] = {
         },
     ],
 }
-"""A model that takes no images refuses one."""
+"""A model without image input refuses the image."""
 ACME = {
     id: Defect.model_validate({"id": id, "title": "It is wrong", "class": "defect", "pattern": pattern})
     for id, pattern in {"acme-1": "turn words: text", "acme-2": "turn refused: status: .*HTTP 400"}.items()
@@ -78,22 +78,22 @@ ACME = {
 
 
 def run(server: VllmServer, scenario: Scenario, folder: Path, **more: Any) -> Load:
-    """A load that has ended."""
+    """Runs a load to its end."""
     served, defects = Served.by(server), more.pop("defects", None)
     transports = transports_of(more.pop("transports", ()), (True,))
     with RunWriter.begin(folder, Header(kind=Kind.LOAD, started=0.0)) as writer:
         plan = Plan(transports, **more)
-        keeper, pid = Keeper(writer, server.model, 0.0), getattr(server, "pid", None)
-        load = Load(scenario, served, plan, keeper, pid, defects)
+        recorder, pid = LoadRecorder(writer, server.model, 0.0), getattr(server, "pid", None)
+        load = Load(scenario, served, plan, recorder, pid, defects)
         asyncio.run(load.run())
     return load
 
 
 @pytest.mark.vllm_needs("store")
-def test_conversations_at_once_keep_their_words(vllm_server: VllmServer, tmp_path: Path) -> None:
+def test_concurrent_conversations_are_not_mixed_up(vllm_server: VllmServer, tmp_path: Path) -> None:
     load = run(vllm_server, Scenario.model_validate(SHORT), tmp_path / "run", concurrency=8, requests=32)
     total = load.total
-    assert (total.requests, load.begun, total.mixed, load.running) == (32, 16, 0, 0)
+    assert (total.requests, load.started, total.mixed, load.running) == (32, 16, 0, 0)
     assert total.calls + total.missing == 16
     assert not total.errors + total.findings
     assert {name: tally.requests for name, tally in load.by_transport.items()} == dict.fromkeys(
@@ -103,7 +103,7 @@ def test_conversations_at_once_keep_their_words(vllm_server: VllmServer, tmp_pat
     assert len({case.id for case in cases if "between" not in case.id}) == 32
 
 
-def test_streams_that_the_client_leaves_end_on_the_server(vllm_server: VllmServer, tmp_path: Path) -> None:
+def test_cancelled_streams_end_on_the_server(vllm_server: VllmServer, tmp_path: Path) -> None:
     load = run(
         vllm_server,
         Scenario.model_validate(SHORT),
@@ -119,8 +119,8 @@ def test_streams_that_the_client_leaves_end_on_the_server(vllm_server: VllmServe
     assert not load.total.findings
 
 
-def test_a_missing_call_is_counted_and_ends_what_it_should(vllm_server: VllmServer, tmp_path: Path) -> None:
-    found = {}
+def test_missing_calls(vllm_server: VllmServer, tmp_path: Path) -> None:
+    counts = {}
     for behaviour in ("error_stop", "ignore_stop", "ignore_continue"):
         scenario = Scenario.model_validate(WITHOUT_CALL)
         load = run(
@@ -132,19 +132,19 @@ def test_a_missing_call_is_counted_and_ends_what_it_should(vllm_server: VllmServ
             missing_tool_call=behaviour,
         )
         total = load.total
-        found[behaviour] = (total.missing, total.passed, total.left_out, load.wrong)
-    assert found == {
+        counts[behaviour] = (total.missing, total.passed, total.left_out, load.wrong)
+    assert counts == {
         "error_stop": (1, 0, 1, True),
         "ignore_stop": (1, 1, 1, False),
         "ignore_continue": (1, 2, 0, False),
     }
-    kept = [each for _, each in records(tmp_path / "error_stop") if isinstance(each, ExchangeRecord)]
-    assert [each.case for each in kept] == ["0/ask"]
+    exchanges = [each for _, each in records(tmp_path / "error_stop") if isinstance(each, ExchangeRecord)]
+    assert [exchange.case for exchange in exchanges] == ["0/ask"]
 
 
-@pytest.mark.vllm_standard  # gpt-oss leaves out what it cannot read (harmony-drops-parts-without-text)
-def test_a_defect_that_a_turn_names_is_counted_apart(vllm_server: VllmServer, tmp_path: Path) -> None:
-    """An answer of other words, and a refusal, as the entries say; over the other transport they count."""
+@pytest.mark.vllm_standard  # gpt-oss drops parts that it cannot read (harmony-drops-parts-without-text)
+def test_defects_that_a_turn_names(vllm_server: VllmServer, tmp_path: Path) -> None:
+    """A wrong answer and a refusal are known over the transport that the turn names; elsewhere they count."""
     load = run(
         vllm_server,
         Scenario.model_validate(NAMED),
@@ -181,7 +181,7 @@ def test_a_defect_that_no_longer_shows_fails_the_load(vllm_server: VllmServer, t
 
 
 @pytest.mark.vllm_slow
-def test_an_interrupt_keeps_what_came(vllm_server: VllmServer, tmp_path: Path) -> None:
+def test_interrupted_load(vllm_server: VllmServer, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [
         *(sys.executable, "-m", "vllm_harness.cli.main", "load", "etl-three-turns"),
@@ -193,9 +193,9 @@ def test_an_interrupt_keeps_what_came(vllm_server: VllmServer, tmp_path: Path) -
         assert process.poll() is None
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
-    assert f"records {out}" in said
+    assert f"records {out}" in output
     end = ended(out)
     assert end is not None
     assert end.stopped == "SIGTERM"
@@ -205,10 +205,11 @@ def test_an_interrupt_keeps_what_came(vllm_server: VllmServer, tmp_path: Path) -
 @pytest.mark.vllm_slow
 @pytest.mark.timeout(7200)
 @pytest.mark.vllm_servers(1)
-def test_a_soak_loses_nothing_and_both_sides_are_steady(own_server: OwnServer, tmp_path: Path) -> None:
-    """`VLLM_HARNESS_SOAK` sets how many turns; without the server's state, which vLLM keeps for good.
+def test_soak(own_server: OwnServer, tmp_path: Path) -> None:
+    """Nothing is lost, and neither side grows; `VLLM_HARNESS_SOAK` sets the number of turns.
 
-    Batches of 8 at most: of 32 the logits take 25 MiB (32 * 201,088 * 4 bytes), some of which come and go.
+    The transports store nothing on the server, because vLLM never deletes what it stores. A batch has at most
+    8 requests: the logits of 32 take 25 MiB (32 * 201,088 * 4 bytes), which vLLM allocates and frees.
     """
     load = run(
         own_server(["--max-num-seqs", "8"], env=WITHOUT_KERNEL_CACHE),
@@ -223,8 +224,8 @@ def test_a_soak_loses_nothing_and_both_sides_are_steady(own_server: OwnServer, t
     assert total.left
     assert (total.mixed, load.running) == (0, 0)
     assert not total.errors + total.findings
-    for whose, memory_mib, handles in (("client", 8, 8), ("server", 16, 32), ("engine", 16, 8)):
-        found = drift(load.samples[whose])
-        assert found is not None
-        assert found.memory_mib[1] - found.memory_mib[0] <= memory_mib, whose
-        assert found.handles[1] - found.handles[0] <= handles, whose
+    for process, memory_mib, handles in (("client", 8, 8), ("server", 16, 32), ("engine", 16, 8)):
+        change = drift(load.samples[process])
+        assert change is not None
+        assert change.memory_mib[1] - change.memory_mib[0] <= memory_mib, process
+        assert change.handles[1] - change.handles[0] <= handles, process

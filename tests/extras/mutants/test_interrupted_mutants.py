@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from vllm_harness._environments import Environment
-from vllm_harness._regression.changed.coverage import TestLines, kept_lines
+from vllm_harness._regression.changed.coverage import TestLines, coverage_file
 from vllm_harness._server import blocks
 from vllm_harness._server.records import running
 
@@ -82,18 +82,18 @@ def interrupted(command: subprocess.Popen[str], sent: signal.Signals) -> str:
 
 @pytest.mark.vllm_slow
 def test_mutants_end_at_once(release: Environment, variables: dict[str, str], tmp_path: Path) -> None:
-    lines = kept_lines(release)
+    lines = coverage_file(release)
     lines.parent.mkdir(parents=True)
     about = {"test": TEST, "target": "scripted-qwen3", "outcome": "passed", "seconds": 1}
     ran = TestLines.model_validate({**about, "lines": {SERVING: "1-9999"}})
     lines.write_text(f"{ran.model_dump_json()}\n")
     kept = tmp_path / "results.jsonl"
-    options = ["--only", MUTANT, "--jobs", "1", "--keep", str(kept)]
+    options = ["--only", MUTANT, "--jobs", "1", "--output", str(kept)]
     command = started(["mutants", "serving", *options], variables)
     wait_for(running, command)
     (server,) = running()
     output = interrupted(command, signal.SIGINT)
-    assert f"kept: {kept}; the same command resumes" in output
+    assert f"kept: {kept}; run the same command again to resume" in output
     assert kept.read_text() == ""
     assert (running(), blocks.of_server(server.server_id)) == ([], set())
     assert folders(variables) == []
@@ -105,10 +105,10 @@ def test_mutants_end_at_once(release: Environment, variables: dict[str, str], tm
 def test_mutants_of_a_parser_end_at_once(variables: dict[str, str], tmp_path: Path) -> None:
     kept = tmp_path / "results.jsonl"
     options = ["--parsers", "hermes", "--cases", "canonical", "--sample", "50", "--jobs", "1"]
-    command = started(["mutants", "parsers", PARSER, *options, "--keep", str(kept)], variables)
+    command = started(["mutants", "parsers", PARSER, *options, "--output", str(kept)], variables)
     wait_for(lambda: kept.exists() and folders(variables), command)
     output = interrupted(command, signal.SIGTERM)
-    assert f"kept: {kept}; with --again {kept}" in output
+    assert f"kept: {kept}; add --earlier {kept}" in output
     assert folders(variables) == []
     wait_for_none(variables)
 

@@ -7,7 +7,7 @@ import pytest
 from vllm_harness._environments import Environment, resolve
 from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings
-from vllm_harness._regression.engines.plan import planned
+from vllm_harness._regression.engines.plan import plan_cases
 from vllm_harness._scripted.families import load_families
 from vllm_harness._terminal.status import quiet
 from vllm_harness.extras.mutants.parsers.mutants import Mutant, MutantResult, judge_mutants, make_mutants
@@ -49,7 +49,7 @@ def test_broken_parsers_are_killed_and_the_unchanged_file_survives(
     same = made[0].model_copy(update={"code": code, "statement": None})
     broken = same.model_copy(update={"code": code.replace("<tool_call>", "<tool_cell>")})
     unimportable = same.model_copy(update={"code": "import no_such_module\n"})
-    cases = planned(case_set("canonical", load_families()["hermes"], load_meanings()), "in-process")
+    cases = plan_cases(case_set("canonical", load_families()["hermes"], load_meanings()), "in-process")
     results = judge_mutants(environment, FILE, [same, broken, unimportable], [cases], most=5)
     statuses = {result.mutant.code: result.status for result in results}
     assert statuses == {same.code: "survived", broken.code: "killed", unimportable.code: "killed"}
@@ -61,7 +61,7 @@ def test_a_server_runs_survivors(environment: Environment, made: list[Mutant]) -
     same = MutantResult(mutant=made[0].model_copy(update={"code": code}), status="survived")
     without_content = code.replace("content=content if content else None", "content=None")
     broken = MutantResult(mutant=made[0].model_copy(update={"code": without_content}), status="survived")
-    cases = planned(case_set("canonical", load_families()["hermes"], load_meanings()), "http")
+    cases = plan_cases(case_set("canonical", load_families()["hermes"], load_meanings()), "http")
     results = judge_over_http(environment, FILE, [same, broken], [cases.only(["text and call"])])
     assert [(result.status, result.by, result.served) for result in results] == [
         ("survived", "", True),

@@ -1,1 +1,1 @@
-"""The compatibility site, built with the manual, and looked at in a browser."""
+"""The compatibility site, built with the manual and opened in a browser."""

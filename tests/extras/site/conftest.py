@@ -1,4 +1,4 @@
-"""A small site of made-up results on a web host of its own, and Chromium to look at it."""
+"""A small site of made-up results on a local web server, and Chromium to open it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.extras.html.conftest import browser
-from tests.unit.extras.site.made import HOSTILE, cell, failing, site
+from tests.unit.extras.site.samples import HOSTILE, cell, failing, site
 from vllm_harness.extras.site.build import build
 
 __all__ = ["browser"]
@@ -21,14 +21,14 @@ Open = Callable[..., Any]
 
 
 class _Quiet(SimpleHTTPRequestHandler):
-    """Serves files without a word."""
+    """Serves files without logging."""
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 def build_small(out: Path) -> None:
-    """A site of one family, whose calls are lost on 0.32.0 where it streams; what was answered is hostile."""
+    """Builds a site of one family that loses calls in streams on 0.32.0; its answers are hostile."""
     selector = {"families": ["qwen3_coder"], "case": "call", "mismatches": ["call_lost"]}
     cells = (failing("0.32.0", answer=HOSTILE, **CODER), cell("0.31.0", **CODER))
     build(site(*cells, title=f"A call is lost {HOSTILE}", actual=HOSTILE, failures=[selector]), out)
@@ -44,8 +44,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened(browser: Any, built: Path) -> Iterator[Open]:
-    """Opens a page of the site; nothing may be said on its console, and nothing be asked of another host."""
-    said: list[str] = []
+    """Opens pages of the site, which may not log anything or send requests to other hosts."""
+    problems: list[str] = []
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(built))) as host:
         threading.Thread(target=host.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{host.server_port}/"
@@ -54,10 +54,11 @@ def opened(browser: Any, built: Path) -> Iterator[Open]:
             viewport = {"width": width, "height": 900}
             page = browser.new_page(viewport=viewport, color_scheme=theme)
             page.set_default_timeout(60_000)
-            page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-            page.on("pageerror", lambda error: said.append(str(error)))
+            page.on("console", lambda message: problems.append(f"{message.type}: {message.text}"))
+            page.on("pageerror", lambda error: problems.append(str(error)))
             page.on(
-                "request", lambda request: said.extend([] if request.url.startswith(url) else [request.url])
+                "request",
+                lambda request: problems.extend([] if request.url.startswith(url) else [request.url]),
             )
             page.goto(f"{url}{name}")
             return page
@@ -66,4 +67,4 @@ def opened(browser: Any, built: Path) -> Iterator[Open]:
         for context in browser.contexts:
             context.close()
         host.shutdown()
-    assert not said
+    assert not problems

@@ -1,4 +1,4 @@
-"""The whole site: the same bytes each time, and from a model to a workaround in a browser."""
+"""The whole site: its files, and the way from a model to a workaround in a browser."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ pytestmark = pytest.mark.vllm_slow
 DEFECT = "defects/hermes-loses-a-call.html"
 
 
-def test_the_same_input_gives_the_same_bytes(built: Path, tmp_path: Path) -> None:
+def test_same_input_gives_the_same_bytes(built: Path, tmp_path: Path) -> None:
     build_small(tmp_path / "again")
     first, second = (_bytes(folder) for folder in (built, tmp_path / "again"))
     assert first.keys() == second.keys()
     assert not [path for path in first if first[path] != second[path]]
 
 
-def test_it_has_the_pages_the_manual_and_the_feeds(built: Path) -> None:
+def test_pages_manual_and_feeds(built: Path) -> None:
     expected = ("index.html", "models/qwen3_coder.html", DEFECT, "releases/0.32.0.html", "rules/CC110.html")
     assert all((built / page).is_file() for page in (*expected, "manual.html", "compatibility.json"))
     for feed in ("feed.xml", "models/qwen3_coder.xml"):
         assert ET.parse(built / feed).getroot().tag == "{http://www.w3.org/2005/Atom}feed"
 
 
-def test_an_earlier_site_is_replaced_and_nothing_else(built: Path, tmp_path: Path) -> None:
+def test_only_an_earlier_site_is_replaced(built: Path, tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("mine")
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="do not belong to an earlier site"):
         build_small(tmp_path)
     assert (tmp_path / "precious.txt").read_text() == "mine"
     (built / "stale.html").write_text("of an earlier build")
@@ -51,14 +51,14 @@ def test_from_a_model_to_a_workaround_in_two_clicks(opened: Open) -> None:
     assert "Do not stream." in page.locator(".vh-ways").inner_text()
 
 
-def test_a_filter_that_fits_nothing_says_so(opened: Open) -> None:
+def test_filter_without_matches(opened: Open) -> None:
     page = opened("index.html")
     page.fill("#vh-filter", "no-such-model")
     assert page.locator("output").inner_text() == "0 of 1"
     assert page.url.endswith("?filter=no-such-model")
 
 
-def test_a_filter_has_an_address_and_leaves_the_search_alone(opened: Open) -> None:
+def test_filter_in_the_address(opened: Open) -> None:
     page = opened("index.html?filter=qwen3-coder")
     assert page.locator("#vh-filter").input_value() == "qwen3-coder"
     assert page.locator("output").inner_text() == "1 of 1"
@@ -67,12 +67,12 @@ def test_a_filter_has_an_address_and_leaves_the_search_alone(opened: Open) -> No
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["index.html", "models/qwen3_coder.html", DEFECT, "releases/0.32.0.html"])
-def test_a_narrow_page_does_not_scroll_sideways(opened: Open, name: str, theme: str) -> None:
+def test_narrow_page_does_not_scroll_sideways(opened: Open, name: str, theme: str) -> None:
     page = opened(name, width=400, theme=theme)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
-def test_what_a_model_said_is_text(opened: Open) -> None:
+def test_answers_are_escaped(opened: Open) -> None:
     page = opened(DEFECT)
     page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
     assert page.locator("a[href^='javascript']").count() == 0

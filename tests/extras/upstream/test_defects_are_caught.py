@@ -76,7 +76,7 @@ def patched(tree: Path, defect: str) -> Iterator[None]:
 
 def outcomes(tree: Path, caught: Caught) -> dict[str, str]:
     """The outcomes of the tests that catch a defect."""
-    options = ("-k", caught.chosen, f"--vllm-spec=tree:{tree}@{KERNELS}", "--vllm-device=cpu")
+    options = ("-k", caught.chosen, f"--vllm=tree:{tree}@{KERNELS}", "--vllm-device=cpu")
     results = upstream(fetch(RELEASE), caught.file, *options)
     tests = results["files"][caught.file]["tests"]
     return {test: result["outcome"] for test, result in tests.items() if result["outcome"] != "skipped"}

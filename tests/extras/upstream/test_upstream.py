@@ -192,7 +192,7 @@ def test_a_file_of_a_release_fails_with_wrong_answers_that_its_grammar_allows() 
         folder = fetch("0.32.0")
     except InstallError as error:
         pytest.skip(f"needs a package index with vLLM's source distribution: {error.message}")
-    results = upstream(folder, file, "--vllm-spec=0.32.0", "--upstream-wrong-answers=other,truncated")
+    results = upstream(folder, file, "--vllm=0.32.0", "--upstream-wrong-answers=other,truncated")
     tests = results["files"][file]["tests"]
     assert [result["outcome"] for result in tests.values()] == ["passed", "passed"]
     assert [result["retries"] for result in tests.values()] == [0, 0]

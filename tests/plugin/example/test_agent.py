@@ -1,4 +1,4 @@
-"""What another project writes: it installs the package, and its fixtures are there."""
+"""Tests of another project: once the package is installed, its fixtures are available."""
 
 
 def test_the_agent_gets_its_answer(vllm_server, openai_client, script):
@@ -14,4 +14,4 @@ async def test_the_agent_streams(vllm_server, async_openai_client, script):
 
 
 def test_an_unused_script_fails(script):
-    script("nobody asks")
+    script("never requested")

@@ -1,4 +1,4 @@
-"""Tests that forks run, one of which dies, and tests that this process runs: each says who ran it."""
+"""Tests for forks, one of which dies, and for the main process; each records the process that ran it."""
 
 import os
 import signal
@@ -9,44 +9,44 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _who(record_property):
+def _process(record_property):
     record_property("process", os.getpid())
 
 
 @pytest.fixture(scope="module")
-def of_the_module():
+def process_of_module():
     return os.getpid()
 
 
 @pytest.mark.parametrize("number", range(60))
-def test_what_is_said(number, vllm_server, openai_client, script, of_the_module, tmp_path_factory):
-    assert of_the_module == os.getpid()
+def test_answer(number, vllm_server, openai_client, script, process_of_module, tmp_path_factory):
+    assert process_of_module == os.getpid()
     script(f"The number is {number}.")
     response = openai_client.responses.create(model=vllm_server.model, input="Which number?", temperature=0)
     assert response.output_text.strip() == f"The number is {number}."
-    if number:  # the first is run before there are forks
+    if number:  # the first test runs before there are forks
         (tmp_path_factory.getbasetemp() / f"of {os.getpid()}").touch()
 
 
-def test_that_fails(vllm_server, script):
+def test_failing(vllm_server, script):
     script("never asked for")
 
 
-def test_that_warns(vllm_server):
+def test_warning(vllm_server):
     warnings.warn("of a fork", UserWarning, stacklevel=1)
     print("printed by a fork")
 
 
-def test_that_ends_its_process(vllm_server):
+def test_killing_its_process(vllm_server):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_after_it(vllm_server):
+def test_after_the_kill(vllm_server):
     assert vllm_server.alive()
 
 
 @pytest.mark.vllm_alone
 def test_alone(vllm_server, tmp_path_factory):
-    time.sleep(0.5)  # in which the forks would have begun
+    time.sleep(0.5)  # long enough for forks to start
     assert vllm_server.alive()
     assert not list(tmp_path_factory.getbasetemp().glob("of *"))

@@ -1,8 +1,8 @@
-"""Tests whose model may say otherwise."""
+"""Tests of a model whose words vary."""
 
 from pathlib import Path
 
-from vllm_harness._testing.content import expect_content
+from vllm_harness import expect_content
 
 TRIES = Path("tries")
 
@@ -21,12 +21,12 @@ def test_the_third_try_is_right(vllm_server, openai_client):
     expect_content(tries >= 2, f"a third try, not number {tries + 1}")
 
 
-def test_what_is_said(vllm_server, openai_client):
+def test_any_answer(vllm_server, openai_client):
     with Path("answers").open("a") as answers:
         answers.write(repr(ask(openai_client, vllm_server.model)) + "\n")
 
 
-def test_a_wrong_protocol_is_not_tried_again(vllm_server):
+def test_a_wrong_protocol_is_not_retried(vllm_server):
     with Path("wrong").open("a") as wrong:
         wrong.write("x")
     raise AssertionError("wrong")

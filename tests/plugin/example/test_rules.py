@@ -1,8 +1,8 @@
-"""Tests that break the plugin's rules, and some that keep them."""
+"""Tests that break the plugin's rules, and some that follow them."""
 
 import pytest
 
-from vllm_harness._testing.skips import skip
+from vllm_harness import skip
 
 PARIS = "The capital of France is Paris."
 ASK = {"input": "What is the capital of France?", "temperature": 0}
@@ -35,7 +35,7 @@ def test_a_defect_that_shows(vllm_server, script):
 
 
 @pytest.mark.vllm_known_defect("vllm-1")
-def test_another_failure_than_the_defect_s(vllm_server):
+def test_a_failure_that_is_not_the_defect(vllm_server):
     raise AssertionError("something else")
 
 
@@ -54,10 +54,10 @@ def test_an_expected_failure_without_reference(vllm_server):
     raise AssertionError
 
 
-def test_a_skip_that_nobody_expects(vllm_server):
+def test_an_unexpected_skip(vllm_server):
     skip("no-reason", "the test would rather not")
 
 
 @pytest.mark.vllm_slow
-def test_a_skip_that_is_expected(vllm_server):
+def test_an_expected_skip(vllm_server):
     raise AssertionError

@@ -1,4 +1,4 @@
-"""Books as a server has them, and requests as it sees them, without a server."""
+"""Books and requests as a server has them, without a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vllm_harness_served import MatchedRule, ServedBook
 
 
 def served(rules: Sequence[BookRule]) -> ServedBook:
-    """A book with the conditions of rules; in the place of each answer stands a token."""
+    """A book with the conditions of rules, and a token instead of each answer."""
     book = ServedBook()
     book.add(
         {
@@ -35,11 +35,11 @@ def facts(
     path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None, earlier: Sequence[Any] = ()
 ) -> dict[str, Any]:
     """The facts of a request."""
-    found: dict[str, Any] = conversations.facts(path, headers or {}, dict(body), list(earlier))
-    return found
+    result: dict[str, Any] = conversations.facts(path, headers or {}, dict(body), list(earlier))
+    return result
 
 
-def taken(book: ServedBook, asked: Mapping[str, Any]) -> str:
-    """The name of the rule that takes a request; else why none does."""
-    found = book.take(dict(asked))
-    return str(found.rule["name"]) if isinstance(found, MatchedRule) else str(found)
+def outcome(book: ServedBook, request: Mapping[str, Any]) -> str:
+    """The name of the rule that takes a request, or the reason why none does."""
+    match = book.take(dict(request))
+    return str(match.rule["name"]) if isinstance(match, MatchedRule) else str(match)

@@ -1,4 +1,4 @@
-"""Every mistake in a book is found before anything starts, with its line, its rule and what to do instead."""
+"""The check of books finds each mistake, with its line, its rule and a hint."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TRIP = Path(__file__).parents[2] / "scripted" / "trip.yaml"
 
 
 class Mistake(NamedTuple):
-    """What stands beside the name of a rule, and what is to be said of it."""
+    """The YAML after the name of a rule, and the expected problem."""
 
     text: str
     severity: str
-    said: str
+    message: str
     hint: str = ""
     model: str = "qwen3"
 
@@ -33,9 +33,7 @@ MISTAKES = {
         "when.user: no regular expression: global flags",
         "(?i)",
     ),
-    "a pattern that is none": Mistake(
-        "when: {not: {user: '('}}, say: x", "error", "when.not.user: no regular"
-    ),
+    "an invalid pattern": Mistake("when: {not: {user: '('}}, say: x", "error", "when.not.user: no regular"),
     "an unknown key": Mistake(
         "when: {usr: x}, say: x", "error", "when.usr: unknown key, did you mean 'user'?"
     ),
@@ -45,7 +43,7 @@ MISTAKES = {
     "an unknown API": Mistake(
         "when: {api: response}, say: x", "error", "when.api: Input should be 'responses'"
     ),
-    "no answer": Mistake("when: {user: x}", "error", "a rule has either 'say' or 'turns'"),
+    "no answer": Mistake("when: {user: x}", "error", "a rule needs either 'say' or 'turns'"),
     "two answers": Mistake("say: {text: x, raw: y}", "error", "say: give exactly one of"),
     "a word as text": Mistake(
         "say: no", "error", "say: Input should be a mapping; YAML reads no as false", "'no'"
@@ -65,21 +63,21 @@ MISTAKES = {
     "a number as case": Mistake(
         "when: {user: '(?P<a>1)'}, say: {case: a, of: {1: x}}", "error", "say.of.1: Input should", "write '1'"
     ),
-    "a group that there is not": Mistake(
+    "an unknown group": Mistake(
         "when: {user: '(?P<city>.+)'}, say: 'in ${citi}'",
         "error",
         "no pattern in `when` has a group 'citi'",
         "city?",
     ),
-    "a group that is nowhere": Mistake(
+    "a group without any pattern": Mistake(
         "say: 'in ${city}'", "error", "has a group 'city'", "(?P<city>[A-Z]+)"
     ),
     "a group of `not`": Mistake(
         "when: {not: {user: '(?P<city>.+)'}}, say: 'in ${city}'", "error", "has a group 'city'", "(?P<city>"
     ),
-    "a case of no group": Mistake("say: {case: city, of: {x: y}}", "error", "has a group 'city'"),
+    "a case without a group": Mistake("say: {case: city, of: {x: y}}", "error", "has a group 'city'"),
     "ids beyond the vocabulary": Mistake(
-        "say: {ids: [151936]}", "error", "151936 is no token id of qwen3", "`raw`"
+        "say: {ids: [151936]}", "error", "151936 is not a token id of qwen3", "`raw`"
     ),
     "parallel calls in Harmony": Mistake(
         "say: {calls: [{name: a}, {name: b}]}",
@@ -88,7 +86,7 @@ MISTAKES = {
         "or serve qwen3",
         "gpt-oss",
     ),
-    "thoughts where there are none": Mistake(
+    "reasoning without a format": Mistake(
         "say: {reasoning: x, text: y}", "error", "has no reasoning", "or serve gpt-oss or qwen3", "llama3.1"
     ),
     "a marker in a text": Mistake(
@@ -104,10 +102,10 @@ MISTAKES = {
         "write <|channel|>,",
         "gpt-oss",
     ),
-    "arguments that are no JSON": Mistake(
+    "arguments that are not JSON": Mistake(
         "say: {calls: [{name: a, arguments: '{x: 1}'}]}",
         "warning",
-        "arguments of a are no JSON object",
+        "arguments of a are not a JSON object",
         "mapping",
     ),
     "turns that are never used": Mistake(
@@ -117,23 +115,23 @@ MISTAKES = {
 
 
 def book(folder: Path, text: str) -> Path:
-    """A file with a book."""
+    """Writes a book into a file."""
     path = folder / "book.yaml"
     path.write_text(text)
     return path
 
 
 def checked(path: Path, model: str = "qwen3", *args: str) -> CheckedBook:
-    """A book, checked for a model."""
+    """Checks a book for a model."""
     return check_book(path, MODELS.get(model), others=list(MODELS), args=args)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_found_and_right_beside_it_nothing_else(mistake: Mistake, tmp_path: Path) -> None:
+def test_a_mistake_is_the_only_problem(mistake: Mistake, tmp_path: Path) -> None:
     path = book(tmp_path, f"rules:\n  - {{name: it, {mistake.text}}}\n")
     (problem,) = checked(path, mistake.model).problems
     assert (problem.severity, problem.line, problem.rule) == (mistake.severity, 2, "rule 'it'")
-    assert mistake.said in problem.message
+    assert mistake.message in problem.message
     assert mistake.hint in problem.hint + problem.message
 
 
@@ -158,28 +156,28 @@ rules:
 """
 
 
-def test_rules_that_none_can_reach_and_names_given_twice(tmp_path: Path) -> None:
+def test_unreachable_rules_and_repeated_names(tmp_path: Path) -> None:
     problems = checked(book(tmp_path, RULES)).problems
     assert [(problem.line, problem.message) for problem in problems] == [
-        (5, "can never be taken: rule 'Rome' (book.yaml:2) takes every request that this one is for"),
+        (5, "can never be taken: rule 'Rome' (book.yaml:2) takes every request that this one matches"),
         (11, "has the name of the rule at book.yaml:8"),
         (15, "can never be taken: rule 'rule 5' (book.yaml:14) takes every request"),
     ]
     assert all(problem.severity == "error" for problem in problems)
 
 
-def test_turns_are_used_where_there_are_built_in_tools(tmp_path: Path) -> None:
+def test_turns_are_used_with_built_in_tools(tmp_path: Path) -> None:
     path = book(tmp_path, "rules:\n  - turns: [a, b]\n")
     assert checked(path, "qwen3", "--tool-server=demo").problems == ()
-    assert check_book(path).problems == ()  # of no model it is not known
+    assert check_book(path).problems == ()  # without a model it is unknown
 
 
-def test_all_mistakes_are_told_at_once_and_the_exit_code_is_that_of_findings(tmp_path: Path) -> None:
+def test_the_command_reports_all_mistakes_at_once(tmp_path: Path) -> None:
     path = book(tmp_path, "rules:\n  - {say: a}\n  - {say: {ids: [-1]}}\n  - {when: {user: (}, say: a}\n")
     result = CliRunner().invoke(app, ["book", "check", str(path), "--model", "qwen3"])
     assert result.exit_code == 1
     assert f"{path}:4: error: rule 3: when.user: no regular expression" in result.output
-    assert f"{path}:3: error: rule 2: -1 is no token id of qwen3" in result.output
+    assert f"{path}:3: error: rule 2: -1 is not a token id of qwen3" in result.output
     assert f"{path}:3: error: rule 2: can never be taken" in result.output
     path.write_text("rules:\n  - {say: a}\n  - {say: {ids: [-1]}}\n")
     result = CliRunner().invoke(app, ["book", "check", str(path), "--model", "qwen3"])
@@ -194,10 +192,10 @@ ON_PURPOSE = {
     "arguments: {city: '${city}'}}": """arguments: '{"city": Lisbon}'}""",
     "  - name: proposes\n": "  - {name: anything, say: Pardon?}\n  - name: proposes\n",
 }
-"""Made on purpose by somebody who wrote that book from the page of reference alone."""
+"""Mistakes on purpose, by an author who wrote the book with only the reference page."""
 
 
-def test_a_book_from_the_page_is_right_and_three_mistakes_in_it_are_told_at_once(tmp_path: Path) -> None:
+def test_three_mistakes_in_a_valid_book_are_found_at_once(tmp_path: Path) -> None:
     path = book(tmp_path, TRIP.read_text())
     assert checked(path).problems == ()
     text = TRIP.read_text()
@@ -208,19 +206,19 @@ def test_a_book_from_the_page_is_right_and_three_mistakes_in_it_are_told_at_once
     messages = [problem.message for problem in checked(path).problems]
     assert [message.split(":")[0] for message in messages] == [
         "when.user",
-        "the arguments of get_weather are no JSON object",
+        "the arguments of get_weather are not a JSON object",
         "can never be taken",
         "can never be taken",
     ]
 
 
-def test_a_server_of_a_wrong_book_is_not_started(tmp_path: Path) -> None:
+def test_an_invalid_book_starts_no_server(tmp_path: Path) -> None:
     path = book(tmp_path, "rules:\n  - {say: {ids: [-1]}}\n")
     result = CliRunner().invoke(app, ["serve", "qwen3", "--book", str(path)])
     assert "the book cannot be served" in str(result.exception)
-    assert f"{path}:2: error: rule 1: -1 is no token id" in str(result.exception)
+    assert f"{path}:2: error: rule 1: -1 is not a token id" in str(result.exception)
 
 
 def test_an_empty_book_is_an_error(tmp_path: Path) -> None:
     (problem,) = checked(book(tmp_path, "rules: []\n")).problems
-    assert problem.message == "a book has at least one rule"
+    assert problem.message == "a book needs at least one rule"

@@ -1,4 +1,4 @@
-"""A rule's limit, in the word that each API has for it."""
+"""The limit of a rule becomes the field that each API has for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.books.served import conversations
         ("/v1/completions", {"max_tokens": "many"}, {"max_tokens": 3}),
     ],
 )
-def test_a_limit_only_ever_lowers_that_of_the_request(
+def test_a_limit_only_lowers_that_of_the_request(
     path: str, given: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     assert conversations.limited(path, given, 3) == expected

@@ -1,4 +1,4 @@
-"""Conditions over requests of all APIs, which mean the same however an API writes a conversation."""
+"""Conditions have the same meaning for requests of all APIs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.unit.books.served import conversations, facts, served, taken
+from tests.unit.books.served import conversations, facts, outcome, served
 from vllm_harness._scripted.book import BookRule
 from vllm_harness._scripted.when import When
 
 RESPONSES, CHAT, MESSAGES = "/v1/responses", "/v1/chat/completions", "/v1/messages"
 ARGUMENTS = '{"city": "Paris"}'
 CHOICE = "tool_choice"
-# the same conversation: system prompt, question, thoughts and two calls, their results, a further question
+# the same conversation: system prompt, question, reasoning and two calls, their results, a further question
 CONVERSATION: dict[str, dict[str, Any]] = {
     RESPONSES: {
         "instructions": "Be brief.",
@@ -143,16 +143,16 @@ def rule(name: str, when: dict[str, Any] | None = None, **more: Any) -> BookRule
 
 
 @pytest.mark.parametrize("path", CONVERSATION)
-def test_a_conversation_means_the_same_over_every_api(path: str) -> None:
-    asked = facts(path, CONVERSATION[path], {"x-test": "abc"})
+def test_a_conversation_has_the_same_meaning_over_every_api(path: str) -> None:
+    request = facts(path, CONVERSATION[path], {"x-test": "abc"})
     for when in HOLD:
-        assert taken(served([rule("it", when)]), asked) == "it", when
+        assert outcome(served([rule("it", when)]), request) == "it", when
     for when in FAIL:
-        reason = taken(served([rule("it", when)]), asked)
+        reason = outcome(served([rule("it", when)]), request)
         assert reason.startswith(f"the nearest rule is 'it', which has {next(iter(when))}: "), when
 
 
-def test_a_default_of_the_apis_counts() -> None:
+def test_defaults_of_the_apis_apply() -> None:
     bare = facts(CHAT, {"messages": []})
     assert (bare["tool_choice"], bare["parallel_tool_calls"], bare["format"]) == ("none", True, "text")
     assert facts(CHAT, {"tools": [{"type": "function"}]})["tool_choice"] == "auto"
@@ -169,30 +169,30 @@ def test_a_default_of_the_apis_counts() -> None:
         {"input": [{"type": "function_call"}, {"type": "function_call_output", "call_id": {}}]},
     ],
 )
-def test_what_a_client_may_send_is_no_error(body: dict[str, Any]) -> None:
+def test_malformed_requests_raise_no_error(body: dict[str, Any]) -> None:
     assert facts(RESPONSES, body)["api"] == "responses"
 
 
-def test_the_nearest_rule_lacks_the_fewest_conditions() -> None:
+def test_the_nearest_rule_fails_the_fewest_conditions() -> None:
     rules = [
         rule("far", {"user": "x", "turn": 3}),
         rule("near", {"user": "Paris", "turn": 0, "tools": ["get_weather"]}),
-        rule("as near, with less", {"user": "x"}),
+        rule("equally near, with fewer conditions", {"user": "x"}),
     ]
-    reason = taken(served(rules), facts(RESPONSES, {"input": "Paris?"}))
+    reason = outcome(served(rules), facts(RESPONSES, {"input": "Paris?"}))
     assert reason == (
         "the nearest rule is 'near', which has tools: [\"get_weather\"] "
         "(it does not offer get_weather, but no tools)"
     )
 
 
-def test_a_rule_that_is_used_up_is_nearest_until_it_is_reset() -> None:
+def test_a_reset_revives_a_rule_that_is_used_up() -> None:
     book = served([rule("other", {"user": "no"}), rule("twice", times=2)])
-    asked = facts(RESPONSES, {"input": "hi"})
-    assert [taken(book, asked) for _ in range(2)] == ["twice", "twice"]
-    assert taken(book, asked) == "the nearest rule is 'twice', which has times: 2 (and was taken as often)"
+    request = facts(RESPONSES, {"input": "hi"})
+    assert [outcome(book, request) for _ in range(2)] == ["twice", "twice"]
+    assert outcome(book, request) == "the nearest rule is 'twice', which has times: 2 (all used)"
     book.reset()
-    assert taken(book, asked) == "twice"
+    assert outcome(book, request) == "twice"
 
 
 def test_a_case_decides_whether_a_rule_takes_a_request() -> None:
@@ -200,11 +200,11 @@ def test_a_case_decides_whether_a_rule_takes_a_request() -> None:
     closed = BookRule("closed", (), when=when, case="country", of={"Norway": "Oslo"}, times=None)
     opened = BookRule("open", ("?",), when=when, case="country", of={"Norway": "Oslo"}, times=None)
     france = facts(RESPONSES, {"input": "capital of France"})
-    assert taken(served([closed]), facts(RESPONSES, {"input": "capital of Norway"})) == "closed"
-    assert taken(served([closed]), france).endswith(
-        "say: case country is 'France', and there are only Norway"
+    assert outcome(served([closed]), facts(RESPONSES, {"input": "capital of Norway"})) == "closed"
+    assert outcome(served([closed]), france).endswith(
+        "say: case country is 'France', but `of` has only Norway"
     )
-    assert taken(served([closed, opened]), france) == "open"
+    assert outcome(served([closed, opened]), france) == "open"
 
 
 def stored(identifier: str, *output: dict[str, Any]) -> dict[str, Any]:
@@ -212,31 +212,35 @@ def stored(identifier: str, *output: dict[str, Any]) -> dict[str, Any]:
     return {"object": "response", "id": identifier, "output": list(output)}
 
 
-def test_what_the_server_keeps_is_part_of_the_conversation() -> None:
-    kept = conversations.Responses()
+def test_stored_responses_are_part_of_the_conversation() -> None:
+    responses = conversations.Responses()
     call = {"type": "function_call", "call_id": "a", "name": "get_weather", "arguments": ARGUMENTS}
-    kept.keep({"input": "Weather?"}, stored("resp_1", {"type": "reasoning"}, call))
+    responses.keep({"input": "Weather?"}, stored("resp_1", {"type": "reasoning"}, call))
     output = {"type": "function_call_output", "call_id": "a", "output": "sunny"}
     second = {"previous_response_id": "resp_1", "input": [output]}
-    asked = facts(RESPONSES, second, earlier=kept.before(second))
-    assert asked["turn"] == 1
-    assert asked["tool_results"] == [{"name": "get_weather", "arguments": ARGUMENTS, "output": "sunny"}]
-    kept.keep(second, stored("resp_2"))  # in the background: its output is not known yet
+    request = facts(RESPONSES, second, earlier=responses.before(second))
+    assert request["turn"] == 1
+    assert request["tool_results"] == [{"name": "get_weather", "arguments": ARGUMENTS, "output": "sunny"}]
+    responses.keep(second, stored("resp_2"))  # in the background, without output yet
     third = {"previous_response_id": "resp_2", "input": "And?"}
-    assert facts(RESPONSES, third, earlier=kept.before(third))["turn"] == 2
-    kept.keep(
+    assert facts(RESPONSES, third, earlier=responses.before(third))["turn"] == 2
+    responses.keep(
         {}, stored("resp_2", {"role": "assistant", "content": [{"type": "output_text", "text": "Sun."}]})
     )
-    known = facts(RESPONSES, third, earlier=kept.before(third))
+    known = facts(RESPONSES, third, earlier=responses.before(third))
     assert (known["turn"], known["messages"][-2]) == (2, ("assistant", "Sun."))
-    assert kept.before({"previous_response_id": "resp_unknown"}) == []
+    assert responses.before({"previous_response_id": "resp_unknown"}) == []
 
 
-def test_responses_are_found_in_bodies_and_streams_however_they_are_cut() -> None:
+def test_responses_are_found_in_bodies_and_streams_in_chunks_of_any_size() -> None:
     created = b'event: response.created\ndata: {"response":{"object":"response","id":"a"}}'
     delta = b'\n\ndata: {"type":"response.output_text.delta","delta":"\\"response\\":{}"}\n\n'
     body = b'{"object": "response", "id": "b"}'
-    for content, found in ((created + delta, ["a"]), (body, ["b"]), (b'{"object": "chat.completion"}', [])):
+    for content, expected in (
+        (created + delta, ["a"]),
+        (body, ["b"]),
+        (b'{"object": "chat.completion"}', []),
+    ):
         for size in (1, 7, 1000):
             reader = conversations.ResponseReader()
             chunks = [content[i : i + size] for i in range(0, len(content), size)]
@@ -245,4 +249,4 @@ def test_responses_are_found_in_bodies_and_streams_however_they_are_cut() -> Non
                 for number, chunk in enumerate(chunks, start=1)
                 for response in reader.feed(chunk, last=number == len(chunks))
             ]
-            assert ids == found
+            assert ids == expected

@@ -1,4 +1,4 @@
-"""Answers that quote the request: what the server writes is what the dialect would have written."""
+"""Answers that quote the request: the server writes them as the dialect would."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.books import served  # noqa: F401  (puts the server's modules on the path)
-from vllm_harness._scripted.dialects import DialectError, markers, render
+from tests.unit.books import served  # noqa: F401  (adds the server's modules to the path)
+from vllm_harness._scripted.dialects import DialectError, find_dialect, render
 from vllm_harness._scripted.meaning import Meaning, Raw, ToolCall
 from vllm_harness._scripted.quoting import Quoting, groups_in, pieces, sample, unquoted
 
 from vllm_harness_served import QuoteError, quoted  # isort: skip
 
 ANSWERS = (
-    Meaning.of("In ${city} it is ${sky}; $${city} is no quote."),
+    Meaning.of("In ${city} it is ${sky}; $${city} is not a quote."),
     Meaning.of(
         calls=(ToolCall("get_weather", {"city": "${city}", "more": ["x ${sky}", {"deep": "${city}"}]}),)
     ),
@@ -45,8 +45,9 @@ def rendering(dialect: str, answer: Meaning | Raw) -> str:
 
 
 def template(dialect: str, answer: Meaning | Raw) -> dict[str, Any]:
-    """What the server gets to write an answer."""
-    return {"pieces": pieces(Quoting(answer), partial(rendering, dialect), markers(dialect))}
+    """The pieces from which the server writes an answer."""
+    known = find_dialect(dialect).markers
+    return {"pieces": pieces(Quoting(answer), partial(rendering, dialect), known)}
 
 
 TEMPLATES = {dialect: [template(dialect, answer) for answer in ANSWERS] for dialect in NOTATIONS}
@@ -55,15 +56,15 @@ TEMPLATES = {dialect: [template(dialect, answer) for answer in ANSWERS] for dial
 @pytest.mark.parametrize("dialect", NOTATIONS)
 @given(answer=st.sampled_from(range(2)), value=st.text(string.printable + "é語😀", max_size=12) | MARKERS)
 def test_a_quote_is_written_as_the_dialect_writes_it(dialect: str, answer: int, value: str) -> None:
-    meant = ANSWERS[answer]
+    template = ANSWERS[answer]
     try:
-        written = quoted(TEMPLATES[dialect][answer], dict.fromkeys(groups_in(meant), value))
+        written = quoted(TEMPLATES[dialect][answer], dict.fromkeys(groups_in(template), value))
     except QuoteError:
         return
     try:
-        expected = rendering(dialect, sample(Quoting(meant), value))
+        expected = rendering(dialect, sample(Quoting(template), value))
     except DialectError:
-        pytest.fail(f"{value!r} was quoted, which dialect {dialect} cannot write there")
+        pytest.fail(f"quoted {value!r}, which dialect {dialect} cannot write there")
     assert written == expected
 
 
@@ -75,7 +76,7 @@ def test_ordinary_text_is_quoted(dialect: str) -> None:
             assert quoted(made, groups) == rendering(dialect, sample(Quoting(answer), value))
 
 
-def test_what_quotes_nothing_keeps_its_text() -> None:
+def test_text_without_quotes_is_unchanged() -> None:
     answer = Meaning.of("costs $5, ${ and $ and {city} and $${city}")
     assert groups_in(answer) == []
     assert unquoted(answer) == Meaning.of("costs $5, ${ and $ and {city} and ${city}")

@@ -1,4 +1,4 @@
-"""The page of the book's language: every key has an example, and the example takes the request beside it."""
+"""The reference of script books: every key has an example, which takes the request below it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 from tests.docs.blocks import ROOT, Block, blocks_of
-from tests.unit.books.served import facts, served, taken
+from tests.unit.books.served import facts, outcome, served
 from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._scripted.book_check import check_book
-from vllm_harness._scripted.book_file import BookFile, CallSpec, RuleSpec, SaySpec, load_book
+from vllm_harness._scripted.book_file import BookFile, CallSpec, RuleSpec, SaySpec
 from vllm_harness._scripted.when import MessageCondition, ToolResultCondition, When
 
 PAGE = ROOT / "docs" / "reference" / "script-book.md"
@@ -25,31 +25,31 @@ BOOKS = [block for block in BLOCKS if block.language == "yaml"]
 
 
 def request_of(block: Block) -> dict[str, Any]:
-    """The facts of a request as the page writes it."""
+    """The facts of a request on the page."""
     start, _, rest = block.text.partition("\n")
     message = message_from_string(rest)
     headers = {name.lower(): value for name, value in message.items()}
     return facts(start.split()[1], json.loads(message.get_payload()), headers)
 
 
-def written(block: Block, folder: Path) -> Path:
-    """A book of the page as a file."""
+def book_file(block: Block, folder: Path) -> Path:
+    """A book from the page as a file."""
     path = folder / "book.yaml"
     path.write_text(block.text)
     return path
 
 
 @pytest.mark.parametrize("block", BOOKS, ids=str)
-def test_an_example_is_right_and_takes_the_request_below_it(block: Block, tmp_path: Path) -> None:
-    path = written(block, tmp_path)
+def test_an_example_takes_the_request_below_it(block: Block, tmp_path: Path) -> None:
+    path = book_file(block, tmp_path)
     args = ["--tool-server=demo"] if "turns:" in block.text else []
-    assert check_book(path, load_models().get("qwen3"), args=args).lines() == []
-    (below,) = [each for each in BLOCKS if each == BLOCKS[BLOCKS.index(block) + 1]]
+    book = check_book(path, load_models().get("qwen3"), args=args)
+    assert book.lines() == []
+    below = BLOCKS[BLOCKS.index(block) + 1]
     assert below.language == "http"
-    rules = load_book(path)
-    assert taken(served(rules), request_of(below)) == rules[0].name
-    nothing = facts("/v1/completions", {"prompt": ""})
-    assert taken(served(rules[:1]), nothing).startswith("the nearest rule is")
+    assert outcome(served(book.rules), request_of(below)) == book.rules[0].name
+    empty = facts("/v1/completions", {"prompt": ""})
+    assert outcome(served(book.rules[:1]), empty).startswith("the nearest rule is")
 
 
 @pytest.mark.parametrize("model", [RuleSpec, SaySpec, CallSpec, When, MessageCondition, ToolResultCondition])
@@ -68,7 +68,7 @@ def test_every_key_is_in_an_example(model: type[BaseModel]) -> None:
 
 
 @pytest.mark.parametrize("block", BOOKS, ids=str)
-def test_the_schema_for_editors_takes_the_examples(block: Block) -> None:
+def test_the_schema_for_editors_accepts_the_examples(block: Block) -> None:
     validator = Draft202012Validator(BookFile.model_json_schema())
     book = yaml.safe_load(block.text)
     assert list(validator.iter_errors(book)) == []

@@ -1,4 +1,4 @@
-"""The path by which a server's middleware knows an API, with `--root-path` and without."""
+"""The path by which a server's middleware recognizes an API, with and without `--root-path`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from vllm_harness._scripted.in_server.vllm_harness_asgi import route
         ("/llm", "/llmx/v1/responses", "/llmx/v1/responses"),
     ],
 )
-def test_a_path_is_known_with_the_prefix_and_without(root: str, path: str, expected: str) -> None:
+def test_a_path_with_and_without_the_prefix(root: str, path: str, expected: str) -> None:
     assert route({"path": path, "root_path": root}) == expected
 
 
-def test_another_kind_of_scope_has_none() -> None:
+def test_another_kind_of_scope_has_no_path() -> None:
     assert route({"type": "lifespan"}) == ""

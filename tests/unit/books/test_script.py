@@ -1,4 +1,4 @@
-"""What a script can say, before any server is asked."""
+"""The content of a script is checked before any request to the server."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def book() -> ScriptBook:
 
 
 @pytest.mark.parametrize("say", [CALL, [CALL], [1, CALL]], ids=["call", "calls", "among ids"])
-def test_calls_have_a_name(say: Any, book: ScriptBook) -> None:
-    with pytest.raises(UsageError, match="a script says a text") as raised:
+def test_calls_need_their_argument(say: Any, book: ScriptBook) -> None:
+    with pytest.raises(UsageError, match="a script takes a text") as raised:
         book.script(say)
     assert raised.value.hint == "name the calls: script(calls=[ToolCall(...)])"
 
 
 @pytest.mark.parametrize("say", [{"text": "Hi"}, 7, ["Hi"], b"Hi", [1.0]])
 @pytest.mark.parametrize("place", ["say", "turns", "choices"])
-def test_what_no_model_says_is_refused(say: Any, place: str, book: ScriptBook) -> None:
+def test_other_content_is_refused(say: Any, place: str, book: ScriptBook) -> None:
     given: Any = {"say": say} if place == "say" else {place: ["Hi", say]}
-    with pytest.raises(UsageError, match="a script says a text, a Meaning, Raw text or token ids, not"):
+    with pytest.raises(UsageError, match="a script takes a text, a Meaning, Raw text or token ids, not"):
         book.script(**given)
     assert not book.scripts

@@ -1,4 +1,4 @@
-"""The rule that a request suggests takes that request, and passes the check."""
+"""The rule suggested for a request takes that request and passes the check."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.unit.books.served import facts, served, taken
+from tests.unit.books.served import facts, outcome, served
 from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._scripted.book import BookRule
 from vllm_harness._scripted.book_check import check_book
@@ -80,13 +80,13 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("path", "body", "kind"), REQUESTS.values(), ids=REQUESTS)
 def test_the_rule_takes_its_request(path: str, body: dict[str, Any], kind: str, tmp_path: Path) -> None:
-    asked = facts(path, body)
+    request = facts(path, body)
     file = tmp_path / "book.yaml"
-    file.write_text("rules:\n" + suggestion({"number": 7, "body": body, **asked}))
+    file.write_text("rules:\n" + suggestion({"number": 7, "body": body, **request}))
     book = check_book(file, load_models().get("qwen3"))
     assert book.lines() == []
-    assert taken(served(book.rules), asked) == "request 7"
-    assert taken(served(book.rules), facts(path, {"input": "something else"})) != "request 7" or not body
+    assert outcome(served(book.rules), request) == "request 7"
+    assert outcome(served(book.rules), facts(path, {"input": "something else"})) != "request 7" or not body
     assert _kind(book.rules[0]) == kind
 
 
@@ -100,7 +100,7 @@ def _kind(rule: BookRule) -> str:
     return "text" if take.text == ANSWER else "json" if constrained else take.text
 
 
-def test_an_example_holds_for_its_schema() -> None:
+def test_an_example_fits_its_schema() -> None:
     Draft202012Validator(SCHEMA).validate(example(SCHEMA))
     assert example({}) == "text"
     assert example({"$ref": "#/none"}) == "text"

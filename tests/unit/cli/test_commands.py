@@ -1,4 +1,4 @@
-"""The first screen, the old names of commands, and what is said where an extra is missing."""
+"""The first screen, the old names of commands, and the message for a missing extra."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vllm_harness import _extensions as extensions
 from vllm_harness._files.paths import checkout
 from vllm_harness._terminal.notices import shown_by
 from vllm_harness.cli import commands
-from vllm_harness.cli.arguments import RENAMED, RENAMED_OPTIONS, todays
+from vllm_harness.cli.arguments import RENAMED, RENAMED_OPTIONS, with_new_names
 from vllm_harness.cli.main import app
 
 ROOT: Any = typer.main.get_command(app)
@@ -25,9 +25,9 @@ ROOT: Any = typer.main.get_command(app)
 @pytest.fixture
 def notices() -> Iterator[list[str]]:
     """The notices of a test."""
-    found: list[str] = []
-    with shown_by(found.append):
-        yield found
+    texts: list[str] = []
+    with shown_by(texts.append):
+        yield texts
 
 
 @pytest.fixture
@@ -39,20 +39,20 @@ def _without_extras(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def invoke(*arguments: str) -> Result:
-    """What a command line does."""
+    """Runs a command line."""
     return CliRunner().invoke(app, arguments)
 
 
 def panels() -> dict[str, list[str]]:
     """The commands that the first screen shows, by panel."""
-    found: dict[str, list[str]] = defaultdict(list)
+    names: dict[str, list[str]] = defaultdict(list)
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
         if not command.hidden:
-            found[command.rich_help_panel].append(name)
-    return dict(found)
+            names[command.rich_help_panel].append(name)
+    return dict(names)
 
 
-def test_the_first_screen_has_four_panels_of_the_core_and_one_of_the_extras() -> None:
+def test_the_first_screen_has_five_panels() -> None:
     shown = panels()
     extras = shown.pop(commands.EXTRAS, [])
     assert list(shown) == list(commands.PANELS)
@@ -109,7 +109,7 @@ def test_an_old_name_is_the_new_command(old: str, notices: list[str]) -> None:
 @pytest.mark.parametrize("old", RENAMED)
 def test_an_old_name_passes_all_on(old: str, notices: list[str]) -> None:
     given = ["a", "--model", "b", "--", "--parallel", "-k"]
-    assert todays([*old.split(), *given]) == [*RENAMED[old].split(), *given]
+    assert with_new_names([*old.split(), *given]) == [*RENAMED[old].split(), *given]
     assert len(notices) == 1
 
 
@@ -123,18 +123,18 @@ def test_the_notice_is_on_standard_error() -> None:
 
 
 @pytest.mark.parametrize("old", RENAMED)
-def test_an_old_name_is_on_no_screen(old: str) -> None:
+def test_an_old_name_is_hidden(old: str) -> None:
     words = old.split()
     group = ROOT if len(words) == 1 else ROOT.commands[words[0]]
     assert words[-1] not in getattr(group, "commands", {}) or old in extensions.COMMANDS
 
 
 @pytest.mark.parametrize("name", [name for name in extensions.COMMANDS if name.startswith("mutants ")])
-def test_a_command_of_mutants_is_no_old_name(name: str, notices: list[str]) -> None:
-    assert todays([*name.split(), "x"]) == [*name.split(), "x"]
-    assert todays(["mutants", "--help"]) == ["mutants", "--help"]
+def test_a_command_of_mutants_is_not_an_old_name(name: str, notices: list[str]) -> None:
+    assert with_new_names([*name.split(), "x"]) == [*name.split(), "x"]
+    assert with_new_names(["mutants", "--help"]) == ["mutants", "--help"]
     assert not notices
-    assert todays(["mutants"]) == ["mutants", "serving"]
+    assert with_new_names(["mutants"]) == ["mutants", "serving"]
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,20 @@ def test_a_command_of_mutants_is_no_old_name(name: str, notices: list[str]) -> N
 )
 def test_an_old_option_is_the_new_one(command: str, old: str, new: str, notices: list[str]) -> None:
     words = command.split()
-    assert todays([*words, old, "1", f"{old}=2", "--", old]) == [*words, new, "1", f"{new}=2", "--", old]
+    if not new:
+        assert with_new_names([*words, "x", old, "--", old]) == [*words, "x", "--", old]
+        assert notices == [f"`{old}` is the default; the old name goes with 0.2"]
+        return
+    assert with_new_names([*words, old, "1", f"{old}=2", "--", old]) == [
+        *words,
+        new,
+        "1",
+        f"{new}=2",
+        "--",
+        old,
+    ]
     assert set(notices) == {f"`{old}` is now `{new}`; the old name goes with 0.2"}
-    assert todays(["run", old, "1"]) == ["run", old, "1"]
+    assert with_new_names(["doctor", old, "1"]) == ["doctor", old, "1"]
 
 
 def test_a_run_of_an_old_name_is_resumed(
@@ -176,20 +187,20 @@ def test_a_run_of_an_old_name_is_resumed(
         ),
     ],
 )
-def test_a_group_runs_its_default_command_where_none_is_named(arguments: tuple[str, ...], usage: str) -> None:
+def test_a_group_runs_its_default_command(arguments: tuple[str, ...], usage: str) -> None:
     result = invoke(*arguments)
     assert result.exit_code == 2
     assert f"Usage: root {usage} " in result.output
 
 
-def test_serve_passes_on_what_it_does_not_know() -> None:
+def test_serve_passes_unknown_options_on() -> None:
     serve = ROOT.commands["serve"].commands["start"]
     context = serve.make_context("start", ["qwen3", "--max-model-len", "5", "--lane", "live"])
     assert context.args == ["--max-model-len", "5"]
 
 
 @pytest.mark.parametrize("group", ["serve", "validate", "report", "repro"])
-def test_the_help_of_a_group_has_the_options_of_its_default_command(group: str) -> None:
+def test_the_help_of_a_group_shows_its_default_command(group: str) -> None:
     command = ROOT.commands[group]
     shown = CliRunner().invoke(app, [group, "--help"], env={"COLUMNS": "200"}).output
     default = {"serve": "start", "validate": "check", "report": "show", "repro": "run"}[group]

@@ -1,4 +1,4 @@
-"""`vllm-harness compare` recognises what it was given, and says so where the two do not match."""
+"""`vllm-harness compare` recognises its arguments, and refuses two of different kinds."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def named(kind: str, number: int) -> str:
-    """What the fixture calls one of a kind."""
+    """The name that the fixture gives one of a kind."""
     return f"{kind}-{number}" + ".yaml" * (kind == "cassette")
 
 
@@ -75,7 +75,7 @@ def recorded(status: int) -> dict[str, Any]:
 
 
 def compared(*arguments: str) -> Result:
-    """What the command makes of its arguments. Raises the error by which it ends."""
+    """Runs the command. Raises the error with which it ends."""
     result = CliRunner().invoke(app, ["compare", *arguments])
     if isinstance(result.exception, UsageError):
         raise result.exception
@@ -128,7 +128,7 @@ def test_an_option_of_another_kind_is_refused(kind: str, option: str) -> None:
     assert ("--as run" in raised.value.hint) == (kind == "regression" and OPTIONS[option] == {"run"})
 
 
-def test_the_folder_of_a_run_of_regression_is_a_run_folder_too(kept: Path) -> None:
+def test_the_folder_of_a_regression_is_a_run_folder_too(kept: Path) -> None:
     one, other = (str(kept / "state" / "regression" / f"regression-{number}") for number in (1, 2))
     assert "regressed" in compared(one, f"{other}@0.32.0").output
     assert "regressed" not in compared(one, other, "--as", "run").output
@@ -137,7 +137,7 @@ def test_the_folder_of_a_run_of_regression_is_a_run_folder_too(kept: Path) -> No
 
 
 @pytest.mark.usefixtures("kept")
-def test_what_both_are_can_be_said() -> None:
+def test_the_kind_can_be_given() -> None:
     with pytest.raises(UsageError, match="no run"):
         compared("cassette-1.yaml", "run-1", "--as", "run")
 

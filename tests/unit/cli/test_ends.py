@@ -1,4 +1,4 @@
-"""A command that is ended by SIGTERM gives back what it holds, as after Ctrl-C."""
+"""SIGTERM ends a command as Ctrl-C does: it releases its resources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ main.app = typer.Typer()
 def hold() -> None:
     try:
         print("held", flush=True)
-        while True:  # a signal that comes just before a single long sleep waits for its end
+        while True:  # a signal just before a single long sleep would wait for its end
             time.sleep(0.05)
     finally:
         print("given back", flush=True)

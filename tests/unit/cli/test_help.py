@@ -1,4 +1,4 @@
-"""What the command line prints before anybody has read a manual."""
+"""The first output of the command line, and the help texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINE = 80
 
 
 def commands(command: Any = ROOT, name: str = "vllm-harness") -> Iterator[tuple[str, Any]]:
-    """Every command and group with its whole name."""
+    """Every command and group with its full name."""
     yield name, command
     for sub, each in getattr(command, "commands", {}).items():
         yield from commands(each, f"{name} {sub}")

@@ -32,7 +32,7 @@ def states(result: Result) -> list[str]:
     return re.findall(r"^((?:written|left|to do) +\S+):", result.output, re.M)
 
 
-def test_a_project_gets_all_three(tmp_path: Path) -> None:
+def test_a_project_gets_three_files(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     result = init(tmp_path)
     assert states(result) == [
@@ -49,7 +49,7 @@ def test_a_project_gets_all_three(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", [entry.name for entry in load_models()])
-def test_the_entry_is_the_harness_s_own(model: str, tmp_path: Path) -> None:
+def test_the_entry_is_that_of_the_harness(model: str, tmp_path: Path) -> None:
     init(tmp_path, "--model", model)
     assert load_models(tmp_path / MODELS_PATH).get(model) == load_models().get(model)
 
@@ -96,7 +96,7 @@ def test_a_second_time_changes_nothing(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_the_line_to_add_is_named_where_uv_cannot_add_it(tmp_path: Path) -> None:
+def test_the_line_to_add_is_named_if_uv_cannot_add_it(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(UNNAMED)
     result = init(tmp_path)
     assert states(result)[0] == "to do    pyproject.toml"
@@ -129,7 +129,7 @@ def test_a_folder_that_is_missing(tmp_path: Path) -> None:
     assert raised.value.hint
 
 
-def test_a_project_learns_how_to_name_its_models_file_once(tmp_path: Path) -> None:
+def test_the_ini_key_of_the_models_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     assert f'{MODELS_FILE_INI} = "models.yaml"' in init(tmp_path).output
 

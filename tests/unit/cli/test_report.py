@@ -17,8 +17,8 @@ from vllm_harness._runs.records import Outcome
 from vllm_harness.cli.main import app
 
 
-def told(*arguments: str, code: int = 0) -> str:
-    """What the command prints. Raises the error by which it ends."""
+def output_of(*arguments: str, code: int = 0) -> str:
+    """Runs the command and gives its output. Raises the error with which it ends."""
     result = CliRunner().invoke(app, arguments)
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -27,19 +27,19 @@ def told(*arguments: str, code: int = 0) -> str:
 
 
 @pytest.mark.extra("html")
-def test_a_report_goes_where_it_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_is_written_to_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     run_in(tmp_path / "run", every_outcome())
     folder = str(tmp_path / "run")
-    assert told("report", folder, "--format", "markdown").startswith("# vLLM harness: suites `qwen3`")
-    assert told("report", "show", folder, "--format", "junit", "-o", str(tmp_path / "junit.xml")) == ""
+    assert output_of("report", folder, "--format", "markdown").startswith("# vLLM harness: suites `qwen3`")
+    assert output_of("report", "show", folder, "--format", "junit", "-o", str(tmp_path / "junit.xml")) == ""
     assert (tmp_path / "junit.xml").read_text().startswith("<?xml")
-    assert told("report", folder) == f"{folder}/report.html\n"
+    assert output_of("report", folder) == f"{folder}/report.html\n"
     assert (tmp_path / "run" / "report.html").read_text().startswith("<!doctype html>")
     with pytest.raises(UsageError, match="--open requires the HTML format"):
-        told("report", folder, "--format", "junit", "--open")
+        output_of("report", folder, "--format", "junit", "--open")
     with pytest.raises(UsageError, match="cannot be written"):
-        told("report", folder, "--format", "junit", "-o", str(tmp_path / "no" / "junit.xml"))
+        output_of("report", folder, "--format", "junit", "-o", str(tmp_path / "no" / "junit.xml"))
 
 
 def test_a_step_summary_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_a_step_summary_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     page.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
     run_in(tmp_path / "run", every_outcome())
-    assert told("report", str(tmp_path / "run"), "--format", "github").startswith("::error ")
+    assert output_of("report", str(tmp_path / "run"), "--format", "github").startswith("::error ")
     assert page.read_text().startswith("before\n# vLLM harness")
 
 
@@ -55,16 +55,16 @@ def test_a_step_summary_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_comparing(tmp_path: Path) -> None:
     run_in(tmp_path / "a", [case("t")])
     run_in(tmp_path / "b", [case("t", Outcome.FINDING)])
-    assert "1 worse" in told("compare", str(tmp_path / "a"), str(tmp_path / "b"), code=1)
-    assert "1 better" in told("compare", str(tmp_path / "b"), str(tmp_path / "a"))
+    assert "1 worse" in output_of("compare", str(tmp_path / "a"), str(tmp_path / "b"), code=1)
+    assert "1 better" in output_of("compare", str(tmp_path / "b"), str(tmp_path / "a"))
     page = tmp_path / "page.html"
     both = (str(tmp_path / "b"), str(tmp_path / "a"))
-    assert told("compare", *both, "--format", "html", "-o", str(page)) == f"{page}\n"
+    assert output_of("compare", *both, "--format", "html", "-o", str(page)) == f"{page}\n"
     assert page.stat().st_size > 1000
 
 
 def test_the_schema_describes_what_is_written(tmp_path: Path) -> None:
-    schema = json.loads(told("report", "schema"))
+    schema = json.loads(output_of("report", "schema"))
     run = run_in(tmp_path, every_outcome())
     for line in (run.folder / "records.jsonl").read_text().splitlines():
         jsonschema.validate(json.loads(line), schema)
@@ -87,7 +87,7 @@ def test_bad_input_ends_with_exit_code_2(tmp_path: Path, text: str | None, probl
     if text is not None:
         (tmp_path / "records.jsonl").write_text(text, encoding="latin-1")
     with pytest.raises(UsageError, match=problem):
-        told("report", str(tmp_path), "--format", "markdown")
+        output_of("report", str(tmp_path), "--format", "markdown")
 
 
 def test_the_program_ends_with_exit_code_2(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files of dialects: what they may hold, and how a mistake in one is reported."""
+"""Files of dialects: their content, and the report of a mistake."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ DIALECT = """\
 tagged: &tagged
   source: nowhere
   frame: chatml
-  thoughts: opened
+  reasoning: opened
   calls:
     call: "<call>$name $arguments</call>"
     marker: "<call>"
 other:
   <<: *tagged
-  thoughts: null
+  reasoning: null
 """
 
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_file_is_all_that_a_dialect_needs(folder: Path) -> None:
+def test_a_file_defines_a_dialect(folder: Path) -> None:
     forms = load_forms(folder)
     meaning = Meaning.of(calls=(ToolCall("f", {"x": 1}),))
     assert forms["tagged"].render(meaning) == '\n</think>\n\n<call>f {"x": 1}</call><|im_end|>'
@@ -41,15 +41,23 @@ def test_a_file_is_all_that_a_dialect_needs(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "instead", "problem"),
     [
-        ("frame: chatml", "frame: chatmll", "3: tagged.frame: no 'chatmll' among the frames"),
-        ("thoughts: opened", "thoughts: 3", "4: tagged.thoughts: "),
-        ("$name $arg", "$named $arg", r"6: tagged.calls.call: unknown placeholder \$named; there are \$name"),
+        ("frame: chatml", "frame: chatmll", "3: tagged.frame: 'chatmll' is not in the frames"),
+        ("reasoning: opened", "reasoning: 3", "4: tagged.reasoning: "),
+        (
+            "$name $arg",
+            "$named $arg",
+            r"6: tagged.calls.call: unknown placeholder \$named; the known ones are \$name",
+        ),
         ('"<call>$name', '"<call>$ $name', r"6: tagged.calls.call: a lone \$"),
         ("marker:", "marked:", "7: tagged.calls.marked: Unexpected keyword argument"),
         ("marker:", "arguments: {notation: xml}\n    marker:", "7: tagged.calls.arguments: .*'xml'"),
-        ("thoughts: null", "thoughts: 3", "10: other.thoughts: "),
-        ("thoughts: null", "name: another", "the key of other is its name"),
-        ("frame: chatml", "frame: {roles: {user: a}, close: {}, end: b}", "3: tagged.frame.roles: nothing"),
+        ("reasoning: null", "reasoning: 3", "10: other.reasoning: "),
+        ("reasoning: null", "name: another", "the key of other is its name"),
+        (
+            "frame: chatml",
+            "frame: {roles: {user: a}, close: {}, end: b}",
+            "3: tagged.frame.roles: .*system is missing",
+        ),
     ],
 )
 def test_a_mistake_is_named_by_file_line_and_key(folder: Path, text: str, instead: str, problem: str) -> None:
@@ -64,13 +72,13 @@ def test_a_turn_ends_with_a_token(folder: Path) -> None:
     roles = "{system: a, user: a, assistant: a, tool: a}"
     frame = f'frame: {{roles: {roles}, close: {{"": a}}, end: b, tokens: [a]}}'
     (folder / "tagged.yaml").write_text(DIALECT.replace("frame: chatml", frame))
-    with pytest.raises(UsageError, match=r"3: tagged\.frame: a turn ends with one of the tokens"):
+    with pytest.raises(UsageError, match=r"3: tagged\.frame: a turn must end with one of the tokens"):
         load_forms.__wrapped__(folder)
 
 
-def test_two_files_cannot_have_one_dialect(folder: Path) -> None:
+def test_two_files_cannot_define_the_same_dialect(folder: Path) -> None:
     (folder / "untagged.yaml").write_text(DIALECT)
-    with pytest.raises(UsageError, match=r"untagged\.yaml: another file .* has a dialect 'other' too"):
+    with pytest.raises(UsageError, match=r"untagged\.yaml: another file .* also defines the dialect 'other'"):
         load_forms.__wrapped__(folder)
 
 

@@ -1,4 +1,4 @@
-"""The dialects that are data: what is published for a family, and what holds for all of them."""
+"""The dialects that are defined by data: published examples, and properties of all of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ARGUMENTS = st.dictionaries(KEYS, VALUES, max_size=3)
 by_name = pytest.mark.parametrize("form", load_forms().values(), ids=lambda form: form.name)
 
 PUBLISHED = [
-    # examples of the documents named in each dialect's source, with our tool's name and arguments
+    # examples from the source of each dialect, with the name and arguments of our tool
     (
         "qwen3_coder",
         Meaning.of(calls=(WEATHER,)),
@@ -136,7 +136,7 @@ PUBLISHED = [
 
 
 @pytest.mark.parametrize(("dialect", "meaning", "raw"), PUBLISHED, ids=[row[0] for row in PUBLISHED])
-def test_a_turn_as_it_is_published(dialect: str, meaning: Meaning, raw: str) -> None:
+def test_published_examples(dialect: str, meaning: Meaning, raw: str) -> None:
     assert render(dialect, meaning) == raw
 
 
@@ -149,14 +149,14 @@ def test_nothing_of_a_turn_is_lost(form: Form, text: str, name: str, arguments: 
     for key in arguments:
         assert key in written
     assert written.endswith(form.frame.end_after_calls or form.frame.end)
-    if form.thoughts:
+    if form.reasoning:
         assert text in form.render(Meaning.of("Hello.", reasoning=text))
 
 
 @by_name
-def test_what_ends_a_turn_cannot_stand_in_it(form: Form) -> None:
+def test_a_turn_cannot_contain_its_end(form: Form) -> None:
     for token in form.frame.tokens:
-        if token == token.strip():  # else JSON's escapes part it
+        if token == token.strip():  # else JSON escapes split it
             with pytest.raises(DialectError, match="as a marker"):
                 form.render(Meaning.of(calls=(ToolCall("f", {"s": token}),)))
         with pytest.raises(DialectError, match="as a marker"):
@@ -164,17 +164,17 @@ def test_what_ends_a_turn_cannot_stand_in_it(form: Form) -> None:
 
 
 @by_name
-def test_a_text_cannot_begin_a_call_nor_thoughts_end_themselves(form: Form) -> None:
+def test_markers_are_refused_in_text_and_reasoning(form: Form) -> None:
     if form.calls.marker:
         with pytest.raises(DialectError, match="as a marker"):
             form.render(Meaning.of(f"a {form.calls.marker} b"))
-    if form.thoughts and form.thoughts.close:
+    if form.reasoning and form.reasoning.close:
         with pytest.raises(DialectError, match="as a marker"):
-            form.render(Meaning.of("b", reasoning=f"a {form.thoughts.close} b"))
+            form.render(Meaning.of("b", reasoning=f"a {form.reasoning.close} b"))
 
 
 @by_name
-def test_text_stands_where_the_format_lets_it(form: Form) -> None:
+def test_text_is_written_only_where_the_format_allows_it(form: Form) -> None:
     before, after = Meaning.of("Text.", calls=(WEATHER,)), Meaning((WEATHER, Text("Text.")))
     allowed = {
         "alone": (False, False),
@@ -190,14 +190,14 @@ def test_text_stands_where_the_format_lets_it(form: Form) -> None:
 
 
 @by_name
-def test_thoughts_are_written_where_the_format_has_them(form: Form) -> None:
-    if form.thoughts is None:
+def test_reasoning_is_written_only_if_the_format_has_it(form: Form) -> None:
+    if form.reasoning is None:
         with pytest.raises(DialectError, match="has no reasoning"):
             form.render(Meaning.of("Hello.", reasoning="Hm."))
-    elif form.thoughts.always:
+    elif form.reasoning.always:
         assert form.render(Meaning.of("Hello.")) == form.render(Meaning.of("Hello.", reasoning=""))
     else:
-        assert form.thoughts.open.strip() not in form.render(Meaning.of("Hello."))
+        assert form.reasoning.open.strip() not in form.render(Meaning.of("Hello."))
 
 
 @given(arguments=ARGUMENTS)
@@ -211,10 +211,10 @@ def test_python_calls_read_back_as_python(arguments: dict[str, Any]) -> None:
 
 
 @given(arguments=ARGUMENTS)
-def test_elements_read_back_with_the_schema_for_a_guide(arguments: dict[str, Any]) -> None:
+def test_elements_read_back_with_the_types_of_the_schema(arguments: dict[str, Any]) -> None:
     written = render("qwen3_coder", Meaning.of(calls=(ToolCall("f", arguments),)))
-    found = re.findall(r"<parameter=(.*?)>\n(.*?)\n</parameter>\n", written, re.DOTALL)
-    read = {key: text if isinstance(arguments[key], str) else json.loads(text) for key, text in found}
+    elements = re.findall(r"<parameter=(.*?)>\n(.*?)\n</parameter>\n", written, re.DOTALL)
+    read = {key: text if isinstance(arguments[key], str) else json.loads(text) for key, text in elements}
     assert read == arguments
 
 
@@ -236,12 +236,12 @@ def test_elements_read_back_with_the_schema_for_a_guide(arguments: dict[str, Any
         ("kimi_k3", ToolCall("f", {'a"b': 1}), 'reads " as a marker'),
     ],
 )
-def test_arguments_that_a_notation_cannot_say(dialect: str, call: ToolCall, message: str) -> None:
+def test_arguments_that_a_notation_cannot_write(dialect: str, call: ToolCall, message: str) -> None:
     with pytest.raises(DialectError, match=message):
         render(dialect, Meaning.of(calls=(call,)))
 
 
-def test_cdata_holds_what_xml_cannot() -> None:
+def test_special_characters_of_xml_go_into_cdata() -> None:
     written = render("minicpm5", Meaning.of(calls=(ToolCall("f", {"s": "a < b", "t": "c"}),)))
     assert '<param name="s"><![CDATA[a < b]]></param><param name="t">c</param>' in written
 
@@ -253,7 +253,7 @@ def test_json_keeps_malformed_arguments_and_markers_in_strings() -> None:
     )
 
 
-def test_messages_of_their_own_stand_in_any_order() -> None:
+def test_separate_messages_keep_any_order() -> None:
     parts = (Text("One."), Reasoning("Hm."), WEATHER, Text("Two."), TIME)
     for dialect in ("inkling", "muse_glimmer"):
         written = render(dialect, Meaning(parts))
@@ -261,7 +261,7 @@ def test_messages_of_their_own_stand_in_any_order() -> None:
         assert places == sorted(places)
 
 
-def test_what_a_format_has_no_place_for_is_written_anyway() -> None:
+def test_render_anyway_ignores_the_order() -> None:
     form = load_forms()["llama_json"]
     meaning = Meaning.of("Hi.", calls=(TIME, TIME))
     with pytest.raises(DialectError, match="1 call a turn"):
@@ -272,20 +272,20 @@ def test_what_a_format_has_no_place_for_is_written_anyway() -> None:
         form.render_anyway(Meaning.of("Hi.", reasoning="Hm."))
 
 
-def test_under_a_grammar_no_blanks_follow_the_thoughts() -> None:
+def test_under_a_grammar_no_blanks_follow_the_reasoning() -> None:
     meaning = Meaning.of("Hello.", reasoning="Hm.")
     assert render("qwen3", meaning, constrained=True) == "<think>\nHm.\n</think>Hello.<|im_end|>"
     assert render("qwen3", meaning) == "<think>\nHm.\n</think>\n\nHello.<|im_end|>"
 
 
-def test_forced_calls_come_after_their_thoughts_in_the_same_places() -> None:
+def test_forced_calls_follow_the_reasoning() -> None:
     form = load_forms()["qwen3"]
     meaning = Meaning.of(reasoning="Hm.", calls=(ToolCall("get_time", {}), ToolCall("get_time", {})))
     texts = form.render_forced(meaning, named=False)
     assert len(texts) == len(form.render_forced(Meaning.of(calls=(ToolCall("f", {}),)), named=True))
-    free = "<think>\nHm.\n</think>"
+    reasoning = "<think>\nHm.\n</think>"
     call = '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
-    assert texts[0] == f"{free}{call}\n{call}<|im_end|>"
-    assert f"{free}{call}{call}<|im_end|>" in texts
+    assert texts[0] == f"{reasoning}{call}\n{call}<|im_end|>"
+    assert f"{reasoning}{call}{call}<|im_end|>" in texts
     in_json = '{"name": "get_time", "parameters": {}}'
-    assert f"{free}[{in_json}, {in_json}]<|im_end|>" in texts
+    assert f"{reasoning}[{in_json}, {in_json}]<|im_end|>" in texts

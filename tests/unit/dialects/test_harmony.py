@@ -1,4 +1,4 @@
-"""The harmony dialect against OpenAI's own reading of the format."""
+"""The harmony dialect, compared with OpenAI's own implementation of the format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAST = st.builds(Text, PLAIN) | st.builds(ToolCall, NAMES, st.dictionaries(PLAIN
 
 @pytest.fixture(scope="module")
 def encoding() -> Any:
-    """openai-harmony's encoding, from ranks that are on this machine: a unit test downloads nothing."""
+    """The encoding of openai-harmony, from ranks on this machine, since a unit test downloads nothing."""
     asset = cached("harmony-encodings")
     folder = os.environ.get("TIKTOKEN_ENCODINGS_BASE") or (asset and asset.folder)
     if not folder:
@@ -40,7 +40,7 @@ def encoding() -> Any:
 
 
 def read(encoding: Any, text: str) -> list[tuple[str, str | None, str]]:
-    """What openai-harmony reads: channel, recipient and content of each message."""
+    """Parses a text with openai-harmony: channel, recipient and content of each message."""
     from openai_harmony import Role
 
     tokens = encoding.encode(text, allowed_special="all")
@@ -51,8 +51,8 @@ def read(encoding: Any, text: str) -> list[tuple[str, str | None, str]]:
     ]
 
 
-def meant(part: Part, *, last: bool) -> tuple[str, str | None, str]:
-    """The same, taken from the meaning by the format's table of channels."""
+def expected(part: Part, *, last: bool) -> tuple[str, str | None, str]:
+    """The expected message for a part, by the format's table of channels."""
     if isinstance(part, ToolCall):
         return ("commentary", f"functions.{part.name}", part.arguments_json)
     if isinstance(part, Reasoning):
@@ -60,7 +60,7 @@ def meant(part: Part, *, last: bool) -> tuple[str, str | None, str]:
     return ("final" if last else "commentary", None, part.text)
 
 
-def test_the_examples_of_the_published_format() -> None:
+def test_published_examples() -> None:
     answer = Meaning.of(
         "2 + 2 = 4.", reasoning='User asks: "What is 2 + 2?" Simple arithmetic. Provide answer.'
     )
@@ -76,7 +76,7 @@ def test_the_examples_of_the_published_format() -> None:
     )
 
 
-def test_json_under_a_grammar_is_marked_as_such() -> None:
+def test_json_under_a_grammar_is_marked() -> None:
     answer = Meaning.of('{"city": "Paris"}', reasoning="Paris.")
     assert render("harmony", answer, constrained=True) == (
         "<|channel|>analysis<|message|>Paris.<|end|>"
@@ -86,9 +86,12 @@ def test_json_under_a_grammar_is_marked_as_such() -> None:
 
 
 @given(earlier=EARLIER, last=LAST)
-def test_openai_harmony_reads_what_was_meant(encoding: Any, earlier: list[Part], last: Part) -> None:
+def test_openai_harmony_reads_the_same_meaning(encoding: Any, earlier: list[Part], last: Part) -> None:
     text = render("harmony", Meaning((*earlier, last)))
-    assert read(encoding, text) == [*(meant(part, last=False) for part in earlier), meant(last, last=True)]
+    assert read(encoding, text) == [
+        *(expected(part, last=False) for part in earlier),
+        expected(last, last=True),
+    ]
 
 
 def test_openai_harmony_writes_the_same_analysis_and_preamble(encoding: Any) -> None:
@@ -115,6 +118,6 @@ def test_openai_harmony_writes_the_same_analysis_and_preamble(encoding: Any) -> 
         ((ToolCall("two words", {}),), "cannot write 'two words' as a recipient"),
     ],
 )
-def test_what_harmony_cannot_say(parts: tuple[Part, ...], message: str) -> None:
+def test_meanings_that_harmony_cannot_write(parts: tuple[Part, ...], message: str) -> None:
     with pytest.raises(DialectError, match=message):
         render("harmony", Meaning(parts))

@@ -1,4 +1,4 @@
-"""The hermes and qwen3 dialects, read back by a reader of the format that shares nothing with the writer."""
+"""The hermes and qwen3 dialects, read back by an independent parser of the format."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CALLS = st.lists(
 
 
 def read(text: str) -> Meaning:
-    """Reads a turn: blocks are found from the left, and a call's JSON ends where the JSON grammar ends it."""
+    """Parses a turn from the left; the JSON grammar determines the end of a call."""
     assert text.endswith("<|im_end|>")
     rest = text.removesuffix("<|im_end|>")
-    thought = re.match(r"<think>\n(.*?)\n</think>\n\n", rest, re.DOTALL)
-    rest = rest[thought.end() :] if thought else rest
+    block = re.match(r"<think>\n(.*?)\n</think>\n\n", rest, re.DOTALL)
+    rest = rest[block.end() :] if block else rest
     content, opener, body = rest.partition("<tool_call>\n")
     calls = []
     while opener:
@@ -39,13 +39,11 @@ def read(text: str) -> Meaning:
         between, opener, body = body[end + len("\n</tool_call>") :].partition("<tool_call>\n")
         assert between == ("\n" if opener else "")
     content = content.removesuffix("\n") if calls else content
-    return Meaning.of(content or None, reasoning=thought and thought[1], calls=tuple(calls))
+    return Meaning.of(content or None, reasoning=block and block[1], calls=tuple(calls))
 
 
 @given(reasoning=st.none() | PLAIN, text=st.none() | PLAIN.filter(bool), calls=CALLS)
-def test_a_turn_reads_back_as_it_was_meant(
-    reasoning: str | None, text: str | None, calls: list[ToolCall]
-) -> None:
+def test_a_turn_reads_back(reasoning: str | None, text: str | None, calls: list[ToolCall]) -> None:
     meaning = Meaning.of(text, reasoning=reasoning, calls=tuple(calls))
     assert read(render("hermes", meaning)) == meaning
 
@@ -54,11 +52,11 @@ def test_a_turn_reads_back_as_it_was_meant(
 def test_qwen3_always_writes_a_think_block(text: str, calls: list[ToolCall]) -> None:
     meaning = Meaning.of(text, calls=tuple(calls))
     assert read(render("qwen3", meaning)) == Meaning((Reasoning(""), *meaning.parts))
-    thoughtful = Meaning((Reasoning("Hm."), *meaning.parts))
-    assert render("qwen3", thoughtful) == render("hermes", thoughtful)
+    with_reasoning = Meaning((Reasoning("Hm."), *meaning.parts))
+    assert render("qwen3", with_reasoning) == render("hermes", with_reasoning)
 
 
-def test_a_turn_as_it_stands_in_qwens_chat_template() -> None:
+def test_a_turn_matches_the_chat_template_of_qwen() -> None:
     assert render("qwen3", Meaning.of("On it.", reasoning="Two cities.", calls=(CALL, CALL))) == (
         "<think>\nTwo cities.\n</think>\n\nOn it.\n"
         '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n'
@@ -66,7 +64,7 @@ def test_a_turn_as_it_stands_in_qwens_chat_template() -> None:
     )
 
 
-def test_malformed_arguments_go_out_as_they_stand() -> None:
+def test_malformed_arguments_stay_unchanged() -> None:
     assert '"arguments": {"city": }\n' in render("hermes", Meaning.of(calls=(ToolCall("f", '{"city": '),)))
 
 
@@ -81,6 +79,6 @@ def test_malformed_arguments_go_out_as_they_stand() -> None:
         ((ToolCall("f", {"a": "<|im_end|>"}),), r"reads <\|im_end\|> as a marker"),
     ],
 )
-def test_what_hermes_cannot_say(parts: tuple[Part, ...], message: str) -> None:
+def test_meanings_that_hermes_cannot_write(parts: tuple[Part, ...], message: str) -> None:
     with pytest.raises(DialectError, match=message):
         render("hermes", Meaning(parts))

@@ -1,4 +1,4 @@
-"""The llama_json dialect: a text, or one call."""
+"""The llama_json dialect: a text or a single call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_call_is_one_json_object(name: str, arguments: dict[str, object]) -> N
 
 
 @given(text=PLAIN)
-def test_a_text_is_itself(text: str) -> None:
+def test_a_text_is_unchanged(text: str) -> None:
     assert render("llama_json", Meaning.of(text)) == f"{text}<|eot_id|>"
 
 
@@ -37,6 +37,6 @@ def test_a_text_is_itself(text: str) -> None:
         ((Text("<|python_tag|>"),), r"reads <\|python_tag\|> as a marker"),
     ],
 )
-def test_what_llama_json_cannot_say(parts: tuple[Part, ...], message: str) -> None:
+def test_meanings_that_llama_json_cannot_write(parts: tuple[Part, ...], message: str) -> None:
     with pytest.raises(DialectError, match=message):
         render("llama_json", Meaning(parts))

@@ -1,4 +1,4 @@
-"""Our chat templates: each writes a past turn as its dialect renders a new turn."""
+"""Our chat templates write past turns as their dialects render new turns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def past_call(content: str | None = None, calls: int = 1) -> dict[str, Any]:
 
 
 def prompt(template: str, messages: list[dict[str, Any]], **variables: Any) -> str:
-    """The template as transformers renders it: sandboxed, blocks trimmed, tojson without HTML escapes."""
+    """Renders a template as transformers does: sandboxed, trimmed, and with tojson without HTML escapes."""
 
     def raise_exception(message: str) -> None:
         raise ValueError(message)
@@ -43,7 +43,7 @@ def prompt(template: str, messages: list[dict[str, Any]], **variables: Any) -> s
     return environment.from_string(text).render(messages=messages, **variables)
 
 
-def test_smollm2_without_tools_is_its_own_chatml() -> None:
+def test_smollm2_without_tools_writes_chatml() -> None:
     answer = {"role": "assistant", "content": "Paris."}
     assert prompt("smollm2-hermes.jinja", [USER, answer, USER]) == (
         DEFAULT_SYSTEM
@@ -64,7 +64,7 @@ def test_smollm2_lists_tools_after_the_instructions() -> None:
 
 
 @pytest.mark.parametrize(("content", "calls"), [(None, 1), ("On it.", 1), (None, 2), ("On it.", 2)])
-def test_smollm2_writes_past_calls_as_hermes_does(content: str | None, calls: int) -> None:
+def test_smollm2_writes_past_calls_like_hermes(content: str | None, calls: int) -> None:
     meaning = Meaning.of(content, calls=(ToolCall("get_weather", ARGUMENTS),) * calls)
     text = prompt("smollm2-hermes.jinja", [USER, past_call(content, calls), RESULT, RESULT], tools=[TOOL])
     assert f"<|im_start|>assistant\n{render('hermes', meaning)}\n" in text
@@ -87,7 +87,7 @@ def test_llama_puts_functions_into_the_first_user_message_only() -> None:
     )
 
 
-def test_llama_without_tools_says_nothing_of_them() -> None:
+def test_llama_without_tools_does_not_mention_them() -> None:
     assert prompt("llama3.1-json.jinja", [USER]) == (
         "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
         "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n<|eot_id|>"
@@ -96,7 +96,7 @@ def test_llama_without_tools_says_nothing_of_them() -> None:
     )
 
 
-def test_llama_writes_a_past_call_as_its_dialect_does() -> None:
+def test_llama_writes_a_past_call_like_its_dialect() -> None:
     meaning = Meaning.of(calls=(ToolCall("get_weather", ARGUMENTS),))
     text = prompt("llama3.1-json.jinja", [USER, past_call(), RESULT], tools=[TOOL])
     assert f"<|start_header_id|>assistant<|end_header_id|>\n\n{render('llama_json', meaning)}" in text

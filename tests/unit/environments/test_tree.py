@@ -1,4 +1,4 @@
-"""Working trees: named by version and commit, linked, never written into."""
+"""Working trees have a version and a commit, are linked, and are not changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRITTEN = "__version__ = version = '0.33.0'\n__commit_id__ = commit_id = 'g4ba78
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A tree as somebody has it: sources, a compiled library, bytecode."""
+    """A tree with sources, a compiled library and bytecode."""
     folder = tmp_path / "src" / "vllm-tree"
     for name in ("__init__.py", "_C.abi3.so", "sub/__init__.py", "sub/parser.py", "__pycache__/x.pyc"):
         path = folder / "vllm" / name
@@ -41,17 +41,17 @@ def checkout(source: Path) -> Path:
     return source
 
 
-def test_a_folder_without_vllm_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_vllm_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a working tree of vLLM"):
         Tree.at(tmp_path)
 
 
-def test_an_unpacked_source_distribution_knows_its_version_and_commit(source: Path) -> None:
+def test_a_source_distribution_has_version_and_commit(source: Path) -> None:
     (source / "vllm" / "_version.py").write_text(WRITTEN)
     assert Tree.at(source) == Tree(source, "0.33.0", "4ba787ec9")
 
 
-def test_a_checkout_is_known_by_its_tags(checkout: Path) -> None:
+def test_the_version_of_a_checkout_comes_from_its_tags(checkout: Path) -> None:
     assert Tree.at(checkout).version is None
     git(checkout, "tag", "v0.33.0")
     assert Tree.at(checkout) == Tree(checkout, "0.33.0", git(checkout, "rev-parse", "--short=9", "HEAD"))
@@ -59,20 +59,20 @@ def test_a_checkout_is_known_by_its_tags(checkout: Path) -> None:
     assert Tree.at(checkout).version == "0.33.1.dev1"
 
 
-def test_changes_are_said(checkout: Path) -> None:
+def test_the_commit_of_a_changed_tree_says_so(checkout: Path) -> None:
     (checkout / "vllm" / "sub" / "parser.py").write_text("changed = True\n")
     commit = Tree.at(checkout).commit
     assert commit == git(checkout, "rev-parse", "--short=9", "HEAD") + "+changes"
 
 
-def test_a_repository_around_it_is_not_its_own(checkout: Path) -> None:
+def test_a_surrounding_repository_is_ignored(checkout: Path) -> None:
     inner = checkout / "unpacked"
     (inner / "vllm").mkdir(parents=True)
     (inner / "vllm" / "__init__.py").touch()
     assert Tree.at(inner).commit is None
 
 
-def test_linked_without_its_libraries_and_bytecode(source: Path, tmp_path: Path) -> None:
+def test_links_leave_out_libraries_and_bytecode(source: Path, tmp_path: Path) -> None:
     package = tmp_path / "package"
     before = sorted(source.rglob("*"))
     Tree.at(source).link(package, "0.33.0")
@@ -83,7 +83,7 @@ def test_linked_without_its_libraries_and_bytecode(source: Path, tmp_path: Path)
     assert sorted(source.rglob("*")) == before
 
 
-def test_linked_anew_it_shows_what_came_and_went(source: Path, tmp_path: Path) -> None:
+def test_links_follow_new_and_removed_files(source: Path, tmp_path: Path) -> None:
     package = tmp_path / "package"
     Tree.at(source).link(package, "0.33.0")
     (package / "_C.abi3.so").touch()

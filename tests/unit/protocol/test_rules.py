@@ -138,4 +138,4 @@ def test_pages_are_current() -> None:
     written = {path.name: path.read_text() for path in PAGES.glob("*.md")}
     if UNCOVERED:
         pytest.skip(f"the rules of {', '.join(UNCOVERED)} belong to an extra that is not installed")
-    assert written == pages(), "run: vllm-harness validate explain --write docs/rules"
+    assert written == pages(), "run: vllm-harness validate explain --output docs/rules"

@@ -1,4 +1,4 @@
-"""What a change of vLLM's files can have touched, on packages made for the purpose."""
+"""The families and APIs that a change of vLLM's files can affect, on small packages."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.changed.apis import APIS, touched_apis
-from vllm_harness._regression.changed.families import touched_families
-from vllm_harness._regression.changed.files import changed_files
+from vllm_harness._regression.changed.change import changed_files
 from vllm_harness._regression.changed.imports import Import, Package
+from vllm_harness._regression.changed.touched import APIS, touched_apis, touched_families
 from vllm_harness._regression.changed.unchanged import unchanged
 from vllm_harness._scripted.families import load_families
 from vllm_harness.cli.main import app
@@ -88,7 +87,7 @@ def environment(tree: Path) -> Environment:
     return Environment("tree", python, "3.11", "0.32.0", "cpu", None, kernels="0.32.0", tree=tree)
 
 
-def test_files_differ_by_what_they_hold(package: Path, tmp_path: Path) -> None:
+def test_changed_files_are_found_by_content(package: Path, tmp_path: Path) -> None:
     other = written(tmp_path / "other")
     assert changed_files(package, other) == ()
     (other / "outside.py").write_text("changed = True")
@@ -116,14 +115,12 @@ def test_files_differ_by_what_they_hold(package: Path, tmp_path: Path) -> None:
         ("tool_parsers/__init__.py", ["one", "two", "slow"]),
     ],
 )
-def test_a_file_touches_the_families_whose_parsers_import_it(
-    package: Path, changed: str, touched: list[str]
-) -> None:
-    found = touched_families(package, (ONE, TWO, SLOW), {changed})
-    assert [family.name for family in found] == touched
+def test_a_file_affects_the_families_that_import_it(package: Path, changed: str, touched: list[str]) -> None:
+    families = touched_families(package, (ONE, TWO, SLOW), {changed})
+    assert [family.name for family in families] == touched
 
 
-def test_a_file_that_is_gone_touches_what_imports_it(package: Path) -> None:
+def test_a_removed_file_affects_the_families_that_import_it(package: Path) -> None:
     (package / "parser" / "one.py").unlink()
     assert [family.name for family in touched_families(package, (ONE, TWO), {"parser/one.py"})] == ["one"]
 
@@ -151,22 +148,20 @@ API_FILES = {
         ("responses/protocol.py", ["Responses", "Chat Completions", "Messages"]),
     ],
 )
-def test_a_file_of_an_api_touches_those_that_import_it(
-    package: Path, changed: str, touched: list[str]
-) -> None:
+def test_a_file_affects_the_apis_that_import_it(package: Path, changed: str, touched: list[str]) -> None:
     written(package, API_FILES)
-    found = touched_apis(package, [f"entrypoints/openai/{changed}"])
-    assert [api.name for api in found] == touched
+    apis = touched_apis(package, [f"entrypoints/openai/{changed}"])
+    assert [api.name for api in apis] == touched
 
 
-def test_what_no_api_has_for_itself_touches_all(package: Path) -> None:
+def test_a_file_outside_the_apis_affects_all(package: Path) -> None:
     written(package, API_FILES)
     assert [api.name for api in touched_apis(package, ["entrypoints/anthropic/serving.py"])] == ["Messages"]
     for file in ("parser/one.py", "renderers/renderer.py", "gone.py"):
         assert touched_apis(package, ["entrypoints/anthropic/serving.py", file]) == APIS
 
 
-def test_a_file_that_is_no_python_is_reached_itself(package: Path) -> None:
+def test_a_file_with_a_syntax_error_is_reached(package: Path) -> None:
     (package / "parser" / "one.py").write_text("def (")
     reached = Package(package).reached([Import("vllm.parser.one", "OneParser")])
     assert reached == {"parser/__init__.py", "parser/one.py"}
@@ -197,21 +192,21 @@ def test_a_checkout_is_compared_with_a_revision(
         unchanged(environment(tree), "nowhere", print)
 
 
-def test_a_tree_that_is_no_checkout_has_no_revisions(package: Path) -> None:
-    with pytest.raises(UsageError, match="no checkout of git"):
+def test_a_tree_without_git_has_no_revisions(package: Path) -> None:
+    with pytest.raises(UsageError, match="is not a git checkout"):
         unchanged(environment(package.parent), "HEAD", print)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--changed", "--vllm", "0.32.0"], "takes one working tree"),
-        (["--changed", "--run", "mine"], "takes no --run"),
-        (["--changed", "--engine", "http"], "takes no --engine http"),
-        (["--changed-from", "HEAD"], "says what --changed compares with"),
+        (["--changed", "--vllm", "0.32.0"], "needs a working tree"),
+        (["--changed", "--run", "mine"], "cannot be combined with --run"),
+        (["--changed", "--engine", "http"], "cannot be combined with --engine http"),
+        (["--changed-from", "HEAD"], "--changed-from needs --changed"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(arguments: list[str], words: str) -> None:
+def test_conflicting_options_are_rejected(arguments: list[str], words: str) -> None:
     answer = CliRunner().invoke(app, ["regression", *arguments])
     assert isinstance(answer.exception, UsageError)
     assert words in answer.exception.message

@@ -1,4 +1,4 @@
-"""The codes of deliveries and mismatches, which are stored."""
+"""The serial forms of deliveries and mismatches, which results and baselines store."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import pytest
 
 from vllm_harness._regression.cases.delivery import Api, Chunking, Concurrency, Delivery
 from vllm_harness._regression.engines.plan import DELIVERIES, like_in_process
-from vllm_harness._regression.results.mismatches import TITLES, How, Mismatch, MismatchCode
+from vllm_harness._regression.results.mismatches import How, Mismatch, MismatchCode
 
 
-def test_a_delivery_comes_back_from_its_code() -> None:
-    used = {each for by_group in DELIVERIES.values() for planned in by_group.values() for each in planned}
+def test_a_delivery_is_parsed_from_its_code() -> None:
+    groups = [group for by_group in DELIVERIES.values() for group in by_group.values()]
+    used = {delivery for group in groups for delivery in group}
     for delivery in (*used, Delivery(Chunking.CUT_AT, cuts=(3, 7)), Delivery(Chunking.CUT_AT)):
         assert Delivery.parse(delivery.code) == delivery
     together = Delivery(Chunking.WHOLE, api=Api.CHAT, load=Concurrency.TOGETHER)
@@ -18,8 +19,8 @@ def test_a_delivery_comes_back_from_its_code() -> None:
 
 
 @pytest.mark.parametrize("code", ["", "tokens", "tokens_1_2", "whole_3", "cut_at_3,7", "chat", "smtp:whole"])
-def test_other_codes_are_no_deliveries(code: str) -> None:
-    with pytest.raises(ValueError, match="is no delivery"):
+def test_an_invalid_delivery_is_rejected(code: str) -> None:
+    with pytest.raises(ValueError, match="is not a delivery"):
         Delivery.parse(code)
 
 
@@ -38,8 +39,12 @@ def test_a_delivery_over_http_is_like_one_in_process(served: str, like: str) -> 
     assert like_in_process(Delivery.parse(served)).code == like
 
 
-def test_every_mismatch_has_a_title_and_comes_back_from_its_code() -> None:
-    assert TITLES.keys() == set(MismatchCode)
+def test_every_mismatch_has_a_title() -> None:
+    assert all(Mismatch(code).title for code in MismatchCode)
+    assert Mismatch(MismatchCode.TEXT_DIFFERS, How.LEAKED).title == "the text differs: leaked"
+
+
+def test_a_mismatch_is_parsed_from_its_code() -> None:
     leaked = Mismatch(MismatchCode.TEXT_DIFFERS, How.LEAKED)
     for mismatch in (Mismatch(MismatchCode.CALL_LOST), Mismatch(MismatchCode.ERROR, "TypeError"), leaked):
         assert Mismatch.parse(str(mismatch)) == mismatch
@@ -48,12 +53,12 @@ def test_every_mismatch_has_a_title_and_comes_back_from_its_code() -> None:
 @pytest.mark.parametrize(
     "serial", ["", "call lost", "error", "call_lost:TypeError", "text_differs:gone", "call_lost:leaked"]
 )
-def test_other_codes_are_no_mismatches(serial: str) -> None:
-    with pytest.raises(ValueError, match=r"no mismatch|not a valid MismatchCode"):
+def test_an_invalid_mismatch_is_rejected(serial: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a mismatch|not a valid MismatchCode"):
         Mismatch.parse(serial)
 
 
-def test_a_mismatch_without_its_detail_covers_each() -> None:
+def test_a_mismatch_without_detail_covers_every_detail() -> None:
     differs, leaked = Mismatch.parse("text_differs"), Mismatch.parse("text_differs:leaked")
     assert differs.covers(leaked)
     assert leaked.covers(leaked)

@@ -1,4 +1,4 @@
-"""The request of each API for a case, and its response read as an answer."""
+"""The request of each API for a case, and the answer read from its response."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ BLOCKS = [
 
 
 def read(delivery: str, content: str, status: int = 200, broken: str = "") -> dict[str, Any]:
-    """The fields of the answer that came over a delivery."""
+    """The fields of the answer for a response in a delivery."""
     parsed = Delivery.parse(delivery)
     kind = "application/json" if parsed.shape is Chunking.WHOLE else "text/event-stream"
-    asked = Exchange(path=path_of(parsed))
-    return fields_of(asked.answered(status, {"content-type": kind}, [(0.1, content.encode())], broken))
+    exchange = Exchange(path=path_of(parsed))
+    return fields_of(exchange.answered(status, {"content-type": kind}, [(0.1, content.encode())], broken))
 
 
 def stream(*events: dict[str, Any]) -> str:
@@ -49,11 +49,11 @@ def meant(delivery: str, content: str) -> dict[str, Any]:
     return {"reasoning": answer.reasoning, "content": answer.content, "calls": calls}
 
 
-def test_a_body_of_messages_is_read_block_by_block() -> None:
+def test_a_messages_body_is_read() -> None:
     assert meant("messages:whole", json.dumps({"type": "message", "content": BLOCKS})) == MEANT
 
 
-def test_a_stream_of_messages_adds_up_to_the_same() -> None:
+def test_a_messages_stream_gives_the_same() -> None:
     thinking, text, call = BLOCKS
     pieces = [
         {**thinking, "thinking": ""},
@@ -73,7 +73,7 @@ def test_a_stream_of_messages_adds_up_to_the_same() -> None:
     assert meant("messages:tokens_1", stream(*events)) == MEANT
 
 
-def test_a_broken_input_stays_as_it_was_streamed() -> None:
+def test_invalid_arguments_are_kept_as_text() -> None:
     call = {**BLOCKS[2], "input": {}}
     delta = {"type": "input_json_delta", "partial_json": '{"city": '}
     events = stream(
@@ -84,7 +84,7 @@ def test_a_broken_input_stays_as_it_was_streamed() -> None:
     assert fields["calls"][0].arguments == '{"city": '
 
 
-def test_an_error_event_of_messages_ends_the_answer() -> None:
+def test_a_messages_error_event_is_an_error() -> None:
     events = stream({"type": "error", "error": {"type": "api_error", "message": "No."}})
     fields = read("messages:tokens_1", events)
     assert fields["error"].code == "error_event"
@@ -100,7 +100,7 @@ def test_an_error_event_of_messages_ends_the_answer() -> None:
         ("get_weather", {"type": "tool", "name": "get_weather"}),
     ],
 )
-def test_a_request_of_messages_has_its_own_words(choice: str | None, expected: Any) -> None:
+def test_a_messages_request(choice: str | None, expected: Any) -> None:
     input_ = INPUT.model_copy(update={"tool_choice": choice})
     body = body_of(input_, Delivery.parse("messages:whole"), "call")
     assert body["tools"] == [{"name": "get_weather", "strict": True, "input_schema": PARAMETERS}]
@@ -111,7 +111,7 @@ def test_a_request_of_messages_has_its_own_words(choice: str | None, expected: A
 
 
 @pytest.mark.parametrize("before", [[], [{"reasoning": "Let"}], [{"reasoning": "Let"}, {"reasoning": " me"}]])
-def test_how_far_a_refused_stream_came_is_not_its_answer(before: list[dict[str, str]]) -> None:
+def test_the_answer_of_a_refused_stream_is_the_refusal(before: list[dict[str, str]]) -> None:
     error = {"error": {"code": "script_refused", "message": "The grammar takes no '\\n' here."}}
     chunks = [*({"choices": [{"index": 0, "delta": delta}]} for delta in before), error]
     written = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
@@ -128,9 +128,7 @@ def test_how_far_a_refused_stream_came_is_not_its_answer(before: list[dict[str, 
         ("", 200, "ReadTimeout: no end within 1 s", "ReadTimeout"),
     ],
 )
-def test_an_answer_that_broke_off_has_a_stored_code(
-    content: str, status: int, broken: str, code: str
-) -> None:
+def test_a_broken_answer_has_a_stable_code(content: str, status: int, broken: str, code: str) -> None:
     assert read("chat:tokens_1", content, status, broken)["error"].code == code
 
 
@@ -142,11 +140,11 @@ def test_an_answer_that_broke_off_has_a_stored_code(
         ('{"error": {"message": "no", "code": "script_refused"}}', 400, "grammar_refused"),
     ],
 )
-def test_an_answer_that_is_an_error_has_its_code(content: str, status: int, code: str) -> None:
+def test_an_error_response_has_a_code(content: str, status: int, code: str) -> None:
     assert read("chat:whole", content, status)["error"].code == code
 
 
-def test_a_call_of_a_chat_stream_has_its_number_and_chunks() -> None:
+def test_the_calls_of_a_chat_stream_have_index_and_chunks() -> None:
     deltas = [
         {"index": 0, "id": "c1", "function": {"name": "a", "arguments": ""}},
         {"index": 0, "function": {"arguments": '{"x":'}},
@@ -155,5 +153,5 @@ def test_a_call_of_a_chat_stream_has_its_number_and_chunks() -> None:
     ]
     chunks = ({"choices": [{"index": 0, "delta": {"tool_calls": [delta]}}]} for delta in deltas)
     fields = read("chat:tokens_1", "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks))
-    found = [(call.id, call.index, call.chunks, call.arguments) for call in fields["calls"]]
-    assert found == [("c1", 0, 2, '{"x": 1}'), ("c2", 1, 1, "{}")]
+    calls = [(call.id, call.index, call.chunks, call.arguments) for call in fields["calls"]]
+    assert calls == [("c1", 0, 2, '{"x": 1}'), ("c2", 1, 1, "{}")]

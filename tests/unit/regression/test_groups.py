@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from vllm_harness._regression.cases.case import GROUPS, CaseInput, CaseSet, Group, Topic
 from vllm_harness._regression.cases.groups import case_set
-from vllm_harness._regression.cases.look_alikes import marker_beginnings
 from vllm_harness._regression.cases.malformed import TextChange, load_malformed, malformed_texts
+from vllm_harness._regression.cases.marker_variants import marker_beginnings
 from vllm_harness._regression.cases.meanings import load_meanings, marker_tokens
-from vllm_harness._regression.engines.plan import DELIVERIES, Engine, planned
+from vllm_harness._regression.engines.plan import DELIVERIES, Engine, plan_cases
 from vllm_harness._scripted.families import load_families
 from vllm_harness._scripted.meaning import Text
 from vllm_harness.cli.main import app
@@ -21,20 +21,20 @@ ENGINES: tuple[Engine, ...] = ("in-process", "http")
 
 
 def cases_of(group: Group, family: str, engine: Engine = "in-process") -> CaseSet:
-    return planned(case_set(group, load_families()[family], load_meanings()), engine)
+    return plan_cases(case_set(group, load_families()[family], load_meanings()), engine)
 
 
 def inputs(group: Group, family: str) -> dict[str, CaseInput]:
     return {case.name: case.input for case in cases_of(group, family).cases}
 
 
-def test_a_change_is_made_to_the_last_match_or_the_first() -> None:
+def test_a_change_replaces_the_last_or_first_match() -> None:
     last = TextChange.model_validate({"name": "any", "find": "(a)", "with": r"\1\1"})
     first = TextChange.model_validate({"name": "any", "find": "a", "with": "", "first": True})
     assert last.apply("banana") == "bananaa"
     assert first.apply("banana") == "bnana"
     assert last.apply("xyz") == "xyz"
-    ends = TextChange.model_validate({"name": "any", "find": "{thoughts end}", "with": ""})
+    ends = TextChange.model_validate({"name": "any", "find": "{reasoning end}", "with": ""})
     assert ends.apply("a.b.", ".b") == "a."
     assert ends.apply("a.b.") == "a.b."
 
@@ -44,25 +44,25 @@ def test_a_change_is_made_to_the_last_match_or_the_first() -> None:
 )
 def test_every_family_has_malformed_texts(family: str) -> None:
     texts = list(malformed_texts(load_families()[family]))
-    spoiled = {text.name.partition(", ")[2] for text in texts if not text.truncated}
-    assert len(spoiled) >= 8
+    changes = {text.name.partition(", ")[2] for text in texts if not text.truncated}
+    assert len(changes) >= 8
     assert any(text.truncated for text in texts)
     assert len({text.name for text in texts}) == len(texts)
 
 
-def test_thoughts_end_where_the_family_ends_them() -> None:
+def test_changes_use_the_reasoning_end_of_the_family() -> None:
     texts = {text.name: text.text for text in malformed_texts(load_families()["kimi_k2"])}
-    thoughts = "<think>Let me think."
+    reasoning = "<think>Let me think."
     assert texts["reasoning and call, thoughts end twice"].startswith(
-        f"{thoughts}</think></think><|tool_calls"
+        f"{reasoning}</think></think><|tool_calls"
     )
     after = texts["reasoning and call, thoughts end after the call"]
-    assert after.startswith(f"{thoughts}<|tool_calls")
+    assert after.startswith(f"{reasoning}<|tool_calls")
     assert after.endswith("<|tool_calls_section_end|></think><|im_end|>")
     assert "call, thoughts end twice" not in texts
 
 
-def test_what_a_format_has_no_place_for_is_tried_and_nothing_of_it_may_be_lost() -> None:
+def test_a_text_beyond_the_format_may_not_be_lost() -> None:
     texts = {text.name: text for text in malformed_texts(load_families()["llama3_json"])}
     beside = texts["text and call, beyond the format"]
     assert beside.text.startswith('I will check.\n{"name": "get_weather"')
@@ -71,29 +71,29 @@ def test_what_a_format_has_no_place_for_is_tried_and_nothing_of_it_may_be_lost()
     assert not any("beyond" in text.name for text in malformed_texts(load_families()["hermes"]))
 
 
-def test_a_text_has_the_functions_that_it_calls() -> None:
+def test_a_malformed_text_has_the_functions_that_it_calls() -> None:
     names = {text.name: text.functions for text in malformed_texts(load_families()["hermes"])}
     assert names["call, cut off"] == {"get_weather"}
     assert names["call, name unknown"] == {"get_weather", "no_such_function"}
 
 
-def test_ids_are_expected_where_a_text_has_them() -> None:
+def test_ids_in_a_text_are_expected() -> None:
     ids = {name: input_.call_ids for name, input_ in inputs("canonical", "kimi_k2").items()}
     assert ids["two calls"] == ("functions.get_weather:0", "functions.get_time:1")
     assert ids["text"] == ()
     assert not any(input_.call_ids for input_ in inputs("canonical", "hermes").values())
 
 
-def test_every_change_spoils_some_family_s_text() -> None:
-    made = {
+def test_every_change_applies_to_a_family() -> None:
+    applied = {
         text.name.partition(", ")[2]
         for family in load_families().values()
         for text in malformed_texts(family)
     }
-    assert {change.name for change in load_malformed().changes} <= made
+    assert {change.name for change in load_malformed().changes} <= applied
 
 
-def test_markers_are_spelled_only_where_they_are_tokens() -> None:
+def test_only_markers_that_are_tokens_are_spelled() -> None:
     def spelled(family: str) -> list[bool]:
         return [input_.markers_spelled for input_ in inputs("chunks", family).values()]
 
@@ -104,9 +104,9 @@ def test_markers_are_spelled_only_where_they_are_tokens() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "group",
-    [pytest.param(each, marks=pytest.mark.extra("costs")) if each == "cost" else each for each in GROUPS],
+    [pytest.param(name, marks=pytest.mark.extra("costs")) if name == "cost" else name for name in GROUPS],
 )
-def test_names_are_unique_and_deliveries_are_the_engine_s(group: Group, engine: Engine) -> None:
+def test_names_are_unique_and_deliveries_match_the_engine(group: Group, engine: Engine) -> None:
     found = cases_of(group, "hermes", engine).cases
     assert bool(found) == (group in DELIVERIES[engine])
     assert len({case.name for case in found}) == len(found)
@@ -118,12 +118,12 @@ def test_names_are_unique_and_deliveries_are_the_engine_s(group: Group, engine: 
     )
 
 
-def test_what_a_server_cannot_truncate_is_not_run_over_http() -> None:
+def test_truncated_texts_are_not_run_over_http() -> None:
     assert any(input_.truncated for input_ in inputs("malformed", "hermes").values())
     assert not any(case.input.truncated for case in cases_of("malformed", "hermes", "http").cases)
 
 
-def test_a_family_that_shows_its_thoughts_is_to_show_them() -> None:
+def test_a_family_may_show_its_reasoning_in_the_text() -> None:
     found = {case.name: case for case in cases_of("canonical", "minimax_m2_append_think").cases}
     meaning = found["reasoning and text"].expected.meaning
     assert meaning is not None
@@ -139,13 +139,13 @@ def test_a_marker_in_a_string_is_spelled_with_ordinary_tokens() -> None:
     assert found["call"].pieces == [found["call"].text]
 
 
-def test_a_marker_that_a_format_cannot_express_is_left_out() -> None:
+def test_inexpressible_markers_are_left_out() -> None:
     found = cases_of("canonical", "glm47")
     assert "call, </arg_value> in a string" in found.left_out
     assert "call, <arg_value> in a string" in {case.name for case in found.cases}
 
 
-def test_a_special_token_is_a_case_where_the_request_leaves_them_out() -> None:
+def test_a_special_token_is_a_case_if_the_request_skips_them() -> None:
     def with_special_token(family: str) -> set[str]:
         found = cases_of("canonical", family).cases
         return {case.name for case in found if case.topic is Topic.SPECIAL_TOKEN}
@@ -156,7 +156,7 @@ def test_a_special_token_is_a_case_where_the_request_leaves_them_out() -> None:
     assert not with_special_token("inkling")
 
 
-def test_a_forced_call_offers_what_it_calls_and_every_text_it_may_be() -> None:
+def test_a_forced_call_has_alternative_texts() -> None:
     found = inputs("forced", "qwen3_json")
     required, named = found["reasoning and call, required"], found["reasoning and call, named"]
     assert (required.tool_choice, named.tool_choice) == ("required", "get_weather")
@@ -169,7 +169,7 @@ def test_a_forced_call_offers_what_it_calls_and_every_text_it_may_be() -> None:
     }
 
 
-def test_a_forced_call_bars_a_text_and_another_function() -> None:
+def test_a_forced_call_rules_out_text_and_other_functions() -> None:
     found = cases_of("forced", "hermes").cases
     barred = {case.name: case.input for case in found if case.expected.refused}
     assert {name: case.tool_choice for name, case in barred.items()} == {
@@ -186,7 +186,7 @@ def test_a_server_runs_fewer_forced_calls() -> None:
     assert {"call, required", "call, named", "text, required"} <= names
 
 
-def test_a_prompt_may_quote_the_markers_of_its_family() -> None:
+def test_some_prompts_quote_markers() -> None:
     found = inputs("canonical", "kimi_k2")
     quoted = {name: input_.user_message for name, input_ in found.items() if input_.user_message}
     assert set(quoted) == {
@@ -197,7 +197,7 @@ def test_a_prompt_may_quote_the_markers_of_its_family() -> None:
     )
 
 
-def test_calls_that_a_request_forbids_and_calls_of_strict_tools() -> None:
+def test_forbidden_calls_and_strict_tools() -> None:
     forced = {case.name: case for case in cases_of("forced", "qwen3_xml").cases}
     forbidden, strict = forced["call, none"], forced["call, strict"]
     assert forbidden.input.tool_choice == "none"
@@ -209,8 +209,8 @@ def test_calls_that_a_request_forbids_and_calls_of_strict_tools() -> None:
 
 
 def test_families_and_cases_are_listed_as_json() -> None:
-    listed = CliRunner().invoke(app, ["regression", "families", "--json"])
-    records = {record["name"]: record for record in json.loads(listed.stdout)}
+    output = CliRunner().invoke(app, ["regression", "families", "--json"])
+    records = {record["name"]: record for record in json.loads(output.stdout)}
     assert records.keys() == load_families().keys()
     assert records["qwen3_json"]["reasoning_parser"] == "qwen3"
     assert records["openai"]["engines"] == ["in-process", "http"]
@@ -223,7 +223,7 @@ def test_families_and_cases_are_listed_as_json() -> None:
     assert cases["call"]["deliveries"][:2] == ["whole", "tokens_1"]
 
 
-def test_markers_begin_at_every_length_but_never_with_a_whole_one() -> None:
+def test_marker_beginnings_contain_no_whole_marker() -> None:
     hermes = marker_beginnings(load_families()["hermes"])
     assert hermes["<tool_call>"] == tuple("<tool_call>"[:length] for length in range(1, 11))
     assert "<think>" not in hermes  # no reasoning parser
@@ -232,12 +232,12 @@ def test_markers_begin_at_every_length_but_never_with_a_whole_one() -> None:
 
 
 @pytest.mark.parametrize("family", [name for name, each in load_families().items() if each.form])
-def test_look_alikes_hold_no_whole_marker_and_mean_what_they_say(family: str) -> None:
+def test_marker_variants_are_plain_content(family: str) -> None:
     found = cases_of("look-alikes", family)
     cases = {case.name: case for case in found.cases}
-    alike = cases["text with a word in brackets"]
-    assert alike.expected.meaning is not None
-    assert "[draft]" in alike.expected.meaning.text
+    variant = cases["text with a word in brackets"]
+    assert variant.expected.meaning is not None
+    assert "[draft]" in variant.expected.meaning.text
     tokens = marker_tokens(load_families()[family])
     ends = [case.input.text for name, case in cases.items() if name.startswith("text that ends with")]
     plain = cases["text with a list of numbers"].input.text

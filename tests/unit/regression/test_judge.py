@@ -1,4 +1,4 @@
-"""The expected against the actual answer."""
+"""Mismatches between an expected and an actual answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def answer(**fields: object) -> CaseAnswer:
     return CaseAnswer.model_validate({"family": "any", **whole, **fields})
 
 
-def test_the_same_meaning_in_other_bytes_matches() -> None:
+def test_white_space_and_key_order_do_not_matter() -> None:
     assert meaning_mismatches(MEANING, answer(content=" I will check.\n")) == ()
 
 
@@ -81,9 +81,9 @@ def test_how_a_text_differs(actual: str, expected: str) -> None:
     assert how("one two three", actual) == expected
 
 
-def test_calls_in_another_order_are_told_from_other_calls() -> None:
+def test_reordered_calls_differ_from_other_calls() -> None:
     meaning = Meaning.of(calls=(ToolCall("f", {"i": 1}), ToolCall("g", {}), ToolCall("f", {"i": 2})))
-    first, second, third = (CaseCall(name=each.name, arguments=each.arguments_json) for each in meaning.calls)
+    first, second, third = (CaseCall(name=call.name, arguments=call.arguments_json) for call in meaning.calls)
 
     def differs(*calls: CaseCall) -> tuple[Mismatch, ...]:
         return meaning_mismatches(meaning, CaseAnswer(family="any", calls=calls))
@@ -116,7 +116,7 @@ def test_long_arguments_arrive_in_chunks(
     ) == mismatches(*codes)
 
 
-def test_a_call_of_half_a_name_is_of_another_function() -> None:
+def test_a_truncated_name_is_another_function() -> None:
     half = answer(calls=(CaseCall(name="get_wea", arguments="{}"),))
     assert function_mismatches(["get_weather"], half) == mismatches("function_differs")
     assert function_mismatches(["get_weather"], answer()) == ()
@@ -136,7 +136,7 @@ def test_a_call_of_half_a_name_is_of_another_function() -> None:
     ],
 )
 def test_ids_of_calls(ids: list[str], actual: list[str | None], codes: list[str]) -> None:
-    calls = tuple(CaseCall(name="f", arguments="{}", id=id_) for id_ in actual)
+    calls = tuple(CaseCall(name="f", arguments="{}", id=call_id) for call_id in actual)
     assert call_id_mismatches(ids, answer(calls=calls)) == mismatches(*codes)
 
 
@@ -147,7 +147,7 @@ def test_types_of_arguments_count(actual: str, expected: object) -> None:
     assert meaning_mismatches(meaning, result) == mismatches("arguments_differ")
 
 
-def test_whole_numbers_have_no_type_of_their_own() -> None:
+def test_1_and_1_0_are_equal() -> None:
     meaning = Meaning.of(calls=(ToolCall("f", {"x": 1}),))
     assert (
         meaning_mismatches(
@@ -157,14 +157,14 @@ def test_whole_numbers_have_no_type_of_their_own() -> None:
     )
 
 
-def test_text_where_none_is_expected() -> None:
+def test_unexpected_text() -> None:
     meaning = Meaning((WEATHER,))
     result = CaseAnswer(family="any", content="<tool_call>", calls=(CALL,))
     assert meaning_mismatches(meaning, result) == mismatches("text_unexpected")
     assert meaning_mismatches(Meaning((Text("a"),)), CaseAnswer(family="any", content="a")) == ()
 
 
-def test_what_is_barred_must_be_refused() -> None:
+def test_what_the_request_rules_out_must_be_refused() -> None:
     assert unless_refused(CaseAnswer(family="f", error=AnswerError(code="grammar_refused"))) == ()
     assert unless_refused(CaseAnswer(family="f", error=AnswerError(code="http_400"))) == mismatches(
         "error:http_400"
@@ -172,7 +172,7 @@ def test_what_is_barred_must_be_refused() -> None:
     assert unless_refused(CaseAnswer(family="f", content="Hello.")) == mismatches("grammar_not_enforced")
 
 
-def test_words_of_the_text_are_in_an_answer_without_calls() -> None:
+def test_an_answer_without_calls_must_contain_the_words() -> None:
     assert word_mismatches({"Paris"}, CaseAnswer(family="f", content="In Paris.")) == ()
     assert word_mismatches({"Paris"}, CaseAnswer(family="f", reasoning="Paris", content="In")) == ()
     assert word_mismatches({"Paris", "Rome"}, CaseAnswer(family="f", content="In Paris.")) == mismatches(
@@ -182,7 +182,7 @@ def test_words_of_the_text_are_in_an_answer_without_calls() -> None:
     assert word_mismatches({"Paris"}, CaseAnswer(family="f", error=AnswerError(code="TypeError"))) == ()
 
 
-def test_values_of_the_arguments_are_in_an_answer_with_calls() -> None:
+def test_an_answer_with_calls_must_contain_the_values() -> None:
     call = CaseCall(name="f", arguments='{"city": "Paris"}')
     assert value_mismatches({"Paris"}, CaseAnswer(family="f", calls=(call,))) == ()
     assert value_mismatches({"Rome"}, CaseAnswer(family="f", content="Rome", calls=(call,))) == ()
@@ -192,12 +192,12 @@ def test_values_of_the_arguments_are_in_an_answer_with_calls() -> None:
     assert value_mismatches({"3"}, CaseAnswer(family="f", content="3 days")) == ()
 
 
-def test_a_call_that_the_request_forbids() -> None:
+def test_a_forbidden_call() -> None:
     assert forbidden_call_mismatches(CaseAnswer(family="f", calls=(CALL,))) == mismatches("call_forbidden")
     assert forbidden_call_mismatches(CaseAnswer(family="f", content="No.")) == ()
 
 
-def test_tokens_of_reasoning_are_counted_where_there_is_any() -> None:
+def test_reasoning_tokens_must_be_counted() -> None:
     assert (
         meaning_mismatches(MEANING, answer(counted_reasoning=4))
         == meaning_mismatches(MEANING, answer(counted_reasoning=None))

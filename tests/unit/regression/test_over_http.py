@@ -1,4 +1,4 @@
-"""What is asked again of a server, and how often."""
+"""How often a case is requested again over HTTP."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 from vllm_harness._regression.cases.case import CaseInput
 from vllm_harness._regression.cases.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.engines.answer import CaseAnswer
-from vllm_harness._regression.engines.over_http import TRIES, _asked_again
+from vllm_harness._regression.engines.over_http import TRIES, _retry_alone
 
 CASE = CaseInput(name="c", text="Hello.")
 SINGLE = Delivery(Chunking.TOKENS, tokens=1, api=Api.MESSAGES)
 
 
 @pytest.mark.parametrize(
-    ("delivery", "contents", "counts", "asked"),
+    ("delivery", "contents", "result", "requests"),
     [
         (SINGLE, ["joined", "right", "never"], "right", 2),
         (SINGLE, ["wrong"] * 9, "wrong", 3),
@@ -24,16 +24,16 @@ SINGLE = Delivery(Chunking.TOKENS, tokens=1, api=Api.MESSAGES)
         (Delivery(Chunking.WHOLE, api=Api.MESSAGES), ["wrong", "right"], "wrong", 1),
     ],
 )
-def test_a_stream_of_single_tokens_gets_more_than_one_try(
-    delivery: Delivery, contents: list[str], counts: str, asked: int
+def test_a_stream_of_single_tokens_is_retried(
+    delivery: Delivery, contents: list[str], result: str, requests: int
 ) -> None:
-    """A busy server joins tokens: what matches came as was asked for, else what came most often."""
-    left = iter(contents)
-    answer = _asked_again(
-        lambda: CaseAnswer(family="f", case="c", delivery=delivery, content=next(left)),
+    """The first answer without a mismatch counts, or otherwise the most frequent one."""
+    remaining = iter(contents)
+    answer = _retry_alone(
+        lambda: CaseAnswer(family="f", case="c", delivery=delivery, content=next(remaining)),
         CASE,
         delivery,
         lambda answer: answer.content != "right",
     )
-    assert answer.content == counts
-    assert len(contents) - len(list(left)) == asked
+    assert answer.content == result
+    assert len(contents) - len(list(remaining)) == requests

@@ -1,4 +1,4 @@
-"""Generated meanings, and what is kept of those that fail."""
+"""Generated meanings, and the files of their failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vllm_harness._errors import UsageError
 from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.cases.groups import GenerationPlan
 from vllm_harness._regression.cases.meanings import load_meanings, renderable
-from vllm_harness._regression.cases.properties import MOST, GeneratedMeaning, failures, generate
+from vllm_harness._regression.cases.properties import MOST, GeneratedMeaning, failure_kinds, generate
 from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._regression.search import OWN_CUTS, FailureKind, read_failures, write_failures
 from vllm_harness._scripted.families import load_families
@@ -23,7 +23,7 @@ VLLM = Environment("release", Path("python"), "3.12", "0.0.0", "cpu", None)
 
 
 @pytest.mark.parametrize("family", [name for name, each in load_families().items() if each.form])
-def test_generated_meanings_come_again_from_their_seed(family: str) -> None:
+def test_a_seed_always_generates_the_same_meanings(family: str) -> None:
     once = generate(load_families()[family], budget=4, seed=3)
     assert once == generate(load_families()[family], budget=4, seed=3)
     assert len(once) >= 3
@@ -31,7 +31,7 @@ def test_generated_meanings_come_again_from_their_seed(family: str) -> None:
     assert lengths == sorted(lengths)
 
 
-def test_another_seed_generates_others() -> None:
+def test_another_seed_generates_other_meanings() -> None:
     assert generate(HERMES, budget=15, seed=3) != generate(HERMES, budget=15, seed=4)
 
 
@@ -39,7 +39,7 @@ def _with(piece: str, kind: FailureKind) -> list[tuple[FailureKind, GeneratedMea
     def kinds(generated: GeneratedMeaning) -> list[FailureKind]:
         return [kind] if piece in generated.text else []
 
-    return list(failures(HERMES, kinds, budget=200, seed=0))
+    return list(failure_kinds(HERMES, kinds, budget=200, seed=0))
 
 
 def test_a_failure_is_shrunk_to_the_smallest() -> None:
@@ -49,11 +49,11 @@ def test_a_failure_is_shrunk_to_the_smallest() -> None:
     assert generated.cuts == ()
 
 
-def test_the_beginning_of_a_marker_in_a_text_is_found() -> None:
+def test_a_marker_beginning_in_a_text_is_found() -> None:
     def kinds(generated: GeneratedMeaning) -> list[FailureKind]:
         return [(WHOLE, TEXT_LOST)] if "<tool_c" in generated.meaning.text else []
 
-    ((_, generated),) = failures(HERMES, kinds, budget=400, seed=0)
+    ((_, generated),) = failure_kinds(HERMES, kinds, budget=400, seed=0)
     assert generated.meaning.text == "So <tool_c it is."
 
 
@@ -61,7 +61,7 @@ def test_a_marker_in_a_string_is_found_and_spelled() -> None:
     def kinds(generated: GeneratedMeaning) -> list[FailureKind]:
         return [(WHOLE, CALL_LOST)] if generated.spelled_spans else []
 
-    ((_, generated),) = failures(HERMES, kinds, budget=200, seed=0)
+    ((_, generated),) = failure_kinds(HERMES, kinds, budget=200, seed=0)
     (call,) = generated.meaning.calls
     assert call.arguments == {"p0": "<tool_call>"}
     assert generated.tools == {"tool_a": {"p0": {"type": "string"}}}
@@ -69,19 +69,19 @@ def test_a_marker_in_a_string_is_found_and_spelled() -> None:
     assert generated.text[start:end] == "<tool_call>"
 
 
-def test_every_kind_is_shrunk_by_itself_and_no_more_than_most() -> None:
+def test_the_number_of_kinds_is_limited() -> None:
     def kinds(_: GeneratedMeaning) -> list[int]:
         return list(range(MOST + 3))
 
-    found = list(failures(HERMES, kinds, budget=5, seed=0))
+    found = list(failure_kinds(HERMES, kinds, budget=5, seed=0))
     none: list[int] = []
     assert [kind for kind, _ in found] == list(range(MOST))
-    assert not list(failures(HERMES, lambda _: none, budget=5, seed=0))
+    assert not list(failure_kinds(HERMES, lambda _: none, budget=5, seed=0))
 
 
-def test_what_is_kept_is_the_same_case_again(tmp_path: Path) -> None:
+def test_a_file_of_a_failure_gives_the_same_case(tmp_path: Path) -> None:
     generated = next(
-        each for each in generate(HERMES, budget=200, seed=1) if each.spelled_spans and each.cuts
+        meaning for meaning in generate(HERMES, budget=200, seed=1) if meaning.spelled_spans and meaning.cuts
     )
     found: list[tuple[FailureKind, GeneratedMeaning]] = [
         ((OWN_CUTS, CALL_LOST), generated),
@@ -97,8 +97,8 @@ def test_what_is_kept_is_the_same_case_again(tmp_path: Path) -> None:
     assert "--budget 200 --seed 1" in first.file.read_text()
 
 
-def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
+def test_the_error_of_a_malformed_file_names_it(tmp_path: Path) -> None:
     broken = tmp_path / "mine.yaml"
     broken.write_text("cases: 3")
-    with pytest.raises(UsageError, match=r"mine.yaml is no file of meanings(.|\n)*tools"):
+    with pytest.raises(UsageError, match=r"mine.yaml is not a valid file of meanings(.|\n)*tools"):
         load_meanings(broken)

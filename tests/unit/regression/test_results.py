@@ -1,4 +1,4 @@
-"""Runs kept cell by cell, and compared."""
+"""Stored cells of runs, baselines, and comparisons."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def cell(environment: str = "0.32.0", **cases: CaseResult) -> Cell:
     )
 
 
-def test_a_finished_cell_is_found_again_unless_its_cases_change(tmp_path: Path) -> None:
+def test_a_finished_cell_is_reused_unless_its_cases_change(tmp_path: Path) -> None:
     run = RegressionRun(tmp_path)
     run.write(cell(call=PASSED))
     assert run.finished("0.32.0", "in-process", "hermes", "canonical", "abc")
@@ -61,21 +61,29 @@ def test_a_finished_cell_is_found_again_unless_its_cases_change(tmp_path: Path) 
     assert list(run.cells()) == [cell(call=PASSED)]
 
 
+def test_a_cell_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    run = RegressionRun(tmp_path)
+    run.write(cell(call=PASSED))
+    (file,) = tmp_path.glob("*/*/hermes.canonical.json")
+    file.write_text(file.read_text().replace("{", '{"changed_alone": [["call", "chat:whole"]],', 1))
+    assert list(run.cells()) == [cell(call=PASSED)]
+
+
 def test_a_spec_with_slashes_stays_in_the_folder(tmp_path: Path) -> None:
     RegressionRun(tmp_path).write(cell("tree:/home/me/vllm@0.32.0"))
     assert len(list(tmp_path.glob("*/*/hermes.canonical.json"))) == 1
 
 
-def test_an_empty_run_and_a_broken_cell_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no cells"):
+def test_the_errors_of_an_empty_run_and_a_malformed_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no regression results"):
         list(RegressionRun(tmp_path).cells())
     (tmp_path / "0.32.0" / "http").mkdir(parents=True)
     (tmp_path / "0.32.0" / "http" / "hermes.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"hermes\.json is no cell"):
+    with pytest.raises(UsageError, match=r"hermes\.json is not a results file"):
         list(RegressionRun(tmp_path).cells())
 
 
-def test_changes_know_regressed_from_fixed() -> None:
+def test_changes_are_regressed_or_fixed() -> None:
     before, after = (
         cell(a=PASSED, b=FAILED, c=FAILED, d=PASSED),
         cell(a=FAILED, b=PASSED, c=FAILED_MORE, d=PASSED),
@@ -87,7 +95,7 @@ def test_changes_know_regressed_from_fixed() -> None:
     ]
 
 
-def test_a_baseline_accepts_what_it_names_and_nothing_else(tmp_path: Path) -> None:
+def test_only_failures_of_the_baseline_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "baseline.yaml"
     write_baseline(baseline_of("0.32.0", [cell(a=FAILED, b=PASSED)]), path)
     baseline = read_baseline(path)
@@ -119,7 +127,7 @@ def test_parsers_that_cannot_be_made_are_a_regression() -> None:
     ]
 
 
-def test_a_baseline_knows_nothing_of_groups_that_it_does_not_cover() -> None:
+def test_other_groups_than_the_baseline_s_are_not_compared() -> None:
     baseline = baseline_of("0.32.0", [cell(a=PASSED)])
     other = cell(a=FAILED).model_copy(update={"group": "chunks"})
     assert against(baseline, [other]) == []
@@ -127,14 +135,14 @@ def test_a_baseline_knows_nothing_of_groups_that_it_does_not_cover() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "vllm: 0.32.0", "[", "vllm: x\nmismatches: {a: 1}"])
-def test_no_baseline_is_a_wrong_use(text: str, tmp_path: Path) -> None:
+def test_the_error_of_a_malformed_baseline(text: str, tmp_path: Path) -> None:
     path = tmp_path / "baseline.yaml"
     path.write_text(text)
-    with pytest.raises(UsageError, match="is no baseline"):
+    with pytest.raises(UsageError, match="is not a valid baseline"):
         read_baseline(path)
 
 
-def test_diff_exits_by_what_regressed(tmp_path: Path) -> None:
+def test_compare_exits_with_1_after_a_regression(tmp_path: Path) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     RegressionRun(before).write(cell(a=PASSED))
     RegressionRun(after).write(cell(a=FAILED))
@@ -145,12 +153,12 @@ def test_diff_exits_by_what_regressed(tmp_path: Path) -> None:
     assert fixed.exit_code == 0
 
 
-def test_an_unknown_model_is_a_wrong_use() -> None:
+def test_an_unknown_model_is_rejected() -> None:
     with pytest.raises(UsageError, match="unknown model"):
         select_families("", "no-such-model")
 
 
-def test_models_are_run_through_the_families_with_their_parsers() -> None:
+def test_models_select_the_families_with_their_parsers() -> None:
     assert [family.name for family in select_families("", "qwen3")] == ["qwen3_thinking"]
     assert [family.name for family in select_families("", "gpt-oss,llama3.1")] == [
         "openai",
@@ -162,7 +170,7 @@ def test_models_are_run_through_the_families_with_their_parsers() -> None:
     assert [family.name for family in select_families("", "")] == list(load_families())
 
 
-def test_every_family_renders_meanings_and_gives_reasons_for_the_others() -> None:
+def test_every_family_renders_meanings_or_has_a_reason() -> None:
     meanings = load_meanings()
     assert len(meanings.cases) >= 40
     for family in load_families().values():
@@ -172,7 +180,7 @@ def test_every_family_renders_meanings_and_gives_reasons_for_the_others() -> Non
         assert all(left_out.values())
 
 
-def test_under_load_only_what_load_changes_is_a_mismatch() -> None:
+def test_under_load_only_changed_answers_are_mismatches() -> None:
     case = Case(CaseInput(name="any", text="Hm.</think>Hello."), Topic.LOAD, Expected())
     alone = CaseAnswer(
         family="any",
@@ -183,6 +191,6 @@ def test_under_load_only_what_load_changes_is_a_mismatch() -> None:
         counted_reasoning=0,
     )
     together = alone.model_copy(update={"delivery": Delivery.parse("chat:whole:together")})
-    cut = together.model_copy(update={"content": "Hel"})
-    found = [mismatches for _, mismatches in judge(case, [alone, together, cut])]
+    truncated = together.model_copy(update={"content": "Hel"})
+    found = [mismatches for _, mismatches in judge(case, [alone, together, truncated])]
     assert found[1:] == [(), (Mismatch.parse("text_cut"),)]

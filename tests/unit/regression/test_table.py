@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.screens import Screen
+from vllm_harness._defects.entry import Defect
 from vllm_harness._regression.cases.case import Group, Topic
 from vllm_harness._regression.results.cells import CaseResult, Cell
 from vllm_harness._regression.results.compare import baseline_of
+from vllm_harness._regression.results.known_defects import ParserDefect, by_family, parser_defects
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.regression_table import LEGEND, show_cells
 
@@ -36,10 +38,17 @@ def cell(family: str, group: Group, environment: str = "0.32.0", start_error: st
     )
 
 
-def shown(cells: list[Cell], width: int, *, terminal: bool = True, baseline: bool = False) -> list[str]:
+def shown(
+    cells: list[Cell],
+    width: int,
+    *,
+    terminal: bool = True,
+    baseline: bool = False,
+    defects: dict[str, list[ParserDefect]] | None = None,
+) -> list[str]:
     screen = Screen(terminal=terminal)
     known = baseline_of("0.32.0", cells) if baseline else None
-    show_cells(plain_console(screen, width=width), cells, known)
+    show_cells(plain_console(screen, width=width), cells, known, defects or {})
     return screen.lines
 
 
@@ -47,7 +56,7 @@ CELLS = [cell(family, group) for family in ("hermes", "deepseek_v31_unthinking")
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_a_family_is_one_line_at_80_columns(width: int) -> None:
+def test_a_family_is_one_line_of_80_columns(width: int) -> None:
     lines = shown(CELLS, width)
     assert lines[0].split() == ["family", *GROUPS]
     assert lines[2].split() == ["hermes", *["100/0/1/1"] * 4]
@@ -56,18 +65,18 @@ def test_a_family_is_one_line_at_80_columns(width: int) -> None:
 
 
 @pytest.mark.parametrize(("width", "terminal"), [(60, False), (80, False), (140, True)])
-def test_the_parsers_are_there_where_there_is_room(width: int, terminal: bool) -> None:
+def test_the_parsers_are_shown_if_the_columns_fit(width: int, terminal: bool) -> None:
     lines = shown(CELLS, width, terminal=terminal)
     assert lines[2].split() == ["hermes", *["100/0/1/1"] * 4, "hermes", "deepseek_r1", "synthetic"]
 
 
-def test_a_terminal_of_60_columns_has_a_block_a_family() -> None:
+def test_60_columns_show_a_block_for_each_family() -> None:
     lines = shown(CELLS, 60)
     at = lines.index("hermes")
     assert [line.split() for line in lines[at + 1 : at + 5]] == [[group, "100/0/1/1"] for group in GROUPS]
 
 
-def test_environments_share_a_table_or_have_one_each() -> None:
+def test_environments_share_a_table_if_it_fits() -> None:
     both = [*CELLS, *(cell("hermes", group, "0.31.0") for group in GROUPS)]
     lines = shown(both, 80)
     assert lines[0] == "0.31.0:"
@@ -80,11 +89,19 @@ def test_environments_share_a_table_or_have_one_each() -> None:
     assert row.split()[1:9] == ["-"] * 4 + ["100/0/1/1"] * 4
 
 
-def test_what_a_baseline_has_is_known() -> None:
+def test_a_failure_of_the_baseline_is_known() -> None:
     assert shown(CELLS, 80, baseline=True)[2].split() == ["hermes", *["100/1/0/1"] * 4]
 
 
-def test_parsers_that_are_not_made_have_the_reason_below_the_table() -> None:
+@pytest.mark.parametrize(("mismatch", "counts"), [("call_lost", "100/1/0/1"), ("text_lost", "100/0/1/1")])
+def test_a_failure_that_a_known_defect_explains_is_known(mismatch: str, counts: str) -> None:
+    selector = {"families": ["hermes"], "case": "failed", "mismatches": [mismatch]}
+    entry = {"id": "lost", "title": "x", "class": "defect", "failures": [selector]}
+    defects = by_family(parser_defects({"lost": Defect.model_validate(entry)}))
+    assert shown(CELLS, 80, defects=defects)[2].split() == ["hermes", *[counts] * 4]
+
+
+def test_the_reason_for_parsers_not_made_is_below_the_table() -> None:
     lines = shown([cell("hermes", "canonical", start_error="KeyError: [red]\nno such parser")], 80)
     assert lines[1].split()[:2] == ["hermes", "not"]
     assert "not made: hermes, canonical on 0.32.0: KeyError: [red]" in lines

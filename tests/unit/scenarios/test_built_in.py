@@ -72,4 +72,4 @@ def test_a_cassette_refuses_it(tmp_path: Path) -> None:
     command = ["cassette", "record", "code-interpreter", "--model", "gpt-oss", "-o", str(tmp_path / "a.yaml")]
     result = CliRunner().invoke(app, command)
     assert isinstance(result.exception, UsageError) or result.exit_code == 2
-    assert "in the background several" in f"{result.output}{result.exception}"
+    assert "cannot hold a response in the background" in f"{result.output}{result.exception}"

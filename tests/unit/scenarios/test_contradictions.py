@@ -69,7 +69,7 @@ def test_the_command_names_the_line(tmp_path: Path) -> None:
     path.write_text(FILE)
     result = CliRunner().invoke(app, ["scenario", "check", str(path)])
     assert result.exit_code == 1
-    expected = 'what the turn expects is not said: text[0]: expected a text with "sunny" in it'
+    expected = """does not meet the turn's expectation: text[0]: expected a text with "sunny" in it"""
     assert f"{path}:6: turns.0.say: {expected}" in result.output
 
 

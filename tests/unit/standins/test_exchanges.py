@@ -1,4 +1,4 @@
-"""The tokens of a request that its client named, by a vocabulary of bytes and some words."""
+"""The tokens of named requests, with a vocabulary of bytes and two words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import importlib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -16,21 +17,21 @@ WORDS = {256: "<|im_start|>", 257: " word"}
 
 
 async def decode(ids: list[int]) -> str:
-    """As a tokenizer of bytes decodes."""
-    parts = [WORDS[each].encode() if each in WORDS else bytes([each]) for each in ids]
+    """Decodes as a tokenizer of bytes does."""
+    parts = [WORDS[token].encode() if token in WORDS else bytes([token]) for token in ids]
     return b"".join(parts).decode(errors="replace")
 
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module that a server loads, with a folder of its own."""
+    """The module as a server loads it, with a temporary folder."""
     monkeypatch.syspath_prepend(str(IN_SERVER))
     monkeypatch.setenv(SCRIPT_DIR, str(tmp_path))
     return importlib.import_module("vllm_harness_exchanges")
 
 
 def generate(use: str, take: int, choice: int, length: int, generated: int) -> None:
-    """Reports a generation as the engine does."""
+    """Reports a generation like the engine."""
     uses = importlib.import_module("vllm_harness_uses")
     progress = uses.GenerationProgress(use, take, choice, length)
     uses.keep(use, take, choice, [256, *b"user"], {})
@@ -38,44 +39,43 @@ def generate(use: str, take: int, choice: int, length: int, generated: int) -> N
         progress.generated(position)
 
 
-def told(module: ModuleType, exchanges: object, name: str) -> list[tuple[int, list[str], list[str]]]:
-    """Choice, prompt and output of each generation."""
-    found = asyncio.run(exchanges.generations(name, decode))  # type: ignore[attr-defined]
+def texts(exchanges: Any, name: str) -> list[tuple[int, list[str], list[str]]]:
+    """The choice, prompt and output of each generation."""
     return [
         (each["choice"], *([piece["text"] for piece in each[side]] for side in ("prompt", "output")))
-        for each in found
+        for each in asyncio.run(exchanges.generations(name, decode))
     ]
 
 
-def test_a_request_tells_its_tokens(module: ModuleType) -> None:
+def test_prompt_and_output_of_a_request(module: ModuleType) -> None:
     exchanges = module.Exchanges()
     exchanges.keep("a", module.NamedRequest("1-1", [[257, *"ü€".encode(), 257]], by_choice=True))
-    assert told(module, exchanges, "a") == []
+    assert texts(exchanges, "a") == []
     generate("1-1", 0, 0, 7, 7)
     prompt = ["<|im_start|>", "u", "s", "e", "r"]
-    assert told(module, exchanges, "a") == [(0, prompt, [" word", "ü", "€", " word"])]
-    assert told(module, exchanges, "unknown") == []
+    assert texts(exchanges, "a") == [(0, prompt, [" word", "ü", "€", " word"])]
+    assert texts(exchanges, "unknown") == []
 
 
-def test_a_cut_generation_tells_what_came(module: ModuleType) -> None:
+def test_a_truncated_generation_has_its_partial_output(module: ModuleType) -> None:
     exchanges = module.Exchanges()
     exchanges.keep("a", module.NamedRequest("1-1", [[257, *"ü".encode()]], by_choice=True))
     generate("1-1", 0, 0, 3, 2)
-    assert [output for _, _, output in told(module, exchanges, "a")] == [[" word", "\ufffd"]]
+    assert [output for _, _, output in texts(exchanges, "a")] == [[" word", "\ufffd"]]
 
 
-def test_generations_are_told_in_order(module: ModuleType) -> None:
+def test_generations_are_in_order(module: ModuleType) -> None:
     exchanges = module.Exchanges()
     exchanges.keep("a", module.NamedRequest("1-1", [[*b"a"], [*b"bc"]], by_choice=False))
     exchanges.keep("b", module.NamedRequest("1-2", [[*b"a"], [*b"bc"]], by_choice=True))
     for take in (0, 1):
         generate("1-1", take, 0, take + 1, take + 1)
         generate("1-2", 0, take, take + 1, take + 1)
-    assert [(choice, output) for choice, _, output in told(module, exchanges, "a")] == [
+    assert [(choice, output) for choice, _, output in texts(exchanges, "a")] == [
         (0, ["a"]),
         (0, ["b", "c"]),
     ]
-    assert [(choice, output) for choice, _, output in told(module, exchanges, "b")] == [
+    assert [(choice, output) for choice, _, output in texts(exchanges, "b")] == [
         (0, ["a"]),
         (1, ["b", "c"]),
     ]
@@ -87,13 +87,13 @@ def test_only_the_last_requests_are_kept(module: ModuleType, monkeypatch: pytest
     generate("1-1", 0, 0, 1, 1)
     for name in "ab":
         exchanges.keep(name, module.NamedRequest("1-1", [[97]], by_choice=True))
-    assert told(module, exchanges, "a") == []
-    assert told(module, exchanges, "b") != []
+    assert texts(exchanges, "a") == []
+    assert texts(exchanges, "b") != []
 
 
-def test_what_is_too_long_is_one_piece(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_rest_is_one_piece(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SHOWN_TOKENS", 2)
     exchanges = module.Exchanges()
     exchanges.keep("a", module.NamedRequest("1-1", [[*b"abcd"]], by_choice=True))
     generate("1-1", 0, 0, 4, 4)
-    assert [output for _, _, output in told(module, exchanges, "a")] == [["a", "b", "cd"]]
+    assert [output for _, _, output in texts(exchanges, "a")] == [["a", "b", "cd"]]

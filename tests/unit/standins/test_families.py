@@ -1,4 +1,4 @@
-"""The table of families, their tokenizers and their stand-ins."""
+"""The table of families, and their tokenizers and stand-ins."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_mistake_is_named_by_file_line_and_key(
         load_families_file(path)
 
 
-def test_the_table_speaks_of_what_there_is() -> None:
+def test_the_table_refers_to_known_names() -> None:
     models = load_models().models
     for family in load_families().values():
         assert family.dialect in load_dialects()
@@ -55,7 +55,7 @@ def test_the_table_speaks_of_what_there_is() -> None:
 
 
 @by_name
-def test_every_marker_is_one_token_and_every_byte_another(family: Family, tmp_path: Path) -> None:
+def test_markers_and_bytes_are_single_tokens(family: Family, tmp_path: Path) -> None:
     entry = family_entry(family, into=tmp_path)
     assert entry.stand_in is not None
     document = json.loads(Path(entry.stand_in.tokenizer, "tokenizer.json").read_text())
@@ -69,7 +69,7 @@ def test_every_marker_is_one_token_and_every_byte_another(family: Family, tmp_pa
 
 
 @by_name
-def test_the_prompt_ends_where_the_dialect_begins(family: Family) -> None:
+def test_the_prompt_ends_with_the_tail_of_the_form(family: Family) -> None:
     assert family.form is not None
     template = ImmutableSandboxedEnvironment().from_string(chat_template(family.form))
     tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
@@ -98,7 +98,7 @@ def test_a_stand_in_is_written_once_for_the_same_content(tmp_path: Path) -> None
     }
 
 
-def test_a_real_tokenizer_gets_what_it_lacks(tmp_path: Path) -> None:
+def test_a_real_tokenizer_gets_the_missing_tokens(tmp_path: Path) -> None:
     real = byte_tokenizer([Token("<tool_call>", False)])
     (tmp_path / "tokenizer.json").write_text(json.dumps(real))
     entry = family_entry(load_families()["hermes"], real=tmp_path, into=tmp_path / "out")
@@ -110,13 +110,13 @@ def test_a_real_tokenizer_gets_what_it_lacks(tmp_path: Path) -> None:
     assert with_tokens(document, [Token("<tool_call>", True)]) == document
 
 
-def test_pieces_take_the_numbers_they_must_have() -> None:
+def test_pieces_get_the_required_ids() -> None:
     document = byte_tokenizer([Token("<x>", True)], merges=[("<", "/"), ("Ġ", "</")], ids={"</": 524})
     ids = ids_of(document)
     assert (ids["!"], ids["Ċ"], ids["</"], ids["Ġ</"], ids["<x>"]) == (0, 198, 524, 525, 526)
     assert ids_of(byte_tokenizer([], sentencepiece=True))["<0x0A>"] == 10
 
 
-def test_harmony_has_a_model_of_its_own() -> None:
+def test_harmony_needs_its_model_entry() -> None:
     with pytest.raises(ValueError, match="use model gpt-oss"):
         family_entry(load_families()["openai"])

@@ -1,4 +1,4 @@
-"""Stand-in checkpoints: what is written, once for the same content."""
+"""Stand-in checkpoints: their files, written once for the same content."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tokenizer(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_checkpoint_has_configs_and_tokenizer_and_nothing_else(tokenizer: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_has_only_configs_and_tokenizer(tokenizer: Path, tmp_path: Path) -> None:
     checkpoint = build_stand_in(an_entry(), tokenizer, tmp_path / "out")
     assert sorted(path.name for path in checkpoint.iterdir()) == [
         "config.json",
@@ -61,7 +61,7 @@ def test_a_checkpoint_has_configs_and_tokenizer_and_nothing_else(tokenizer: Path
     assert (checkpoint / "tokenizer.json").samefile(tokenizer / "tokenizer.json")
 
 
-def test_the_same_content_is_built_once_and_other_content_elsewhere(tokenizer: Path, tmp_path: Path) -> None:
+def test_each_content_is_built_once(tokenizer: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = build_stand_in(an_entry(), tokenizer, out)
     inode = (first / "config.json").stat().st_ino
@@ -82,7 +82,7 @@ def test_many_builders_at_once_agree(tokenizer: Path, tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == built[:1]
 
 
-def test_tokens_are_renamed_in_the_copy_and_not_in_the_asset(tokenizer: Path, tmp_path: Path) -> None:
+def test_tokens_are_renamed_only_in_the_copy(tokenizer: Path, tmp_path: Path) -> None:
     checkpoint = build_stand_in(an_entry(tokens={2: "<|tool|>"}), tokenizer, tmp_path / "out")
     document = json.loads((checkpoint / "tokenizer.json").read_text())
     assert [token["content"] for token in document["added_tokens"]] == ["<|tool|>", "<|end|>"]
@@ -93,7 +93,7 @@ def test_tokens_are_renamed_in_the_copy_and_not_in_the_asset(tokenizer: Path, tm
 
 
 def test_tokens_and_processors_are_added(tokenizer: Path, tmp_path: Path) -> None:
-    """A tokenizer takes no ids with gaps, so those between are reserved."""
+    """Reserved tokens fill gaps between ids, which a tokenizer does not accept."""
     entry = an_entry(
         further_tokens={4: "<image>", 6: "<tile>"}, processors={"processor_config.json": {"n": 4}}
     )
@@ -102,7 +102,7 @@ def test_tokens_and_processors_are_added(tokenizer: Path, tmp_path: Path) -> Non
     added = [(token["id"], token["content"]) for token in document["added_tokens"]]
     assert added[2:] == [(4, "<image>"), (5, "<|reserved_5|>"), (6, "<tile>")]
     assert json.loads((checkpoint / "processor_config.json").read_text()) == {"n": 4}
-    with pytest.raises(StandInError, match="the token ids up to 3 are there"):
+    with pytest.raises(StandInError, match="already has the token ids up to 3"):
         build_stand_in(an_entry(further_tokens={3: "<image>"}), tokenizer, tmp_path / "out")
 
 

@@ -1,4 +1,4 @@
-"""What a request's own tasks take on a server's event loop."""
+"""The CPU time that the tasks of a request take on a server's event loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORT_S, LONG_S = 0.02, 0.06
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module that a server loads."""
+    """The module as a server loads it."""
     monkeypatch.syspath_prepend(str(IN_SERVER))
     return importlib.import_module("vllm_harness_steps")
 
@@ -36,37 +36,37 @@ async def computing(*steps_s: float) -> None:
         await asyncio.sleep(0)
 
 
-def taken(steps: ModuleType, *requests: Coroutine[Any, Any, None]) -> list[tuple[float, float]]:
-    """What requests that run at the same time take: CPU seconds, and those of the longest step."""
+def measured(steps: ModuleType, *requests: Coroutine[Any, Any, None]) -> list[tuple[float, float]]:
+    """The CPU seconds of simultaneous requests, and those of their longest steps."""
 
     async def run() -> list[Any]:
-        each = [steps.Steps() for _ in requests]
-        await asyncio.gather(*map(steps.take, requests, each))
-        return each
+        results = [steps.Steps() for _ in requests]
+        await asyncio.gather(*map(steps.take, requests, results))
+        return results
 
-    return [(one.cpu_s, one.longest_s) for one in asyncio.run(run())]
+    return [(result.cpu_s, result.longest_s) for result in asyncio.run(run())]
 
 
 def test_each_request_has_its_own_steps(steps: ModuleType) -> None:
-    short, long = taken(steps, computing(SHORT_S, SHORT_S), computing(SHORT_S, LONG_S))
+    short, long = measured(steps, computing(SHORT_S, SHORT_S), computing(SHORT_S, LONG_S))
     assert short == pytest.approx((2 * SHORT_S, SHORT_S), rel=0.4)
     assert long == pytest.approx((SHORT_S + LONG_S, LONG_S), rel=0.4)
 
 
-def test_tasks_that_a_request_starts_count_as_its_own(steps: ModuleType) -> None:
+def test_tasks_that_a_request_starts_count(steps: ModuleType) -> None:
     async def request() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(computing, SHORT_S, SHORT_S)
             tasks.start_soon(computing, LONG_S)
 
-    assert taken(steps, request()) == [pytest.approx((2 * SHORT_S + LONG_S, LONG_S), rel=0.4)]
+    assert measured(steps, request()) == [pytest.approx((2 * SHORT_S + LONG_S, LONG_S), rel=0.4)]
 
 
-def test_what_serves_all_requests_counts_as_none(steps: ModuleType) -> None:
+def test_a_shared_task_does_not_count(steps: ModuleType) -> None:
     async def request() -> None:
-        await steps.of_no_request(computing(LONG_S))
+        await steps.shared_task(computing(LONG_S))
 
-    ((cpu_s, _),) = taken(steps, request())
+    ((cpu_s, _),) = measured(steps, request())
     assert cpu_s < SHORT_S
 
 
@@ -79,7 +79,7 @@ def test_steps_are_counted(steps: ModuleType) -> None:
     assert asyncio.run(run()) == 4  # up to each of three pauses, and to the end
 
 
-def test_waiting_and_other_tasks_are_no_steps(steps: ModuleType) -> None:
+def test_waiting_and_other_tasks_do_not_count(steps: ModuleType) -> None:
     async def request() -> None:
         await asyncio.sleep(LONG_S)
 
@@ -91,7 +91,7 @@ def test_waiting_and_other_tasks_are_no_steps(steps: ModuleType) -> None:
     assert asyncio.run(run()) < SHORT_S / 2
 
 
-def test_errors_and_cancellation_pass_as_without(steps: ModuleType) -> None:
+def test_errors_and_cancellation_propagate(steps: ModuleType) -> None:
     async def fails() -> None:
         await asyncio.sleep(0)
         raise KeyError("of the application")
@@ -102,6 +102,6 @@ def test_errors_and_cancellation_pass_as_without(steps: ModuleType) -> None:
         assert scope.cancelled_caught
 
     with pytest.raises(KeyError, match="of the application"):
-        taken(steps, fails())
-    ((cpu_s, _),) = taken(steps, is_cancelled())
+        measured(steps, fails())
+    ((cpu_s, _),) = measured(steps, is_cancelled())
     assert 0 < cpu_s < LONG_S

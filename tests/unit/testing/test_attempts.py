@@ -1,4 +1,4 @@
-"""How often a test may be tried: never twice where it is scripted, or repeated anyway."""
+"""The number of attempts at a test: one if it is scripted or has repeats."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_attempts(lane: RunLane, repeats: int, scripted: bool, attempts: int) ->
 
 
 @pytest.mark.parametrize("given", [{"reruns": 1}, {"force_reruns": 1}])
-def test_more_is_refused(given: dict[str, object]) -> None:
+def test_options_for_more_attempts_are_rejected(given: dict[str, object]) -> None:
     usual = {"reruns": None, "force_reruns": None}
     refuse_more(SimpleNamespace(**usual))
     with pytest.raises(UsageError, match="limits"):

@@ -1,4 +1,4 @@
-"""What the reports of a test come to in a run folder, from reports as pytest makes them."""
+"""The case of a test in a run folder, made from pytest's reports."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ TEST = f"tests/behaviours/test_a.py::test_t[{QWEN3.id}-3]"
 
 def report(outcome: Any, when: Any = "call", longrepr: Any = None, **more: Any) -> pytest.TestReport:
     """A report of the test."""
-    place = ("a.py", 1, "test_t")
-    made = pytest.TestReport(TEST, place, {}, outcome, longrepr, when, duration=0.25, start=7.0)
-    setattr(made, TARGET_OF, QWEN3.id)
+    location = ("a.py", 1, "test_t")
+    report = pytest.TestReport(TEST, location, {}, outcome, longrepr, when, duration=0.25, start=7.0)
+    setattr(report, TARGET_OF, QWEN3.id)
     for name, value in more.items():
-        setattr(made, name, value)
-    return made
+        setattr(report, name, value)
+    return report
 
 
 def around(*calls: pytest.TestReport, **facts: Any) -> list[pytest.TestReport]:
-    """Those reports between a setup and a teardown that pass."""
+    """The reports between those of a setup and a teardown that pass."""
     return [report("passed", "setup"), *calls, report("passed", "teardown", **{CASE_OF: facts})]
 
 
-def test_a_test_that_passed() -> None:
+def test_a_passed_test() -> None:
     known = {"code": "RO101", "message": "missing", "known": "vllm-1"}
-    found = case_of(around(report("passed"), covers=["VR-001"], findings=[known]))
-    assert found == CaseRecord(
+    case = case_of(around(report("passed"), covers=["VR-001"], findings=[known]))
+    assert case == CaseRecord(
         id="tests/behaviours/test_a.py::test_t[3]",
         target="scripted-qwen3",
         group="behaviours/test_a",
@@ -52,19 +52,19 @@ def test_a_test_that_passed() -> None:
     )
 
 
-def test_a_failure_has_a_finding_of_its_own_where_no_rule_found_it() -> None:
-    found = case_of(around(report("failed", longrepr="assert 1 == 2\nmore"), findings=[]))
-    assert (found.outcome, found.reason, found.details) == (
+def test_a_failure_without_a_rule_has_its_own_finding() -> None:
+    case = case_of(around(report("failed", longrepr="assert 1 == 2\nmore"), findings=[]))
+    assert (case.outcome, case.reason, case.details) == (
         Outcome.FINDING,
         "assert 1 == 2",
         "assert 1 == 2\nmore",
     )
-    assert found.findings == (RunFinding(message="assert 1 == 2"),)
+    assert case.findings == (RunFinding(message="assert 1 == 2"),)
     rule = {"code": "RO101", "message": "missing"}
     assert case_of(around(report("failed", longrepr="x"), findings=[rule])).findings == (RunFinding(**rule),)
 
 
-def test_the_worst_of_the_phases_counts() -> None:
+def test_the_worst_phase_counts() -> None:
     reports = [report("passed", "setup"), report("passed"), report("failed", "teardown", "left over")]
     assert case_of(reports).outcome is Outcome.FINDING
     assert case_of(reports).reason == "teardown: left over"
@@ -72,29 +72,29 @@ def test_the_worst_of_the_phases_counts() -> None:
 
 def test_a_known_defect_names_its_id() -> None:
     shown = report("skipped", wasxfail="why", **{DEFECT_OF: ("vllm-2", "AssertionError: wrong")})
-    found = case_of(around(shown))
-    assert (found.outcome, found.defects, found.reason) == (
+    case = case_of(around(shown))
+    assert (case.outcome, case.defects, case.reason) == (
         Outcome.KNOWN,
         ("vllm-2",),
         "AssertionError: wrong",
     )
 
 
-def test_skips_misses_and_what_was_broken_off() -> None:
+def test_skips_misses_and_interrupted_tests() -> None:
     skipped = report("skipped", "setup", ("a.py", 1, "Skipped: [slow] minutes"))
     assert case_of([skipped]).outcome is Outcome.SKIPPED
     assert case_of([skipped]).reason == "[slow] minutes"
     missed = case_of(around(report(MISSED, longrepr="Rome")))
     assert (missed.outcome, missed.reason) == (
         Outcome.SKIPPED,
-        "the model's words were others than expected: Rome",
+        "the model's words were not the expected ones: Rome",
     )
     assert case_of([report("passed", "setup")]).outcome is Outcome.CANCELLED
 
 
 def test_attempts_are_counted() -> None:
-    found = case_of(around(report("rerun", longrepr="other words"), report("passed")))
-    assert (found.outcome, found.attempts) == (Outcome.PASSED, 2)
+    case = case_of(around(report("rerun", longrepr="other words"), report("passed")))
+    assert (case.outcome, case.attempts) == (Outcome.PASSED, 2)
 
 
 def test_ids_do_not_depend_on_the_target() -> None:
@@ -105,12 +105,12 @@ def test_ids_do_not_depend_on_the_target() -> None:
     assert group_of("my_tests/test_a.py::Test::test") == "my_tests/test_a"
 
 
-def test_what_is_written(tmp_path: Path) -> None:
+def test_a_target_is_written_again_when_it_changes(tmp_path: Path) -> None:
     result = TargetResult()
     with RunWriter(tmp_path) as writer:
         cases = CaseWriter(writer, [QWEN3], {QWEN3.id: result}.__getitem__)
-        for each in around(report("passed")):
-            cases.pytest_runtest_logreport(each)
+        for given in around(report("passed")):
+            cases.pytest_runtest_logreport(given)
         cases.pytest_runtest_logfinish(TEST)
         cases.pytest_runtest_logreport(report("passed", "setup"))
         result.startup_s = 2.0

@@ -1,4 +1,4 @@
-"""The cases of a short run: some of each test, one of each behaviour, others with another seed."""
+"""The cases of a short run: some of each test and one of each behaviour; each seed draws others."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ MANY = [
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])
-def test_so_many_cases_of_each_test_are_taken(most: int) -> None:
+def test_each_test_gets_at_most_so_many_cases(most: int) -> None:
     chosen = choose(MANY, most, seed=1)
     assert Counter(name.split("[")[0] for name in chosen) == {"t.py::test_a": most, "t.py::test_b": most}
 
 
-def test_all_cases_are_taken_where_no_number_is_given() -> None:
+def test_without_a_limit_all_cases_are_chosen() -> None:
     assert choose(MANY, 0, seed=1).keys() == {case.name for case in MANY}
 
 
-def test_a_test_with_fewer_cases_is_run_whole() -> None:
+def test_a_test_with_few_cases_keeps_them_all() -> None:
     assert set(choose(MANY[:1], 2, seed=1)) == {MANY[0].name}
 
 
@@ -37,7 +37,7 @@ def test_every_behaviour_gets_a_case() -> None:
         assert uncovered([f"VR-{n:03}" for n in range(20)], marked, choose(marked, 2, seed)) == []
 
 
-def test_a_behaviour_that_is_covered_adds_nothing() -> None:
+def test_a_covered_behaviour_adds_no_case() -> None:
     marked = [Case(f"t[{n}]", "t", BOTH, frozenset({"VR-001"})) for n in range(20)]
     assert len(choose(marked, 2, seed=3)) == 2
 
@@ -48,11 +48,11 @@ def test_behaviours_without_a_case_are_named() -> None:
     assert uncovered(["VR-001"], [case], {}) == ["VR-001"]
 
 
-def test_a_seed_always_gives_the_same() -> None:
+def test_a_seed_always_gives_the_same_choice() -> None:
     assert choose(MANY, 2, seed=7) == choose(list(reversed(MANY)), 2, seed=7)
 
 
-def test_over_the_seeds_each_case_runs_on_each_of_its_models() -> None:
+def test_in_the_end_each_case_runs_on_each_model() -> None:
     seen = {pair for seed in range(100) for pair in choose(MANY, 2, seed).items()}
     assert seen == {(case.name, model) for case in MANY for model in BOTH}
 
@@ -63,7 +63,7 @@ def test_a_case_goes_to_a_model_that_can_run_it() -> None:
         assert choose(only, 0, seed) == {case.name: case.models[0] for case in only}
 
 
-def test_what_is_left_out_is_counted_by_target_and_reason(tmp_path: Path) -> None:
+def test_left_out_cases_are_counted_by_target_and_reason(tmp_path: Path) -> None:
     out = LeftOut(Counter({"scripted-qwen3": 5, "scripted-gpt-oss": 4}), uncovered=["VR-014"])
     for case, reason in [("a", "not drawn"), ("b", "not drawn"), ("c", "unsettled"), ("a", "slow")]:
         out.add("scripted-qwen3", case, reason)
@@ -78,10 +78,10 @@ def test_what_is_left_out_is_counted_by_target_and_reason(tmp_path: Path) -> Non
     assert written["cases"] == {"scripted-qwen3": {"a": "not drawn", "b": "not drawn", "c": "unsettled"}}
 
 
-def test_a_few_are_drawn_and_in_the_end_each() -> None:
+def test_few_draws_some_and_in_the_end_all() -> None:
     names = [f"name {number}" for number in range(7)]
     drawn = [few(names, 3, seed) for seed in range(50)]
-    assert {len(each) for each in drawn} == {3}
+    assert {len(names) for names in drawn} == {3}
     assert frozenset().union(*drawn) == {*names}
 
 
@@ -98,12 +98,12 @@ def test_one(number):
 def test_other(number):
     pass
 
-def test_of_no_group():
+def test_without_a_group():
     pass
 """
 
 
-def test_of_a_group_a_short_run_takes_some_whole(pytester: pytest.Pytester) -> None:
+def test_a_short_run_draws_whole_tests_of_a_group(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(ALIKE)
     short = pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "tests.selection", "--seed=3")
     short.assert_outcomes(passed=3, skipped=2)

@@ -1,4 +1,4 @@
-"""Known deviations that have gone, and which runs are full enough to tell."""
+"""Known deviations that have gone, the runs that can show it, and the checks of tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.whole_run import gone, has_every_suite
 from vllm_harness._protocol import Finding, KnownDeviation, Severity
-from vllm_harness._testing.checks import Checker
+from vllm_harness._testing.checks import BodyCheck, Checker, SameCheck
 from vllm_harness._testing.content import UnexpectedContent
 from vllm_harness.cli.run import SUITES
 
@@ -21,17 +21,17 @@ ERROR = KnownDeviation(
 
 
 def finding(code: str, path: str) -> Finding:
-    """A finding at a place."""
+    """An error at a path."""
     return Finding(code, Severity.ERROR, 0, path, "wrong")
 
 
-def test_what_was_not_seen_is_gone() -> None:
+def test_a_deviation_that_did_not_occur_has_gone() -> None:
     messages = gone([STORE, ERROR], "0.32.0", [finding("RO101", "$.response.error")])
     assert len(messages) == 1
     assert "RO104 (vllm#1) no longer occurs on 0.32.0; fixed: remove it" in messages[0]
 
 
-def test_what_was_seen_or_does_not_hold_is_not_gone() -> None:
+def test_a_deviation_that_occurred_or_does_not_hold_has_not_gone() -> None:
     seen = [finding("RO101", "$.response.error")]
     assert gone([STORE, ERROR], "0.33.0", seen) == []
     assert gone([STORE, ERROR], "0.32.0", [*seen, finding("RO104", "$.response.store")]) == []
@@ -49,7 +49,7 @@ def test_what_was_seen_or_does_not_hold_is_not_gone() -> None:
         (["tests/behaviours::test_a", *SUITES[1:]], "", False),
     ],
 )
-def test_a_full_run_has_every_suite(arguments: list[str], start: str, whole: bool, tmp_path: Path) -> None:
+def test_a_whole_run_has_every_suite(arguments: list[str], start: str, whole: bool, tmp_path: Path) -> None:
     for suite in SUITES:
         (tmp_path / suite).mkdir(parents=True)
     assert has_every_suite(tmp_path, arguments, (), tmp_path / start) is whole
@@ -59,7 +59,7 @@ def test_a_full_run_has_every_suite(arguments: list[str], start: str, whole: boo
     ("ignored", "whole"),
     [("tests/unit", True), ("tests/harmony", False), ("tests/harmony/test_a.py", False), ("tests", False)],
 )
-def test_what_is_ignored_may_narrow_a_run(ignored: str, whole: bool, tmp_path: Path) -> None:
+def test_ignoring_a_suite_narrows_a_run(ignored: str, whole: bool, tmp_path: Path) -> None:
     for suite in SUITES:
         (tmp_path / suite).mkdir(parents=True)
     assert has_every_suite(tmp_path, ["tests"], [ignored], tmp_path) is whole
@@ -70,33 +70,32 @@ def test_another_project_has_no_suites(tmp_path: Path) -> None:
 
 
 def chunk(text: str) -> dict[str, object]:
-    """One chat chunk with all there is to say."""
+    """A whole chat stream in one chunk."""
     choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_a_stream_that_says_otherwise_is_the_model_s_unless_scripted(exact: bool) -> None:
+def test_a_different_body_is_unexpected_content_unless_scripted(exact: bool) -> None:
     message = {"role": "assistant", "content": "Rome"}
     body = {
         **{"id": "d", "object": "chat.completion", "created": 2, "model": "m"},
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
     }
-    checker = Checker([], "0.32.0", exact)
-    checker.same([chunk("Rome")], body)
+    check_same = SameCheck(Checker([], "0.32.0", exact))
+    check_same([chunk("Rome")], body)
     with pytest.raises(AssertionError) as caught:
-        checker.same([chunk("Paris")], body)
+        check_same([chunk("Paris")], body)
     assert isinstance(caught.value, UnexpectedContent) is not exact
-    assert checker.called == {"check_same"}
 
 
-def test_known_findings_do_not_fail_and_are_kept() -> None:
+def test_known_findings_do_not_fail() -> None:
     known = KnownDeviation(
         code="RO119", reference="vllm#2", versions="", note="no param", path="$.error.param"
     )
     error = {"error": {"message": "no", "type": "t", "code": 404}}
     with pytest.raises(AssertionError, match="RO119"):
-        Checker([], "0.32.0", True).body(error)
+        BodyCheck(Checker([], "0.32.0", True))(error)
     checker = Checker([known], "0.32.0", True)
-    checker.body(error)
+    BodyCheck(checker)(error)
     assert [finding.known for finding in checker.findings] == ["vllm#2"]

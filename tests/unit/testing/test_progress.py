@@ -1,4 +1,4 @@
-"""How far a run of tests is: whole lines in a log, nothing on a terminal; by a clock that the test winds."""
+"""The progress of a run: whole lines in a log, nothing on a terminal; most tests have their own clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_numbers(number):
 def test_expected():
     assert False
 """
-WOUND = """
+WITH_CLOCK = """
 import itertools
 from vllm_harness._testing.progress import RunProgress
 
@@ -31,7 +31,7 @@ def pytest_collection_finish(session):
     follower = RunProgress(reporter, len(session.items), lambda nodeid: "scripted-qwen3", clock)
     session.config.pluginmanager.register(follower)
 """
-FOLLOWED = """
+WITHOUT_DELAY = """
 from vllm_harness._testing import progress
 
 progress.EVERY_S = 0
@@ -48,7 +48,7 @@ def progress_lines(lines: list[str]) -> list[str]:
 @pytest.mark.parametrize("flags", [["-q"], ["-v"], ["-q", "-s"]])
 def test_a_log_has_whole_lines_between_pytest_s_own(flags: list[str], pytester: pytest.Pytester) -> None:
     pytester.makepyfile(TESTS)
-    pytester.makeconftest(WOUND)
+    pytester.makeconftest(WITH_CLOCK)
     result = pytester.runpytest_subprocess(*flags)
     result.assert_outcomes(passed=11, failed=1, xfailed=1)
     lines = progress_lines(result.outlines)
@@ -56,34 +56,36 @@ def test_a_log_has_whole_lines_between_pytest_s_own(flags: list[str], pytester: 
     assert all(line.split(" of 13 tests")[0].isdigit() for line in lines)
     assert lines[-1].endswith(" left (scripted-qwen3)")
     assert ", 1 failed, " in lines[-1]
-    assert sum("[100%]" in line for line in result.outlines) == ("-s" not in flags)  # -s: pytest says none
+    assert sum("[100%]" in line for line in result.outlines) == (
+        "-s" not in flags
+    )  # with -s, pytest prints no percentage
 
 
-def test_a_line_is_as_old_as_it_may_be(pytester: pytest.Pytester) -> None:
-    """The clock goes on by three seconds whenever it is asked, which is some times a test."""
+def test_lines_have_a_distance(pytester: pytest.Pytester) -> None:
+    """The clock advances by three seconds at each call, of which a test has several."""
     pytester.makepyfile(TESTS)
-    pytester.makeconftest(WOUND)
+    pytester.makeconftest(WITH_CLOCK)
     assert 2 <= len(progress_lines(pytester.runpytest_subprocess("-q").outlines)) <= 6
 
 
-def test_a_run_says_how_far_it_is_until_its_last_test(pytester: pytest.Pytester) -> None:
+def test_each_test_but_the_last_can_have_a_line(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(TESTS)
-    pytester.makeconftest(FOLLOWED)
+    pytester.makeconftest(WITHOUT_DELAY)
     lines = progress_lines(pytester.runpytest_subprocess("-q").outlines)
     assert [line.split(" of ")[0] for line in lines] == [str(number) for number in range(1, 13)]
     assert not progress_lines(pytester.runpytest_subprocess("-qq").outlines)
 
 
-def test_a_terminal_has_pytest_s_own_progress_only(pytester: pytest.Pytester) -> None:
+def test_a_terminal_has_only_pytest_s_progress(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(TESTS)
-    pytester.makeconftest(FOLLOWED)
+    pytester.makeconftest(WITHOUT_DELAY)
     lines = on_a_terminal(pytester.path)
     assert any("11 passed" in line for line in lines)
     assert not progress_lines(lines)
 
 
 def on_a_terminal(folder: Path) -> list[str]:
-    """What pytest writes to a terminal."""
+    """The lines that pytest writes to a terminal."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     with subprocess.Popen(command, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs):
@@ -92,7 +94,7 @@ def on_a_terminal(folder: Path) -> list[str]:
         try:
             while piece := os.read(ours, 65536):
                 text += piece
-        except OSError:  # how Linux tells that nobody has the other end any more
+        except OSError:  # on Linux, once the other end is closed
             pass
     os.close(ours)
     return text.decode().splitlines()

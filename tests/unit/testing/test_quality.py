@@ -1,4 +1,4 @@
-"""Tool-call quality: what a request and its answer tell, and the decision to call against a reference."""
+"""Tool-call quality: the calls in an answer, and the decisions to call compared with a reference."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def responses(*arguments: str) -> bytes:
 
 
 def chat_stream() -> bytes:
-    """A chat stream with one call in two pieces."""
+    """A chat stream with one call in two chunks."""
     deltas: list[dict[str, Any]] = [
         {
             "tool_calls": [
@@ -77,7 +77,7 @@ def responses_stream() -> bytes:
         (TOOL, b"Internal Server Error", 0, 0),
     ],
 )
-def test_calls_are_seen_and_judged(tool: dict[str, Any], answer: bytes, calls: int, valid: int) -> None:
+def test_calls_are_counted_and_checked(tool: dict[str, Any], answer: bytes, calls: int, valid: int) -> None:
     assert observe({"tools": [tool]}, 200, answer) == ObservedRequest(True, calls, valid)
 
 
@@ -89,13 +89,13 @@ def test_only_a_free_choice_is_a_decision(choice: object, free: bool) -> None:
     assert observed == ObservedRequest(free, 1, 1)
 
 
-def test_what_tells_nothing_is_left_out() -> None:
+def test_refusals_and_requests_without_tools_do_not_count() -> None:
     assert observe({"input": "hi"}, 200, responses()) is None
     assert observe({"tools": [TOOL]}, 400, b"{}") is None
     assert observe({"tools": [TOOL]}, 500, b"{}") == ObservedRequest(True, 0, 0)
 
 
-def test_a_call_of_what_was_not_offered_does_not_fit() -> None:
+def test_a_call_of_another_function_does_not_fit() -> None:
     assert not fits("other", "{}", {"get_weather": SCHEMA})
     assert fits("anything", '{"x": 1}', {"anything": None})
 
@@ -108,7 +108,7 @@ def tally(**decisions: list[list[bool]]) -> QualityTally:
 def test_agreement() -> None:
     reference = {"a": [True, True], "b": [False], "c": [True], "gone": [True]}
     made = {"a": [[True, False], [True, True]], "b": [[True]], "c": [[True, True]], "new": [[False]]}
-    # pairs: a 4 (TP TP TP FN), b FP, c TP; without counterpart: c 1, new 1, gone 1
+    # pairs: a 4 (TP TP TP FN), b FP, c TP; without a counterpart: c 1, new 1, gone 1
     assert agreement(made, reference) == Agreement(6, 4 / 5, 4 / 5, pytest.approx(0.8), 3)
 
 
@@ -116,7 +116,7 @@ def test_agreement_without_calls() -> None:
     assert agreement({"a": [[False]]}, {"a": [False]}) == Agreement(1, None, None, None, 0)
 
 
-def test_a_run_is_kept_and_compared(tmp_path: Path) -> None:
+def test_a_run_is_stored_and_compared(tmp_path: Path) -> None:
     made = tally()
     made.add("case", [ObservedRequest(True, 1, 1), ObservedRequest(False, 1, 0), ObservedRequest(True, 0, 0)])
     made.add("no tools", [])
@@ -133,7 +133,7 @@ def test_a_run_is_kept_and_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"decisions": 3}', "{}"])
-def test_a_file_that_is_no_reference_is_told(text: str, tmp_path: Path) -> None:
+def test_another_file_is_an_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(text)
-    with pytest.raises(UsageError, match="no reference of tool-call decisions"):
+    with pytest.raises(UsageError, match="not a file of tool-call decisions"):
         read_reference(tmp_path / "r.json")

@@ -1,4 +1,4 @@
-"""pass@k and pass^k, their intervals, and what is sent when a test is repeated."""
+"""pass@k and pass^k, their intervals, and the requests of a repeated test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.covers("GO-009")
 
 @pytest.mark.parametrize(
     ("passed", "trials", "low", "high"),
-    # as statsmodels' proportion_confint(method="wilson") has them
+    # from statsmodels' proportion_confint(method="wilson")
     [(8, 10, 0.4902, 0.9433), (0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (1, 2, 0.0945, 0.9055)],
 )
 def test_wilson(passed: int, trials: int, low: float, high: float) -> None:
@@ -24,7 +24,7 @@ def test_wilson(passed: int, trials: int, low: float, high: float) -> None:
 
 
 @pytest.mark.parametrize(("passed", "trials", "k"), [(3, 5, 1), (3, 5, 2), (1, 5, 3), (0, 5, 2), (5, 5, 4)])
-def test_estimates_are_the_mean_over_all_rows_of_k_tries(passed: int, trials: int, k: int) -> None:
+def test_estimates_are_means_over_all_rows_of_k_tries(passed: int, trials: int, k: int) -> None:
     outcomes = [True] * passed + [False] * (trials - passed)
     rows = list(itertools.product(outcomes, repeat=k))
     interval = wilson(passed, trials)
@@ -33,7 +33,7 @@ def test_estimates_are_the_mean_over_all_rows_of_k_tries(passed: int, trials: in
 
 
 @pytest.mark.parametrize("passed", range(6))
-def test_intervals_hold_their_estimate(passed: int) -> None:
+def test_intervals_contain_their_estimate(passed: int) -> None:
     interval = wilson(passed, 5)
     for k in range(1, 6):
         for estimate in (pass_at(k, interval), pass_all(k, interval)):

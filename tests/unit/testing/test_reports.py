@@ -1,4 +1,4 @@
-"""What a test's report comes to: known defects, skips, expected failures, misses; and the counts."""
+"""The outcome of a test's report: known defects, skips, expected failures and misses; and the counts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from vllm_harness._defects.entry import Defect
+from vllm_harness._errors import UsageError
 from vllm_harness._testing.content import UnexpectedContent, expect_content
-from vllm_harness._testing.defects import DefectShown, KnownDefect
+from vllm_harness._testing.defects import DefectShown, defects_of
 from vllm_harness._testing.recorder import TARGET_OF, TRIAL_OF, ReportRecorder, settle
 from vllm_harness._testing.results import MISSED, TargetResult
 from vllm_harness._testing.skips import code_of, coded, objection, skip
@@ -34,7 +35,7 @@ def skipped(reason: str, when: str = "call") -> pytest.TestReport:
 
 
 def settled(given: pytest.TestReport, raised: BaseException | None = None, **more: Any) -> pytest.TestReport:
-    """The report after it was settled; no defect, no expected skips and no repeats unless said."""
+    """The settled report, by default without defects, expected skips and repeats."""
     defects = {DEFECT.id: DEFECT}
     settle(
         given, raised, **{"known": (), "defects": defects, "expected_skips": (), "repeated": False, **more}
@@ -42,11 +43,38 @@ def settled(given: pytest.TestReport, raised: BaseException | None = None, **mor
     return given
 
 
-def test_a_mark_may_narrow_the_models() -> None:
+class Marked:
+    """A test with one mark, with what `defects_of` uses of it."""
+
+    nodeid = "tests/t.py::test_t"
+
+    def __init__(self, *args: str, **options: Any) -> None:
+        self.mark = pytest.mark.vllm_known_defect(*args, **options).mark
+
+    def iter_markers(self, name: str) -> list[pytest.Mark]:
+        """The mark, if it has the name."""
+        return [self.mark] if self.mark.name == name else []
+
+
+@pytest.mark.parametrize(
+    ("models", "version", "model", "shows"),
+    [
+        ((), "0.32.0", "gpt-oss", True),
+        (["qwen3"], "0.32.0", "gpt-oss", False),
+        (["qwen3"], "0.32.0", "qwen3", True),
+        (["qwen3"], "0.33.0", "qwen3", False),
+    ],
+)
+def test_a_mark_can_narrow_the_models(models: list[str], version: str, model: str, shows: bool) -> None:
+    test: Any = Marked(DEFECT.id, models=models)
     broad = DEFECT.model_copy(update={"models": ()})
-    assert KnownDefect(broad).holds_for("0.32.0", "gpt-oss")
-    assert not KnownDefect(broad, models=("qwen3",)).holds_for("0.32.0", "gpt-oss")
-    assert not KnownDefect(broad, models=("qwen3",)).holds_for("0.33.0", "qwen3")
+    assert defects_of(test, version, model, {DEFECT.id: broad}) == [broad] * shows
+
+
+@pytest.mark.parametrize("test", [Marked(), Marked("vllm-1"), Marked(DEFECT.id, model="qwen3")])
+def test_a_wrong_mark_is_an_error_that_names_the_test(test: Any) -> None:
+    with pytest.raises(UsageError, match=r"tests/t.py::test_t: .*"):
+        defects_of(test, "0.32.0", "qwen3", {DEFECT.id: DEFECT})
 
 
 def test_a_known_defect_is_expected_to_fail() -> None:
@@ -62,35 +90,35 @@ def test_a_known_defect_that_is_gone_fails() -> None:
 
 
 @pytest.mark.parametrize("error", [NameError("x"), KeyError("x"), ImportError("x")])
-def test_a_wrong_test_is_no_known_defect(error: Exception) -> None:
+def test_a_mistake_in_a_test_is_not_a_known_defect(error: Exception) -> None:
     assert settled(report("failed", "wrong"), error, known=[DEFECT]).failed
 
 
-def test_another_failure_than_the_defect_s_is_a_failure() -> None:
+def test_a_failure_that_does_not_match_the_pattern_counts() -> None:
     assert settled(report("failed", "x"), AssertionError("wrong"), known=[DEFECT]).skipped
     given = settled(report("failed", "x"), AssertionError("no script matches"), known=[DEFECT])
     assert given.failed
     assert any("vllm-12345" in text for _, text in given.sections)
 
 
-def test_one_of_several_defects_shows() -> None:
+def test_one_of_several_defects_can_show() -> None:
     other = DEFECT.model_copy(update={"id": "vllm-2", "pattern": "KeyError: 'x'"})
     given = settled(report("failed", "x"), KeyError("x"), known=[DEFECT, other])
     assert given.wasxfail == "vllm-2: It is wrong"
 
 
 @pytest.mark.parametrize("when", ["setup", "teardown"])
-def test_a_defect_is_shown_by_the_test_s_own_code_only(when: str) -> None:
+def test_only_the_test_itself_can_show_a_defect(when: str) -> None:
     assert settled(report("failed", "x", when), AssertionError("wrong"), known=[DEFECT]).failed
 
 
-def test_a_defect_that_shows_by_chance_is_expected_where_it_shows() -> None:
+def test_a_defect_that_shows_by_chance_is_expected() -> None:
     given = settled(report("failed", "x"), DefectShown(DEFECT.id))
     assert given.skipped
     assert given.wasxfail == "vllm-12345: It is wrong"
 
 
-def test_pytest_s_own_xfail_is_refused() -> None:
+def test_pytest_s_own_xfail_is_rejected() -> None:
     given = report("skipped", "reason")
     given.wasxfail = "some day"
     assert settled(given).failed
@@ -98,7 +126,7 @@ def test_pytest_s_own_xfail_is_refused() -> None:
     assert "without a reference" in str(given.longrepr)
 
 
-def test_a_skip_needs_a_code_that_is_expected() -> None:
+def test_a_skip_needs_an_expected_code() -> None:
     assert settled(skipped("[image-cpu] no eyes"), expected_skips={"image-cpu"}).skipped
     unexpected = settled(skipped("[image-cpu] no eyes"))
     assert unexpected.failed
@@ -106,40 +134,40 @@ def test_a_skip_needs_a_code_that_is_expected() -> None:
     assert "without a reason code" in str(settled(skipped("because"), expected_skips={"because"}).longrepr)
 
 
-def test_skip_says_code_and_reason() -> None:
+def test_skip_raises_code_and_reason() -> None:
     with pytest.raises(pytest.skip.Exception, match=r"\[image-cpu\] no eyes") as caught:
         skip("image-cpu", "no eyes")
     assert code_of(str(caught.value)) == "image-cpu"
-    with pytest.raises(ValueError, match="no reason code"):
+    with pytest.raises(ValueError, match="not a reason code"):
         skip("Image CPU", "no eyes")
 
 
-def test_objections_are_about_the_code_alone() -> None:
+def test_an_objection_depends_on_the_code_alone() -> None:
     assert objection(coded("slow", "run with --vllm-slow"), {"slow"}) is None
     assert objection("[] nothing", {""}) is not None
 
 
-def test_a_repeated_test_misses_where_the_model_said_otherwise() -> None:
+def test_unexpected_content_in_a_repeated_test_is_a_miss() -> None:
     error = UnexpectedContent("Paris")
     assert settled(report("failed", "x"), error).failed
     assert settled(report("failed", "x"), error, repeated=True).outcome == MISSED
     assert settled(report("failed", "x"), AssertionError(), repeated=True).failed
 
 
-def test_says_raises_what_may_be_tried_again() -> None:
+def test_expect_content_raises_what_allows_a_retry() -> None:
     expect_content("Paris" in "Paris.", "Paris")
     with pytest.raises(UnexpectedContent, match="Paris, not 'Rome'"):
         expect_content(False, "Paris, not 'Rome'")
 
 
 def counted(*reports: pytest.TestReport, trial: tuple[str, int] | None = None) -> TargetResult:
-    """What a recorder makes of reports."""
+    """The result that a recorder makes of reports."""
     result = TargetResult()
     recorder = ReportRecorder(lambda target: result)
-    for each in reports:
-        setattr(each, TARGET_OF, "scripted-qwen3")
-        setattr(each, TRIAL_OF, trial)
-        recorder.pytest_runtest_logreport(each)
+    for given in reports:
+        setattr(given, TARGET_OF, "scripted-qwen3")
+        setattr(given, TRIAL_OF, trial)
+        recorder.pytest_runtest_logreport(given)
     return result
 
 

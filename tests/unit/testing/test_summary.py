@@ -16,7 +16,7 @@ from vllm_harness._protocol import Finding, Severity
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness._testing.report import REPORT, write_report
 from vllm_harness._testing.results import TargetResult
-from vllm_harness._testing.summary import SHOWN, show
+from vllm_harness._testing.summary import MAX_LISTED, show
 
 MODELS = ("qwen3", "gpt-oss")
 KNOWN = {
@@ -32,18 +32,18 @@ def target(name: str) -> Target:
 def result(
     name: str, *, defects: int = 0, skips: int = 0, failures: int = 0, restarts: int = 0
 ) -> TargetResult:
-    """What a run has seen of a model: so many defects with two tests each, reasons to skip, and failures."""
+    """A result with so many defects, of two tests each, reasons to skip, and failures."""
 
     def test(number: int, what: str) -> str:
         return f"tests/behaviours/test_chat_calls.py::test_{what}_{number}[scripted-{name}]"
 
-    found = TargetResult(environment="release vllm 0.32.0 (cpu)", startup_s=16.4, restarts=restarts)
-    found.outcomes = Counter(passed=1000, failed=failures, skipped=skips, xfailed=2 * defects)
-    found.defects = {f"{name}-{n}": {test(n, "a"): "x", test(n, "b"): "x"} for n in range(defects)}
-    found.skipped = {f"[code-{n}] a reason": [test(n, "skip")] for n in range(skips)}
-    found.skips = Counter({f"code-{n}": 1 for n in range(skips)})
-    found.failures = {test(n, "failed"): f"AssertionError: {'wrong ' * 50}" for n in range(failures)}
-    return found
+    target_result = TargetResult(environment="release vllm 0.32.0 (cpu)", startup_s=16.4, restarts=restarts)
+    target_result.outcomes = Counter(passed=1000, failed=failures, skipped=skips, xfailed=2 * defects)
+    target_result.defects = {f"{name}-{n}": {test(n, "a"): "x", test(n, "b"): "x"} for n in range(defects)}
+    target_result.skipped = {f"[code-{n}] a reason": [test(n, "skip")] for n in range(skips)}
+    target_result.skips = Counter({f"code-{n}": 1 for n in range(skips)})
+    target_result.failures = {test(n, "failed"): f"AssertionError: {'wrong ' * 50}" for n in range(failures)}
+    return target_result
 
 
 def shown(
@@ -54,7 +54,7 @@ def shown(
     models: tuple[str, ...] = MODELS,
     defects: Defects | None = None,
 ) -> list[str]:
-    """The lines of the terminal."""
+    """The lines on the terminal."""
     screen = Screen(terminal=terminal)
     console = plain_console(screen, width=80)
     show(
@@ -72,7 +72,7 @@ def by_target(**results: TargetResult) -> dict[str, TargetResult]:
     return {f"scripted-{name.replace('_', '-')}": each for name, each in results.items()}
 
 
-def test_a_run_without_a_fault_is_a_table_and_where_the_rest_stands() -> None:
+def test_a_run_without_failures_is_a_table_and_two_paths() -> None:
     lines = shown(by_target(qwen3=result("qwen3"), gpt_oss=result("gpt-oss")), terminal=True)
     assert lines == [
         "target             start  passed  failed  skipped  defects",
@@ -86,7 +86,7 @@ def test_a_run_without_a_fault_is_a_table_and_where_the_rest_stands() -> None:
 
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("failures", [0, 150])
-def test_the_worst_run_ends_with_one_screen(failures: int, terminal: bool) -> None:
+def test_the_worst_run_fits_on_one_screen(failures: int, terminal: bool) -> None:
     worst = {"defects": 94, "skips": 10, "failures": failures, "restarts": 5}
     results = by_target(qwen3=result("qwen3", **worst), gpt_oss=result("gpt-oss", **worst))
     for each in results.values():
@@ -99,7 +99,7 @@ def test_the_worst_run_ends_with_one_screen(failures: int, terminal: bool) -> No
     assert "14 known deviations of vLLM were seen" in lines
 
 
-def test_deviations_of_a_gateway_are_told_under_its_name() -> None:
+def test_deviations_of_a_gateway_have_its_name() -> None:
     results = by_target(qwen3=result("qwen3"))
     results["scripted-qwen3"].known = {"vllm#1", "litellm-27442", "litellm-28735"}
     lines = shown(results, terminal=True)
@@ -107,7 +107,7 @@ def test_deviations_of_a_gateway_are_told_under_its_name() -> None:
     assert "2 known deviations of litellm were seen" in lines
 
 
-def test_deviations_of_a_project_s_own_registry_are_told_so() -> None:
+def test_deviations_of_a_project_have_its_product() -> None:
     own = Defect.model_validate(
         {"id": "acme-1", "title": "It is wrong", "class": "defect", "product": "acme"}
     )
@@ -117,23 +117,23 @@ def test_deviations_of_a_project_s_own_registry_are_told_so() -> None:
     assert "1 known deviation of vLLM was seen" in shown(results)
 
 
-def test_the_first_failures_are_listed_and_the_others_counted() -> None:
+def test_the_first_failures_are_listed() -> None:
     results = by_target(qwen3=result("qwen3", failures=300))
     lines = shown(results, terminal=True)
     start = lines.index("300 failures:")
-    first, *_, more = lines[start + 1 : start + 2 + SHOWN]
+    first, *_, more = lines[start + 1 : start + 2 + MAX_LISTED]
     assert "test_failed_0[scripted-qwen3]" in first
     assert more == "  ... and 290 more"
-    assert all(len(line) <= 80 for line in lines[start + 1 : start + 2 + SHOWN])
+    assert all(len(line) <= 80 for line in lines[start + 1 : start + 2 + MAX_LISTED])
 
 
-@pytest.mark.parametrize(("failures", "repeated"), [(SHOWN, False), (SHOWN + 1, True)])
-def test_a_few_failures_that_pytest_has_listed_are_not_repeated(failures: int, repeated: bool) -> None:
+@pytest.mark.parametrize(("failures", "repeated"), [(MAX_LISTED, False), (MAX_LISTED + 1, True)])
+def test_a_few_listed_failures_are_not_repeated(failures: int, repeated: bool) -> None:
     lines = shown(by_target(qwen3=result("qwen3", failures=failures)), listed=True)
     assert any("test_failed_0" in line for line in lines) is repeated
 
 
-def test_a_deviation_that_is_gone_is_a_failure_that_only_this_lists() -> None:
+def test_a_deviation_that_has_gone_is_always_listed() -> None:
     gone = result("qwen3", failures=2)
     gone.gone = ["KD101 warning: vllm#1 has gone"]
     lines = shown(by_target(qwen3=gone), listed=True)
@@ -142,14 +142,14 @@ def test_a_deviation_that_is_gone_is_a_failure_that_only_this_lists() -> None:
     assert not any("test_failed" in line for line in lines)
 
 
-def test_more_than_five_models_take_a_line_each() -> None:
+def test_each_further_model_takes_one_line() -> None:
     models = tuple(entry.name for entry in load_models())
     worst = {"defects": 94, "skips": 20, "failures": 30, "restarts": 5}
     results = {f"scripted-{name}": result(name, **worst) for name in models}
     assert len(shown(results, terminal=True, models=models)) <= 25 + len(models) - 5
 
 
-def test_what_a_test_said_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+def test_control_characters_are_escaped(tmp_path: Path) -> None:
     bad = result("qwen3")
     bad.failures = {"tests/t.py::test_t[scripted-qwen3]": "\x1b[2J[red]`x`[/]\nsecond"}
     assert "  tests/t.py::test_t[scripted-qwen3]: \\x1b[2J[red]`x`[/]" in shown(by_target(qwen3=bad))
@@ -162,7 +162,7 @@ def report(folder: Path, **results: TargetResult) -> list[str]:
     return (folder / REPORT).read_text().splitlines()
 
 
-def test_the_report_has_each_test_under_its_reason(tmp_path: Path) -> None:
+def test_the_report_lists_each_test_by_reason(tmp_path: Path) -> None:
     qwen3, gpt_oss = result("qwen3", defects=2, skips=1, failures=1), result("gpt-oss", defects=1)
     gpt_oss.defects = {"qwen3-0": {"tests/t.py::test_t[scripted-gpt-oss]": "y"}}
     finding = Finding("RS101", Severity.ERROR, 1, "$.a", "it is wrong", known="vllm#9")

@@ -1,4 +1,4 @@
-"""Token recordings: what the recorder keeps and the client sees, and what a replay is compared by."""
+"""Token recordings: what the recorder stores, what the client sees, and the comparison with a replay."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def app_of(answer: Answer) -> Any:
             await send({"type": "http.response.body", "body": json.dumps(given).encode()})
             return
         text = "".join(f"data: {json.dumps(event)}\n\n" for event in given) + "data: [DONE]\n\n"
-        for start in range(0, len(text), 11):  # cut anywhere, as a proxy may
+        for start in range(0, len(text), 11):  # split anywhere, as a proxy may
             await send(
                 {"type": "http.response.body", "body": text[start : start + 11].encode(), "more_body": True}
             )
@@ -75,7 +75,7 @@ def ask(app: Any, method: str, path: str, body: Any = None) -> Any:
 
 
 def completion(request: dict[str, Any]) -> dict[str, Any]:
-    """A chat completion of two choices, with ids where they are asked for."""
+    """A chat completion with two choices, and with token ids where the request asks for them."""
     ids = [[5, 6], [7]] if request.get("return_token_ids") else [None, None]
     choices = [
         {"index": index, "message": {"content": f"word{index}"}, "finish_reason": "stop", "token_ids": each}
@@ -85,7 +85,7 @@ def completion(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def chunks(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """The stream of one choice, a token a chunk."""
+    """The stream of one choice, with one token in each chunk."""
     return [
         {
             "object": "chat.completion.chunk",
@@ -103,7 +103,7 @@ def chunks(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def response(request: dict[str, Any]) -> dict[str, Any]:
-    """A response of the id that the request wants."""
+    """A response with the id that the request names."""
     shown = {"message": "Hi", "tokens": [3, 4]}
     return {
         "object": "response",
@@ -120,7 +120,7 @@ def recorded(app: RecordMiddleware) -> list[TokenRecord]:
     ]
 
 
-def test_a_body_s_tokens_are_kept_and_not_shown() -> None:
+def test_tokens_of_a_body_are_stored_and_hidden() -> None:
     app = RecordMiddleware(app_of(completion))
     seen = ask(app, "POST", CHAT, {"model": "m"})
     assert seen == completion({})
@@ -130,13 +130,13 @@ def test_a_body_s_tokens_are_kept_and_not_shown() -> None:
     assert record.answer == seen
 
 
-def test_a_client_that_asks_for_tokens_gets_them() -> None:
+def test_a_client_gets_the_tokens_that_it_asks_for() -> None:
     app = RecordMiddleware(app_of(completion))
     request = {"return_token_ids": True}
     assert ask(app, "POST", CHAT, request) == completion(request)
 
 
-def test_a_stream_s_tokens_are_kept_and_not_shown() -> None:
+def test_tokens_of_a_stream_are_stored_and_hidden() -> None:
     app = RecordMiddleware(app_of(chunks))
     assert ask(app, "POST", CHAT, {"stream": True}) == chunks({})
     (record,) = recorded(app)
@@ -144,7 +144,7 @@ def test_a_stream_s_tokens_are_kept_and_not_shown() -> None:
 
 
 def test_a_response_that_ends_in_the_background() -> None:
-    """Its tokens come with the response that is asked for later, by the client or by the recorder."""
+    """Its tokens come with the finished response, which the client or the recorder requests later."""
     inner = app_of(lambda request: {**response({"id": "resp_1"}), "status": "queued", "output": []})
     inner.stored["later"] = lambda path: response(
         {"id": path.rpartition("/")[2], "enable_response_messages": True}
@@ -157,7 +157,7 @@ def test_a_response_that_ends_in_the_background() -> None:
     assert ask(app, "GET", "/v1/responses/resp_1") == response({"id": "resp_1"})
 
 
-def test_a_recording_begins_anew() -> None:
+def test_a_recording_can_be_restarted() -> None:
     app = RecordMiddleware(app_of(completion))
     ask(app, "POST", CHAT, {})
     ask(app, "POST", "/vllm-harness/recording")
@@ -178,34 +178,44 @@ def test_a_stream_means_what_its_body_means() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"status": "incomplete"}, "status: 'completed' was recorded, 'incomplete' came"),
-        ({"output": []}, "output: [('message', 'Hi')] was recorded, [] came"),
+        ({"status": "incomplete"}, "status: ['completed'] was recorded, ['incomplete'] came"),
+        ({"output": []}, "items: ['message'] was recorded, [] came"),
+        ({"output": [{"type": "message", "content": []}]}, "text: ['Hi'] was recorded, [''] came"),
+        ({"usage": {"input_tokens": 3, "output_tokens": 2}}, "tokens: [] was recorded, [3, 2] came"),
         (
-            {"usage": {"input_tokens": 3, "output_tokens": 2}},
-            "tokens: (None, None) was recorded, (3, 2) came",
+            {"incomplete_details": {"reason": "length"}},
+            "incomplete: None was recorded, 'length' came",
         ),
     ],
 )
-def test_another_answer_is_told(changed: dict[str, Any], message: str) -> None:
+def test_another_answer_is_a_difference(changed: dict[str, Any], message: str) -> None:
     before = response({"id": "resp_1"})
     after = {**before, "id": "resp_2", **changed}
     assert differences([record(before)], [record({**before, "id": "resp_2"})]) == []
-    assert differences([record(before)], [record(after)]) == [f"request 1 ({CHAT}), {message}"]
+    assert f"request 1 ({CHAT}), {message}" in differences([record(before)], [record(after)])
 
 
-def test_a_request_too_few_and_a_refusal_are_told() -> None:
+def test_a_text_completion_has_a_meaning() -> None:
+    said, other = ({"choices": [{"text": text, "finish_reason": "stop"}]} for text in ("Hi", "No"))
+    assert differences([record(said)], [record(said)]) == []
+    (line,) = differences([record(said)], [record(other)])
+    assert "text: ['Hi'] was recorded, ['No'] came" in line
+
+
+def test_a_missing_request_and_a_refusal_are_differences() -> None:
     body = completion({})
     assert differences([record(body), record(body)], [record(body)]) == ["2 requests were recorded, 1 came"]
-    assert "status" in differences([record(body)], [record({"error": {}}, status=422)])[-1]
+    refused = record({"error": {}}, status=422)
+    assert "status" in differences([record(body)], [refused])[0]
 
 
-def test_what_can_be_said_again() -> None:
+def test_which_records_can_be_scripted() -> None:
     assert record({}, tokens=[[1]]).scriptable
     assert record({"error": {}}, status=400).scriptable
     assert not record({}).scriptable
 
 
-def test_a_file_is_found_on_the_other_lane(tmp_path: Path) -> None:
+def test_both_lanes_use_the_same_file_name(tmp_path: Path) -> None:
     test = "tests/a/test_b.py::test_c[{}-{}]"
     live = file_in(tmp_path, test.format("live-m", "x y/1"), "live-m")
     assert live == file_in(tmp_path, test.format("scripted-m", "x y/1"), "scripted-m")
@@ -214,5 +224,5 @@ def test_a_file_is_found_on_the_other_lane(tmp_path: Path) -> None:
     write([record(separated, tokens=[[1, 2]])], live)
     assert read(live) == [record(separated, tokens=[[1, 2]])]
     live.write_text("{}\n")
-    with pytest.raises(UsageError, match="is no token recording"):
+    with pytest.raises(UsageError, match="is not a token recording"):
         read(live)

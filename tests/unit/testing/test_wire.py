@@ -1,4 +1,4 @@
-"""The hooks under the openai client: a request may be changed, an answer is seen as far as it was read."""
+"""The hooks of the openai client change requests, and observe what was read of the answers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from vllm_harness._testing.wire import WireTap
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Answers with what it was sent."""
+    """Answers with the body of the request."""
 
     def do_POST(self) -> None:
-        """The body again."""
+        """Sends the body back."""
         body = self.rfile.read(int(self.headers["Content-Length"] or 0))
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -28,12 +28,12 @@ class Echo(BaseHTTPRequestHandler):
     do_GET = do_POST
 
     def log_message(self, *arguments: Any) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """Where the echo answers."""
+    """The server's URL."""
     with HTTPServer(("127.0.0.1", 0), Echo) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -41,14 +41,14 @@ def url() -> Iterator[str]:
 
 
 class Seen:
-    """A tap that adds a seed and keeps what it sees."""
+    """A tap that adds a seed, and stores what it observes."""
 
     def __init__(self) -> None:
         self.all: list[tuple[dict[str, Any], int, bytes]] = []
         self.tap = WireTap(lambda body: {**body, "seed": 3}, lambda *seen: self.all.append(seen))
 
 
-def test_requests_are_changed_and_answers_seen(url: str) -> None:
+def test_requests_are_changed_and_answers_observed(url: str) -> None:
     seen = Seen()
     with httpx2.Client(event_hooks=seen.tap.hooks()) as client:
         answer = client.post(url, json={"input": "hi"})
@@ -56,7 +56,7 @@ def test_requests_are_changed_and_answers_seen(url: str) -> None:
     assert seen.all == [({"input": "hi", "seed": 3}, 200, json.dumps(answer.json()).encode())]
 
 
-async def test_the_same_asynchronously(url: str) -> None:
+async def test_an_async_client_is_observed(url: str) -> None:
     seen = Seen()
     async with httpx2.AsyncClient(event_hooks=seen.tap.async_hooks()) as client:
         answer = await client.post(url, json={"input": "hi"})
@@ -64,7 +64,7 @@ async def test_the_same_asynchronously(url: str) -> None:
     assert [body for body, _, _ in seen.all] == [{"input": "hi", "seed": 3}]
 
 
-def test_a_stream_left_early_is_seen_once(url: str) -> None:
+def test_a_stream_that_was_left_early_is_observed_once(url: str) -> None:
     seen = Seen()
     with (
         httpx2.Client(event_hooks=seen.tap.hooks()) as client,
@@ -76,7 +76,7 @@ def test_a_stream_left_early_is_seen_once(url: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]"])
-def test_other_bodies_pass(content: bytes, url: str) -> None:
+def test_other_bodies_are_not_observed(content: bytes, url: str) -> None:
     seen = Seen()
     with httpx2.Client(event_hooks=seen.tap.hooks()) as client:
         assert client.post(url, content=content).content == content

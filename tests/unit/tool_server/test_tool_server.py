@@ -1,4 +1,4 @@
-"""The tool server by itself: what its client sees, and what its code may not do."""
+"""The tool server without vLLM: its answers to a client, and the restrictions on its code."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.tool_server.running import ToolServer
 
 
 async def call(server: ToolServer, tool: str, arguments: dict[str, Any], **headers: str) -> Any:
-    """The result of one call in a session of its own."""
+    """Makes a call in a separate session, and returns its result."""
     async with (
         sse_client(f"http://{server.address}/sse", headers=headers) as streams,
         ClientSession(*streams) as session,
     ):
-        begun = await session.initialize()
-        assert begun.server_info.name == server.name
-        assert tool in [each.name for each in (await session.list_tools()).tools]
+        initialized = await session.initialize()
+        assert initialized.server_info.name == server.name
+        assert tool in [listed.name for listed in (await session.list_tools()).tools]
         return await session.call_tool(tool, arguments)
 
 
@@ -36,7 +36,7 @@ async def test_python_over_sse(tmp_path: Path) -> None:
         assert server.journal("python") == [{"what": "python", "code": "print(6 * 7)"}]
 
 
-async def test_an_error_of_a_tool_is_told(tmp_path: Path) -> None:
+async def test_an_error_of_a_tool_is_in_the_result(tmp_path: Path) -> None:
     with ToolServer("container", tmp_path) as server:
         result = await call(server, "exec", {"cmd": ["rm", "-rf", "/"]})
         assert result.is_error

@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from vllm_harness._defects.repro.verdict import Reproduction
 from vllm_harness._environments import locks
-from vllm_harness._environments.git import git
+from vllm_harness._environments.git import git, git_output
 from vllm_harness._environments.resolve import default_device
 from vllm_harness._errors import UsageError
 
@@ -125,13 +125,13 @@ def commits_between(tree: Path, good: str, bad: str) -> list[str]:
         raise UsageError(
             f"{good} and {bad} are not on one line of history", hint="name an ancestor of the other"
         )
-    between = _git(tree, "rev-list", "--first-parent", "--reverse", f"{first}..{last}").split()
-    return [first, *between]
+    between = git_output(tree, "rev-list", "--first-parent", "--reverse", f"{first}..{last}", required=True)
+    return [first, *between.split()]
 
 
 def commit_of(tree: Path, revision: str) -> str:
     """The commit of a revision. Raises UsageError where there is none."""
-    return _git(tree, "rev-parse", "--verify", f"{revision}^{{commit}}")
+    return git_output(tree, "rev-parse", "--verify", f"{revision}^{{commit}}", required=True)
 
 
 @contextmanager
@@ -139,32 +139,22 @@ def checkouts(tree: Path) -> Iterator[Callable[[str], Path]]:
     """Yields what checks out a commit, in a working tree beside that of the user, removed at the end."""
     with tempfile.TemporaryDirectory(prefix="vllm-harness-bisect-") as scratch:
         folder = Path(scratch, "tree")
-        _git(tree, "worktree", "add", "--detach", "--quiet", str(folder), "HEAD")
+        git_output(tree, "worktree", "add", "--detach", "--quiet", str(folder), "HEAD", required=True)
 
         def check_out(commit: str) -> Path:
-            _git(folder, "checkout", "--detach", "--quiet", "--force", commit)
+            git_output(folder, "checkout", "--detach", "--quiet", "--force", commit, required=True)
             return folder
 
         try:
             yield check_out
         finally:
-            _git(tree, "worktree", "remove", "--force", str(folder))
+            git_output(tree, "worktree", "remove", "--force", str(folder), required=True)
 
 
 def subject(tree: Path, commit: str) -> str:
     """A commit in a line."""
-    return _git(tree, "show", "--no-patch", "--format=%h %s", commit)
+    return git_output(tree, "show", "--no-patch", "--format=%h %s", commit, required=True)
 
 
 def _is_ancestor(tree: Path, first: str, last: str) -> bool:
     return git(tree, "merge-base", "--is-ancestor", first, last).returncode == 0
-
-
-def _git(tree: Path, *args: str) -> str:
-    done = git(tree, *args)
-    if done.returncode:
-        raise UsageError(
-            f"git {' '.join(args[:2])} in {tree}: {done.stderr.decode(errors='replace').strip()}",
-            hint="name a checkout of vLLM with its history, and revisions of it",
-        )
-    return done.stdout.decode(errors="replace").strip()

@@ -100,14 +100,14 @@ def shards_of(
 
 
 def _shard(vllm: VllmUnderTest, job: Job) -> Shard[Measured]:
-    first, gib, gpus = job.first, INTERPRETER_GIB, 0
+    first, needs = job.first, Needs(memory_gib=INTERPRETER_GIB)
     if first.entry:
-        gib, gpus = expected_needs(first.entry, vllm.environment, "scripted", first.frontend)
+        needs = expected_needs(first.entry, vllm.environment, "scripted", first.frontend)
     return Shard(
         name=f"{vllm.spec} {first.place}",
         cells=tuple(f"{vllm.spec} {each.id}" for each in job.defects),
         work=partial(_measured, vllm, job),
-        needs=Needs(memory_gib=gib, gpus=gpus),
+        needs=needs,
         preparation=vllm.preparation,
         server=f"{vllm.spec} {first.place}",
         weight=1.0 + 0.1 * len(job.defects),

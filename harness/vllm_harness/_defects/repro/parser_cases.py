@@ -23,8 +23,8 @@ from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.engines.exchanges import body_of, path_of
 from vllm_harness._regression.engines.over_http import request_all, server_args
 from vllm_harness._regression.engines.plan import like_in_process
-from vllm_harness._regression.results.explained import Failure, FailureSelection, selections_of
-from vllm_harness._regression.results.judge import judge, meaning_mismatches
+from vllm_harness._regression.results.judge import judge, meaning_check
+from vllm_harness._regression.results.known_defects import Failure, FailureSelection, selections_of
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode
 from vllm_harness._scripted.families import Family, entry_of, load_families
 from vllm_harness._server.progress import StartProgress
@@ -164,15 +164,10 @@ def served_case(defect: Defect) -> ServedCase | None:
 def _requested(environment: Environment, alike: Sequence[ServedCase]) -> dict[str, Reproduction]:
     """What came of the cases of one server, by the ids of their defects."""
     every = [case for served in alike for case in served.cases]
-    meanings = {case.name: case.expected.meaning for case in every}
-
-    def mismatches(answer: CaseAnswer) -> bool:
-        meaning = meanings[str(answer.case)]
-        return meaning is not None and bool(meaning_mismatches(meaning, answer))
-
-    merged = [_merged(case.input for case in every if case.name == name) for name in meanings]
+    case_names = dict.fromkeys(case.name for case in every)
+    merged = [_merged(case.input for case in every if case.name == name) for name in case_names]
     family, frontend = alike[0].family, alike[0].frontend
-    answers = request_all(environment, family, merged, mismatches, frontend=frontend).answers
+    answers = request_all(environment, family, merged, meaning_check(every), frontend=frontend)
     found = {}
     for served in alike:
         names = {case.name for case in served.cases}

@@ -99,7 +99,7 @@ def checked(defect: Defect) -> Reproducer:
     if found := reproducer_of(defect):
         return found
     if defect.in_process:
-        from vllm_harness._regression.results.explained import selections_of
+        from vllm_harness._regression.results.known_defects import selections_of
 
         raise UsageError(
             f"{defect.id} takes a division into deltas that no server makes at will",

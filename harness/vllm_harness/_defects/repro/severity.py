@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from vllm_harness._defects.entry import Defect, Severity
-from vllm_harness._regression.results.explained import selections_of
+from vllm_harness._regression.results.known_defects import selections_of
 from vllm_harness._regression.results.mismatches import MismatchCode
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)

@@ -1,4 +1,4 @@
-"""A test case: what the model says, what the request offers, and what is expected of the answer."""
+"""A test case: what the model generates, what the request offers, and what is expected of the answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT_GROUPS: tuple[Group, ...] = ("canonical", "forced", "chunks", "malformed
 
 
 class Topic(StrEnum):
-    """What a case is about, for reports."""
+    """The subject of a case, for reports."""
 
     PLAIN = "plain"
     CALLS = "calls"
@@ -49,16 +49,11 @@ class Topic(StrEnum):
 
 
 Run = tuple[str, int]
-"""A text, and how often it is repeated."""
+"""A text, and the number of times it is repeated."""
 
 
 class Grown(StrictModel):
-    """A growing answer at one of its lengths.
-
-    Attributes:
-        runs: the text that the model says.
-        tools: how many of the case's tools are offered; None: all.
-    """
+    """A growing answer at one of its lengths: its text, and the number of tools to offer (None for all)."""
 
     runs: tuple[Run, ...]
     tools: int | None = None
@@ -70,24 +65,23 @@ class Grown(StrictModel):
 
 
 class CaseInput(StrictModel):
-    """What an engine needs of a case: the text that the model says, and the request for it.
+    """What an engine needs to run a case: the text that the model generates, and the request for it.
 
     Attributes:
-        name: unique within its family and group.
-        text: raw text, up to and with the token that ends the turn.
-        user_message: what the user says; empty: a text that does not matter.
-        tools: offered with the request; none: no tools.
-        tool_choice: `none`, `auto`, `required`, or the name of the function to call; None: not given.
-        alternatives: texts in place of `text` where the request's grammar does not accept it: the first of
-            these that it does accept.
-        deliveries: how the text arrives; empty: as its group has it.
-        spelled_spans: where the text is spelled with ordinary tokens, whatever it looks like: from, to.
-        markers_spelled: whether every marker is spelled with ordinary tokens.
-        truncated: whether it is parsed truncated after each of its tokens, in place of once to its end.
-        call_ids: what its calls are identified by, where the text says it.
-        max_tokens: of a request for it; None: no limit.
-        cpu_s: CPU time that measuring its cost may take in one delivery; None: the engine's own.
-        grown: the lengths of an answer that grows, the shortest first: its cost is measured, not its answer.
+        name: unique within the family and group.
+        text: the raw text, including the token that ends the turn.
+        user_message: the user's message; empty for any text.
+        tools: the tools of the request.
+        tool_choice: `none`, `auto`, `required`, or the name of the function to call; None to leave it out.
+        alternatives: texts to use instead if the request's grammar refuses `text`; the first that it accepts.
+        deliveries: how the text arrives; empty for the deliveries of the group.
+        spelled_spans: (start, end) of the parts of the text that are encoded with ordinary tokens only.
+        markers_spelled: whether every marker is encoded with ordinary tokens.
+        truncated: whether the text is parsed truncated after each of its tokens, instead of as a whole.
+        call_ids: the ids of its calls if the text has them.
+        max_tokens: the token limit of the request; None for no limit.
+        cpu_s: the CPU time that measuring its cost may take in one delivery; None for the engine's default.
+        grown: the lengths of a growing answer, the shortest first, whose cost is measured.
     """
 
     name: str
@@ -107,7 +101,7 @@ class CaseInput(StrictModel):
 
     @property
     def pieces(self) -> list[str]:
-        """The text in the pieces that are encoded each by itself: what is spelled, a letter at a time."""
+        """The pieces of the text that are encoded separately: spelled spans letter by letter."""
         edges = [0, *(edge for span in self.spelled_spans for edge in span), len(self.text)]
         pieces = []
         for number, (start, end) in enumerate(pairwise(edges)):
@@ -120,12 +114,12 @@ class Expected:
     """What is expected of the answer to a case.
 
     Attributes:
-        meaning: what must come back; None: any meaning, the same in every delivery.
-        refused: whether the request's grammar must keep the model from saying the text.
+        meaning: what the parsers must return; None for any meaning that is the same in every delivery.
+        refused: whether the request's grammar must refuse the text.
         calls_allowed: whether the request allows calls.
-        functions: the names that calls may have where there is no meaning; none: any.
-        words: what an answer without calls must hold where there is no meaning.
-        values: what an answer with calls must hold there, in its arguments or beside them.
+        functions: without a meaning, the names that calls may have; empty for any.
+        words: without a meaning, what an answer without calls must contain.
+        values: without a meaning, what an answer with calls must contain, in its arguments or its text.
     """
 
     meaning: Meaning | None = None
@@ -141,10 +135,7 @@ class Case:
     """A test case.
 
     Attributes:
-        input: what an engine needs of it.
-        topic: what it is about.
-        expected: of the answer.
-        essential: whether an engine runs it that has no time for all cases.
+        essential: whether slow engines run it too.
     """
 
     input: CaseInput
@@ -154,12 +145,12 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Unique within its family and group."""
+        """The name, unique within the family and group."""
         return self.input.name
 
     @property
     def identity(self) -> list[object]:
-        """All that decides its result, but for vLLM, as JSON."""
+        """Everything but vLLM that determines its result, as JSON."""
         expected = self.expected
         rules = {"refused": expected.refused, "calls_allowed": expected.calls_allowed}
         sets = [sorted(names) for names in (expected.functions, expected.words, expected.values)]
@@ -169,14 +160,7 @@ class Case:
 
 @dataclass(frozen=True)
 class CaseSet:
-    """The cases of one group for one family.
-
-    Attributes:
-        family: whose parsers are tested.
-        group: of the cases.
-        cases: in order.
-        left_out: why the family has no others: name -> reason.
-    """
+    """The cases of one group for one family; `left_out` has the reasons for those that it cannot have."""
 
     family: Family
     group: Group
@@ -190,11 +174,11 @@ class CaseSet:
 
     @property
     def digest(self) -> str:
-        """Differs where anything differs that decides a result, but for vLLM."""
+        """A digest of everything but vLLM that determines the results."""
         return short_digest([case.identity for case in self.cases])
 
     def only(self, names: Collection[str]) -> CaseSet:
-        """The cases of these names alone; all where no name is given."""
+        """The case set with only the cases of these names; unchanged if no name is given."""
         if not names:
             return self
         cases = tuple(case for case in self.cases if case.name in names)
@@ -203,5 +187,5 @@ class CaseSet:
 
 
 def short_digest(value: object) -> str:
-    """16 letters that tell one JSON value from another."""
+    """A digest of a JSON value, of 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

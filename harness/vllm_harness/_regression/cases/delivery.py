@@ -1,7 +1,7 @@
-"""How the tokens of an answer arrive, and the code by which each delivery is stored and named.
+"""How the tokens of an answer arrive, and the code under which a delivery is stored.
 
-A code is `[API:]SHAPE[_NUMBER...][_with_end][:LOAD]`: `whole`, `tokens_3`, `all_with_end`, `cut_at_3_7`,
-`chat:tokens_1`, `chat:whole:together`.
+A code is `[API:]SHAPE[_NUMBER...][_with_end][:LOAD]`, such as `whole`, `tokens_3`, `all_with_end`,
+`cut_at_3_7`, `chat:tokens_1` or `chat:whole:together`.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from pydantic import PlainSerializer, PlainValidator
 class Chunking(StrEnum):
     """How a text is divided into chunks.
 
-    `EVERY_CUT` and `RANDOM_CUTS` stand for several divisions, and give each outcome once, with the number of
-    the first division that led to it.
+    `EVERY_CUT` and `RANDOM_CUTS` stand for several divisions. Each outcome is reported once, with the number
+    of the first division that led to it.
     """
 
     WHOLE = "whole"
     """Not streamed."""
     TOKENS = "tokens"
-    """The same number of tokens a chunk."""
+    """The same number of tokens in each chunk."""
     ALL = "all"
     """All tokens in one chunk."""
     HELD_BACK = "held_back"
-    """One token a chunk, its text some characters later, as a stop string in the request has it."""
+    """One token in each chunk, its text delayed by some characters, as a stop string in the request does."""
     CUT_AT = "cut_at"
     """Chunks that end after given tokens."""
     EVERY_CUT = "every_cut"
     """Two chunks, cut after each token in turn."""
     RANDOM_CUTS = "random_cuts"
-    """Chunks of random sizes, the same sizes each time."""
+    """Chunks of random sizes, from a fixed seed."""
 
 
 class Api(StrEnum):
@@ -68,11 +68,11 @@ class Delivery:
 
     Attributes:
         shape: how the text is divided.
-        tokens: a chunk, where the shape is `TOKENS`.
-        with_end: whether the token that ends the turn arrives in the last chunk, not in a chunk of its own.
-        cuts: the tokens after which a chunk ends, where the shape is `CUT_AT`.
-        api: the API of a server; None: the parser objects are driven in process.
-        load: how many requests a server had, where that is what is compared.
+        tokens: the number of tokens in each chunk if the shape is `TOKENS`.
+        with_end: whether the token that ends the turn is part of the last chunk instead of a separate chunk.
+        cuts: the tokens after which a chunk ends if the shape is `CUT_AT`.
+        api: the API of a server; None for parsers in process.
+        load: the load of the server in cases that compare answers under different loads.
     """
 
     shape: Chunking
@@ -84,14 +84,14 @@ class Delivery:
 
     @property
     def code(self) -> str:
-        """Its stable serial form, which `parse` reads."""
+        """The stable serial form, which `parse` reads."""
         numbers = self.cuts if self.shape is Chunking.CUT_AT else (self.tokens,) if self.tokens else ()
         divided = "_".join([self.shape, *map(str, numbers), *(["with_end"] if self.with_end else [])])
         return ":".join(part for part in (self.api, divided, self.load) if part)
 
     @property
     def of_single_tokens(self) -> bool:
-        """Whether each token arrives in a chunk of its own."""
+        """Whether each token arrives in a separate chunk."""
         return replace(self, api=None) == Delivery(Chunking.TOKENS, tokens=1)
 
     def __str__(self) -> str:
@@ -99,19 +99,19 @@ class Delivery:
 
     @classmethod
     def parse(cls, code: str) -> Delivery:
-        """The delivery of a code.
+        """Parses the code of a delivery.
 
         Raises:
-            ValueError: there is no such delivery.
+            ValueError: the code is invalid.
         """
         match = _CODE.fullmatch(code)
         if match is None:
-            raise ValueError(f"{code!r} is no delivery; such as whole, tokens_3, all_with_end, cut_at_3_7")
+            raise ValueError(f"{code!r} is not a delivery such as whole, tokens_3, all_with_end, cut_at_3_7")
         shape = Chunking(match["shape"])
         numbers = tuple(int(number) for number in match["numbers"].split("_") if number)
-        wanted = {Chunking.TOKENS: len(numbers) == 1, Chunking.CUT_AT: True}.get(shape, not numbers)
-        if not wanted:
-            raise ValueError(f"{code!r} is no delivery: {shape} with {len(numbers)} numbers")
+        valid = {Chunking.TOKENS: len(numbers) == 1, Chunking.CUT_AT: True}.get(shape, not numbers)
+        if not valid:
+            raise ValueError(f"{code!r} is not a delivery: {shape} cannot have {len(numbers)} numbers")
         return cls(
             shape,
             tokens=numbers[0] if shape is Chunking.TOKENS else 0,
@@ -128,7 +128,7 @@ class Delivery:
 
 
 def deliveries(codes: str) -> tuple[Delivery, ...]:
-    """The deliveries of codes that are divided by blanks."""
+    """Parses codes of deliveries, separated by spaces."""
     return tuple(Delivery.parse(code) for code in codes.split())
 
 
@@ -139,4 +139,4 @@ def _validated(value: Any) -> Delivery:
 DeliveryField = Annotated[
     Delivery, PlainValidator(_validated), PlainSerializer(lambda delivery: delivery.code, return_type=str)
 ]
-"""A delivery in a pydantic model: its code in JSON and YAML."""
+"""A delivery in a pydantic model; its code in JSON and YAML."""

@@ -1,4 +1,4 @@
-"""The groups of cases, and the cases of each for one family, whichever engine runs them."""
+"""The groups of cases, and the cases of each group for one family."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from vllm_harness._extensions import GROWING_CASES, load
 from vllm_harness._regression.cases.case import Case, CaseInput, CaseSet, Expected, Group, Topic
 from vllm_harness._regression.cases.delivery import Delivery, deliveries
-from vllm_harness._regression.cases.look_alikes import look_alikes
 from vllm_harness._regression.cases.malformed import malformed_texts
+from vllm_harness._regression.cases.marker_variants import marker_variants
 from vllm_harness._regression.cases.meanings import (
     MeaningCase,
     Meanings,
@@ -37,7 +37,7 @@ _SPELLED = {"call", "two calls", "text and call", "reasoning and text", "reasoni
 
 @dataclass(frozen=True)
 class GenerationPlan:
-    """How many meanings are generated for a family, and from what seed."""
+    """The number of meanings to generate for a family, and the seed."""
 
     budget: int = BUDGET
     seed: int = 0
@@ -46,7 +46,7 @@ class GenerationPlan:
 def case_set(
     group: Group, family: Family, meanings: Meanings, generation: GenerationPlan | None = None
 ) -> CaseSet:
-    """The cases of one group that a family's format can express, and the reasons for those it cannot."""
+    """The cases of one group that a family can have, and the reasons why it cannot have the others."""
     if group == "properties":
         return _properties(family, generation or GenerationPlan())
     return _MAKERS[group](family, meanings)
@@ -61,7 +61,7 @@ def _canonical(family: Family, meanings: Meanings) -> CaseSet:
     for input_ in inputs:
         meaning = known[input_.name].meaning
         if input_.name in _MARKERS_IN_PROMPT and family.form:
-            name, message = f"{input_.name}, markers in the prompt", _about_markers(family.form)
+            name, message = f"{input_.name}, markers in the prompt", _question_about_markers(family.form)
             changed = input_.model_copy(update={"name": name, "user_message": message})
             cases.append(_expecting(family, changed, Topic.PROMPT, meaning))
         if input_.name in _SPECIAL_TOKEN and family.form and "skip_special_tokens" not in family.request:
@@ -71,7 +71,7 @@ def _canonical(family: Family, meanings: Meanings) -> CaseSet:
 
 
 def _markers_in_strings(family: Family, meanings: Meanings) -> tuple[list[Case], dict[str, str]]:
-    """Calls with one of the family's markers in a string, where it is data and no token of its own."""
+    """Calls with one of the family's markers in a string, where it is data and not a special token."""
     cases, left_out = [], {}
     for marker in markers(family) if "f" in meanings.tools else ():
         name = f"call, {marker} in a string"
@@ -88,15 +88,15 @@ def _markers_in_strings(family: Family, meanings: Meanings) -> tuple[list[Case],
 
 
 def _with_special_token(input_: CaseInput) -> CaseInput:
-    """With a special token without a meaning in its text, which vLLM leaves out by default."""
+    """Adds a special token without a meaning to the text; vLLM leaves it out by default."""
     text = input_.text.replace("there", f"{PAD}there")
     return input_.model_copy(update={"name": f"{input_.name}, special token", "text": text})
 
 
-def _about_markers(form: Form) -> str:
-    """A user message about a format's own markers, as developers write it."""
-    thoughts = form.thoughts
-    quoted = [f"{thoughts.open or thoughts.tail.strip()}this{thoughts.close}"] if thoughts else []
+def _question_about_markers(form: Form) -> str:
+    """A user message that quotes a format's markers, as a developer may write it."""
+    reasoning = form.reasoning
+    quoted = [f"{reasoning.open or reasoning.tail.strip()}this{reasoning.close}"] if reasoning else []
     return f"What do {' and '.join([*quoted, form.calls.open or form.calls.marker])} mean?"
 
 
@@ -107,16 +107,16 @@ def _expecting(family: Family, input_: CaseInput, topic: Topic, meaning: Meaning
 
 
 def _as_answered(family: Family, meaning: Meaning) -> Meaning:
-    """What a client is to get: the meaning, or all its words as one text where the family shows them so."""
-    if not family.shows_thoughts or family.form is None or family.form.thoughts is None:
+    """What a client must get: the meaning, or one text if the family shows the reasoning in the text."""
+    if not family.shows_reasoning or family.form is None or family.form.reasoning is None:
         return meaning
-    thoughts = family.form.thoughts
-    opened = f"{thoughts.open or thoughts.tail.strip()}{meaning.reasoning}"
-    return Meaning.of(f"{opened}{thoughts.close}{thoughts.gap}{meaning.text}", calls=meaning.calls)
+    reasoning = family.form.reasoning
+    opened = f"{reasoning.open or reasoning.tail.strip()}{meaning.reasoning}"
+    return Meaning.of(f"{opened}{reasoning.close}{reasoning.gap}{meaning.text}", calls=meaning.calls)
 
 
 def _forced(family: Family, meanings: Meanings) -> CaseSet:
-    """Calls that the request constrains: required, named, of strict tools, or forbidden."""
+    """Calls that the request constrains: required, named, with strict tools, or forbidden."""
     every = {case.name: case for case in meanings.cases}
     known = {name: case for name, case in every.items() if case.calls and case.text is None}
     inputs, left_out = renderable(family, meanings)
@@ -136,7 +136,7 @@ def _forced(family: Family, meanings: Meanings) -> CaseSet:
 
 
 def _constrained(family: Family, meanings: Meanings, input_: CaseInput, known: MeaningCase) -> list[Case]:
-    """A case whose calls are required, or named, or of strict tools."""
+    """The cases of one meaning whose calls are required, named, or with strict tools."""
     meaning, essential = known.meaning, _is_essential(known)
     expected = Expected(meaning=_as_answered(family, meaning))
     offered = input_.model_copy(update={"tools": meanings.tools_offered(_called_and_another(meaning))})
@@ -150,7 +150,7 @@ def _constrained(family: Family, meanings: Meanings, input_: CaseInput, known: M
 
 
 def _forbidden(input_: CaseInput, known: MeaningCase) -> Case:
-    """Calls of a model that does not follow a request without calls."""
+    """Calls of a model that ignores the `tool_choice` none."""
     changed = input_.model_copy(update={"name": f"{input_.name}, none", "tool_choice": "none"})
     return Case(changed, Topic.FORBIDDEN, Expected(calls_allowed=False), essential=_is_essential(known))
 
@@ -160,12 +160,12 @@ def _is_essential(known: MeaningCase) -> bool:
 
 
 def unforced(name: str) -> str:
-    """The name of a case of the group `forced`, without what the request forces."""
+    """The name of a case of the group `forced`, without the constraint of the request."""
     return name.rpartition(", ")[0]
 
 
 def _barred(family: Family, inputs: list[CaseInput], meanings: Meanings) -> Iterator[CaseInput]:
-    """What a forced call rules out: a text, and a call of another function than the one that is named."""
+    """What a forced call rules out: a text, and a call of another function."""
     barred = {
         "call": ("get_time", "another function, named", Meaning.of(calls=(ToolCall("get_weather", {}),))),
         "text": ("required", "text, required", Meaning.of("Hello there.")),
@@ -179,7 +179,7 @@ def _barred(family: Family, inputs: list[CaseInput], meanings: Meanings) -> Iter
 
 
 def _strict_input(family: Family, input_: CaseInput, meaning: Meaning) -> CaseInput:
-    """With tools whose arguments a grammar constrains to their schema, where the model calls any."""
+    """Makes the tools strict: a grammar constrains the arguments of a call to the schema."""
     changed = {
         "name": f"{input_.name}, strict",
         "tools": tuple({**tool, "function": {**tool["function"], "strict": True}} for tool in input_.tools),
@@ -190,7 +190,7 @@ def _strict_input(family: Family, input_: CaseInput, meaning: Meaning) -> CaseIn
 
 
 def _called_and_another(meaning: Meaning) -> list[str]:
-    """The functions that are called, and another one."""
+    """The names of the functions that are called, and of another one."""
     return sorted({"get_time", *(call.name for call in meaning.calls)})
 
 
@@ -238,7 +238,7 @@ def _chunks(family: Family, meanings: Meanings) -> CaseSet:
 
 
 def _spelled(input_: CaseInput) -> Case:
-    """The same with every marker spelled with ordinary tokens, as a tokenizer without them has it."""
+    """The case with every marker encoded with ordinary tokens, as by a tokenizer without special tokens."""
     name = f"{input_.name}, markers spelled"
     changed = {"name": name, "markers_spelled": True, "deliveries": _SPELLED_DELIVERIES}
     return Case(input_.model_copy(update=changed), Topic.MARKERS_SPELLED, Expected())
@@ -260,43 +260,40 @@ def _malformed(family: Family, meanings: Meanings) -> CaseSet:
     return CaseSet(family, "malformed", tuple(cases))
 
 
-def _look_alikes(family: Family, meanings: Meanings) -> CaseSet:
-    """What resembles a family's format in part; some of it also with every marker spelled."""
+def _marker_variants(family: Family, meanings: Meanings) -> CaseSet:
+    """Texts that resemble a family's format in part, some of them also with every marker spelled."""
     cases, left_out = [], {}
     tools = meanings.tools_offered() if family.tool_parser else ()
-    for alike in look_alikes(family):
+    for variant in marker_variants(family):
         try:
-            text = render(family.dialect, alike.meaning)
+            text = render(family.dialect, variant.meaning)
         except DialectError as error:
-            left_out[alike.name] = error.message
+            left_out[variant.name] = error.message
             continue
-        case = _expecting(
-            family, CaseInput(name=alike.name, text=text, tools=tools), Topic.LOOK_ALIKE, alike.meaning
-        )
-        cases.append(replace(case, essential=alike.essential))
-        if alike.spelled and any(token in text for token in marker_tokens(family)):
+        input_ = CaseInput(name=variant.name, text=text, tools=tools)
+        case = _expecting(family, input_, Topic.LOOK_ALIKE, variant.meaning)
+        cases.append(replace(case, essential=variant.essential))
+        if variant.spelled and any(token in text for token in marker_tokens(family)):
             cases.append(_spelled(case.input))
     return CaseSet(family, "look-alikes", tuple(cases), left_out)
 
 
 def _properties(family: Family, generation: GenerationPlan) -> CaseSet:
-    found = generate(family, generation.budget, generation.seed)
-    cases = [
-        generated_case(family, generated, f"property {number}") for number, generated in enumerate(found)
-    ]
+    meanings = generate(family, generation.budget, generation.seed)
+    cases = (generated_case(family, meaning, f"property {number}") for number, meaning in enumerate(meanings))
     return CaseSet(family, "properties", tuple(cases))
 
 
 def generated_case(
     family: Family, generated: GeneratedMeaning, name: str, chosen: tuple[Delivery, ...] = ()
 ) -> Case:
-    """The case of a generated meaning; in these deliveries, or those of its group."""
+    """The case of a generated meaning, in the chosen deliveries or those of its group."""
     return _expecting(family, generated.case_input(name, chosen), Topic.PROPERTY, generated.meaning)
 
 
 def _cost_cases(family: Family, meanings: Meanings) -> CaseSet:
-    made: CaseSet = load(GROWING_CASES, "the group cost")(family, meanings)
-    return made
+    cases: CaseSet = load(GROWING_CASES, "the group cost")(family, meanings)
+    return cases
 
 
 _MAKERS: dict[Group, Callable[[Family, Meanings], CaseSet]] = {
@@ -304,7 +301,7 @@ _MAKERS: dict[Group, Callable[[Family, Meanings], CaseSet]] = {
     "forced": _forced,
     "chunks": _chunks,
     "malformed": _malformed,
-    "look-alikes": _look_alikes,
+    "look-alikes": _marker_variants,
     "load": _load,
     "cost": _cost_cases,
 }

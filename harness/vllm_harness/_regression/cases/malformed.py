@@ -1,4 +1,4 @@
-"""Malformed texts: a family's own texts, changed by the table malformed.yaml."""
+"""Malformed texts: well-formed texts of a family, changed as malformed.yaml says."""
 
 from __future__ import annotations
 
@@ -6,44 +6,29 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 from pydantic import Field
 
 from vllm_harness._files.strict import StrictModel
+from vllm_harness._regression.cases.meanings import NamedMeaning
 from vllm_harness._scripted.dialects import Dialect, DialectError, find_dialect, render
 from vllm_harness._scripted.families import Family
-from vllm_harness._scripted.meaning import Meaning, ToolCall
 
 FILE = Path(__file__).with_name("malformed.yaml")
-_THOUGHTS_END = "{thoughts end}"
-
-
-class BaseText(StrictModel):
-    """A text before it is changed."""
-
-    name: str
-    reasoning: str | None = None
-    text: str | None = None
-    calls: tuple[dict[str, dict[str, Any]], ...]
-
-    @property
-    def meaning(self) -> Meaning:
-        """Its parts in order."""
-        calls = tuple(ToolCall(name, arguments) for call in self.calls for name, arguments in call.items())
-        return Meaning.of(self.text, reasoning=self.reasoning, calls=calls)
+_REASONING_END = "{reasoning end}"
 
 
 class TextChange(StrictModel):
-    """What makes a text malformed: the last match of a regular expression, or the first, is replaced.
+    """A change that makes a text malformed: it replaces the last or the first match of an expression.
 
-    `{thoughts end}` in the expression is what closes the family's thoughts.
+    `{reasoning end}` in the expression stands for the marker that closes the family's reasoning.
 
     Attributes:
         functions: names that are called only in the changed text.
-        words: that stand only in the changed text.
-        values: that an answer with calls must have.
+        words: words that are only in the changed text.
+        values: values that an answer with calls must contain.
     """
 
     name: str
@@ -54,11 +39,11 @@ class TextChange(StrictModel):
     words: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
 
-    def apply(self, text: str, thoughts_end: str = "") -> str:
-        """The changed text; the same where nothing matches."""
-        if _THOUGHTS_END in self.find.pattern and not thoughts_end:
+    def apply(self, text: str, reasoning_end: str = "") -> str:
+        """The changed text; the same text if nothing matches."""
+        if _REASONING_END in self.find.pattern and not reasoning_end:
             return text
-        find = self.find.pattern.replace(_THOUGHTS_END, re.escape(thoughts_end))
+        find = self.find.pattern.replace(_REASONING_END, re.escape(reasoning_end))
         matches = list(re.finditer(find, text))
         if not matches:
             return text
@@ -67,16 +52,16 @@ class TextChange(StrictModel):
 
 
 class Malformed(StrictModel):
-    """The whole table."""
+    """The content of malformed.yaml."""
 
-    texts: tuple[BaseText, ...]
+    texts: tuple[NamedMeaning, ...]
     truncated: tuple[str, ...]
     changes: tuple[TextChange, ...]
 
 
 @cache
 def load_malformed(path: Path = FILE) -> Malformed:
-    """Reads the table; raises pydantic's ValidationError, naming the key, where it is malformed."""
+    """Reads malformed.yaml. Raises pydantic's ValidationError, which names the key."""
     return Malformed.model_validate(yaml.safe_load(path.read_text()))
 
 
@@ -84,12 +69,10 @@ class MalformedText(NamedTuple):
     """A malformed text.
 
     Attributes:
-        name: unique within its family.
-        text: raw text.
         truncated: whether it is well-formed, and truncated after each of its tokens.
-        functions: the names that it calls.
-        words: of it, none of them a marker.
-        values: of its arguments, those that an answer with calls must have.
+        functions: the names of the functions that it calls.
+        words: words of the text that are not markers.
+        values: values of its arguments that an answer with calls must contain.
     """
 
     name: str
@@ -113,14 +96,14 @@ def malformed_texts(family: Family) -> Iterator[MalformedText]:
         try:
             text = render(family.dialect, base.meaning)
         except DialectError:
-            yield from _beyond(dialect, base, called)
+            yield from _beyond_the_format(dialect, base, called, cities)
             continue
         if base.name in table.truncated:
             yield MalformedText(f"{base.name}, cut off", text, truncated=True, functions=called)
         end = next(end for end in dialect.ends if text.endswith(end))
         body = text.removesuffix(end)
         for change in table.changes:
-            changed = change.apply(body, dialect.thoughts[1] if dialect.thoughts else "")
+            changed = change.apply(body, dialect.reasoning[1] if dialect.reasoning else "")
             if changed != body:
                 yield MalformedText(
                     f"{base.name}, {change.name}",
@@ -132,15 +115,16 @@ def malformed_texts(family: Family) -> Iterator[MalformedText]:
                 )
 
 
-def _beyond(dialect: Dialect, base: BaseText, called: frozenset[str]) -> Iterator[MalformedText]:
-    """A text that the format has no place for, though its parser may take it: none of it may be lost."""
+def _beyond_the_format(
+    dialect: Dialect, base: NamedMeaning, called: frozenset[str], cities: set[str]
+) -> Iterator[MalformedText]:
+    """A text that the format does not allow, although its parser may accept it: nothing may be lost."""
     if dialect.render_anyway is None:
         return
     try:
         text = dialect.render_anyway(base.meaning)
     except DialectError:
         return
-    cities = {str(arguments["city"]) for call in base.calls for arguments in call.values()}
-    said = frozenset(filter(None, {base.text, base.reasoning, *cities}))
+    words = frozenset(filter(None, {base.text, base.reasoning, *cities}))
     name = f"{base.name}, beyond the format"
-    yield MalformedText(name, text, truncated=False, functions=called, words=said, values=said)
+    yield MalformedText(name, text, truncated=False, functions=called, words=words, values=words)

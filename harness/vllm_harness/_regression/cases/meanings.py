@@ -1,4 +1,4 @@
-"""The canonical meanings, read from meanings.yaml, and the texts that a family's dialect makes of them."""
+"""The canonical meanings of meanings.yaml, and the texts that a family's dialect renders from them."""
 
 from __future__ import annotations
 
@@ -21,36 +21,28 @@ from vllm_harness._scripted.meaning import Meaning, Part, Reasoning, Text, ToolC
 FILE = Path(__file__).with_name("meanings.yaml")
 _DEFS = {"point": {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}}}
 _PRIVATE = 0xE000
-"""The first of the characters that Unicode leaves to private use."""
+"""The first of Unicode's private-use characters."""
 _ORDER: tuple[Literal["reasoning", "text", "calls"], ...] = ("reasoning", "text", "calls")
 
 
-class MeaningCase(StrictModel):
-    """One meaning, and what a request for it offers.
+class NamedMeaning(StrictModel):
+    """A meaning with a name.
 
     Attributes:
-        name: unique.
-        topic: what it is about.
-        chunks: whether it is also run in the group `chunks`.
-        reasoning, text, calls: what is meant; a call is a mapping of its name to its arguments.
-        order: of the parts.
-        tools: names of the tools that are offered; None: all.
-        deliveries: how its text arrives, where that is not left to its group.
+        name: unique within its file.
+        reasoning, text, calls: the parts; a call maps the name of the function to its arguments.
+        order: the order of the parts.
     """
 
     name: str
-    topic: Topic
-    chunks: bool = False
     reasoning: str | None = None
     text: str | None = None
     calls: tuple[dict[str, dict[str, Any]], ...] = ()
     order: tuple[Literal["reasoning", "text", "calls"], ...] = _ORDER
-    tools: tuple[str, ...] | None = None
-    deliveries: tuple[DeliveryField, ...] = ()
 
     @property
     def meaning(self) -> Meaning:
-        """Its parts in order."""
+        """The parts in order."""
         parts: dict[str, list[Part]] = {
             "reasoning": [] if self.reasoning is None else [Reasoning(self.reasoning)],
             "text": [] if self.text is None else [Text(self.text)],
@@ -59,12 +51,28 @@ class MeaningCase(StrictModel):
         return Meaning(tuple(part for kind in self.order for part in parts[kind]))
 
 
-class Meanings(StrictModel):
-    """The whole file.
+class MeaningCase(NamedMeaning):
+    """A meaning as a test case.
 
     Attributes:
-        tools: name -> properties of its parameters' schema.
-        cases: in the order of the table.
+        topic: what it is about.
+        chunks: whether it also runs in the group `chunks`.
+        tools: names of the tools that the request offers; None for all.
+        deliveries: how its text arrives; empty for the deliveries of the group.
+    """
+
+    topic: Topic
+    chunks: bool = False
+    tools: tuple[str, ...] | None = None
+    deliveries: tuple[DeliveryField, ...] = ()
+
+
+class Meanings(StrictModel):
+    """The content of a file of meanings.
+
+    Attributes:
+        tools: the name of a tool -> the properties of its parameters' schema.
+        cases: in the order of the file.
     """
 
     tools: dict[str, dict[str, Any]]
@@ -77,19 +85,16 @@ class Meanings(StrictModel):
             raise ValueError(f"two cases are named {min(repeated)!r}")
         called = {name for case in self.cases for call in case.calls for name in call}
         if unknown := called - self.tools.keys():
-            raise ValueError(f"a case calls {min(unknown)!r}, which is no tool here")
+            raise ValueError(f"a case calls {min(unknown)!r}, which `tools` does not define")
         return self
 
-    def offered(self, case: MeaningCase) -> tuple[dict[str, Any], ...]:
-        """The tools of a case's request, in the shape of Chat Completions."""
-        return self.tools_offered(self.tools if case.tools is None else case.tools)
-
     def tools_offered(self, names: Iterable[str] | None = None) -> tuple[dict[str, Any], ...]:
-        """Tools by their names, by default all."""
-        return tuple(_tool(name, self.tools[name]) for name in (self.tools if names is None else names))
+        """The tools of these names (by default all), in the format of Chat Completions."""
+        return tuple(chat_tool(name, self.tools[name]) for name in (self.tools if names is None else names))
 
 
-def _tool(name: str, properties: dict[str, Any]) -> dict[str, Any]:
+def chat_tool(name: str, properties: dict[str, Any]) -> dict[str, Any]:
+    """A tool in the format of Chat Completions."""
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     if "$ref" in str(properties):
         schema["$defs"] = _DEFS
@@ -101,16 +106,18 @@ def load_meanings(path: Path = FILE) -> Meanings:
     """Reads a file of meanings.
 
     Raises:
-        UsageError: it cannot be read, or is malformed; names the file and the key.
+        UsageError: the file cannot be read or is malformed; the message names the key.
     """
     try:
         return Meanings.model_validate(yaml.safe_load(path.read_text()))
     except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise UsageError(f"{path} is no file of meanings: {error}", hint=f"see {FILE} for one") from error
+        raise UsageError(
+            f"{path} is not a valid file of meanings: {error}", hint=f"see {FILE} for an example"
+        ) from error
 
 
 def renderable(family: Family, meanings: Meanings) -> tuple[list[CaseInput], dict[str, str]]:
-    """The cases that a family's format can express, rendered, and why not the others: name -> reason."""
+    """The cases that a family's format can express, rendered, and name -> reason for the others."""
     inputs, left_out = [], {}
     for case in meanings.cases:
         if case.reasoning is not None and family.reasoning_parser is None:
@@ -123,12 +130,11 @@ def renderable(family: Family, meanings: Meanings) -> tuple[list[CaseInput], dic
             except DialectError as error:
                 left_out[case.name] = error.message
             else:
-                tools = meanings.offered(case) if family.tool_parser else ()
                 inputs.append(
                     CaseInput(
                         name=case.name,
                         text=text,
-                        tools=tools,
+                        tools=meanings.tools_offered(case.tools) if family.tool_parser else (),
                         spelled_spans=marker_spans(family, case.meaning),
                         deliveries=case.deliveries,
                     )
@@ -137,24 +143,27 @@ def renderable(family: Family, meanings: Meanings) -> tuple[list[CaseInput], dic
 
 
 def markers(family: Family) -> tuple[str, ...]:
-    """What a family's calls begin and end with, one token or several."""
+    """The markers around a family's calls, whether one token or several."""
     if family.form is None or family.tool_parser is None:
         return ()
     return find_dialect(family.dialect).calls
 
 
 def marker_tokens(family: Family) -> tuple[str, ...]:
-    """The markers of its calls and thoughts that are one token each."""
+    """The markers of a family's calls and reasoning that are special tokens."""
     return find_dialect(family.dialect).tokens if family.form else ()
 
 
 def marker_spans(family: Family, meaning: Meaning) -> tuple[tuple[int, int], ...]:
-    """Where the text of a meaning has, within arguments, a marker that elsewhere is one token: from, to."""
+    """Where the rendered text has a special token of the family within arguments, as (start, end).
+
+    The meaning is rendered with a private-use character for each such token, and these are located.
+    """
     tokens = dict.fromkeys(marker_tokens(family))
     letters = {token: chr(_PRIVATE + number) for number, token in enumerate(tokens)}
     token_of = {letter: token for token, letter in letters.items()}
     parts = [
-        ToolCall(part.name, _swapped(part.arguments, letters)) if isinstance(part, ToolCall) else part
+        ToolCall(part.name, _with_letters(part.arguments, letters)) if isinstance(part, ToolCall) else part
         for part in meaning.parts
     ]
     if parts == list(meaning.parts):
@@ -168,15 +177,15 @@ def marker_spans(family: Family, meaning: Meaning) -> tuple[tuple[int, int], ...
     return tuple(spans)
 
 
-def _swapped(value: Any, letters: dict[str, str]) -> Any:
-    """The same with a letter for each token in its strings."""
+def _with_letters(value: Any, letters: dict[str, str]) -> Any:
+    """The value with each token in its strings replaced by its letter."""
     match value:
         case str():
             for token in sorted(letters, key=len, reverse=True):
                 value = value.replace(token, letters[token])
             return value
         case dict():
-            return {key: _swapped(inner, letters) for key, inner in value.items()}
+            return {key: _with_letters(inner, letters) for key, inner in value.items()}
         case list():
-            return [_swapped(inner, letters) for inner in value]
+            return [_with_letters(inner, letters) for inner in value]
     return value

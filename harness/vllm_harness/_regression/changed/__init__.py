@@ -1,1 +1,1 @@
-"""What a change of vLLM's code can have touched: the code before it, its files, families by their imports."""
+"""The effect of a change of vLLM: the code before it, and the families, APIs and tests it can affect."""

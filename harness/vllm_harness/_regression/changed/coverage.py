@@ -1,9 +1,9 @@
-"""Which lines of vLLM's serving code each test of the suites runs, as measured once for a vLLM and kept."""
+"""The lines of vLLM's serving code that each test of the suites runs, measured once for each vLLM."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -17,19 +17,19 @@ from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.changed.serving import SERVING
 
 Outcome = Literal["passed", "known", "gone", "skipped", "failed"]
-"""`known`: failed as a known defect; `gone`: it is to show one, and passed."""
+"""`known`: failed because of a known defect; `gone`: passed although it should show a known defect."""
 
 
 class TestLines(StrictModel):
-    """What a test ran.
+    """The lines that a test ran.
 
     Attributes:
-        test: its id.
+        test: the id of the test.
         target: the model and lane that it ran on.
-        outcome: of the run that was watched.
-        seconds: that its own code took then.
-        lines: of each file below vLLM's package, as text: `3-5, 9`.
-        start: those that ran as it was set up, such as those of the shared server's start.
+        outcome: the outcome in the measured run.
+        seconds: the duration of the test itself.
+        lines: file below vLLM's package -> lines, such as `3-5, 9`.
+        start: the same for lines that ran during setup, such as those of the shared server's start.
     """
 
     __test__ = False
@@ -43,15 +43,15 @@ class TestLines(StrictModel):
 
     @property
     def function(self) -> str:
-        """The test that it is a case of."""
+        """The id without the parameters of the case."""
         return self.test.partition("[")[0]
 
 
 class Coverage:
-    """The tests and what they ran.
+    """The tests and the lines that they ran.
 
     Args:
-        tests: of a test that is there twice, the last counts.
+        tests: the tests; if a test occurs twice, the last one counts.
     """
 
     def __init__(self, tests: Iterable[TestLines]) -> None:
@@ -64,33 +64,30 @@ class Coverage:
         return test in self._tests
 
     def running(self, file: str, span: tuple[int, int] | None, named: str | None = None) -> list[TestLines]:
-        """The tests that run one of these lines, and a named one; without a span, any line of the file.
+        """The tests that run one of the lines of a span, and the test `named`.
 
-        What runs at a server's start alone, any test may notice that runs the file. A test that fails, or is
-        skipped, without a mutant too says nothing about one.
+        Without a span, these are the tests that run any line of the file, and the same if the lines only run
+        at a server's start. Tests that failed or were skipped in the measured run are not among them.
         """
 
         def runs(test: TestLines) -> bool:
             lines = test.lines.get(file)
-            return lines is not None if span is None else _meet(lines or "", span)
+            return lines is not None if span is None else _overlap(lines or "", span)
 
-        settled = [test for test in self._tests.values() if test.outcome in ("passed", "known")]
-        found = [test for test in settled if test.test == named or runs(test)]
-        started = span and any(_meet(test.start.get(file, ""), span) for test in self._tests.values())
-        return found if found or not started else self.running(file, None)
+        usable = [test for test in self._tests.values() if test.outcome in ("passed", "known")]
+        chosen = [test for test in usable if test.test == named or runs(test)]
+        at_start = span and any(_overlap(test.start.get(file, ""), span) for test in self._tests.values())
+        return chosen if chosen or not at_start else self.running(file, None)
 
 
-def kept_lines(environment: Environment) -> Path:
-    """The file of what the tests run on this very vLLM; it need not be there.
-
-    It is another one where `SERVING` is: tests were not watched in files that were added since.
-    """
+def coverage_file(environment: Environment) -> Path:
+    """The path of the coverage for exactly this vLLM and the files of `SERVING`; the file may not exist."""
     watched = hashlib.sha256("\n".join(SERVING).encode()).hexdigest()[:8]
     return state_dir() / "mutants" / f"lines-{environment.fingerprint()}-{watched}.jsonl"
 
 
 def lines_run(test: TestLines, file: str, span: tuple[int, int] | None) -> int:
-    """How many of these lines a test runs; 0 without a span."""
+    """The number of lines of a span that a test runs; 0 without a span."""
     if span is None:
         return 0
     ranges = _ranges(test.lines.get(file, ""))
@@ -98,26 +95,21 @@ def lines_run(test: TestLines, file: str, span: tuple[int, int] | None) -> int:
 
 
 def read_coverage(path: Path) -> Coverage:
-    """The coverage that a file holds; an empty one where it is not there.
+    """Reads a file with coverage; empty if the file does not exist.
 
     Raises:
-        UsageError: the file holds something else.
+        UsageError: the file is malformed.
     """
-    hint = "remove the file; --measure makes it again"
+    hint = "remove the file, and run --measure again"
     return Coverage(read_lines(path, TestLines, what="coverage of a test", hint=hint))
 
 
-def _meet(lines: str, span: tuple[int, int]) -> bool:
+def _overlap(lines: str, span: tuple[int, int]) -> bool:
     return any(first <= span[1] and span[0] <= last for first, last in _ranges(lines))
 
 
 @cache
 def _ranges(lines: str) -> tuple[tuple[int, int], ...]:
-    """The first and last numbers of a text of ranges."""
-    return tuple(_pairs(lines))
-
-
-def _pairs(lines: str) -> Iterator[tuple[int, int]]:
-    for part in filter(None, lines.split(", ")):
-        first, _, last = part.partition("-")
-        yield int(first), int(last or first)
+    """Parses lines such as `3-5, 9` to (first, last)."""
+    parts = (part.partition("-") for part in lines.split(", ") if part)
+    return tuple((int(first), int(last or first)) for first, _, last in parts)

@@ -1,4 +1,4 @@
-"""vLLM's serving code: its files, and the statements of one that a change touches."""
+"""The files of vLLM's serving code, and the statements of a file that a change affects."""
 
 from __future__ import annotations
 
@@ -24,29 +24,33 @@ SERVING = (
     *("tool_parsers/abstract_tool_parser.py", "tool_parsers/structural_tag_registry.py"),
     *("tool_parsers/utils.py", "v1/structured_output/*", "exceptions.py", "sampling_params.py"),
 )
-"""vLLM's serving code, by patterns of paths below its package."""
+"""Patterns of the paths of vLLM's serving code below its package."""
 
 
 def serving_files(package: Path) -> list[str]:
-    """The files of the serving code that a vLLM has, below its package."""
+    """The files of the serving code that a vLLM has, as paths below its package."""
     every = sorted(path.relative_to(package).as_posix() for path in package.rglob("*.py"))
     return [file for file in every if any(fnmatchcase(file, pattern) for pattern in SERVING)]
 
 
 def changed_statements(before: str, old: str, new: str) -> tuple[int, int] | None:
-    """First and last line, in the file as it was, of the statements that change; None: they run on import.
+    """The first and last line, in the original file, of the statements that change.
 
-    Of a statement with a body its head counts alone. What is put in changes its neighbours.
+    Only the head of a statement with a body counts. Added lines change the statements around them.
 
     Args:
-        before: the file.
-        old, new: the text that it has once, and the text in its place.
+        before: the content of the file.
+        old: a text that occurs once in it.
+        new: the text that replaces it.
+
+    Returns:
+        None if a statement changes that runs on import.
     """
     bodies, statements = _functions(before)
     changed: list[int] = []
-    for place in _changes(before, old, new):
-        inside = [line for line in place.lines if any(line in body for body in bodies)]
-        if not inside or (len(inside) < len(place.lines) and not place.only_adds):
+    for edit in _edits(before, old, new):
+        inside = [line for line in edit.lines if any(line in body for body in bodies)]
+        if not inside or (len(inside) < len(edit.lines) and not edit.only_adds):
             return None
         changed += inside
     spans = [_innermost(statements, line) or (line, line) for line in changed]
@@ -54,20 +58,20 @@ def changed_statements(before: str, old: str, new: str) -> tuple[int, int] | Non
 
 
 @dataclass(frozen=True)
-class _Change:
-    """The lines of a file that change; of what is only added, the lines around it."""
+class _Edit:
+    """The lines of a file that change, or the lines around an addition."""
 
     lines: list[int]
     only_adds: bool
 
 
-def _changes(before: str, old: str, new: str) -> Iterator[_Change]:
+def _edits(before: str, old: str, new: str) -> Iterator[_Edit]:
     lines = before.splitlines()
     start = before.index(old)
     offset = before.count("\n", 0, start)
-    begun = before[before.rfind("\n", 0, start) + 1 : start]
-    ended = before[start + len(old) :].partition("\n")[0]
-    blocks = [f"{begun}{text}{ended}".splitlines() for text in (old, new)]
+    prefix = before[before.rfind("\n", 0, start) + 1 : start]
+    suffix = before[start + len(old) :].partition("\n")[0]
+    blocks = [f"{prefix}{text}{suffix}".splitlines() for text in (old, new)]
     matcher = difflib.SequenceMatcher(None, blocks[0], blocks[1], autojunk=False)
     for tag, first, last, _, _ in matcher.get_opcodes():
         if tag != "equal":
@@ -75,7 +79,7 @@ def _changes(before: str, old: str, new: str) -> Iterator[_Change]:
             numbers = (first - 1, last) if adds else range(first, last)
             code = [offset + number + 1 for number in numbers if _is_code(lines, offset + number)]
             if code:
-                yield _Change(code, adds)
+                yield _Edit(code, adds)
 
 
 def _is_code(lines: Sequence[str], number: int) -> bool:
@@ -85,14 +89,14 @@ def _is_code(lines: Sequence[str], number: int) -> bool:
 
 @lru_cache(maxsize=64)
 def _functions(code: str) -> tuple[list[range], list[tuple[int, int]]]:
-    """The lines of the bodies of all functions, and first and last line of the statements in them."""
-    nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, _FUNCTION)]
-    bodies = [range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1) for node in nodes]
-    inside = {id(each): each for node in nodes for part in node.body for each in ast.walk(part)}
-    return bodies, [_span(each) for each in inside.values() if isinstance(each, ast.stmt | ast.ExceptHandler)]
-
-
-_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+    """The lines of the bodies of all functions, and the (first, last) line of each statement in them."""
+    functions = [
+        node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    bodies = [range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1) for node in functions]
+    nodes = {id(node): node for function in functions for part in function.body for node in ast.walk(part)}
+    statements = (node for node in nodes.values() if isinstance(node, ast.stmt | ast.ExceptHandler))
+    return bodies, list(map(_span, statements))
 
 
 def _span(node: ast.stmt | ast.ExceptHandler) -> tuple[int, int]:
@@ -102,6 +106,6 @@ def _span(node: ast.stmt | ast.ExceptHandler) -> tuple[int, int]:
 
 
 def _innermost(statements: Sequence[tuple[int, int]], line: int) -> tuple[int, int] | None:
-    """The smallest around a line; none is around an `else`."""
-    around = [(first, last) for first, last in statements if first <= line <= last]
-    return min(around, key=lambda span: span[1] - span[0], default=None)
+    """The smallest statement that contains a line; None for the line of an `else`."""
+    containing = [(first, last) for first, last in statements if first <= line <= last]
+    return min(containing, key=lambda span: span[1] - span[0], default=None)

@@ -1,4 +1,4 @@
-"""The code that a working tree is compared with: a release of its version, or a revision of the checkout."""
+"""The code that a working tree is compared with: a release, or a revision of the checkout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from vllm_harness._environments.git import git
+from vllm_harness._environments.git import git, git_output
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.spec import Environment
 from vllm_harness._environments.store import MissingEnvironmentError, folder_of
@@ -22,7 +22,7 @@ from vllm_harness._terminal.status import Progress
 
 _REGRESSION = Path(__file__).parents[1]
 _COMMIT = "commit"
-"""The file beside the code of a revision that says which it is."""
+"""The file with the commit, beside the code of a revision."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,9 @@ class Unchanged:
     """The code before a change.
 
     Attributes:
-        title: its name in a sentence.
+        title: its name for messages.
         package: the folder of its vLLM package.
-        spec: of its environment.
-        commit: the revision that it is of; None: a release.
+        commit: the commit of a revision; None for a release.
     """
 
     title: str
@@ -42,14 +41,14 @@ class Unchanged:
     commit: str | None = None
 
     def vllm(self, progress: Progress) -> VllmUnderTest:
-        """Its environment, made where it is missing, under a name that no other code has."""
+        """Makes its environment if it is missing; the name is unique to this code."""
         environment = resolve(self.spec, device="cpu", create=True, progress=progress)
         names = [folder_of(environment).name, *filter(None, [self.commit])]
         return VllmUnderTest("-".join(names), environment)
 
 
 def cells_before() -> RegressionRun:
-    """Where the cells of unchanged code are kept; anew where the harness judges otherwise."""
+    """The run that stores the cells of unchanged code, which is new if this package has changed."""
     digest = hashlib.sha256()
     for path in sorted(_REGRESSION.rglob("*.py")):
         digest.update(path.read_bytes())
@@ -57,23 +56,23 @@ def cells_before() -> RegressionRun:
 
 
 def unchanged(tree: Environment, revision: str, progress: Progress) -> Unchanged:
-    """The code that a working tree was changed from.
+    """The code before the change of a working tree.
 
     Args:
         tree: the environment of the working tree.
-        revision: of a checkout; empty: HEAD. A tree that is no checkout is compared with a release.
+        revision: a revision of the checkout; empty for HEAD. Other trees are compared with a release.
         progress: receives a line for each step.
 
     Raises:
-        UsageError: there is no such revision, or the tree is no checkout.
+        UsageError: there is no such revision, or one is given and the tree is not a checkout.
     """
     assert tree.tree is not None
-    if _git(tree.tree, "rev-parse", "--show-toplevel").strip() == str(tree.tree).encode():
+    if git_output(tree.tree, "rev-parse", "--show-toplevel") == str(tree.tree):
         return _of_revision(tree, revision or "HEAD", progress)
     if revision:
         raise UsageError(
-            f"{tree.tree} is no checkout of git, so it has no revision {revision}",
-            hint="leave --changed-from out: the tree is then compared with the release of its version",
+            f"{tree.tree} is not a git checkout, so it has no revision {revision}",
+            hint="leave --changed-from out to compare the tree with the release of its version",
         )
     return _of_release(tree, progress)
 
@@ -83,7 +82,7 @@ def _of_release(tree: Environment, progress: Progress) -> Unchanged:
     for spec in (f"{version}@{kernels}", version) if version != kernels else ():
         try:
             return _released(spec, resolve(spec, device="cpu"))
-        except (MissingEnvironmentError, UsageError):  # not made, or no such release
+        except (MissingEnvironmentError, UsageError):  # it is not made, or there is no such release
             continue
     return _released(kernels, resolve(kernels, device="cpu", create=True, progress=progress))
 
@@ -94,13 +93,13 @@ def _released(spec: str, environment: Environment) -> Unchanged:
 
 
 def _of_revision(tree: Environment, revision: str, progress: Progress) -> Unchanged:
-    """A revision, unpacked into a folder of the harness's: the checkout stays as it is."""
+    """A revision, unpacked into the state folder; the checkout is not changed."""
     assert tree.tree is not None
-    commit = _git(tree.tree, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
+    commit = git_output(tree.tree, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
     if not commit:
         raise UsageError(
             f"{tree.tree} has no revision {revision}",
-            hint="name a commit, a branch or a tag to --changed-from",
+            hint="give a commit, a branch or a tag to --changed-from",
         )
     name = f"{tree.tree.name}-{hashlib.sha256(str(tree.tree).encode()).hexdigest()[:8]}"
     folder = state_dir() / "revisions" / name
@@ -108,13 +107,7 @@ def _of_revision(tree: Environment, revision: str, progress: Progress) -> Unchan
         if not (folder / _COMMIT).is_file() or (folder / _COMMIT).read_text() != commit:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            with tarfile.open(fileobj=io.BytesIO(_git(tree.tree, "archive", commit))) as archive:
+            with tarfile.open(fileobj=io.BytesIO(git(tree.tree, "archive", commit).stdout)) as archive:
                 archive.extractall(folder, filter="data")
             (folder / _COMMIT).write_text(commit)
     return Unchanged(f"revision {commit[:9]}", folder / "vllm", f"tree:{folder}@{tree.kernels}", commit[:12])
-
-
-def _git(tree: Path, *arguments: str) -> bytes:
-    """What git prints; nothing where it fails."""
-    answer = git(tree, *arguments)
-    return answer.stdout if answer.returncode == 0 else b""

@@ -1,4 +1,4 @@
-"""What came out of vLLM for one case in one delivery, whichever engine ran it."""
+"""vLLM's answer to one case in one delivery, the same for every engine."""
 
 from __future__ import annotations
 
@@ -9,26 +9,21 @@ from vllm_harness._regression.cases.delivery import DeliveryField
 
 
 class ErrorCode(StrEnum):
-    """The codes of errors that are not the class name of an exception, nor `http_` and a status."""
+    """The codes of errors that are neither an exception's class name nor `http_` and a status."""
 
     GRAMMAR_REFUSED = "grammar_refused"
-    """A grammar of the request's kept the model from saying the text."""
+    """The request's grammar refused the text."""
     GRAMMAR_NOT_MADE = "grammar_not_made"
     ERROR_EVENT = "error_event"
-    """A stream ended with an event of an error."""
+    """A stream ended with an error event."""
     BROKEN_OFF = "ChunkedEncodingError"
-    """The connection ended before the answer; the name that results have been stored by."""
+    """The connection ended before the answer; stored results have this name."""
     NO_ANSWER = "ConnectionError"
     NOT_JSON = "JSONDecodeError"
 
 
 class AnswerError(StrictModel):
-    """An error in place of an answer.
-
-    Attributes:
-        code: of `ErrorCode`, `http_400`, or an exception's class name.
-        message: for reading.
-    """
+    """An error in place of an answer; its code is an `ErrorCode`, `http_400` or the name of an exception."""
 
     code: str
     message: str = ""
@@ -38,12 +33,12 @@ class AnswerError(StrictModel):
 
 
 class CaseCall(StrictModel):
-    """A call as a client gets it, chunks joined.
+    """A call as a client gets it, with its chunks joined.
 
     Attributes:
-        id: what the model calls it; without one, a server makes one up.
-        chunks: how many chunks had a part of its arguments, where that was counted.
-        index: its number in a stream.
+        id: the id from the model's text, or the one that the server generates.
+        chunks: the number of chunks with a part of its arguments, if they were counted.
+        index: its index in a stream.
     """
 
     name: str | None
@@ -54,13 +49,13 @@ class CaseCall(StrictModel):
 
 
 class CostPoint(StrictModel):
-    """What an answer takes at one length.
+    """The cost of an answer at one length.
 
     Attributes:
-        size: tokens of the answer; where the tools of the request are what grows, how many there are.
-        cpu_s: CPU time of the whole answer.
-        longest_s: of the longest step that nothing interrupts.
-        peak_bytes: memory that was allocated at most, where that was measured.
+        size: the number of tokens of the answer, or the number of tools if these grow.
+        cpu_s: the CPU time of the whole answer.
+        longest_s: the CPU time of the longest step, which nothing can interrupt.
+        peak_bytes: the peak of allocated memory, if it was measured.
     """
 
     size: int
@@ -70,11 +65,11 @@ class CostPoint(StrictModel):
 
 
 class Curve(StrictModel):
-    """What an answer takes at rising lengths.
+    """The cost of an answer at growing lengths.
 
     Attributes:
-        points: the shortest first.
-        stopped_at: size of the answer that took longer than the deadline, which ended the curve.
+        points: the costs, the shortest length first.
+        stopped_at: the size of the answer that exceeded the deadline, which ended the curve.
     """
 
     points: tuple[CostPoint, ...] = ()
@@ -85,16 +80,17 @@ class CaseAnswer(StrictModel):
     """The answer to one case.
 
     Attributes:
-        family, case, delivery: whose; None: the family's parsers could not even be made.
-        case_set: the position of its case set among those that were given.
-        at: after how many tokens the text was truncated, or the number of the division that gave this.
-        tokens: length of the text.
-        alternative: the text, where it is not the case's first.
+        family, case, delivery: what is answered; `case` is None if vLLM could not make the parsers.
+        case_set: the index of the case set among those that the engine was given.
+        at: the number of tokens after which the text was truncated, or the number of the division of a
+            delivery that stands for several.
+        tokens: the number of tokens of the text.
+        alternative: the text, if it is one of the case's alternatives.
         reasoning, content, calls: the message.
-        counted_reasoning: how many tokens of reasoning the usage counts, where it does.
-        reasoning_tokens: how many tokens the reasoning has that came out, where that was counted.
-        curve: what it takes at rising lengths, where that was measured in place of the answer.
-        error: where one came instead.
+        counted_reasoning: the number of reasoning tokens that the usage counts, if it does.
+        reasoning_tokens: the number of tokens of the returned reasoning, if they were counted.
+        curve: the cost at growing lengths, if it was measured instead of the answer.
+        error: the error in place of an answer.
     """
 
     family: str
@@ -114,5 +110,5 @@ class CaseAnswer(StrictModel):
 
     @property
     def is_refused(self) -> bool:
-        """Whether a grammar kept the model from saying the text."""
+        """Whether the request's grammar refused the text."""
         return self.error is not None and self.error.code == ErrorCode.GRAMMAR_REFUSED

@@ -1,4 +1,4 @@
-"""The request of each API for a case, and how its exchange is read as an answer."""
+"""Builds the request of each API for a case, and reads its exchange as an answer."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from vllm_harness._regression.engines.answer import AnswerError, CaseCall, Error
 from vllm_harness._scripted.in_server.vllm_harness_names import SCRIPT_REFUSED
 
 STOP_STRING = "NEVERSAID"
-"""In no text: vLLM holds back as many characters, less one, while the stop string may begin there."""
+"""A stop string that no text contains: vLLM holds back one character less than its length."""
 
 
 def path_of(delivery: Delivery) -> str:
-    """The path of the requests that a delivery over HTTP takes."""
+    """The path of the requests for a delivery over HTTP."""
     assert delivery.api is not None
     return API_PATHS[delivery.api.value]
 
 
 def body_of(input_: CaseInput, delivery: Delivery, name: str, model: str = "") -> Json:
-    """The request's body that a delivery takes, on a server that has its stream interval.
+    """The body of the request for a delivery, on a server with the stream interval of the delivery.
 
     Args:
-        name: selects the script: the first line of the user's message.
-        model: left out where it is empty.
+        name: the first line of the user's message, which selects the script.
+        model: the model's name; left out if it is empty.
     """
     assert delivery.api is not None
     by_responses = delivery.api is Api.RESPONSES
@@ -54,9 +54,9 @@ def body_of(input_: CaseInput, delivery: Delivery, name: str, model: str = "") -
 
 
 def fields_of(exchange: Exchange) -> dict[str, Any]:
-    """The fields of an `Answer`.
+    """The fields of a `CaseAnswer` for an exchange.
 
-    Of a stream that a grammar refuses only the refusal is an answer: how far it came is chance.
+    If a grammar refuses a stream, the answer is the refusal alone, since the stream may end at any token.
     """
     error = _error(exchange)
     if error is not None and error.code != ErrorCode.ERROR_EVENT:
@@ -100,7 +100,7 @@ def _http_error(status: int, error: Json) -> AnswerError:
 
 
 def _error_event(events: Iterable[AnyEvent]) -> AnswerError | None:
-    """The error that a stream ends with, if it does."""
+    """The error event with which a stream ends, if it does."""
     error = None
     for event in events:
         if isinstance(event, SSEEvent) and (event.event == "error" or event.data.startswith('{"error"')):
@@ -111,7 +111,7 @@ def _error_event(events: Iterable[AnyEvent]) -> AnswerError | None:
 
 
 def _call_chunks(events: Iterable[Json]) -> list[tuple[int, int]]:
-    """How many chunks of a Chat stream have a part of each call's arguments, by the call's number."""
+    """(index, number of chunks with a part of its arguments) for each call of a Chat Completions stream."""
     counts = Counter[int]()
     for event in events:
         for choice in event.get("choices") or ():

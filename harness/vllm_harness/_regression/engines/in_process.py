@@ -1,6 +1,6 @@
-"""Parses texts with vLLM's own parser objects, in vLLM's interpreter: faster than a server.
+"""Parses texts with vLLM's own parser objects in vLLM's interpreter, which is faster than a server.
 
-A mismatch found here counts only once a server shows it over HTTP.
+A mismatch found here counts only if a server shows it over HTTP too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from threading import Timer
@@ -20,7 +20,6 @@ from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import HarnessError
 from vllm_harness._machine.side_by_side import ended_by
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._scripted.families import Family, entry_of
 from vllm_harness._server.launch import fetched_stand_in
@@ -29,21 +28,13 @@ from vllm_harness._terminal.status import quiet
 WORKERS = Path(__file__).parents[1] / "workers"
 _SCRIPT = WORKERS / "vllm_harness_parse.py"
 OLDEST = "0.24"
-"""The first vLLM whose parsers the scripts drive."""
+"""The oldest vLLM whose parsers the scripts can drive."""
 INTERPRETERS_FOLDER = "/"
-"""Where vLLM's interpreter runs, so that no module of ours is found before vLLM's."""
-
-
-@dataclass(frozen=True)
-class Watching:
-    """What watches an interpreter from its start: code that runs first, and the interpreter's variables."""
-
-    code: str
-    environ: Mapping[str, str]
+"""The working folder of vLLM's interpreter, which has no modules that could shadow vLLM's."""
 
 
 class InProcessError(HarnessError):
-    """The interpreter did not run the parsers at all."""
+    """The interpreter failed or timed out before it returned all answers."""
 
 
 def parse_all(
@@ -51,23 +42,22 @@ def parse_all(
     case_sets: Iterable[tuple[Family, Sequence[CaseInput]]],
     *,
     limit_s: float = 500,
-    watching: Watching | None = None,
+    prelude: str = "",
+    environ: Mapping[str, str] | None = None,
 ) -> Iterator[list[CaseAnswer]]:
-    """Parses each family's cases in each delivery, and gives the answers of each case set as they come.
+    """Parses each family's cases in each delivery, and yields the answers of each case set as they arrive.
 
     Args:
-        environment: whose vLLM parses.
-        case_sets: families, with the inputs of cases.
-        limit_s: for all of them.
-        watching: what watches the parsers.
+        case_sets: families with the inputs of their cases.
+        limit_s: the timeout for all of them.
+        prelude: code that the interpreter runs first.
+        environ: environment variables to use instead of the environment's.
 
     Raises:
-        InProcessError: vLLM does not import, or the whole takes longer than the limit.
+        InProcessError: vLLM cannot be imported, or the timeout expires.
     """
     families = [worker_family(family, inputs) for family, inputs in case_sets if inputs]
-    code, environ = _SCRIPT.read_text(), None
-    if watching:
-        code, environ = f"{watching.code}\n\n{code}", watching.environ
+    code = f"{prelude}\n\n{_SCRIPT.read_text()}"
     lines = lines_of(environment, ("-c", code), {"families": families}, environ=environ, limit_s=limit_s)
     yield from by_case_set(lines)
 
@@ -80,17 +70,15 @@ def lines_of(
     environ: Mapping[str, str] | None = None,
     limit_s: float,
 ) -> Iterator[str]:
-    """What vLLM's interpreter writes, line by line, as it comes.
+    """Runs vLLM's interpreter, and yields the lines of its standard output.
 
     Args:
-        environment: whose interpreter runs.
-        arguments: of the interpreter.
-        document: standard input, as JSON.
-        environ: its variables, where they are not the environment's own.
-        limit_s: for the whole.
+        document: written to standard input as JSON.
+        environ: environment variables to use instead of the environment's.
+        limit_s: the timeout.
 
     Raises:
-        InProcessError: it fails, or the whole takes longer than the limit.
+        InProcessError: it fails, or the timeout expires.
     """
     with tempfile.TemporaryFile("w+") as stdin:
         json.dump(document, stdin)
@@ -107,14 +95,14 @@ Parse = Callable[[Family, Sequence[CaseInput]], list[CaseAnswer]]
 
 @contextmanager
 def parse_session(environment: Environment, *, limit_s: float) -> Iterator[Parse]:
-    """An interpreter that stays: gives what parses a family's cases in it, as often as it is called.
+    """Starts an interpreter, and yields a function that parses a family's cases in it.
 
     Raises:
-        InProcessError: vLLM does not import, or the whole takes longer than the limit.
+        InProcessError: vLLM cannot be imported, or the timeout expires.
     """
     families: dict[str, dict[str, Any]] = {}
-    code = ("-c", _SCRIPT.read_text())
-    with _interpreter(environment, code, subprocess.PIPE, environment.environ(), limit_s) as process:
+    arguments = ("-c", _SCRIPT.read_text())
+    with _interpreter(environment, arguments, subprocess.PIPE, environment.environ(), limit_s) as process:
         stdin, stdout = process.stdin, process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -125,24 +113,17 @@ def parse_session(environment: Environment, *, limit_s: float) -> Iterator[Parse
             document = {**families[family.name], "cases": [_worker_case(input_) for input_ in inputs]}
             stdin.write(json.dumps({"families": [document]}) + "\n")
             stdin.flush()
-            *lines, end = _until_empty(stdout)
-            if end:
-                raise BrokenPipeError("the interpreter has ended")
-            return [CaseAnswer.model_validate_json(line) for line in lines]
+            answers: list[CaseAnswer] = []
+            while line := stdout.readline():
+                if not line.strip():  # ends the answers of one document
+                    return answers
+                answers.append(CaseAnswer.model_validate_json(line))
+            raise BrokenPipeError("the interpreter has ended")
 
         with suppress(BrokenPipeError):  # reported below, with the last lines of the interpreter's errors
             yield parse
             stdin.close()
         process.wait()
-
-
-def _until_empty(lines: Iterable[str]) -> Iterator[str]:
-    """Lines, up to and with the first that is empty."""
-    for line in lines:
-        yield line.strip()
-        if not line.strip():
-            return
-    yield "no empty line"
 
 
 @contextmanager
@@ -175,31 +156,31 @@ def _interpreter(
             process.wait()
         if expired:
             raise InProcessError(
-                f"{environment.describe()} did not parse within {limit_s:g} s", hint="give fewer cases"
+                f"{environment.describe()} did not parse within {limit_s:g} s", hint="run fewer cases"
             )
         if process.returncode:
             errors.seek(0)
             last_lines = "\n".join(errors.read().strip().splitlines()[-5:])
             raise InProcessError(
                 f"the parsers of {environment.describe()} do not run in process:\n{last_lines}",
-                hint=f"look at `{environment.python} -c 'import vllm.parser'`",
+                hint=f"check the output of `{environment.python} -c 'import vllm.parser'`",
             )
 
 
 def by_case_set(lines: Iterable[str]) -> Iterator[list[CaseAnswer]]:
-    """The answers of lines, those of a case set together."""
+    """Reads answers from lines, and yields those of each case set together."""
     answers = (CaseAnswer.model_validate_json(line) for line in lines if line.strip())
     for _, group in groupby(answers, key=lambda answer: answer.case_set):
         yield list(group)
 
 
 def worker_family(family: Family, inputs: Sequence[CaseInput]) -> dict[str, Any]:
-    """A family and its cases as the script in vLLM's interpreter reads them."""
+    """A family and its cases in the format that the script in vLLM's interpreter reads."""
     missing, tokenizer = "", ""
     env: dict[str, str] = {}
     try:
         tokenizer, _, env = fetched_stand_in(entry_of(family), quiet)
-    except HarnessError as error:  # of one family, which keeps the others from nothing
+    except HarnessError as error:  # fails this family only
         missing = error.message
     return {
         "name": family.name,
@@ -216,16 +197,6 @@ def worker_family(family: Family, inputs: Sequence[CaseInput]) -> dict[str, Any]
 
 
 def _worker_case(input_: CaseInput) -> dict[str, Any]:
-    deliveries = [_worker_delivery(delivery) for delivery in input_.deliveries]
+    """The input of a case, with deliveries as fields, so that the worker need not parse their codes."""
+    deliveries = [{"code": delivery.code, **asdict(delivery)} for delivery in input_.deliveries]
     return {**input_.model_dump(), "pieces": input_.pieces, "deliveries": deliveries}
-
-
-def _worker_delivery(delivery: Delivery) -> dict[str, Any]:
-    """Its parts, so that the worker need not read its code, which comes back with each answer."""
-    return {
-        "code": delivery.code,
-        "shape": delivery.shape,
-        "tokens": delivery.tokens,
-        "with_end": delivery.with_end,
-        "cuts": delivery.cuts,
-    }

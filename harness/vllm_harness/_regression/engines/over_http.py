@@ -1,8 +1,8 @@
-"""The engine that counts: a real server of each family, scripted, requested over HTTP.
+"""The authoritative engine: requests the cases of each family from a real, scripted server over HTTP.
 
-Every case is requested among others; a case whose answer mismatches is requested again alone, and only that
-answer counts. A busy server joins tokens, which is another delivery than one by one, so that a stream of
-single tokens gets more than one try.
+All cases are requested concurrently. If an answer mismatches, its case is requested again alone, and only the
+second answer counts. A busy server joins tokens, which is another delivery than one token at a time, so a
+stream of single tokens is requested several times.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,23 +34,10 @@ WHOLE_ANSWER = 1000
 """The `--stream-interval` of a server whose chunks hold all tokens of an answer."""
 REQUEST_S = 120.0
 TRIES = 5
-"""How often a stream of single tokens is requested alone, at most."""
+"""The largest number of times that a stream of single tokens is requested alone."""
 _NO_MARKER = str.maketrans("<>[]|｜", "()()!!")
-"""A case's name is the user message, and its markers would stand in the prompt."""
+"""Replaces the characters of markers, since a case's name is the user message, and so part of the prompt."""
 Mismatches = Callable[[CaseAnswer], bool]
-
-
-@dataclass(frozen=True)
-class ServedAnswers:
-    """The answers of a family's servers.
-
-    Attributes:
-        answers: of every case in each of its deliveries.
-        changed_alone: case and delivery of the answers that were others alone than among others.
-    """
-
-    answers: list[CaseAnswer]
-    changed_alone: tuple[tuple[str, Delivery], ...]
 
 
 def request_all(
@@ -60,21 +47,18 @@ def request_all(
     mismatches: Mismatches,
     *,
     frontend: Frontend = "python",
-) -> ServedAnswers:
+) -> list[CaseAnswer]:
     """Requests a family's cases over HTTP, each in its deliveries.
 
     Args:
-        environment: whose vLLM serves.
-        family: whose model is served.
-        inputs: of the cases, their deliveries those of an API.
-        mismatches: tells which answers are requested again, alone.
-        frontend: which of vLLM's HTTP front ends answers; that in Rust has no Responses.
+        inputs: the inputs of the cases, with deliveries over HTTP.
+        mismatches: whether an answer has a mismatch, so that its case is requested again alone.
+        frontend: the HTTP front end of vLLM that answers; the one in Rust has no Responses.
 
     Raises:
         StartupError: a server does not start.
     """
     answers: list[CaseAnswer] = []
-    changed_alone: list[tuple[str, Delivery]] = []
     entry = entry_of(family)
     for args, served in _servers(inputs, frontend):
         with served_by(entry, lane="scripted", vllm=environment, args=args, frontend=frontend) as server:
@@ -86,28 +70,27 @@ def request_all(
             ]
             client = CaseClient(server, family, [input_ for input_, _ in pairs])
             with ThreadPoolExecutor(CONCURRENCY) as pool:
-                among_others = list(pool.map(client.answer, *zip(*pairs, strict=True)))
-            for (input_, delivery), answer in zip(pairs, among_others, strict=True):
-                ask = partial(client.answer, input_, delivery)
-                alone = _asked_again(ask, input_, delivery, mismatches) if mismatches(answer) else answer
-                if _without_made_up_ids(alone, input_) != _without_made_up_ids(answer, input_):
-                    changed_alone.append((input_.name, delivery))
-                answers.append(alone)
-    return ServedAnswers(answers, tuple(changed_alone))
+                concurrent = list(pool.map(client.answer, *zip(*pairs, strict=True)))
+            for (input_, delivery), answer in zip(pairs, concurrent, strict=True):
+                request = partial(client.answer, input_, delivery)
+                if mismatches(answer):
+                    answer = _retry_alone(request, input_, delivery, mismatches)
+                answers.append(answer)
+    return answers
 
 
-def _asked_again(
-    ask: Callable[[], CaseAnswer], input_: CaseInput, delivery: Delivery, mismatches: Mismatches
+def _retry_alone(
+    request: Callable[[], CaseAnswer], input_: CaseInput, delivery: Delivery, mismatches: Mismatches
 ) -> CaseAnswer:
-    """The first answer that does not mismatch; without one, the answer that came most often."""
+    """Returns the first answer without a mismatch, or otherwise the most frequent answer."""
     tries = TRIES if delivery.of_single_tokens else 1
     answers, compared = list[CaseAnswer](), list[CaseAnswer]()
     for _ in range(tries):
-        answer = ask()
+        answer = request()
         if not mismatches(answer):
             return answer
         answers.append(answer)
-        compared.append(_without_made_up_ids(answer, input_))
+        compared.append(_without_generated_ids(answer, input_))
         if compared.count(compared[-1]) > tries // 2:
             break
     return answers[compared.index(max(compared, key=compared.count))]
@@ -115,7 +98,7 @@ def _asked_again(
 
 @contextmanager
 def served_by(entry: ModelEntry, **options: Any) -> Iterator[RemoteServer]:
-    """A server, with the options of `RemoteServer`; killed where the task that it is for is to end."""
+    """Starts a server with the options of `RemoteServer`; kills it if its task is stopped."""
     with RemoteServer(entry, **options) as server, ended_by(partial(_kill, server.pid)):
         yield server
 
@@ -125,7 +108,7 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _without_made_up_ids(answer: CaseAnswer, input_: CaseInput) -> CaseAnswer:
+def _without_generated_ids(answer: CaseAnswer, input_: CaseInput) -> CaseAnswer:
     if input_.call_ids:
         return answer
     calls = tuple(call.model_copy(update={"id": None}) for call in answer.calls)
@@ -135,7 +118,7 @@ def _without_made_up_ids(answer: CaseAnswer, input_: CaseInput) -> CaseAnswer:
 def request_under_load(
     environment: Environment, family: Family, inputs: Sequence[CaseInput], *, frontend: Frontend = "python"
 ) -> Iterator[CaseAnswer]:
-    """Requests each case alone, then all at the same time: of each case the answer alone, then the other."""
+    """Requests each case alone, then all at the same time; yields both answers to each case in turn."""
     entry = entry_of(family)
     with served_by(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
         client = CaseClient(server, family, inputs)
@@ -151,7 +134,7 @@ def request_under_load(
 def _servers(
     inputs: Sequence[CaseInput], frontend: Frontend
 ) -> Iterator[tuple[tuple[str, ...], tuple[Delivery, ...]]]:
-    """The server flags that the deliveries of these cases need, and which deliveries each server has."""
+    """The flags of each server that the cases need, and the deliveries that it serves."""
     every = dict.fromkeys(delivery for input_ in inputs for delivery in input_.deliveries)
     by_args: dict[tuple[str, ...], list[Delivery]] = {(): []}
     for delivery in every:
@@ -163,20 +146,19 @@ def _servers(
 
 
 def server_args(delivery: Delivery) -> tuple[str, ...]:
-    """The flags that a server needs for a delivery; none: vLLM's default of a token a chunk."""
+    """The flags that a server needs for a delivery; by default, vLLM sends one token in each chunk."""
     if delivery.shape is Chunking.ALL:
         return "--stream-interval", str(WHOLE_ANSWER)
     return ("--stream-interval", str(delivery.tokens)) if delivery.tokens > 1 else ()
 
 
 class CaseClient:
-    """Requests of one server what each case of one family says; a case's name selects its script.
+    """Requests the cases of one family from one server; the name of a case selects its script.
 
     Args:
-        server: the server.
-        family: whose model it serves.
-        inputs: of the cases.
-        request_s: seconds until a request must be answered, or go on with its answer.
+        server, family: the server, and the family whose model it serves.
+        inputs: the inputs of the cases.
+        request_s: the timeout in seconds of a request, and of each read of its answer.
     """
 
     def __init__(
@@ -205,12 +187,12 @@ class CaseClient:
     def answer(
         self, input_: CaseInput, delivery: Delivery, headers: Mapping[str, str] | None = None
     ) -> CaseAnswer:
-        """The answer to a case; a refusal, a broken stream or a server error is an error in it.
+        """Requests a case; a refusal, a broken stream or a server error becomes the answer's error.
 
-        Where a grammar refuses the text, its alternatives are tried in turn.
+        If a grammar refuses the text, its alternatives are tried in turn.
         """
         refusals = []
-        for name, text, position in self._in_turn(input_, delivery):
+        for name, text, position in self._candidates(input_, delivery):
             answer = self._request(input_, delivery, name, headers)
             if not answer.is_refused:
                 if answer.error is None:
@@ -219,8 +201,8 @@ class CaseClient:
             refusals.append(answer)
         return refusals[0]
 
-    def _in_turn(self, input_: CaseInput, delivery: Delivery) -> list[tuple[str, str, int]]:
-        """The texts to try: the words that select each, the text, its position; the last accepted first."""
+    def _candidates(self, input_: CaseInput, delivery: Delivery) -> list[tuple[str, str, int]]:
+        """The texts to try as (script's name, text, position), the position that was accepted last first."""
         likely = self._accepted.get((delivery, input_.tool_choice == "required"), 0)
         texts = _texts(input_)
         first = {text: name for name, text in reversed(texts.items())}
@@ -247,7 +229,7 @@ class CaseClient:
 
 
 def count_tokens(server: RemoteServer, text: str | None) -> int | None:
-    """How many tokens a text is, where the server counts them."""
+    """The number of tokens of a text; None if the server cannot count them."""
     ids = _encoded(server, text or "")
     return None if ids is None else len(ids)
 
@@ -261,7 +243,7 @@ def _encoded(server: RemoteServer, text: str) -> list[int] | None:
 
 
 def _texts(input_: CaseInput) -> dict[str, str]:
-    """The text and its alternatives, by the words that select each."""
+    """The text and its alternatives by the names of their scripts."""
     name = input_.name.translate(_NO_MARKER)
-    others = {f"{name} ({number})": text for number, text in enumerate(input_.alternatives, start=2)}
-    return {name: input_.text, **others}
+    alternatives = {f"{name} ({number})": text for number, text in enumerate(input_.alternatives, start=2)}
+    return {name: input_.text, **alternatives}

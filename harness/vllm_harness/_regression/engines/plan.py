@@ -1,4 +1,4 @@
-"""Which cases an engine runs, and in which deliveries."""
+"""Selects the cases that an engine runs, and their deliveries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ _EVERY_API = deliveries(
     "chat:whole chat:tokens_1 responses:whole responses:tokens_1 messages:whole messages:tokens_1"
 )
 DEFAULT_APIS = tuple(Api)
-"""Those that servers are requested over where none is named."""
 DELIVERIES: dict[Engine, dict[Group, tuple[Delivery, ...]]] = {
     "in-process": {
         "canonical": deliveries(
@@ -44,30 +43,24 @@ DELIVERIES: dict[Engine, dict[Group, tuple[Delivery, ...]]] = {
         "cost": _EVERY_API,
     },
 }
-"""By engine and group; the others of a group without meanings are compared with its first delivery."""
+"""Deliveries by engine and group; without a meaning, answers are compared with the first delivery."""
 
 
-def planned(cases: CaseSet, engine: Engine, apis: Collection[Api] = DEFAULT_APIS) -> CaseSet:
-    """The cases that an engine runs, each with its deliveries; none where the engine has no such group.
-
-    Args:
-        cases: of a group.
-        engine: that runs them.
-        apis: over which servers are requested.
-    """
+def plan_cases(cases: CaseSet, engine: Engine, apis: Collection[Api] = DEFAULT_APIS) -> CaseSet:
+    """The cases that an engine runs over these APIs, with their deliveries; none if it has no such group."""
     every = DELIVERIES[engine].get(cases.group, ())
-    chosen = tuple(each for each in every if each.api is None or each.api in apis)
+    chosen = tuple(delivery for delivery in every if delivery.api is None or delivery.api in apis)
     if not chosen or (engine == "in-process" and cases.group == "forced" and cases.family.form is None):
         # the grammar of Harmony has no token that ends a turn: a server adds it
         return CaseSet(cases.family, cases.group)
     if engine == "in-process":
-        kept = tuple(_in(case, case.input.deliveries or chosen) for case in cases.cases)
+        planned = tuple(_in_deliveries(case, case.input.deliveries or chosen) for case in cases.cases)
     else:
-        kept = tuple(_in(case, chosen) for case in cases.cases if is_served(case))
-    return replace(cases, cases=kept)
+        planned = tuple(_in_deliveries(case, chosen) for case in cases.cases if is_served(case))
+    return replace(cases, cases=planned)
 
 
-def _in(case: Case, chosen: tuple[Delivery, ...]) -> Case:
+def _in_deliveries(case: Case, chosen: tuple[Delivery, ...]) -> Case:
     return replace(case, input=case.input.model_copy(update={"deliveries": chosen}))
 
 
@@ -77,7 +70,7 @@ def is_served(case: Case) -> bool:
 
 
 def like_in_process(delivery: Delivery) -> Delivery:
-    """The delivery in process that one over HTTP is like; itself where none is."""
+    """The delivery in process that corresponds to one over HTTP; the delivery itself if there is none."""
     if delivery.api is None:
         return delivery
     if delivery.load is Concurrency.TOGETHER:
@@ -86,6 +79,6 @@ def like_in_process(delivery: Delivery) -> Delivery:
 
 
 def same_in_process(delivery: Delivery) -> tuple[Delivery, ...]:
-    """The deliveries in process whose outcome one over HTTP must have."""
-    like = replace(delivery, api=None, load=None)
-    return (like, replace(like, with_end=True)) if like.is_streamed else (like,)
+    """The deliveries in process of which one must have the same outcome as a delivery over HTTP."""
+    same = replace(delivery, api=None, load=None)
+    return (same, replace(same, with_end=True)) if same.is_streamed else (same,)

@@ -1,4 +1,4 @@
-"""The cells of a run: one file a cell, written when it has finished, so that a run can go on."""
+"""The cells of a run, each written to a file when it finishes, so that an interrupted run can resume."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from vllm_harness._configuration.model_entries import Frontend
 from vllm_harness._errors import UsageError
@@ -24,7 +24,7 @@ CURVES = ".curves"
 
 
 class CaseVerdict(StrEnum):
-    """What became of a case."""
+    """Whether a case passed, failed, or was left out."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -32,18 +32,17 @@ class CaseVerdict(StrEnum):
 
 
 class CaseResult(StrictModel):
-    """One case of a cell.
+    """The result of one case of a cell.
 
     Attributes:
-        topic: what it is about.
-        text: what the model generates; empty where the case was left out.
-        left_out: why, if it was.
-        mismatches: by delivery; deliveries without a mismatch are not there.
-        examples: delivery -> the first answer with a mismatch; over HTTP, where a case has one answer in a
-            delivery, that one.
-        digests: delivery -> digest of the answer, where a case has one answer in that delivery.
-        deliveries: in how many it was run.
-        curves: delivery -> what it takes at rising lengths, where that was measured.
+        topic: what the case is about.
+        text: what the model generates; empty if the case was left out.
+        left_out: the reason if the case was left out.
+        mismatches: delivery -> mismatches; deliveries without a mismatch are omitted.
+        examples: delivery -> the first answer with a mismatch; over HTTP, the only answer of a delivery.
+        digests: delivery -> digest of the answer, for cases that have one answer in each delivery.
+        deliveries: the number of deliveries in which the case ran.
+        curves: delivery -> the measured cost at growing lengths.
     """
 
     topic: Topic
@@ -57,27 +56,28 @@ class CaseResult(StrictModel):
 
     @property
     def verdict(self) -> CaseVerdict:
-        """What became of it."""
+        """Whether the case passed, failed, or was left out."""
         if self.left_out:
             return CaseVerdict.LEFT_OUT
         return CaseVerdict.FAILED if self.mismatches else CaseVerdict.PASSED
 
 
 class Cell(StrictModel):
-    """One family and one group of cases on one vLLM.
+    """The results of one family and one group of cases on one vLLM.
 
     Attributes:
-        environment: spec, as in `--vllm`.
-        described: the environment in full.
+        environment: the spec, as in `--vllm`, with the front end if it is not Python's.
+        described: the full description of the environment.
         family, group, tool_parser, reasoning_parser, tokenizer: what was run.
-        engine: the parser objects driven in their interpreter, or a server over HTTP.
-        frontend: of the server.
-        seconds: how long it took, start of a server included.
-        cases_digest: of cases and deliveries; another digest makes the cell run again.
-        start_error: why vLLM could not make the parsers at all, or no server of them.
-        changed_alone: cases and deliveries whose answer was another alone than among other requests.
-        cases: by name.
+        engine: `in-process` for parser objects in their interpreter, `http` for a server.
+        frontend: the front end of the server.
+        seconds: the duration, including the start of a server.
+        cases_digest: the digest of cases and deliveries; if it changes, the cell runs again.
+        start_error: why vLLM could not make the parsers, or why the server did not start.
+        cases: the results by name of the case.
     """
+
+    model_config = ConfigDict(extra="ignore")  # earlier versions wrote another field
 
     environment: str
     described: str
@@ -91,68 +91,63 @@ class Cell(StrictModel):
     cases_digest: str
     seconds: float = 0.0
     start_error: str | None = None
-    changed_alone: tuple[tuple[str, DeliveryField], ...] = ()
     cases: dict[str, CaseResult] = Field(default_factory=dict)
 
     def count(self, verdict: CaseVerdict) -> int:
-        """How many cases have this verdict."""
+        """The number of cases with this verdict."""
         return sum(case.verdict == verdict for case in self.cases.values())
 
 
 class RegressionRun:
-    """The folder of a run.
-
-    Args:
-        folder: where its cells stand.
-    """
+    """The folder of a run, which holds its cells."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @classmethod
     def named(cls, name: str) -> RegressionRun:
-        """A run by the path of its folder, or by its name in the state folder."""
+        """Finds a run by the path of its folder, or by its name in the state folder."""
         return cls(run_folder("regression", name))
 
     def has_cells(self) -> bool:
-        """Whether a cell has finished."""
+        """Whether any cell has finished."""
         return any(self.folder.glob("*/*/*.json"))
 
     def cells(self) -> Iterator[Cell]:
-        """The cells that have finished; UsageError names a file that is none, or says that there are none."""
+        """The finished cells. Raises UsageError if there are none, or if a file is not a results file."""
         paths = sorted(self.folder.glob("*/*/*.json"))
         if not paths:
             raise UsageError(
-                f"{self.folder} holds no cells of a run", hint="run `vllm-harness regression` first"
+                f"{self.folder} has no regression results", hint="run `vllm-harness regression` first"
             )
         for path in paths:
             try:
                 yield Cell.model_validate_json(path.read_text())
             except ValidationError as error:
                 raise UsageError(
-                    f"{path} is no cell of a run of this harness: {error.errors()[0]['msg']}",
-                    hint="remove the file, and run `vllm-harness regression` with the same --run again",
+                    f"{path} is not a results file of this version: {error.errors()[0]['msg']}",
+                    hint="remove the file, and run `vllm-harness regression` again with the same --run",
                 ) from error
 
     def finished(
         self, environment: str, engine: Engine, family: str, group: Group, cases_digest: str
     ) -> bool:
-        """Whether a cell has been run with exactly these cases."""
+        """Whether a cell has finished with exactly these cases; a server that failed to start is retried."""
         cell = self.cell(environment, engine, family, group)
         if cell is None:
             return False
-        by_chance = cell.start_error is not None and engine == "http"
-        return cell.cases_digest == cases_digest and not by_chance
+        retried = cell.start_error is not None and engine == "http"
+        return cell.cases_digest == cases_digest and not retried
 
     def cell(self, environment: str, engine: Engine, family: str, group: Group) -> Cell | None:
-        """One cell; None where it has not finished, or is of another harness."""
+        """Reads a cell; None if it has not finished, or if another version of the harness wrote it."""
         try:
             return Cell.model_validate_json(self._path(environment, engine, family, group).read_text())
         except (OSError, ValidationError):
             return None
 
     def write(self, cell: Cell) -> None:
-        """Keeps a finished cell."""
+        """Writes a finished cell, and removes the curves that were stored for it."""
         path = self._path(cell.environment, cell.engine, cell.family, cell.group)
         path.parent.mkdir(parents=True, exist_ok=True)
         half = path.with_suffix(".half")
@@ -160,12 +155,12 @@ class RegressionRun:
         half.replace(path)
         path.with_suffix(CURVES).unlink(missing_ok=True)
 
-    def kept_curves(self, environment: str, family: str) -> Path:
-        """The file with the curves of a cell that is measured over HTTP, until it has finished."""
+    def curves_file(self, environment: str, family: str) -> Path:
+        """The file that stores the curves of an unfinished cell that is measured over HTTP."""
         return self._path(environment, "http", family, "cost").with_suffix(CURVES)
 
     def folder_of(self, environment: str) -> Path:
-        """The folder of what was run on an environment."""
+        """The folder with the results of an environment."""
         return self.folder / environment.replace(os.sep, "_").replace(":", "_")
 
     def _path(self, environment: str, engine: Engine, family: str, group: Group) -> Path:

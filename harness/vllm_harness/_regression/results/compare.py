@@ -1,4 +1,4 @@
-"""Two runs, or a run and a baseline, case by case."""
+"""Compares two runs, or a run with a baseline, case by case."""
 
 from __future__ import annotations
 
@@ -18,21 +18,16 @@ from vllm_harness._regression.results.cells import CaseResult, CaseVerdict, Cell
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode, MismatchField
 
 CaseKey = tuple[str, Group, str]
-"""Family, group and name of a case."""
+"""The family, group and name of a case."""
 PARSERS_ARE_MADE = "parsers can be made"
-"""The name under which parsers that cannot be made are compared, as a case of its own."""
+"""The name of the additional case that fails if vLLM cannot make the parsers."""
 CaseMismatches = dict[DeliveryField, tuple[MismatchField, ...]]
 _NOT_MADE: CaseMismatches = {Delivery(Chunking.WHOLE): (Mismatch(MismatchCode.PARSERS_NOT_MADE),)}
 
 
 @dataclass(frozen=True)
 class CaseChange:
-    """A case whose mismatches changed.
-
-    Attributes:
-        family, group, case: which.
-        before, after: its mismatches; empty: it passed.
-    """
+    """A case whose mismatches changed; they are empty if it passed."""
 
     family: str
     group: Group
@@ -42,7 +37,7 @@ class CaseChange:
 
     @property
     def regressed(self) -> bool:
-        """Whether a delivery has a mismatch now that it did not have before."""
+        """Whether a delivery has a new mismatch."""
         return any(
             set(mismatches) - set(self.before.get(delivery, ()))
             for delivery, mismatches in self.after.items()
@@ -51,12 +46,7 @@ class CaseChange:
 
 @dataclass(frozen=True)
 class EngineDifference:
-    """A case whose answer from a server differs from that of its parsers in process.
-
-    Attributes:
-        environment, family, case, delivery: which.
-        in_process, http: the mismatches there; empty: none.
-    """
+    """A case whose answer from a server differs from that of parsers in process, with both mismatches."""
 
     environment: str
     family: str
@@ -70,8 +60,8 @@ class Baseline(StrictModel):
     """The known mismatches of a run.
 
     Attributes:
-        vllm, engine: whose run it was.
-        covers: family -> groups that were run; nothing is known of others.
+        vllm, engine: the vLLM and the engine of the run.
+        covers: family -> groups that ran; the baseline says nothing about other groups.
         mismatches: family -> group -> case -> delivery -> mismatches.
     """
 
@@ -81,7 +71,7 @@ class Baseline(StrictModel):
     mismatches: dict[str, dict[Group, dict[str, CaseMismatches]]]
 
     def covers_cell(self, cell: Cell) -> bool:
-        """Whether it holds the results of a cell."""
+        """Whether the group of a cell ran for the baseline."""
         return cell.group in self.covers.get(cell.family, ())
 
     def of(self, key: CaseKey) -> CaseMismatches:
@@ -91,12 +81,12 @@ class Baseline(StrictModel):
 
 
 def changes(before: Iterable[Cell], after: Iterable[Cell]) -> list[CaseChange]:
-    """The cases that both have, and that differ."""
+    """The cases of both runs whose mismatches differ."""
     return _changes(_by_case(before), _by_case(after))
 
 
 def engine_differences(cells: Iterable[Cell]) -> tuple[int, list[EngineDifference]]:
-    """Where the two engines differ, case by case: how many answers were compared, and which differ."""
+    """Compares the two engines case by case; returns how many answers were compared, and which differ."""
     by_engine: dict[Engine, dict[tuple[str, str, str], Cell]] = {"in-process": {}, "http": {}}
     for cell in cells:
         by_engine[cell.engine][cell.environment, cell.family, cell.group] = cell
@@ -114,28 +104,28 @@ def _case_differences(
     cell: Cell, name: str, served: CaseResult, parsed: CaseResult
 ) -> Iterator[EngineDifference]:
     for delivery, digest in served.digests.items():
-        same = same_in_process(delivery)
-        if digest not in (parsed.digests.get(each) for each in same):
-            in_process = parsed.mismatches.get(same[0], ())
+        equivalents = same_in_process(delivery)
+        if digest not in map(parsed.digests.get, equivalents):
+            in_process = parsed.mismatches.get(equivalents[0], ())
             http = served.mismatches.get(delivery, ())
             yield EngineDifference(cell.environment, cell.family, name, delivery, in_process, http)
 
 
 def against(baseline: Baseline, cells: Iterable[Cell]) -> list[CaseChange]:
-    """The cases that differ from the baseline, of those it covers; what it does not name passed there."""
+    """The cases that differ from the baseline, among those it covers; cases that it does not name passed."""
     after = _by_case(cell for cell in cells if baseline.covers_cell(cell))
     return _changes({key: baseline.of(key) for key in after}, after)
 
 
 def _by_case(cells: Iterable[Cell]) -> dict[CaseKey, CaseMismatches]:
-    """The mismatches, case by case; that parsers cannot be made counts as a case of its own."""
-    found: dict[CaseKey, CaseMismatches] = {}
+    """The mismatches of each case, with `PARSERS_ARE_MADE` as an additional case of each cell."""
+    by_case: dict[CaseKey, CaseMismatches] = {}
     for cell in cells:
-        found[cell.family, cell.group, PARSERS_ARE_MADE] = _NOT_MADE if cell.start_error else {}
+        by_case[cell.family, cell.group, PARSERS_ARE_MADE] = _NOT_MADE if cell.start_error else {}
         for name, case in cell.cases.items():
             if case.verdict is not CaseVerdict.LEFT_OUT:
-                found[cell.family, cell.group, name] = case.mismatches
-    return found
+                by_case[cell.family, cell.group, name] = case.mismatches
+    return by_case
 
 
 def _changes(before: dict[CaseKey, CaseMismatches], after: dict[CaseKey, CaseMismatches]) -> list[CaseChange]:
@@ -147,7 +137,7 @@ def _changes(before: dict[CaseKey, CaseMismatches], after: dict[CaseKey, CaseMis
 
 
 def baseline_of(vllm: str, cells: Iterable[Cell]) -> Baseline:
-    """The mismatches of a run, of one engine, as a baseline."""
+    """The baseline that holds the mismatches of a run of one engine."""
     mismatches: dict[str, dict[Group, dict[str, CaseMismatches]]] = {}
     covers: dict[str, tuple[Group, ...]] = {}
     engine: Engine = "in-process"
@@ -162,7 +152,7 @@ def baseline_of(vllm: str, cells: Iterable[Cell]) -> Baseline:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Reads a baseline; raises UsageError, naming the key, where it is none."""
+    """Reads a baseline. Raises UsageError, which names the key, if it is malformed or cannot be read."""
     try:
         return Baseline.model_validate(yaml.safe_load(path.read_text()))
     except OSError as error:
@@ -170,11 +160,13 @@ def read_baseline(path: Path) -> Baseline:
             f"cannot read the baseline {path}: {error.strerror}", hint="write one with --write-baseline"
         ) from error
     except (yaml.YAMLError, ValidationError) as error:
-        raise UsageError(f"{path} is no baseline: {error}", hint="write one with --write-baseline") from error
+        raise UsageError(
+            f"{path} is not a valid baseline: {error}", hint="write one with --write-baseline"
+        ) from error
 
 
 def write_baseline(baseline: Baseline, path: Path) -> None:
-    """Writes a baseline as YAML, in a stable order, the mismatches of a delivery on one line."""
+    """Writes a baseline as YAML in a stable order, with the mismatches of a delivery on one line."""
     document = baseline.model_dump(mode="json")
     path.write_text(
         yaml.safe_dump(document, sort_keys=True, allow_unicode=True, width=1000, default_flow_style=None)

@@ -1,12 +1,12 @@
-"""Compares the expected with the actual answer: pure functions that give mismatches.
+"""Compares the expected with the actual answer; the functions are pure, and return mismatches.
 
-White space around reasoning and text may be dropped, as vLLM does; arguments must be the same JSON.
+White space around reasoning and text may be dropped, as vLLM does; arguments must be the same JSON value.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +17,12 @@ from vllm_harness._regression.results.mismatches import How, Mismatch, MismatchC
 from vllm_harness._scripted.meaning import Meaning
 
 LONG_STRING, FEWEST_CHUNKS = 150, 5
-"""A call with a string of so many characters should arrive in so many chunks, or more."""
+"""A call with a string of at least `LONG_STRING` characters should arrive in `FEWEST_CHUNKS` or more."""
 MARKER_TOKENS = 2
-"""How many tokens may be counted with the reasoning that are not part of it."""
+"""The largest difference in reasoning tokens that is accepted: the usage may count the markers."""
 Mismatches = tuple[Mismatch, ...]
 ExpectedCall = tuple[str | None, Any]
-"""A call's name and arguments; text that is no JSON stands as text."""
+"""A call's name and arguments; arguments that are not valid JSON are kept as text."""
 _TEXT_CODES = (
     MismatchCode.TEXT_LOST,
     MismatchCode.TEXT_UNEXPECTED,
@@ -39,9 +39,10 @@ _REASONING_CODES = (
 
 
 def judge(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple[CaseAnswer, Mismatches]]:
-    """Each answer to a case with its mismatches.
+    """Yields each answer to a case with its mismatches.
 
-    Without an expected meaning, an answer is compared with the first of its kind, which was not streamed.
+    If the case has no expected meaning, an answer is compared with the first comparable one, which is not
+    streamed.
     """
     if case.input.grown:
         yield from ((answer, cost_mismatches(answer)) for answer in answers)
@@ -49,8 +50,8 @@ def judge(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple[CaseAnswe
         yield from ((answer, unless_refused(answer)) for answer in answers)
     elif case.expected.meaning is not None:
         for answer in answers:
-            named = call_id_mismatches(case.input.call_ids, answer)
-            yield answer, (*meaning_mismatches(case.expected.meaning, answer), *named)
+            ids = call_id_mismatches(case.input.call_ids, answer)
+            yield answer, (*meaning_mismatches(case.expected.meaning, answer), *ids)
     else:
         yield from _judge_together(case, answers)
 
@@ -58,7 +59,7 @@ def judge(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple[CaseAnswe
 def _judge_together(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple[CaseAnswer, Mismatches]]:
     firsts: dict[object, CaseAnswer] = {}
     for answer in answers:
-        if answer.is_refused:  # what a grammar keeps the model from saying is no failure
+        if answer.is_refused:  # a text that the grammar does not let the model generate is not a failure
             yield answer, ()
             continue
         first = firsts.setdefault(_compared_within(case, answer), answer)
@@ -72,7 +73,7 @@ def _judge_together(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple
 
 
 def _first_mismatches(case: Case, answer: CaseAnswer) -> Mismatches:
-    """What is wrong with the answer that others are compared with; truncated markup may be dropped."""
+    """The mismatches of the answer that the others are compared with; truncated markup may be dropped."""
     may_be_empty = case.input.truncated or _is_under_load(answer)
     if may_be_empty and answer.error is None:
         return ()
@@ -93,14 +94,14 @@ def _is_under_load(answer: CaseAnswer) -> bool:
 
 
 def _compared_within(case: Case, answer: CaseAnswer) -> object:
-    """Answers for which this is the same are compared with the first of them."""
+    """A key: the answers with the same key are compared with the first of them."""
     if answer.delivery is not None and answer.delivery.load is not None:
         return answer.delivery.api, answer.delivery.shape
     return answer.at if case.input.truncated else None
 
 
 def meaning_mismatches(meaning: Meaning, answer: CaseAnswer) -> Mismatches:
-    """How an answer differs from the meaning that is expected."""
+    """How an answer differs from the expected meaning."""
     if answer.error is not None:
         return (_error(answer),)
     calls: list[ExpectedCall] = [(call.name, call.arguments) for call in meaning.calls]
@@ -108,18 +109,29 @@ def meaning_mismatches(meaning: Meaning, answer: CaseAnswer) -> Mismatches:
     return (*mismatches, *_pace_mismatches(answer))
 
 
+def meaning_check(cases: Iterable[Case]) -> Callable[[CaseAnswer], bool]:
+    """A function that returns whether an answer to one of these cases differs from the expected meaning."""
+    meanings = {case.name: case.expected.meaning for case in cases}
+
+    def differs(answer: CaseAnswer) -> bool:
+        meaning = meanings[str(answer.case)]
+        return meaning is not None and bool(meaning_mismatches(meaning, answer))
+
+    return differs
+
+
 def delivery_mismatches(first: CaseAnswer, other: CaseAnswer) -> Mismatches:
-    """How an answer differs from that in another delivery."""
+    """How an answer differs from the answer in the first delivery."""
     if other.error is not None:
         return (_error(other),)
     if first.error is not None:
-        return ()  # reported where that answer is judged
+        return ()  # reported for the first answer
     calls: list[ExpectedCall] = [(call.name, _read(call.arguments)) for call in first.calls]
     return _message_mismatches(first.reasoning or "", first.content or "", calls, other)
 
 
 def loss_mismatches(answer: CaseAnswer) -> Mismatches:
-    """What is wrong with an answer by itself, whatever the model may have meant."""
+    """The mismatches of an answer that do not depend on what the model meant."""
     if answer.error is not None:
         return (_error(answer),)
     if (answer.reasoning or "").strip() or (answer.content or "").strip() or answer.calls:
@@ -128,14 +140,14 @@ def loss_mismatches(answer: CaseAnswer) -> Mismatches:
 
 
 def function_mismatches(functions: Collection[str], answer: CaseAnswer) -> Mismatches:
-    """Whether a call is of a function that the text does not call; without functions, any may be."""
+    """Whether a call names a function that is not among these; an empty collection allows any function."""
     if functions and {call.name for call in answer.calls} - set(functions):
         return (Mismatch(MismatchCode.FUNCTION_DIFFERS),)
     return ()
 
 
 def word_mismatches(words: Collection[str], answer: CaseAnswer) -> Mismatches:
-    """Whether an answer without calls lacks any of the words of the text."""
+    """Whether an answer without calls lacks any of these words."""
     if answer.error is not None or answer.calls:
         return ()
     message = f"{answer.reasoning or ''}{answer.content or ''}"
@@ -143,7 +155,7 @@ def word_mismatches(words: Collection[str], answer: CaseAnswer) -> Mismatches:
 
 
 def value_mismatches(values: Collection[str], answer: CaseAnswer) -> Mismatches:
-    """Whether an answer with calls lacks any of the values of the arguments, or of the texts beside them."""
+    """Whether an answer with calls lacks any of these values in its arguments, text and reasoning."""
     arguments = "".join(call.arguments for call in answer.calls)
     message = f"{answer.reasoning or ''}{answer.content or ''}{arguments}"
     if answer.calls and not all(value in message for value in values):
@@ -152,16 +164,16 @@ def value_mismatches(values: Collection[str], answer: CaseAnswer) -> Mismatches:
 
 
 def forbidden_call_mismatches(answer: CaseAnswer) -> Mismatches:
-    """Whether an answer has calls."""
+    """Whether an answer has calls although the request forbids them."""
     return (Mismatch(MismatchCode.CALL_FORBIDDEN),) if answer.calls else ()
 
 
 def call_id_mismatches(ids: Sequence[str], answer: CaseAnswer) -> Mismatches:
-    """Whether the ids of calls differ from those of the text, or two calls have the same."""
+    """Whether the ids of calls differ from the expected ids, or two calls have the same id."""
     actual = [call.id for call in answer.calls]
-    made = [id_ for id_ in actual if id_ is not None]
+    given = [call_id for call_id in actual if call_id is not None]
     mismatches = []
-    if len(set(made)) < len(made):
+    if len(set(given)) < len(given):
         mismatches.append(Mismatch(MismatchCode.CALL_ID_REPEATED))
     if ids and len(ids) == len(actual) and list(ids) != actual:
         mismatches.append(Mismatch(MismatchCode.CALL_ID_DIFFERS))
@@ -169,19 +181,19 @@ def call_id_mismatches(ids: Sequence[str], answer: CaseAnswer) -> Mismatches:
 
 
 def cost_mismatches(answer: CaseAnswer) -> Mismatches:
-    """What is wrong with the cost of an answer that grows; nothing where a grammar lets no model say it."""
+    """The mismatches of the cost of a growing answer; none if the grammar refuses its text."""
     if answer.is_refused:
         return ()
     if answer.error is not None:
         return (_error(answer),)
     if answer.curve is None:
         return ()
-    found: Mismatches = load(CURVE_MISMATCHES, "the cost of an answer")(answer.curve)
-    return found
+    mismatches: Mismatches = load(CURVE_MISMATCHES, "the cost of an answer")(answer.curve)
+    return mismatches
 
 
 def unless_refused(answer: CaseAnswer) -> Mismatches:
-    """What is wrong where the request should have kept the model from saying the text."""
+    """The mismatches of an answer whose text the request's grammar should have refused."""
     if answer.error is None:
         return (Mismatch(MismatchCode.GRAMMAR_NOT_ENFORCED),)
     return () if answer.is_refused else (_error(answer),)
@@ -205,7 +217,7 @@ def _message_mismatches(
 
 
 def _text_mismatches(codes: Sequence[MismatchCode], expected: str, actual: str) -> list[Mismatch]:
-    lost, unexpected, cut, differs = codes
+    lost, unexpected, truncated, differs = codes
     expected, actual = expected.strip(), actual.strip()
     if actual == expected:
         return []
@@ -213,11 +225,11 @@ def _text_mismatches(codes: Sequence[MismatchCode], expected: str, actual: str) 
         return [Mismatch(lost)]
     if not expected:
         return [Mismatch(unexpected)]
-    return [Mismatch(cut) if actual in expected else Mismatch(differs, how(expected, actual))]
+    return [Mismatch(truncated) if actual in expected else Mismatch(differs, how(expected, actual))]
 
 
 def how(expected: str, actual: str) -> str:
-    """How a text differs, as `How`; empty where it differs in several ways."""
+    """How a text differs, as a `How`; empty if it differs in several ways."""
     before, after = _common_start(expected, actual), _common_start(expected[::-1], actual[::-1])
     if len(actual) < len(expected) and before + after >= len(actual):
         return How.LOST
@@ -231,11 +243,11 @@ def how(expected: str, actual: str) -> str:
 
 def _common_start(left: str, right: str) -> int:
     pairs = enumerate(zip(left, right, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(left), len(right)))
+    return next((place for place, (one, other) in pairs if one != other), min(len(left), len(right)))
 
 
 def _usage_mismatches(answer: CaseAnswer) -> list[Mismatch]:
-    """Whether the tokens of reasoning are counted, its markers or not."""
+    """Whether the usage counts the reasoning tokens, with or without the markers."""
     counted, actual = answer.counted_reasoning, answer.reasoning_tokens
     if counted is None:
         return []
@@ -247,13 +259,13 @@ def _usage_mismatches(answer: CaseAnswer) -> list[Mismatch]:
 
 
 def _pace_mismatches(answer: CaseAnswer) -> list[Mismatch]:
-    """Whether a long string that was delivered token by token was held back until it was whole."""
+    """Whether a long string that was generated token by token arrived in a few chunks."""
     if answer.delivery is None or not answer.delivery.of_single_tokens:
         return []
-    held = any(
+    held_back = any(
         call.chunks is not None and call.chunks < FEWEST_CHUNKS and _is_long(call) for call in answer.calls
     )
-    return [Mismatch(MismatchCode.ARGUMENTS_NOT_STREAMED)] if held else []
+    return [Mismatch(MismatchCode.ARGUMENTS_NOT_STREAMED)] if held_back else []
 
 
 def _is_long(call: CaseCall) -> bool:
@@ -263,44 +275,43 @@ def _is_long(call: CaseCall) -> bool:
 
 
 def _call_mismatches(expected: Sequence[ExpectedCall], actual: Sequence[CaseCall]) -> list[Mismatch]:
-    found = []
+    mismatches = []
     if len(actual) < len(expected):
-        found.append(Mismatch(MismatchCode.CALL_LOST))
+        mismatches.append(Mismatch(MismatchCode.CALL_LOST))
     elif len(actual) > len(expected):
-        found.append(Mismatch(MismatchCode.CALL_EXTRA, _how_more(expected, actual)))
+        repeated = expected and all(any(_is_call(known, call) for known in expected) for call in actual)
+        mismatches.append(Mismatch(MismatchCode.CALL_EXTRA, How.REPEATED if repeated else ""))
     numbered = all(call.index in (None, position) for position, call in enumerate(actual))
     if len(actual) >= len(expected) and not numbered:
-        found.append(Mismatch(MismatchCode.CALL_INDEX_DIFFERS))
-    for (name, arguments), call in zip(expected, actual, strict=False):
-        found += _one_call_mismatches(name, arguments, call)
+        mismatches.append(Mismatch(MismatchCode.CALL_INDEX_DIFFERS))
+    for expected_call, call in zip(expected, actual, strict=False):
+        mismatches += _one_call_mismatches(expected_call, call)
     if not _is_reordered(expected, actual):
-        return found
-    return [replace(each, detail=How.REORDERED) if each.code in _OF_CALLS else each for each in found]
-
-
-def _how_more(expected: Sequence[ExpectedCall], actual: Sequence[CaseCall]) -> str:
-    """Whether there are more calls because some come again."""
-    again = all(any(_is_call(each, call) for each in expected) for call in actual)
-    return How.REPEATED if expected and again else ""
+        return mismatches
+    return [
+        replace(mismatch, detail=How.REORDERED) if mismatch.code in _OF_CALLS else mismatch
+        for mismatch in mismatches
+    ]
 
 
 def _is_reordered(expected: Sequence[ExpectedCall], actual: Sequence[CaseCall]) -> bool:
     """Whether the calls are the same in another order."""
-    left = list(actual)
-    for each in expected:
-        same = next((call for call in left if _is_call(each, call)), None)
+    remaining = list(actual)
+    for expected_call in expected:
+        same = next((call for call in remaining if _is_call(expected_call, call)), None)
         if same is None:
             return False
-        left.remove(same)
+        remaining.remove(same)
     in_order = all(_is_call(*pair) for pair in zip(expected, actual, strict=False))
-    return not left and not in_order
+    return not remaining and not in_order
 
 
 def _is_call(expected: ExpectedCall, actual: CaseCall) -> bool:
-    return not _one_call_mismatches(*expected, actual)
+    return not _one_call_mismatches(expected, actual)
 
 
-def _one_call_mismatches(name: str | None, arguments: Any, call: CaseCall) -> list[Mismatch]:
+def _one_call_mismatches(expected: ExpectedCall, call: CaseCall) -> list[Mismatch]:
+    name, arguments = expected
     if call.name is None and name is not None:
         return [Mismatch(MismatchCode.CALL_UNNAMED)]
     if call.name != name:
@@ -312,15 +323,12 @@ def _one_call_mismatches(name: str | None, arguments: Any, call: CaseCall) -> li
         return [Mismatch(MismatchCode.ARGUMENTS_NOT_OBJECT)]
     if _is_same(actual, arguments):
         return []
-    return [Mismatch(MismatchCode.ARGUMENTS_DIFFER, how(_written(arguments), _written(actual)))]
-
-
-def _written(arguments: object) -> str:
-    return json.dumps(arguments, ensure_ascii=False, sort_keys=True)
+    texts = (json.dumps(value, ensure_ascii=False, sort_keys=True) for value in (arguments, actual))
+    return [Mismatch(MismatchCode.ARGUMENTS_DIFFER, how(*texts))]
 
 
 def _read(arguments: str) -> Any:
-    """The JSON value; text that is none, or that is a JSON string, stays as it is."""
+    """The JSON value of arguments; the unchanged text if it is not valid JSON, or a JSON string."""
     try:
         value = json.loads(arguments)
     except ValueError:
@@ -329,7 +337,7 @@ def _read(arguments: str) -> Any:
 
 
 def _is_same(left: object, right: object) -> bool:
-    """Equal as JSON: 1 and true differ, 1 and 1.0 do not."""
+    """Whether two JSON values are equal: 1 and true differ, 1 and 1.0 do not."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):

@@ -1,9 +1,9 @@
-"""Drives vLLM's parser objects over given texts, without a server. Run by a server's interpreter.
+"""Parses given texts with vLLM's parser objects, without a server. Runs in a server's interpreter.
 
-Standard input has a JSON object a line: `{"families": [...]}`, each with parsers, tokenizer folder, request
-fields and cases (`vllm_harness._regression.engines.in_process`). Standard output gets one JSON object an
-answer, and an empty line after those of a line. What this calls is what vLLM's chat endpoint calls, in its
-order, for vLLM 0.24 to 0.33.
+Each line of standard input is a JSON object `{"families": [...]}`: families with their parsers, tokenizer
+folder, request fields and cases (see `vllm_harness._regression.engines.in_process`). Standard output gets one
+JSON object for each answer, and an empty line after the answers to each line of input. The calls and their
+order are those of vLLM's chat endpoint, for vLLM 0.24 to 0.33.
 """
 
 import json
@@ -28,16 +28,16 @@ HANG_S = 10
 RANDOM_CUTS = 12
 LONGEST_DELTA = 9
 HELD = 8
-"""Characters that vLLM holds back while they may begin a stop string of nine."""
+"""The number of characters that vLLM holds back for a stop string of nine characters."""
 SHOWN = 40
-"""Characters of a text around the place where a grammar stops it."""
+"""The number of characters to show before and after the place where a grammar refuses a text."""
 
 Spans = list[tuple[int, int]]
 tokenizer_of = lru_cache(2)(get_tokenizer)
 
 
 def _decoded(tokenizer: Any, ids: list[int], skip_special_tokens: bool) -> list[str]:
-    """What each token adds to the text."""
+    """The text that each token adds."""
     stream = DecodeStream(skip_special_tokens=skip_special_tokens)
     return [stream.step(tokenizer._tokenizer, number) or "" for number in ids]
 
@@ -58,7 +58,7 @@ def _request(family: dict[str, Any], case: dict[str, Any], stream: bool) -> Chat
 
 
 class _Output:
-    """What the model generates: its tokens, what each adds to the text, and whether it came to its end."""
+    """What the model generates: its tokens, and whether they include the token that ends the turn."""
 
     def __init__(self, tokenizer: Any, ids: list[int], ended: bool) -> None:
         self.tokenizer = tokenizer
@@ -66,9 +66,9 @@ class _Output:
         self.ended = ended
 
     def texts(self, request: Any) -> list[str]:
-        """The token that ends the turn adds nothing; special tokens do where a parser requests them."""
+        """The text that each token adds; special tokens add some if a parser requests them."""
         ids = self.ids[:-1] if self.ended else self.ids
-        skipped = request.skip_special_tokens is not False  # vLLM 0.33.0: None where the request has none
+        skipped = request.skip_special_tokens is not False  # vLLM 0.33.0: None if the request has none
         return [*_decoded(self.tokenizer, ids, skipped), *([""] if self.ended else [])]
 
 
@@ -78,11 +78,11 @@ def _whole(parser: Any, request: Any, output: _Output, prompt: list[int]) -> dic
     reasoning, content, calls = parser.parse(
         "".join(output.texts(request)), request, enable_auto_tools=True, model_output_token_ids=output.ids
     )
-    found = [
+    answered = [
         {"name": call.name, "arguments": call.arguments, "id": getattr(call, "id", None)}
         for call in calls or ()
     ]
-    answer = {"reasoning": reasoning, "content": content, "calls": found}
+    answer = {"reasoning": reasoning, "content": content, "calls": answered}
     if hasattr(parser, "count_reasoning_tokens"):
         answer["counted_reasoning"] = parser.count_reasoning_tokens(output.ids)
         answer["reasoning_tokens"] = len(output.tokenizer.encode(reasoning or "", add_special_tokens=False))
@@ -108,7 +108,7 @@ def _streamed(
 
 
 def _deltas(texts: list[str], spans: Spans, held: int) -> list[str]:
-    """The text of each chunk, with some held back to the last, as stop strings in a request have it."""
+    """The text of each chunk; `held` characters are held back until the last, as for a stop string."""
     text = "".join(texts)
     lengths = list(accumulate(map(len, texts), initial=0))
     ends = [max(0, lengths[end] - held) for _, end in spans]
@@ -116,7 +116,7 @@ def _deltas(texts: list[str], spans: Spans, held: int) -> list[str]:
 
 
 def _divisions(delivery: dict[str, Any], output: _Output) -> Iterator[Spans]:
-    """The chunks, as spans of tokens, that a delivery stands for: one division of the text, or several."""
+    """The divisions of the tokens into chunks that a delivery stands for."""
     length = len(output.ids)
     last = length - 1 if output.ended else length
     ending = [(last, length)] if output.ended else []
@@ -153,7 +153,7 @@ def _add(answer: dict[str, Any], delta: Any) -> None:
 
 
 def _grammar(params: Any) -> xgrammar.Grammar | None:
-    """The grammar of a request, where it is of a kind that is checked here."""
+    """The grammar of a request if it is a structural tag or a JSON schema."""
     if params.structural_tag is not None:
         return xgrammar.Grammar.from_structural_tag(params.structural_tag)
     if params.json is not None:
@@ -170,20 +170,15 @@ def _error(error: Exception) -> dict[str, str]:
     return {"code": type(error).__name__, "message": str(error)}
 
 
-def _guarded(parse: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """An exception as a result, a hang as well."""
+def _answer(case: dict[str, Any], parse: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Parses, without the ids of calls that vLLM generates at random; an exception or a hang is an error."""
     signal.setitimer(signal.ITIMER_PROF, HANG_S)
     try:
-        return parse(*arguments)
+        answer = parse(*arguments)
     except Exception as error:
         return {"error": _error(error)}
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-
-
-def _answer(case: dict[str, Any], parse: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """The answer to a case; ids that the text does not have are made up, anew each time, and left out."""
-    answer = _guarded(parse, *arguments)
     if not case["call_ids"]:
         _leave_out(answer, "id")
     return answer
@@ -195,11 +190,11 @@ def _leave_out(answer: dict[str, Any], field: str) -> None:
 
 
 class _Refused(Exception):
-    """A grammar of the request's does not accept the text."""
+    """The request's grammar refuses the text."""
 
 
 class _Family:
-    """The parsers of one family, made anew for every answer."""
+    """The parsers of one family; each answer gets new parser objects."""
 
     def __init__(self, number: int, family: dict[str, Any]) -> None:
         if "VH_COVERAGE" in os.environ:
@@ -212,7 +207,7 @@ class _Family:
         if family["harmony"]:
             from vllm.entrypoints.openai.parser.harmony_utils import get_encoding
 
-            get_encoding()  # a server has read it when it is ready
+            get_encoding()  # a server reads it before it is ready
         self.number = number
         self.family = family
         self.tokenizer = tokenizer_of(family["tokenizer"])
@@ -250,7 +245,7 @@ class _Family:
                     yield {**place, **alternative, **measured, **answer}
 
     def _accepted(self, case: dict[str, Any], prompt: list[int]) -> tuple[dict[str, Any], dict[str, str]]:
-        """The case with the first of its texts that the request's grammar accepts, and which that is."""
+        """The case with the first of its texts that the grammar accepts, and that text if it is another."""
         constrained = case["tool_choice"] is not None and self._new(case, stream=False)[1].structured_outputs
         grammar = _grammar(constrained) if constrained else None
         if grammar is None:
@@ -267,7 +262,7 @@ class _Family:
         raise _Refused(refusals[0])
 
     def _refusal(self, compiled: xgrammar.CompiledGrammar, text: str, prompt: list[int]) -> str | None:
-        """Where a grammar does not accept a text; None: it does."""
+        """The place where a grammar refuses a text, in words; None if it accepts the text."""
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         matcher = xgrammar.GrammarMatcher(compiled)
         for place in range(self._constrained_from(ids, prompt), len(ids)):
@@ -277,7 +272,7 @@ class _Family:
         return None
 
     def _constrained_from(self, ids: list[int], prompt: list[int]) -> int:
-        """The first token that a grammar constrains: after the reasoning, as vLLM has it."""
+        """The index of the first token that the grammar constrains, which is after the reasoning."""
         if self.family["reasoning_parser"] is None:
             return 0
         kind = ReasoningParserManager.get_reasoning_parser(self.family["reasoning_parser"])
@@ -293,7 +288,7 @@ class _Family:
         return len(ids)
 
     def _prompt(self, case: dict[str, Any]) -> list[int]:
-        if self.family["harmony"]:  # vLLM writes the rest without the tokenizer; its parser does not read it
+        if self.family["harmony"]:  # the parser does not read the rest, which needs no tokenizer
             return list(self.tokenizer.encode("<|start|>assistant", add_special_tokens=False))
         prompt: list[int] = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": case["user_message"] or "Hi."}],
@@ -318,18 +313,18 @@ class _Family:
         return [_Output(self.tokenizer, ids[:length], ended=False) for length in range(1, len(ids))]
 
     def _spelled(self, ids: list[int]) -> list[int]:
-        added = self.tokenizer.get_added_vocab()
-        bare = {number: text for text, number in added.items()}
-        letters = self.tokenizer._tokenizer.model
+        """The tokens with each added token replaced by ordinary tokens for its text."""
+        added = {number: text for text, number in self.tokenizer.get_added_vocab().items()}
+        model = self.tokenizer._tokenizer.model
         pre = self.tokenizer._tokenizer.pre_tokenizer
         spelled: list[int] = []
         for number in ids:
-            if number not in bare:
+            if number in added:
+                text = added[number]
+                pieces = [piece for piece, _ in pre.pre_tokenize_str(text)] if pre else [text]
+                spelled += [token.id for piece in pieces for token in model.tokenize(piece)]
+            else:
                 spelled.append(number)
-                continue
-            text = bare[number]
-            pieces = [piece for piece, _ in pre.pre_tokenize_str(text)] if pre else [text]
-            spelled += [token.id for piece in pieces for token in letters.tokenize(piece)]
         return spelled
 
     def _outcomes(
@@ -357,7 +352,7 @@ class _Family:
 
 
 def main() -> None:
-    """Reads the families, writes the answers; whatever vLLM prints goes to standard error."""
+    """Reads families and writes answers; sends everything that vLLM prints to standard error."""
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     signal.signal(signal.SIGPROF, _hangs)

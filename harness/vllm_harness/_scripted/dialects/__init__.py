@@ -11,19 +11,19 @@ from vllm_harness._scripted.dialects.form import Form
 from vllm_harness._scripted.dialects.forms import load_forms
 from vllm_harness._scripted.meaning import Meaning
 
-__all__ = ["Dialect", "DialectError", "find_dialect", "load_dialects", "load_forms", "markers", "render"]
+__all__ = ["Dialect", "DialectError", "find_dialect", "load_dialects", "load_forms", "render"]
 
 
 @cache
 def load_dialects() -> dict[str, Dialect]:
-    """All dialects by name: Harmony, which is code, and those that are data."""
+    """All dialects by name: Harmony, which is code, and those defined by data."""
     return {harmony.DIALECT.name: harmony.DIALECT} | {
         form.name: _of_form(form) for form in load_forms().values()
     }
 
 
 def _of_form(form: Form) -> Dialect:
-    thoughts, calls, frame = form.thoughts, form.calls, form.frame
+    reasoning, calls, frame = form.reasoning, form.calls, form.frame
     around_calls = calls.tokens or (calls.open.strip(), calls.marker.strip(), calls.close.strip())
     return Dialect(
         form.name,
@@ -32,33 +32,31 @@ def _of_form(form: Form) -> Dialect:
         form.render_constrained,
         form.markers,
         ends=(frame.end_after_calls or frame.end, frame.end),
-        thoughts=((thoughts.open or thoughts.tail).strip(), thoughts.close) if thoughts else None,
+        reasoning=((reasoning.open or reasoning.tail).strip(), reasoning.close) if reasoning else None,
         calls=tuple(dict.fromkeys(filter(None, around_calls))),
-        tokens=(*calls.tokens, *(thoughts.tokens if thoughts else ())),
+        tokens=(*calls.tokens, *(reasoning.tokens if reasoning else ())),
         render_anyway=form.render_anyway,
     )
 
 
 def find_dialect(name: str) -> Dialect:
-    """A dialect by its name. Raises DialectError: there is none; its hint names the nearest, or all."""
+    """A dialect by its name. Raises DialectError if it is unknown; the hint names the nearest, or all."""
     dialects = load_dialects()
     if name not in dialects:
         near = get_close_matches(name, dialects, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(dialects)}"
+        hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(dialects)}"
         raise DialectError(f"unknown dialect {name!r}", hint=hint)
     return dialects[name]
 
 
-def markers(dialect: str) -> tuple[str, ...]:
-    """The markers of a dialect. Raises DialectError: there is none of this name."""
-    return find_dialect(dialect).markers
-
-
 def render(dialect: str, meaning: Meaning, *, constrained: bool = False) -> str:
-    """Raw text of one assistant turn, as a model of that dialect generates it, under a grammar or freely.
+    """Renders an assistant turn as the raw text that a model of the dialect generates.
+
+    Args:
+        constrained: whether a grammar constrains the model.
 
     Raises:
-        DialectError: no such dialect, or the dialect cannot express the meaning.
+        DialectError: the dialect is unknown or cannot express the meaning.
     """
     chosen = find_dialect(dialect)
     return ((chosen.render_constrained if constrained else None) or chosen.render)(meaning)

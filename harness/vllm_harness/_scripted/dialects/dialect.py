@@ -1,4 +1,4 @@
-"""What a dialect is, and what keeps markers out of its texts."""
+"""The interface of a dialect, and the check that keeps markers out of its texts."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ class Dialect:
     Attributes:
         name: as in models.yaml.
         source: where the family's format is published.
-        render: meaning -> raw text that follows the generation prompt, up to and with the token that
-            ends the turn; DialectError where the format cannot express it.
-        render_constrained: the same under a grammar (structured output, required or named tools), which
-            leaves no room for blanks that the model likes to write; by default as `render`.
-        markers: what has a meaning of its own in the format, and so stands in no text.
-        ends: what the model generates to end a turn, that with calls first.
-        thoughts: what stands before and after thoughts; None: the format has none.
-        calls: what stands before and after calls.
-        tokens: the markers of calls and thoughts that are one token each.
-        render_anyway: the turn of a model that keeps to no order and number of parts; None: there is none.
+        render: turns a meaning into the raw text that follows the generation prompt, including the token
+            that ends the turn; raises DialectError if the format cannot express it.
+        render_constrained: the same under a grammar (structured output, required or named tools), which does
+            not allow the blanks that the model likes to write; by default as `render`.
+        markers: texts with a meaning in the format, which therefore no text may contain.
+        ends: what the model generates to end a turn; first the end after calls.
+        reasoning: the texts before and after reasoning; None if the format has none.
+        calls: the texts before and after calls.
+        tokens: the markers of calls and reasoning that are single tokens.
+        render_anyway: renders a turn of a model that ignores the order and number of parts; None if there is
+            no such order.
     """
 
     name: str
@@ -40,17 +41,17 @@ class Dialect:
     render_constrained: Callable[[Meaning], str] | None = None
     markers: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
-    thoughts: tuple[str, str] | None = None
+    reasoning: tuple[str, str] | None = None
     calls: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
     render_anyway: Callable[[Meaning], str] | None = None
 
 
 def refuse_markers(text: str, markers: Iterable[str], dialect: str) -> None:
-    """DialectError where the text holds a marker that would change what follows it."""
-    found = [marker for marker in markers if marker in text]
-    if found:
-        raise DialectError(
-            f"dialect {dialect} reads {found[0]} as a marker, so it cannot stand in {text!r}",
-            hint="script the raw text or its token ids",
-        )
+    """Raises DialectError if the text contains one of the markers."""
+    for marker in markers:
+        if marker in text:
+            raise DialectError(
+                f"dialect {dialect} reads {marker} as a marker, so it cannot write it within {text!r}",
+                hint="script the raw text or its token ids",
+            )

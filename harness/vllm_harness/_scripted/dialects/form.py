@@ -1,4 +1,4 @@
-"""Forms: dialects as data. A form composes a frame, thoughts and calls, and renders any meaning."""
+"""Forms: dialects as data. A form combines a frame, reasoning and calls, and renders any meaning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from string import Template
 from pydantic.dataclasses import dataclass
 
 from vllm_harness._scripted.dialects.dialect import OTHER_NAME, DialectError, refuse_markers
-from vllm_harness._scripted.dialects.parts import STRICT, Calls, SharedFrame, SharedThoughts, Thoughts
+from vllm_harness._scripted.dialects.parts import STRICT, Calls, ReasoningFormat, SharedFrame, SharedReasoning
 from vllm_harness._scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 
 _NAME = re.compile(r"[\w.:/-]+")
@@ -25,20 +25,20 @@ class Form:
     Attributes:
         name: the dialect's name.
         source: where the format is published.
-        frame, thoughts, calls: its parts; without thoughts the format has no reasoning.
-        text: what stands before and after a text.
-        text_always: whether that is written also around no text at all.
-        body: what stands around everything after the thoughts.
-        join: what stands between two parts, each of which then is a message of its own, in any order.
-        unthinking: what the prompt ends with where thinking is turned off.
-        how: how to call the tools, as the prompt explains it after them.
+        frame, reasoning, calls: its parts; None if the format has no reasoning.
+        text: the strings before and after a text for the user.
+        text_always: whether the model writes them even without a text.
+        body: the strings around everything after the reasoning.
+        join: the string between two parts if each part is a separate message, in any order; else None.
+        unthinking: the end of the prompt if thinking is turned off.
+        how: how to call the tools, which the prompt explains after listing them.
     """
 
     name: str
     source: str
     frame: SharedFrame
     calls: Calls
-    thoughts: SharedThoughts | None = None
+    reasoning: SharedReasoning | None = None
     text: tuple[str, str] = ("", "")
     text_always: bool = False
     body: tuple[str, str] = ("", "")
@@ -48,20 +48,20 @@ class Form:
 
     @property
     def tail(self) -> str:
-        """What the prompt ends with, right before the model's first token."""
-        return self.frame.roles["assistant"] + (self.thoughts.tail if self.thoughts else self.unthinking)
+        """The end of the prompt, right before the model's first token."""
+        return self.frame.roles["assistant"] + (self.reasoning.tail if self.reasoning else self.unthinking)
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """What has a meaning of its own in the format: its tokens, and what stands around its parts."""
-        thoughts = self.thoughts or Thoughts(close="")
-        tokens = (*self.frame.tokens, *thoughts.tokens, *self.calls.tokens)
-        around = (thoughts.open, thoughts.close, self.calls.open, self.calls.close, self.calls.marker)
+        """The texts with a meaning in the format: its tokens, and the tags around its parts."""
+        reasoning = self.reasoning or ReasoningFormat(close="")
+        tokens = (*self.frame.tokens, *reasoning.tokens, *self.calls.tokens)
+        around = (reasoning.open, reasoning.close, self.calls.open, self.calls.close, self.calls.marker)
         tags = [tag for text in (*around, self.calls.arguments.end) for tag in _TAG.findall(text)]
         return tuple(dict.fromkeys(filter(None, (*tokens, *tags))))
 
     def call_ids(self, meaning: Meaning) -> tuple[str, ...]:
-        """The ids of a turn's calls; none where the format writes no ids."""
+        """The ids of a turn's calls; none if the format writes no ids."""
         if not self.calls.id:
             return ()
         template = Template(self.calls.id)
@@ -70,60 +70,55 @@ class Form:
         )
 
     def render(self, meaning: Meaning) -> str:
-        """The turn as the model generates it freely; DialectError where the format cannot express it."""
-        return self._render(meaning, gap=self.thoughts.gap if self.thoughts else "")
+        """Renders a turn without a grammar. Raises DialectError if the format cannot express it."""
+        return self._render(meaning, gap=self.reasoning.gap if self.reasoning else "")
 
     def render_constrained(self, meaning: Meaning) -> str:
-        """The same under a grammar, which leaves no room for the blanks after the thoughts."""
+        """Renders a turn under a grammar, which does not allow the blanks after the reasoning."""
         return self._render(meaning, gap="")
 
     def render_anyway(self, meaning: Meaning) -> str:
-        """The turn of a model that keeps to no order and number of parts, though the format has one.
+        """Renders a turn of a model that ignores the order and number of parts in its format.
 
         Raises:
             DialectError: the format has no reasoning, or cannot write one of the parts.
         """
-        if self.thoughts is None and any(isinstance(part, Reasoning) for part in meaning.parts):
-            raise DialectError(f"dialect {self.name} has no reasoning", hint="leave the reasoning out")
+        self._check_reasoning([type(part) for part in meaning.parts])
         apart = replace(self, calls=replace(self.calls, beside=self.calls.beside or "\n"))
-        return apart._written(apart._runs(meaning), apart.thoughts.gap if apart.thoughts else "")
+        return apart._written(apart._runs(meaning), apart.reasoning.gap if apart.reasoning else "")
 
     def render_forced(self, meaning: Meaning, *, named: bool) -> list[str]:
-        """A turn of calls, and nothing else but thoughts, where the request forces them.
+        """Renders a turn of calls, with or without reasoning, that the request forces.
 
-        A server holds the model to a grammar once it has thought: of its own format, or of JSON.
+        After the reasoning, a server constrains the model by a grammar of the format or of JSON.
 
         Args:
-            named: whether the request names the function, so that JSON has its arguments alone.
+            named: whether the request names the function, so that the JSON has only its arguments.
 
         Returns:
-            The turns that a grammar may leave possible, the nearest to the format first, in the same places
-            for every meaning.
+            The turns that a grammar may allow, the nearest to the format first, in the same order for every
+            meaning.
         """
-        free = self._free(meaning)
-        held = [
-            f"{free}{json.dumps(answer, ensure_ascii=False)}{self.frame.end}"
+        runs = self._runs(meaning)
+        reasoning = self._run(runs[0], 0) + (self.join or "") if isinstance(runs[0][0], Reasoning) else ""
+        start = reasoning + self.body[0]  # the grammar does not constrain it yet
+        in_json = [
+            f"{start}{json.dumps(answer, ensure_ascii=False)}{self.frame.end}"
             for answer in _in_json(meaning, named)
         ]
-        return [*self.render_near(meaning), *held]
+        return [*self.render_near(meaning), *in_json]
 
     def render_near(self, meaning: Meaning) -> list[str]:
-        """A turn in the format, and in what differs from it by blanks and by its end, the nearest first."""
+        """Renders a turn, and variants of it with other blanks and another end, the nearest first."""
         own_end = self.frame.end_after_calls or self.frame.end
         ends = (own_end, self.frame.end)
-        thoughts = self.thoughts or Thoughts(close="")
-        nearer = [
+        gaps = ("", self.reasoning.gap, "\n") if self.reasoning else ("", "", "")
+        turns = [
             replace(self, calls=replace(self.calls, between=between))._render(meaning, gap=gap)
             for between in (self.calls.between, self.calls.between.strip())
-            for gap in ("", thoughts.gap, "\n" if self.thoughts else "")
+            for gap in gaps
         ]
-        return [text.removesuffix(own_end) + end for text in nearer for end in ends]
-
-    def _free(self, meaning: Meaning) -> str:
-        """How a turn begins where a grammar does not hold it yet: its thoughts, and what opens the rest."""
-        runs = self._runs(meaning)
-        thought = self._run(runs[0], 0) + (self.join or "") if isinstance(runs[0][0], Reasoning) else ""
-        return thought + self.body[0]
+        return [text.removesuffix(own_end) + end for text in turns for end in ends]
 
     def _render(self, meaning: Meaning, *, gap: str) -> str:
         runs = self._runs(meaning)
@@ -141,11 +136,11 @@ class Form:
             number += sum(isinstance(part, ToolCall) for part in run)
         if self.join is not None:
             return self.join.join(written) + end
-        thought = written.pop(0) + gap if runs and isinstance(runs[0][0], Reasoning) else ""
-        return f"{thought}{self.body[0]}{self.calls.beside.join(filter(None, written))}{self.body[1]}{end}"
+        reasoning = written.pop(0) + gap if runs and isinstance(runs[0][0], Reasoning) else ""
+        return f"{reasoning}{self.body[0]}{self.calls.beside.join(filter(None, written))}{self.body[1]}{end}"
 
     def _runs(self, meaning: Meaning) -> list[tuple[Part, ...]]:
-        """The parts, adjacent calls as one run, with the empty parts that the format always writes."""
+        """The parts, with adjacent calls in one run and the empty parts that the format always writes."""
         if self.join is not None:
             return [(part,) for part in meaning.parts]
         runs = [
@@ -153,23 +148,25 @@ class Form:
             for kind, parts in groupby(meaning.parts, type)
             for run in ([tuple(parts)] if kind is ToolCall else [(part,) for part in parts])
         ]
-        thought = [runs.pop(0)] if runs and isinstance(runs[0][0], Reasoning) else []
-        if not thought and self.thoughts and self.thoughts.always:
-            thought = [(Reasoning(""),)]
+        reasoning = [runs.pop(0)] if runs and isinstance(runs[0][0], Reasoning) else []
+        if not reasoning and self.reasoning and self.reasoning.always:
+            reasoning = [(Reasoning(""),)]
         if self.text_always and not (runs and isinstance(runs[0][0], Text)):
             runs.insert(0, (Text(""),))
-        return thought + runs
+        return reasoning + runs
+
+    def _check_reasoning(self, kinds: list[type[Part]]) -> None:
+        if Reasoning in kinds and self.reasoning is None:
+            raise DialectError(f"dialect {self.name} has no reasoning", hint="leave the reasoning out")
 
     def _check_order(self, runs: list[tuple[Part, ...]]) -> None:
         kinds = [type(run[0]) for run in runs]
-        if Reasoning in kinds and self.thoughts is None:
-            raise DialectError(f"dialect {self.name} has no reasoning", hint="leave the reasoning out")
+        self._check_reasoning(kinds)
         calls = sum(len(run) for run in runs if isinstance(run[0], ToolCall))
-        found = ", ".join(kind.__name__ for kind in kinds)
         if self.calls.most is not None and calls > self.calls.most:
             raise DialectError(
                 f"dialect {self.name} writes {self.calls.most} call a turn, not {calls}",
-                hint="give each call a turn of its own",
+                hint="give each call a separate turn",
             )
         if self.join is not None:
             return
@@ -182,22 +179,23 @@ class Form:
                 all(a is not b for a, b in pairwise(visible)),
             ),
         }
-        order, kept = orders[self.calls.text]
-        if Reasoning in visible or not kept:
+        order, valid = orders[self.calls.text]
+        if Reasoning in visible or not valid:
             raise DialectError(
-                f"dialect {self.name} writes one reasoning, then {order}; not {found}",
+                f"dialect {self.name} writes one reasoning, then {order}; not "
+                f"{', '.join(kind.__name__ for kind in kinds)}",
                 hint="split it into turns, or script the raw text",
             )
 
     def _run(self, run: tuple[Part, ...], number: int) -> str:
         match run[0]:
             case Reasoning(text):
-                assert self.thoughts is not None
-                self._refuse(text, (self.thoughts.close.strip(),))
-                return f"{self.thoughts.open}{text}{self.thoughts.close}"
+                assert self.reasoning is not None
+                self._refuse(text, (self.reasoning.close.strip(),))
+                return f"{self.reasoning.open}{text}{self.reasoning.close}"
             case Text(text):
-                thinks = self.thoughts.open.strip() if self.thoughts else ""
-                self._refuse(text, (thinks, self.calls.marker, self.text[1].strip()))
+                opens = self.reasoning.open.strip() if self.reasoning else ""
+                self._refuse(text, (opens, self.calls.marker, self.text[1].strip()))
                 return f"{self.text[0]}{text}{self.text[1]}" if text or self.text_always else ""
         calls = [self._call(call, index) for index, call in enumerate(run, start=number)]  # type: ignore[arg-type]
         return f"{self.calls.open}{self.calls.between.join(calls)}{self.calls.close}"
@@ -223,7 +221,7 @@ class Form:
 
 
 def _in_json(meaning: Meaning, named: bool) -> list[object]:
-    """Calls as vLLM's schemas for forced calls have them: its own, then that of its mistral parser."""
+    """Calls in the JSON of vLLM's schema for forced calls, then of its mistral parser."""
     calls = meaning.calls
     own = [{"name": call.name, "parameters": call.arguments} for call in calls]
     return [calls[0].arguments if named else own, [{"name": c.name, "arguments": c.arguments} for c in calls]]

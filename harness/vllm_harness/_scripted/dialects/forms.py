@@ -1,8 +1,8 @@
-"""The dialects that are data: every file in formats/ maps names of dialects to their `Form`.
+"""Reads the dialects that are defined by data: each file in formats/ maps names of dialects to their `Form`.
 
-In a file `<<: *NAME` takes all fields of another dialect or part, and the fields beside it replace them.
-`source` says where the format is published: "from memory" marks a format that was written down without the
-document at hand, and where only a parser of vLLM shows a format, it says so.
+In a file, `<<: *NAME` takes all fields of another dialect or part, and the fields next to it override them.
+`source` says where the format is published. "from memory" marks a format that was written without that
+document, and `source` also says so if only a parser of vLLM shows the format.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from vllm_harness._scripted.dialects.form import Form
 
 FOLDER = Path(__file__).with_name("formats")
 FORMS: TypeAdapter[dict[str, Form]] = TypeAdapter(Annotated[dict[str, Form], BeforeValidator(with_names)])
-"""What a file in formats/ holds."""
+"""The content of a file in formats/."""
 
 
 @cache
 def load_forms(folder: Path = FOLDER) -> dict[str, Form]:
-    """The forms of all files of a folder, by name.
+    """Reads the forms in all files of a folder, by name.
 
     Raises:
-        UsageError: naming file, line and key.
+        UsageError: a file is not valid; the message names file, line and key.
     """
     forms: dict[str, Form] = {}
     for path in sorted(folder.glob("*.yaml")):
-        found = read_yaml(path).validated(FORMS)
-        if twice := forms.keys() & found.keys():
-            raise UsageError(f"{path}: another file of the folder has a dialect {min(twice)!r} too")
-        forms |= found
+        further = read_yaml(path).validated(FORMS)
+        if twice := forms.keys() & further.keys():
+            raise UsageError(f"{path}: another file of the folder also defines the dialect {min(twice)!r}")
+        forms |= further
     return forms

@@ -19,23 +19,23 @@ _MARKERS = tuple(
 
 
 def render(meaning: Meaning) -> str:
-    """Reasoning goes to `analysis`, the last text to `final`, earlier texts are preambles in `commentary`.
+    """Writes reasoning to `analysis`, the last text to `final`, and earlier texts to `commentary`.
 
-    `<|return|>` and `<|call|>` stop the model, so a turn ends with its only call or with text.
+    `<|return|>` and `<|call|>` stop the model, so a turn ends with its only call or with a text.
     """
     parts = meaning.parts
     if not parts or isinstance(parts[-1], Reasoning):
         raise DialectError("dialect harmony ends a turn with a text or a call", hint="add a text or a call")
     if any(isinstance(part, ToolCall) for part in parts[:-1]):
         raise DialectError(
-            "dialect harmony ends a turn at its first call", hint="give each call a turn of its own"
+            "dialect harmony ends a turn at its first call", hint="give each call a separate turn"
         )
     messages = [_message(part, last=index == len(parts)) for index, part in enumerate(parts, start=1)]
     return "<|start|>assistant".join(messages)
 
 
 def render_constrained(meaning: Meaning) -> str:
-    """The same, with a last text that is JSON marked as JSON, as gpt-oss answers a schema."""
+    """Renders the same, but marks a last text that is JSON, as gpt-oss does when a request has a schema."""
     raw = render(meaning)
     last = meaning.parts[-1]
     if isinstance(last, Text) and _is_json(last.text):
@@ -68,7 +68,7 @@ def _message(part: Part, *, last: bool) -> str:
 def _recipient(name: str) -> str:
     if not re.fullmatch(r"[^\s<]+", name):
         raise DialectError(
-            f"dialect harmony cannot write {name!r} as a recipient: blank or '<' in it", hint=OTHER_NAME
+            f"dialect harmony cannot write {name!r} as a recipient: it has a blank or '<'", hint=OTHER_NAME
         )
     return f"functions.{name}"
 
@@ -85,7 +85,7 @@ DIALECT = Dialect(
     render_constrained,
     _MARKERS,
     ends=("<|call|>", "<|return|>"),
-    thoughts=("<|channel|>analysis<|message|>", "<|end|>"),
+    reasoning=("<|channel|>analysis<|message|>", "<|end|>"),
     calls=("<|channel|>", "<|constrain|>", "<|message|>"),
     tokens=_MARKERS,
 )

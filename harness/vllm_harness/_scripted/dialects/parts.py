@@ -1,6 +1,6 @@
-"""The parts of a format that is data: the frame of its messages, its reasoning, its calls.
+"""The parts of a format that is defined by data: the frame of its messages, its reasoning, its calls.
 
-Parts that dialects of several files share stand in parts.yaml, by name.
+parts.yaml has the parts that dialects of several files share, by name.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 def _every_role(roles: dict[Role, str]) -> dict[Role, str]:
     if missing := [role for role in get_args(Role) if role not in roles]:
-        raise ValueError(f"nothing opens a message of the role {missing[0]}")
+        raise ValueError(f"the role {missing[0]} is missing")
     return roles
 
 
 def _template_with(*names: str) -> AfterValidator:
-    """Refuses a template with another placeholder than these."""
+    """Refuses templates with other placeholders than these."""
 
     def check(text: str) -> str:
         template = Template(text)
         known = ", ".join(f"${name}" for name in names)
         if not template.is_valid():
-            raise ValueError(f"a lone $; there are {known}, and $$ for a $")
+            raise ValueError(f"a lone $; write {known}, or $$ for a $")
         if unknown := {*template.get_identifiers()} - {*names}:
-            raise ValueError(f"unknown placeholder ${min(unknown)}; there are {known}")
+            raise ValueError(f"unknown placeholder ${min(unknown)}; the known ones are {known}")
         return text
 
     return AfterValidator(check)
@@ -49,12 +49,12 @@ class Frame:
     """How a family frames the messages of a chat.
 
     Attributes:
-        roles: what opens a message of `system`, `user`, `assistant` and `tool`.
-        close: what closes a message of each role; under the key "", of all other roles.
+        roles: the text that opens a message of `system`, `user`, `assistant` and `tool`.
+        close: the text that closes a message of each role; the key "" is for all other roles.
         end: what the model generates to end its turn.
-        end_after_calls: the same after calls, where that differs.
-        tokens: what no message can contain: each is one token, most end or begin a message.
-        start: what stands before the first message.
+        end_after_calls: the same after calls, if it differs.
+        tokens: single tokens that no message may contain; most of them begin or end a message.
+        start: the text before the first message.
     """
 
     roles: Annotated[dict[Role, str], AfterValidator(_every_role)]
@@ -67,20 +67,20 @@ class Frame:
     def __post_init__(self) -> None:
         for end in filter(None, (self.end, self.end_after_calls)):
             if not end.endswith(self.tokens):
-                raise ValueError(f"a turn ends with one of the tokens, not with {end!r}")
+                raise ValueError(f"a turn must end with one of the tokens, not with {end!r}")
 
 
 @dataclass(frozen=True, config=STRICT)
-class Thoughts:
+class ReasoningFormat:
     """How a family writes reasoning.
 
     Attributes:
-        close: what the model generates after its thoughts.
-        open: what it generates before them.
-        tail: what the prompt ends with instead where the chat template opens the thoughts.
-        gap: blanks between the thoughts and the rest, which a grammar would forbid.
-        always: whether they are written, empty, also where there is no reasoning.
-        tokens: markers that are one token each.
+        close: what the model generates after its reasoning.
+        open: what it generates before it.
+        tail: the end of the prompt instead, if the chat template opens the reasoning.
+        gap: blanks between the reasoning and the rest, which a grammar would forbid.
+        always: whether the model writes an empty block if there is no reasoning.
+        tokens: markers that are single tokens.
         special: whether those are special tokens, which vLLM leaves out of text by default.
     """
 
@@ -98,16 +98,17 @@ class Calls:
     """How a family writes calls.
 
     Attributes:
-        call: template of a call, with `$name`, `$name_json`, `$arguments`, `$index` from 0, `$number` from 1.
-        arguments: the notation of its arguments, JSON by default.
-        open, between, close: what stands before, between and after the calls that follow each other.
-        beside: what stands between a text and the calls next to it.
-        marker: what begins a call, so that no text may contain it; empty where it is no marker.
-        text: whether text stands `before` calls, `around` them, or `alone`.
-        most: how many calls a turn can hold; None for any number.
-        tokens: markers that are one token each.
+        call: the template of a call, with `$name`, `$name_json`, `$arguments`, `$index` (from 0) and
+            `$number` (from 1).
+        arguments: the notation of its arguments, by default JSON.
+        open, between, close: the texts before, between and after calls in a row.
+        beside: the text between a text for the user and the calls next to it.
+        marker: the start of a call, which no text may contain; empty if it is not a marker.
+        text: whether a turn has text `before` calls or `around` them, or either text or calls (`alone`).
+        most: the largest number of calls in a turn; None for any number.
+        tokens: markers that are single tokens.
         special: whether those are special tokens.
-        id: template of the id of a call, where its text has one: with `$name` and `$index`.
+        id: the template of a call's id in the text, with `$name` and `$index`; empty if it has none.
     """
 
     call: Annotated[str, _template_with("name", "name_json", "arguments", "index", "number")]
@@ -129,7 +130,7 @@ class Parts:
     """The parts of parts.yaml, by name."""
 
     frames: dict[str, Frame]
-    thoughts: dict[str, Thoughts]
+    reasoning: dict[str, ReasoningFormat]
 
 
 @cache
@@ -137,18 +138,18 @@ def load_parts(path: Path = FILE) -> Parts:
     """Reads a file of shared parts.
 
     Raises:
-        UsageError: naming file, line and key.
+        UsageError: the file is not valid; the message names file, line and key.
     """
     return read_yaml(path).validated(Parts)
 
 
-def _by_name(kind: Literal["frames", "thoughts"]) -> Callable[[Any], Any]:
+def _by_name(kind: Literal["frames", "reasoning"]) -> Callable[[Any], Any]:
     def find(value: Any) -> Any:
         if not isinstance(value, str):
             return value
         parts: dict[str, Any] = getattr(load_parts(), kind)
         if value not in parts:
-            raise ValueError(f"no {value!r} among the {kind} of {FILE.name}: {', '.join(parts)}")
+            raise ValueError(f"{value!r} is not in the {kind} of {FILE.name}: {', '.join(parts)}")
         return parts[value]
 
     return find
@@ -156,7 +157,7 @@ def _by_name(kind: Literal["frames", "thoughts"]) -> Callable[[Any], Any]:
 
 SharedFrame = Annotated[Frame, BeforeValidator(_by_name("frames"), json_schema_input_type=Frame | str)]
 """A frame, or the name of a frame in parts.yaml."""
-SharedThoughts = Annotated[
-    Thoughts, BeforeValidator(_by_name("thoughts"), json_schema_input_type=Thoughts | str)
+SharedReasoning = Annotated[
+    ReasoningFormat, BeforeValidator(_by_name("reasoning"), json_schema_input_type=ReasoningFormat | str)
 ]
-"""Thoughts, or the name of thoughts in parts.yaml."""
+"""A reasoning format, or the name of one in parts.yaml."""

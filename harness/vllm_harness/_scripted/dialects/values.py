@@ -1,4 +1,4 @@
-"""How families write the arguments of a call: JSON, elements, Python, or a notation of their own."""
+"""How families write the arguments of a call: as JSON, elements, Python or another notation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from vllm_harness._scripted.dialects.dialect import OTHER_NAME, DialectError, re
 from vllm_harness._scripted.meaning import ToolCall
 
 _STRICT = ConfigDict(extra="forbid")
+_TYPES = {bool: "boolean", type(None): "null", str: "string", dict: "object", list: "array"}
 
 
 @dataclass(frozen=True, config=_STRICT)
 class Json:
-    """A JSON object; malformed arguments are written unchanged."""
+    """A JSON object; malformed arguments stay unchanged."""
 
     notation: Literal["json"] = "json"
     end: ClassVar[str] = ""
@@ -34,9 +35,9 @@ class Parameters:
     """Each argument as an element: a string unchanged, any other value as JSON.
 
     Attributes:
-        string: template of a string argument, with `$key`, `$value`, `$type`.
-        other: the same for other values; by default as `string`.
-        between: what stands between two elements.
+        string: the template of a string argument, with `$key`, `$value`, `$type`.
+        other: the template of other values; by default `string`.
+        between: the text between two elements.
         cdata: whether a value with `<`, `&` or a line end goes into a CDATA section.
     """
 
@@ -48,7 +49,7 @@ class Parameters:
 
     @property
     def end(self) -> str:
-        """What ends a value."""
+        """The text that ends a value."""
         return _follows(self.string, "$value")
 
     def __call__(self, call: ToolCall, dialect: str) -> str:
@@ -65,24 +66,28 @@ class Parameters:
         else:
             refuse_markers(written, (_follows(template, "$value"),), dialect)
         refuse_markers(key, (_follows(template, "$key")[0],), dialect)
-        return Template(template).substitute(key=key, value=written, type=_type(value))
+        return Template(template).substitute(key=key, value=written, type=_TYPES.get(type(value), "number"))
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Elements:
-    """Each argument as an element named after it, objects and arrays as elements within.
-
-    Attributes:
-        mark: what stands before every tag.
-    """
-
+class _Marked:
     mark: str
-    notation: Literal["elements"] = "elements"
 
     @property
     def end(self) -> str:
-        """What ends a value."""
+        """The text that ends a value."""
         return self.mark
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Elements(_Marked):
+    """Each argument as an element named after it, with objects and arrays as nested elements.
+
+    Attributes:
+        mark: the text before every tag.
+    """
+
+    notation: Literal["elements"] = "elements"
 
     def __call__(self, call: ToolCall, dialect: str) -> str:
         return self._inner(_mapping(call, dialect), dialect)
@@ -105,20 +110,14 @@ class Elements:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Quoted:
-    """`key:value` pairs; strings stand between two marks, keys bare.
+class Quoted(_Marked):
+    """`key:value` pairs with bare keys and strings between two marks.
 
     Attributes:
-        mark: the quotation mark, one token.
+        mark: the quotation mark, a single token.
     """
 
-    mark: str
     notation: Literal["quoted"] = "quoted"
-
-    @property
-    def end(self) -> str:
-        """What ends a value."""
-        return self.mark
 
     def __call__(self, call: ToolCall, dialect: str) -> str:
         return self._pairs(_mapping(call, dialect), dialect)
@@ -151,8 +150,8 @@ class Python:
     def __call__(self, call: ToolCall, dialect: str) -> str:
         arguments = _mapping(call, dialect)
         for key in arguments:
-            kept = unicodedata.normalize("NFKC", key) == key  # Python normalizes identifiers
-            if not key.isidentifier() or keyword.iskeyword(key) or not kept:
+            stable = unicodedata.normalize("NFKC", key) == key  # Python normalizes identifiers
+            if not key.isidentifier() or keyword.iskeyword(key) or not stable:
                 raise DialectError(
                     f"dialect {dialect} cannot write {key!r} as a keyword argument", hint=OTHER_NAME
                 )
@@ -160,10 +159,7 @@ class Python:
 
 
 Arguments = Annotated[Json | Parameters | Elements | Quoted | Python, Field(discriminator="notation")]
-"""A notation: called with a call and the dialect's name, it writes the call's arguments.
-
-It raises DialectError where it cannot write them.
-"""
+"""A notation, called with a call and the dialect's name: writes the arguments or raises DialectError."""
 
 
 def _python(value: Any) -> str:
@@ -180,7 +176,7 @@ def _python(value: Any) -> str:
 def _mapping(call: ToolCall, dialect: str) -> dict[str, Any]:
     if isinstance(call.arguments, str):
         raise DialectError(
-            f"dialect {dialect} does not write arguments as JSON, so {call.arguments!r} has no place in it",
+            f"dialect {dialect} does not write arguments as JSON, so it cannot write {call.arguments!r}",
             hint="give the arguments as a mapping, or script the raw text",
         )
     return call.arguments
@@ -193,18 +189,3 @@ def _follows(template: str, placeholder: str) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _type(value: Any) -> str:
-    match value:
-        case bool():
-            return "boolean"
-        case None:
-            return "null"
-        case str():
-            return "string"
-        case dict():
-            return "object"
-        case list():
-            return "array"
-    return "number"

@@ -1,6 +1,6 @@
-"""Loaded by every Python process of a server that was not forked, since this folder is on its path.
+"""Names a process's shared memory after its server, then loads the next sitecustomize on the path.
 
-Names the process's shared memory after the server, then loads the next sitecustomize on the path.
+Every Python process of a server that was not forked loads this module, since this folder is on its path.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Helpers for ASGI: whole bodies in and out, and the user that a request comes from.
+"""Helpers for ASGI: whole bodies, and the user who sends a request.
 
-Runs inside the server, imports nothing of the harness.
+Runs inside the server and imports nothing of the harness.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UID_AT = 16 + 4 + 48 + 12  # nlmsghdr, four bytes, inet_diag_sockid, three u32
 
 
 async def body(receive: Any) -> bytes:
-    """A request's whole body."""
+    """Reads the whole body of a request."""
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -40,7 +40,7 @@ async def body(receive: Any) -> bytes:
 
 
 def json_object(content: bytes) -> dict[str, Any] | None:
-    """The JSON object that a body is; None where it is anything else, which a client may send."""
+    """The JSON object in a body; None if the body is anything else."""
     try:
         value = json.loads(content)
     except ValueError:
@@ -48,33 +48,47 @@ def json_object(content: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+async def json_body(
+    app: Any, scope: dict[str, Any], receive: Any, send: Any
+) -> tuple[bytes, dict[str, Any] | None]:
+    """Reads the body of a request, raw and as a JSON object.
+
+    If it is not a JSON object, the application `app` answers the request, and the object is None.
+    """
+    raw = await body(receive)
+    value = json_object(raw)
+    if value is None:
+        await app(scope, replay(raw, receive), send)
+    return raw, value
+
+
 def replay(content: bytes, receive: Any) -> Any:
-    """A `receive` that gives this body first, and what `receive` gives after it."""
+    """A `receive` that returns this body first, and then what `receive` returns."""
     sent = False
 
-    async def first_the_body() -> Any:
+    async def receive_body_first() -> Any:
         nonlocal sent
         if sent:
             return await receive()
         sent = True
         return {"type": "http.request", "body": content, "more_body": False}
 
-    return first_the_body
+    return receive_body_first
 
 
 def route(scope: dict[str, Any]) -> str:
-    """The path of a request without the prefix of `--root-path`, with which it may come or not."""
+    """The path of a request without the prefix of `--root-path`, if it has that prefix."""
     path, root = str(scope.get("path", "")), scope.get("root_path", "")
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
 
 
 def with_length_unknown(scope: dict[str, Any]) -> dict[str, Any]:
-    """The scope without Content-Length, for a body that was changed."""
+    """The scope without Content-Length, for a changed body."""
     return {**scope, "headers": [(k, v) for k, v in scope["headers"] if k.lower() != b"content-length"]}
 
 
 async def send_json(send: Any, status: int, value: Any) -> None:
-    """A whole JSON answer."""
+    """Sends a whole JSON answer."""
     content = json.dumps(value).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -82,9 +96,9 @@ async def send_json(send: Any, status: int, value: Any) -> None:
 
 
 def of_this_user(scope: dict[str, Any]) -> bool:
-    """Whether a request comes from a process of the server's own user, as the kernel knows the connection.
+    """Whether the kernel says that a process of the server's own user opened the connection of a request.
 
-    A port of the loopback interface is open to every user of the machine.
+    Every user of the machine can connect to a port of the loopback interface.
     """
     if not scope.get("client") or not scope.get("server"):
         return False
@@ -97,21 +111,21 @@ def of_this_user(scope: dict[str, Any]) -> bool:
 
 
 def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """The uid of the client's end of an IPv4 connection, None for a closed or another one; by sock_diag(7).
+    """Looks up the uid of a client in an open IPv4 connection by sock_diag(7); None for any other.
 
-    This is a single look-up, however many connections the machine has; reading the list of proc(5) takes
-    milliseconds.
+    Reading the list in proc(5) instead takes milliseconds if the machine has many connections.
 
-    Raises OSError: the kernel knows no such connection, or no such kind of request.
+    Raises:
+        OSError: the kernel has no such connection, or does not support such requests.
     """
     try:
         addresses = [socket.inet_aton(client[0]), socket.inet_aton(server[0])]
     except OSError:
         return None
     ports = struct.pack("!HH", client[1], server[1])
-    sought = ports + b"".join(address.ljust(16, b"\0") for address in addresses)
+    connection = ports + b"".join(address.ljust(16, b"\0") for address in addresses)
     request = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 1 << TCP_ESTABLISHED)
-    request += sought + struct.pack("=III", 0, NO_COOKIE, NO_COOKIE)
+    request += connection + struct.pack("=III", 0, NO_COOKIE, NO_COOKIE)
     header = struct.pack("=IHHII", 16 + len(request), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
         kernel.settimeout(1)
@@ -121,24 +135,23 @@ def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int |
     if kind == NLMSG_ERROR:
         code = -struct.unpack_from("=i", reply, 16)[0]
         raise OSError(code, os.strerror(code))
-    state, found = reply[17], reply[20:56]
-    if state != TCP_ESTABLISHED or found != sought:  # once it was closed, the kernel names root
+    if reply[17] != TCP_ESTABLISHED or reply[20:56] != connection:  # for a closed one, the kernel names root
         return None
     return int(struct.unpack_from("=I", reply, UID_AT)[0])
 
 
 def _owner_as_listed(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """The same, from the list of proc(5)."""
-    wanted = [_as_listed(*client), _as_listed(*server), f"{TCP_ESTABLISHED:02X}"]
+    """Looks up the same in the list of proc(5)."""
+    connection = [_as_listed(*client), _as_listed(*server), f"{TCP_ESTABLISHED:02X}"]
     for line in CONNECTIONS.read_text().splitlines()[1:]:
         fields = line.split()
-        if fields[1:4] == wanted:
+        if fields[1:4] == connection:
             return int(fields[7])
     return None
 
 
 def _as_listed(host: str, port: int) -> str:
-    """An IPv4 address as proc(5) lists it; empty, which no connection has, for any other address."""
+    """An IPv4 address as proc(5) lists it; empty for any other address."""
     try:
         return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
     except OSError:
@@ -146,11 +159,11 @@ def _as_listed(host: str, port: int) -> str:
 
 
 def error(message: str, code: str) -> dict[str, Any]:
-    """An error of the harness itself, in the shape of OpenAI's."""
+    """An error of the harness itself, in OpenAI's format."""
     return {"message": message, "type": "harness_error", "code": code, "param": None}
 
 
 async def refuse_other_user(send: Any) -> None:
-    """Answers a request that only the server's own user may make."""
-    message = "this is for the user who runs this server, from this machine"
+    """Refuses a request that only the server's own user may send."""
+    message = "only the user who runs this server may do this, from the same machine"
     await send_json(send, 403, {"error": error(message, "other_user")})

@@ -1,6 +1,6 @@
-"""What a request consists of, over any of the APIs: the facts that the conditions of rules are about.
+"""Extracts from a request of any API the facts that the conditions of rules refer to.
 
-Runs inside the server, imports nothing but the standard library, so that it is the same in a test.
+Runs inside the server and imports only the standard library, so that unit tests can use it.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ SYSTEM = ("system", "developer")
 KEPT_RESPONSES = 4096
 
 Item = dict[str, Any]
-"""A part of a conversation, whichever API wrote it: `role` and `text`.
+"""A part of a conversation in the common form of all APIs: `role` and `text`.
 
-A call by the model has `call` (its id), `name` and `arguments`, and `output` where the server made the call.
-A tool's result has `result` (the call's id).
+A call by the model also has `call` (its id), `name` and `arguments`, and `output` if the server executed it.
+A tool's result also has `result` (the call's id).
 """
 
 
 def facts(path: str, headers: Mapping[str, str], body: Item, earlier: list[Item]) -> dict[str, Any]:
-    """What the conditions of rules refer to.
+    """The facts that the conditions of rules refer to.
 
     Args:
-        path: of the request, which says the API.
-        headers: of the request, their names in lower case.
-        body: of the request.
-        earlier: what stands before it, by `previous_response_id`.
+        path: the path of the request, which identifies the API.
+        headers: its headers, with names in lower case.
+        body: its body.
+        earlier: the items that `previous_response_id` puts before it.
     """
     items = [*earlier, *conversation(body)]
     users = [item["text"] for item in items if item["role"] == "user"]
@@ -69,20 +69,20 @@ def facts(path: str, headers: Mapping[str, str], body: Item, earlier: list[Item]
 
 
 def conversation(body: Item) -> list[Item]:
-    """The items of a request, without what the server keeps of earlier ones."""
-    given = body.get("input", body.get("messages", body.get("prompt")))
-    if isinstance(given, str):
-        given = [{"role": "user", "content": given}]
-    return [item for each in _objects(given) for item in _items(each)]
+    """The items of a request, without those that the server stores of earlier requests."""
+    content = body.get("input", body.get("messages", body.get("prompt")))
+    if isinstance(content, str):
+        content = [{"role": "user", "content": content}]
+    return [item for part in _objects(content) for item in _items(part)]
 
 
 def limited(path: str, body: Item, limit: int | None) -> Item:
-    """A request whose answer has no more tokens than a limit, nor fewer than it wants at least.
+    """A request with a limit on the tokens of its answer, no lower than its own `min_tokens`.
 
     Args:
-        path: of the request, which says the API, and so the key for it.
-        body: of the request; its own limit counts where that is lower.
-        limit: how many tokens; None for the request as it is.
+        path: the path of the request, which identifies the API and the key of the limit.
+        body: its body; its own limit stays if it is lower.
+        limit: the number of tokens; None for an unchanged request.
     """
     if limit is None:
         return body
@@ -94,31 +94,31 @@ def limited(path: str, body: Item, limit: int | None) -> Item:
 
 
 class Responses:
-    """What the server keeps of responses, so that `previous_response_id` stands for a conversation."""
+    """The last responses of the server, to find the conversation that `previous_response_id` refers to."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, tuple[str, list[Item], list[Item]]] = OrderedDict()
 
     def before(self, body: Item) -> list[Item]:
         """The items before a request."""
-        found: list[Item] = []
+        items: list[Item] = []
         identifier = body.get("previous_response_id")
         while isinstance(identifier, str) and identifier in self._kept:
-            identifier, asked, answered = self._kept[identifier]
-            found[:0] = [*asked, *answered]
-        return found
+            identifier, request, answer = self._kept[identifier]
+            items[:0] = [*request, *answer]
+        return items
 
     def keep(self, body: Item, response: Item) -> None:
-        """Keeps a response, and what was asked; once more, with its output, where that came later."""
+        """Keeps a response and its request; a second call may add the output of the same response."""
         identifier = response.get("id")
         if not isinstance(identifier, str):
             return
-        answered = [item for each in _objects(response.get("output")) for item in _items(each)]
-        previous, asked, _ = self._kept.get(
+        answer = [item for part in _objects(response.get("output")) for item in _items(part)]
+        previous, request, _ = self._kept.get(
             identifier, (str(body.get("previous_response_id") or ""), conversation(body), [])
         )
-        # until its output is known it is a turn of the model nevertheless
-        self._kept[identifier] = (previous, asked, answered or [{"role": BY_MODEL, "text": ""}])
+        # a response without output yet is a turn of the model nevertheless
+        self._kept[identifier] = (previous, request, answer or [{"role": BY_MODEL, "text": ""}])
         while len(self._kept) > KEPT_RESPONSES:
             self._kept.popitem(last=False)
 
@@ -130,10 +130,10 @@ class ResponseReader:
         self._rest = b""
 
     def feed(self, chunk: bytes, *, last: bool) -> Iterator[Item]:
-        """The responses that are complete with a further part of the body.
+        """The responses that a further part of the body completes.
 
         Args:
-            last: whether nothing follows.
+            last: whether it is the last part.
         """
         self._rest += chunk
         if self._rest.startswith(b"{"):
@@ -150,25 +150,25 @@ def _responses(content: bytes) -> Iterator[Item]:
         value = json.loads(content)
     except ValueError:
         return
-    found = _object(_object(value).get("response")) or _object(value)
-    if found.get("object") == "response":
-        yield found
+    response = _object(_object(value).get("response")) or _object(value)
+    if response.get("object") == "response":
+        yield response
 
 
-def _items(each: Item) -> Iterator[Item]:
-    kind, role = str(each.get("type") or ""), str(each.get("role") or "")
+def _items(part: Item) -> Iterator[Item]:
+    kind, role = str(part.get("type") or ""), str(part.get("role") or "")
     if role in ("tool", "function") or kind.endswith("_call_output"):
-        yield _result(each.get("call_id", each.get("tool_call_id")), each.get("output", each.get("content")))
+        yield _result(part.get("call_id", part.get("tool_call_id")), part.get("output", part.get("content")))
     elif kind.endswith("_call"):
-        yield _call(each.get("call_id") or each.get("id"), each, each.get("output"))
+        yield _call(part.get("call_id") or part.get("id"), part, part.get("output"))
     elif kind == "reasoning":
         yield {"role": BY_MODEL, "text": ""}
     elif role:
-        yield from _of_message(role, each)
+        yield from _of_message(role, part)
 
 
 def _of_message(role: str, message: Item) -> Iterator[Item]:
-    """A message of any API: Anthropic's calls and results are parts of it, Chat's calls stand beside it."""
+    """The items of a message: Anthropic has calls and results as parts, Chat has calls in `tool_calls`."""
     parts = _objects(message.get("content"))
     results = [part for part in parts if part.get("type") == "tool_result"]
     uses = [part for part in parts if part.get("type") == "tool_use"]
@@ -207,7 +207,7 @@ def _turns(items: list[Item]) -> int:
 
 
 def _tool_choice(body: Item) -> str:
-    """`auto`, `none` or `required`, or the name of the one tool, in the words of OpenAI's APIs."""
+    """`auto`, `none` or `required` as in OpenAI's APIs, or the name of the only tool."""
     choice = body.get("tool_choice")
     if isinstance(choice, dict):
         named = choice.get("name") or _object(choice.get("function")).get("name")
@@ -248,14 +248,14 @@ def _text(content: Any) -> str:
 
 
 def _written(arguments: Any) -> str:
-    """Arguments as text: the object that Anthropic's API has is written as the other APIs write it."""
+    """Arguments as JSON text, which Anthropic's API has as an object."""
     if isinstance(arguments, str):
         return arguments
     return json.dumps(arguments, ensure_ascii=False) if arguments is not None else ""
 
 
 def _objects(value: Any) -> list[Item]:
-    """The objects of a list; a client may send anything, and vLLM refuses it."""
+    """The objects in a list; anything else, which vLLM refuses, is ignored."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 

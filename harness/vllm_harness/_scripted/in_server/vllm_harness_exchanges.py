@@ -1,6 +1,6 @@
-"""What the model was given and generated in requests that their client named: tokens, each with its text.
+"""The prompts and outputs of requests that have a name: tokens with their texts.
 
-Runs inside the server, imports nothing of the harness beyond this folder.
+Runs inside the server and imports nothing of the harness outside this folder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import vllm_harness_uses as uses
 
 KEPT = 512
 SHOWN_TOKENS = 8192
-JOINED = 8  # tokens: of one character, at most
+JOINED = 8  # the largest number of tokens in one character
 NO_CHARACTER = "\ufffd"
 
 Decode = Callable[[list[int]], Awaitable[str]]
@@ -23,7 +23,7 @@ Pieces = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class NamedRequest:
-    """A request that was scripted: its use, and the tokens of each take."""
+    """A scripted request: its use, and the tokens of each take."""
 
     use: str
     takes: list[list[int]]
@@ -31,53 +31,46 @@ class NamedRequest:
 
 
 class Exchanges:
-    """The last requests that their clients named, by their names."""
+    """The last requests that have a name, by that name."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, NamedRequest] = OrderedDict()
-        self._texts: dict[int, str] = {}
 
-    def keep(self, name: str, exchange: NamedRequest) -> None:
+    def keep(self, name: str, request: NamedRequest) -> None:
         """Keeps a request."""
-        self._kept[name] = exchange
+        self._kept[name] = request
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
 
     async def generations(self, name: str, decode: Decode) -> list[dict[str, Any]]:
-        """The generations of a request, in order: prompt and output in pieces; none of an unknown request."""
-        if (kept := self._kept.get(name)) is None:
+        """The prompt and output of each generation of a request, in pieces; none for an unknown request."""
+        if (request := self._kept.get(name)) is None:
             return []
-        found = []
-        for status in uses.read_statuses(kept.use):
-            index = status["choice" if kept.by_choice else "take"]
-            take = kept.takes[index] if index < len(kept.takes) else []
-            prompt = uses.read_prompt(kept.use, status["take"], status["choice"])
-            found.append(
+        generations = []
+        for status in uses.read_statuses(request.use):
+            index = status["choice" if request.by_choice else "take"]
+            take = request.takes[index] if index < len(request.takes) else []
+            prompt = uses.read_prompt(request.use, status["take"], status["choice"])
+            generations.append(
                 {
                     "choice": status["choice"],
-                    "prompt": await self._pieces(prompt, decode),
-                    "output": await self._pieces(take[: status["position"]], decode),
+                    "prompt": await _pieces(prompt, decode),
+                    "output": await _pieces(take[: status["position"]], decode),
                 }
             )
-        return found
+        return generations
 
-    async def _pieces(self, ids: list[int], decode: Decode) -> Pieces:
-        """Tokens with their texts; those that only make a character together are one piece."""
-        pieces: Pieces = []
-        held: list[int] = []
-        for token in ids[:SHOWN_TOKENS]:
-            held.append(token)
-            text = await self._text(held, decode)
-            if not text.endswith(NO_CHARACTER) or len(held) == JOINED:
-                pieces.append({"ids": held, "text": text})
-                held = []
-        if rest := held + ids[SHOWN_TOKENS:]:
-            pieces.append({"ids": rest, "text": await decode(rest)})
-        return pieces
 
-    async def _text(self, ids: list[int], decode: Decode) -> str:
-        if len(ids) > 1:
-            return await decode(ids)
-        if ids[0] not in self._texts:
-            self._texts[ids[0]] = await decode(ids)
-        return self._texts[ids[0]]
+async def _pieces(ids: list[int], decode: Decode) -> Pieces:
+    """Tokens with their texts; tokens that only form a character together are one piece."""
+    pieces: Pieces = []
+    pending: list[int] = []
+    for token in ids[:SHOWN_TOKENS]:
+        pending.append(token)
+        text = await decode(pending)
+        if not text.endswith(NO_CHARACTER) or len(pending) == JOINED:
+            pieces.append({"ids": pending, "text": text})
+            pending = []
+    if rest := pending + ids[SHOWN_TOKENS:]:
+        pieces.append({"ids": rest, "text": await decode(rest)})
+    return pieces

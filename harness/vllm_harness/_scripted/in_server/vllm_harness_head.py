@@ -1,8 +1,8 @@
-"""A stand-in's LM head on CPU: what it says is noise that no script heeds, so it computes little of it.
+"""A cheaper LM head for stand-ins on CPU, whose logits are noise that scripts ignore.
 
-It has a row for each token of the tokenizer, and multiplying them was a quarter of the engine's time. Here
-the logits are those of the direction of the hidden state's first coordinates: they differ at each position,
-and are the same for the same prompt. Runs inside the server, imports nothing of the harness.
+The head has a row for each token of the tokenizer, and multiplying them took a quarter of the engine's time.
+Here the logits depend only on the direction of the hidden state's first coordinates: they differ at each
+position, and are the same for the same prompt. Runs inside the server and imports nothing of the harness.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from torch.nn.functional import normalize
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
 COORDINATES = 2
-ROWS = 64  # at a time, so that the logprobs of a long prompt take no more memory than vLLM's own
+ROWS = 64  # at once, so that the logprobs of a long prompt take no more memory than in vLLM
 
 
 def shorten() -> None:
-    """Shortens every head that is loaded from now on."""
+    """Replaces every head that vLLM loads from now on."""
     UnquantizedEmbeddingMethod.process_weights_after_loading = _shorten
 
 
 def _shorten(method: UnquantizedEmbeddingMethod, layer: torch.nn.Module) -> None:
     columns = layer.weight[:, :COORDINATES].t().float()
-    # dummy weights are so small that all tokens would be equally likely
+    # dummy weights are so small that all tokens would have the same probability
     columns = (columns / columns.std()).contiguous()
 
     def logits_of(rows: torch.Tensor) -> torch.Tensor:

@@ -1,13 +1,14 @@
-"""Logits processor: leaves only the next scripted token possible (vLLM's V1 extension point).
+"""Logits processor: allows only the next scripted token (vLLM's V1 extension point).
 
-It only ever narrows what vLLM allows. Where a grammar, a minimum length or a bias forbids the scripted
-token, it leaves the logits as they are, notes the refusal with the tokens allowed instead, and the middleware
-ends the request: the engine never sees an impossible row. Runs inside the server, imports nothing of the
-harness.
+It only ever narrows what vLLM allows. If a grammar, a minimum length or a bias forbids the scripted token,
+it leaves the logits unchanged and reports the refusal with the tokens that are allowed instead. The
+middleware then ends the request, so the engine never sees a row without any allowed token. Runs inside the
+server and imports nothing of the harness.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -22,10 +23,10 @@ KEPT_USES = 4096
 
 
 class Generation:
-    """A take of a script, in a row of the batch.
+    """A take of a script in a row of the batch.
 
     Args:
-        ids: the tokens to generate; none where the request has no script, or no take for this turn.
+        ids: the tokens to generate; empty if the request has no script, or no take for this turn.
         output: vLLM's live list of the tokens generated so far.
         progress: reports its state.
     """
@@ -37,7 +38,7 @@ class Generation:
         self.refused = False
 
     def narrow(self, row: torch.Tensor) -> None:
-        """Leaves only the next token possible; after the script's end, its last token (the stop)."""
+        """Allows only the next token; after the end of the script, its last token (the stop)."""
         position = len(self.output)
         if self.refused:
             return
@@ -45,12 +46,12 @@ class Generation:
             self._refuse(position, None, row)
             return
         token = self.ids[min(position, len(self.ids) - 1)]
-        kept = row[token].item()
-        if not math.isfinite(kept):
+        logit = row[token].item()
+        if not math.isfinite(logit):
             self._refuse(position, token, row)
             return
         row.fill_(float("-inf"))
-        row[token] = kept
+        row[token] = logit
         self.progress.generated(position)
 
     def _refuse(self, position: int, token: int | None, row: torch.Tensor) -> None:
@@ -68,11 +69,11 @@ class Generation:
 
 
 class ScriptedLogits(LogitsProcessor):
-    """Forces the script that a request carries in `vllm_xargs`; refuses requests that carry none."""
+    """Forces the script in the `vllm_xargs` of a request; refuses requests without a script."""
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Called at the API boundary: a ValueError becomes HTTP 400 with its text."""
+        """Validates a request; the API server answers a ValueError with HTTP 400 and its text."""
         args = sampling_params.extra_args or {}
         if reason := args.get(uses.NO_SCRIPT):
             raise ValueError(reason)
@@ -88,7 +89,7 @@ class ScriptedLogits(LogitsProcessor):
         self.turns: dict[str, list[int]] = {}
 
     def is_argmax_invariant(self) -> bool:
-        """False: it decides what is sampled."""
+        """False, since it decides what is sampled."""
         return False
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
@@ -135,7 +136,7 @@ class ScriptedLogits(LogitsProcessor):
         return Generation(ids, output, uses.GenerationProgress(use, take, choice, len(ids)))
 
     def _turn(self, use: str, prompt_length: int) -> int:
-        """Number of this generation within its request: every further turn has a longer prompt."""
+        """The number of this generation within its request: each turn has a longer prompt than the last."""
         seen = self.turns.setdefault(use, [])
         if prompt_length not in seen:
             seen.append(prompt_length)
@@ -145,15 +146,12 @@ class ScriptedLogits(LogitsProcessor):
 
 
 def _sampling(params: SamplingParams) -> dict[str, Any]:
-    """What the engine was told of sampling, without what the harness put there."""
-    told = {name: getattr(params, name) for name in params.__struct_fields__ if not name.startswith("_")}
+    """The sampling parameters that the engine got, without those that the harness added."""
+    values = {name: getattr(params, name) for name in params.__struct_fields__ if not name.startswith("_")}
     extra = {key: value for key, value in (params.extra_args or {}).items() if key not in uses.ARGS}
-    return {**told, "extra_args": extra}
+    return {**values, "extra_args": extra}
 
 
 def _split(ids: list[int], lengths: list[int]) -> list[list[int]]:
-    takes, start = [], 0
-    for length in lengths:
-        takes.append([int(token) for token in ids[start : start + length]])
-        start += length
-    return takes
+    remaining = map(int, ids)
+    return [list(itertools.islice(remaining, length)) for length in lengths]

@@ -1,6 +1,6 @@
-"""Whether a rule is for a request, which of its conditions are not met, and what its patterns matched.
+"""Matches the conditions of a rule against a request: which are not met, and what the patterns matched.
 
-Runs inside the server, imports nothing but the standard library, so that it is the same in a test.
+Runs inside the server and imports only the standard library, so that unit tests can use it.
 """
 
 from __future__ import annotations
@@ -23,81 +23,80 @@ def unmet(when: Mapping[str, Any], facts: Facts, groups: Groups) -> list[str]:
     """The conditions that a request does not meet, each with what the request has instead.
 
     Args:
-        when: conditions by key, as a book has them.
-        facts: of the request; see `vllm_harness_conversation.facts`.
+        when: conditions by key, as in a book.
+        facts: the facts of the request; see `vllm_harness_conversation.facts`.
         groups: receives the named groups of the patterns that matched.
     """
-    found = []
-    for key, wanted in when.items():
-        reason = CHECKS[key](key, wanted, facts, groups)
-        if reason:
-            found.append(f"{key}: {json.dumps(wanted, ensure_ascii=False)} ({reason})")
-    return found
+    reasons = []
+    for key, condition in when.items():
+        if reason := CHECKS[key](key, condition, facts, groups):
+            reasons.append(f"{key}: {json.dumps(condition, ensure_ascii=False)} ({reason})")
+    return reasons
 
 
-def _pattern(key: str, wanted: str, facts: Facts, groups: Groups) -> str:
-    if _search(wanted, facts[key], groups):
+def _pattern(key: str, expected: str, facts: Facts, groups: Groups) -> str:
+    if _search(expected, facts[key], groups):
         return ""
     return f"the request has {_short(facts[key])}" if facts[key] else "the request has none"
 
 
-def _exact(key: str, wanted: Any, facts: Facts, groups: Groups) -> str:
-    return "" if facts[key] == wanted else f"the request has {json.dumps(facts[key])}"
+def _exact(key: str, expected: Any, facts: Facts, groups: Groups) -> str:
+    return "" if facts[key] == expected else f"the request has {json.dumps(facts[key])}"
 
 
-def _one_of(key: str, wanted: list[str], facts: Facts, groups: Groups) -> str:
-    return "" if facts[key] in wanted else f"the request has {json.dumps(facts[key])}"
+def _one_of(key: str, expected: list[str], facts: Facts, groups: Groups) -> str:
+    return "" if facts[key] in expected else f"the request has {json.dumps(facts[key])}"
 
 
-def _tools(key: str, wanted: list[str], facts: Facts, groups: Groups) -> str:
-    if missing := [name for name in wanted if name not in facts["tools"]]:
+def _tools(key: str, expected: list[str], facts: Facts, groups: Groups) -> str:
+    if missing := [name for name in expected if name not in facts["tools"]]:
         offered = ", ".join(facts["tools"]) or "no tools"
         return f"it does not offer {', '.join(missing)}, but {offered}"
     return ""
 
 
-def _message(key: str, wanted: Mapping[str, str], facts: Facts, groups: Groups) -> str:
+def _message(key: str, expected: Mapping[str, str], facts: Facts, groups: Groups) -> str:
     for role, text in facts["messages"]:
-        if wanted.get("role") in (None, role) and _search(wanted.get("text", ""), text, groups):
+        if expected.get("role") in (None, role) and _search(expected.get("text", ""), text, groups):
             return ""
     roles = ", ".join(role for role, _ in facts["messages"]) or "none"
-    return f"no message is so; their roles are {roles}"
+    return f"no message matches; the roles are {roles}"
 
 
-def _tool_result(key: str, wanted: Mapping[str, str], facts: Facts, groups: Groups) -> str:
+def _tool_result(key: str, expected: Mapping[str, str], facts: Facts, groups: Groups) -> str:
     for result in facts["tool_results"]:
         tried: Groups = {}
-        patterns = [(wanted.get(part, ""), result[part]) for part in ("arguments", "output")]
-        if wanted.get("name") in (None, result["name"]) and all(
+        patterns = [(expected.get(part, ""), result[part]) for part in ("arguments", "output")]
+        if expected.get("name") in (None, result["name"]) and all(
             _search(pattern, text, tried) for pattern, text in patterns
         ):
             groups.update(tried)
             return ""
-    had = "; ".join(
-        f"{each['name'] or 'unknown'}: {_short(each['output'])}" for each in facts["tool_results"]
+    results = "; ".join(
+        f"{result['name'] or 'unknown'}: {_short(result['output'])}" for result in facts["tool_results"]
     )
-    return f"no result is so; there are {had or 'none'}"
+    return f"no result matches; the request has {results or 'none'}"
 
 
-def _header(key: str, wanted: Mapping[str, str], facts: Facts, groups: Groups) -> str:
-    for name, pattern in wanted.items():
+def _header(key: str, expected: Mapping[str, str], facts: Facts, groups: Groups) -> str:
+    for name, pattern in expected.items():
         value = facts["header"].get(name.lower())
         if value is None:
             return f"the request has no header {name}"
         if not _search(pattern, value, groups):
-            return f"its header {name} is another"  # a header may hold a secret
+            return f"its header {name} does not match"  # its value may be a secret
     return ""
 
 
-def _all(key: str, wanted: list[Mapping[str, Any]], facts: Facts, groups: Groups) -> str:
-    return "; ".join(reason for each in wanted for reason in unmet(each, facts, groups))
+def _all(key: str, expected: list[Mapping[str, Any]], facts: Facts, groups: Groups) -> str:
+    return "; ".join(reason for when in expected for reason in unmet(when, facts, groups))
 
 
-def _any(key: str, wanted: list[Mapping[str, Any]], facts: Facts, groups: Groups) -> str:
+def _any(key: str, expected: list[Mapping[str, Any]], facts: Facts, groups: Groups) -> str:
     reasons = []
-    for each in wanted:
+    for when in expected:
         tried: Groups = {}
-        failed = unmet(each, facts, tried)
+        failed = unmet(when, facts, tried)
         if not failed:
             groups.update(tried)
             return ""
@@ -105,8 +104,8 @@ def _any(key: str, wanted: list[Mapping[str, Any]], facts: Facts, groups: Groups
     return f"none holds: {'; '.join(reasons)}"
 
 
-def _not(key: str, wanted: Mapping[str, Any], facts: Facts, groups: Groups) -> str:
-    return "" if unmet(wanted, facts, {}) else "it holds"
+def _not(key: str, expected: Mapping[str, Any], facts: Facts, groups: Groups) -> str:
+    return "" if unmet(expected, facts, {}) else "it holds"
 
 
 CHECKS: dict[str, Callable[[str, Any, Facts, Groups], str]] = {
@@ -121,7 +120,7 @@ CHECKS: dict[str, Callable[[str, Any, Facts, Groups], str]] = {
     "any": _any,
     "not": _not,
 }
-"""By the key of a condition: why it is not met; empty where it is."""
+"""The check of each condition: the reason why it is not met, or an empty text."""
 
 
 def _search(pattern: str, text: str, groups: Groups) -> bool:
@@ -132,5 +131,4 @@ def _search(pattern: str, text: str, groups: Groups) -> bool:
 
 
 def _short(text: str) -> str:
-    cut = text if len(text) <= SHOWN else text[:SHOWN] + "..."
-    return json.dumps(cut, ensure_ascii=False)
+    return json.dumps(text if len(text) <= SHOWN else text[:SHOWN] + "...", ensure_ascii=False)

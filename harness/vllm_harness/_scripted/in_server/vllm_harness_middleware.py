@@ -1,16 +1,17 @@
 """ASGI middleware: finds the script for a request and puts its token ids into `vllm_xargs`.
 
 So the client's call stays the plain SDK call, and any client in any language can run against it. Only the
-user who runs the server may POST rules to `/vllm-harness/books/NAME`, or PUT them in the place of those that
-it has, and GET `/vllm-harness/log/N`, the requests after the N-th. A request names its book in the header
-`x-vllm-harness-book`, or gets the book `default`. Runs inside the server, imports nothing of the harness
-beyond this folder.
+user who runs the server may POST rules to `/vllm-harness/books/NAME`, or replace its rules with PUT, and GET
+`/vllm-harness/log/N`, the requests after the N-th. A request names its book in the header
+`x-vllm-harness-book`, or gets the book `default`. Runs inside the server and imports nothing of the harness
+outside this folder.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 import logging
@@ -26,7 +27,7 @@ import vllm_harness_uses as uses
 from vllm_harness_served import Log, MatchedRule, QuoteError, ServedBook, quoted
 
 RESPONSES = "/v1/responses"
-LOOK_EVERY_S = 0.01  # until then the engine goes on with what was refused
+POLL_S = 0.01  # until then the engine continues a refused request
 SHOWN_ALLOWED = 8
 
 
@@ -62,10 +63,10 @@ class ScriptMiddleware:
             self._book(path.removeprefix(names.RESET_PATH)).reset()
             await asgi.send_json(send, 200, {})
         elif path == names.EXCHANGES_PATH:
-            await self._tell(scope, receive, send)
+            await self._send_exchanges(scope, receive, send)
         elif path.startswith(names.STEPS_PATH):
-            taken = self.steps.pop(path.removeprefix(names.STEPS_PATH), steps.Steps())
-            await asgi.send_json(send, 200, vars(taken))
+            measured = self.steps.pop(path.removeprefix(names.STEPS_PATH), steps.Steps())
+            await asgi.send_json(send, 200, vars(measured))
         elif path.startswith(names.LOG_PATH):
             after = path.removeprefix(names.LOG_PATH)
             await asgi.send_json(send, 200, {"requests": self.log.after(int(after or 0))})
@@ -88,30 +89,26 @@ class ScriptMiddleware:
             self.books.pop(name, None)
         await asgi.send_json(send, 200, book.report())
 
-    async def _tell(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        async def decode(ids: list[int]) -> str:
-            return str((await self._asked(scope, "/detokenize", {"tokens": ids})).get("prompt", ""))
-
-        asked = json.loads(await asgi.body(receive))["names"]
-        told = {name: await self.exchanges.generations(name, decode) for name in asked}
-        await asgi.send_json(send, 200, {"exchanges": told})
+    async def _send_exchanges(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        decode = functools.partial(self._decoded, scope)
+        requested = json.loads(await asgi.body(receive))["names"]
+        results = {name: await self.exchanges.generations(name, decode) for name in requested}
+        await asgi.send_json(send, 200, {"exchanges": results})
 
     def _book(self, name: str) -> ServedBook:
         return self.books.setdefault(name, ServedBook())
 
     async def _generate(self, scope: dict[str, Any], path: str, receive: Any, send: Any) -> None:
-        raw = await asgi.body(receive)
-        body = asgi.json_object(raw)
+        raw, body = await asgi.json_body(self.app, scope, receive, send)
         if body is None:
-            await self.app(scope, asgi.replay(raw, receive), send)
             return
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
         name = headers.get(names.BOOK_HEADER, names.DEFAULT_BOOK)
         facts = conversations.facts(path, headers, body, self.responses.before(body))
         book = self._book(name)
-        taken = book.take(facts)
-        takes, reason = await self._said(scope, facts, taken)
-        rule = taken.rule if isinstance(taken, MatchedRule) else {}
+        match = book.take(facts)
+        takes, reason = await self._takes(scope, facts, match)
+        rule = match.rule if isinstance(match, MatchedRule) else {}
         use = {
             "id": f"{os.getpid()}-{next(self.numbers)}",
             "book": name,
@@ -122,8 +119,8 @@ class ScriptMiddleware:
             "status": None,
             "keep_prompt": bool(rule.get("keep_prompt")),
         }
-        kept = rule.get("keep_uses", True)
-        if kept:
+        keep_use = rule.get("keep_uses", True)
+        if keep_use:
             book.uses.append(use)
         exchange = headers.get(names.EXCHANGE_HEADER)
         if exchange:
@@ -133,28 +130,28 @@ class ScriptMiddleware:
         changed = json.dumps(_with_script(body, use, takes, rule)).encode()
         keeping = self._keeping(body, send) if path == RESPONSES else send
         running = self._run(scope, asgi.replay(changed, receive), keeping, use)
-        if noted := headers.get(names.STEPS_HEADER):
-            running = steps.take(running, self.steps.setdefault(noted, steps.Steps()))
+        if measured := headers.get(names.STEPS_HEADER):
+            running = steps.take(running, self.steps.setdefault(measured, steps.Steps()))
         try:
             await running
         finally:
             self.log.add(use, raw, body, facts)
-            if not kept:
+            if not keep_use:
                 uses.forget(use["id"])
 
-    async def _said(
-        self, scope: dict[str, Any], facts: dict[str, Any], taken: MatchedRule | str
+    async def _takes(
+        self, scope: dict[str, Any], facts: dict[str, Any], match: MatchedRule | str
     ) -> tuple[list[list[int]], str | None]:
-        """The token ids of each take, or why there are none."""
-        if not isinstance(taken, MatchedRule):
-            return [], taken
+        """The token ids of each take, or the reason why there are none."""
+        if not isinstance(match, MatchedRule):
+            return [], match
         try:
-            return [await self._ids(scope, take, taken.groups, facts["model"]) for take in taken.takes], None
+            return [await self._ids(scope, take, match.groups, facts["model"]) for take in match.takes], None
         except QuoteError as error:
-            return [], f"script {taken.rule['name']!r} cannot be said: {error}"
+            return [], f"script {match.rule['name']!r} cannot be written: {error}"
 
     def _keeping(self, body: dict[str, Any], send: Any) -> Any:
-        """A `send` that keeps the responses that pass, before a client can refer to them."""
+        """A `send` that keeps each response before a client can refer to it."""
         reader = conversations.ResponseReader()
 
         async def keep(message: dict[str, Any]) -> None:
@@ -166,19 +163,19 @@ class ScriptMiddleware:
         return keep
 
     async def _ids(self, scope: dict[str, Any], take: Any, groups: dict[str, str], model: str) -> list[int]:
-        """The token ids of a take; those of a template are made by vLLM's own /tokenize."""
+        """The token ids of a take; vLLM's own /tokenize makes those of a template."""
         if isinstance(take, list):
             return take
         prompt = {"model": model, "prompt": quoted(take, groups), "add_special_tokens": False}
-        tokens = (await self._asked(scope, "/tokenize", prompt)).get("tokens")
+        tokens = (await self._ask_vllm(scope, "/tokenize", prompt)).get("tokens")
         if not tokens:
-            raise QuoteError("vLLM does not tokenize it")
+            raise QuoteError("vLLM did not tokenize it")
         return [int(token) for token in tokens]
 
     async def _run(self, scope: dict[str, Any], receive: Any, send: Any, use: dict[str, Any]) -> None:
         refused = self.running[use["id"]] = asyncio.Event()
         if self.watcher is None or self.watcher.done():
-            self.watcher = steps.of_no_request(self._watch())
+            self.watcher = steps.shared_task(self._watch())
         started = False
 
         async def receive_or_refuse() -> dict[str, Any]:
@@ -209,11 +206,11 @@ class ScriptMiddleware:
         finally:
             del self.running[use["id"]]
         if refusal := use["id"] in self.refused.now() and uses.refusal(use["id"]):
-            allowed = [await self._decoded(scope, token) for token in refusal["allowed"][:SHOWN_ALLOWED]]
-            wanted = None if refusal["token"] is None else await self._decoded(scope, refusal["token"])
-            await _send_refusal(send, use, _refusal_text(use, refusal, wanted, allowed), started)
+            allowed = [await self._named(scope, token) for token in refusal["allowed"][:SHOWN_ALLOWED]]
+            refused_text = None if refusal["token"] is None else await self._named(scope, refusal["token"])
+            await _send_refusal(send, use, _refusal_text(use, refusal, refused_text, allowed), started)
         elif error is not None:
-            if use["no_script"]:  # vLLM 0.22 raises the refusal, and answers it further out
+            if use["no_script"]:  # vLLM 0.22 raises the refusal, and an outer layer answers it
                 use["status"] = 400
             raise error
 
@@ -221,19 +218,22 @@ class ScriptMiddleware:
         while self.running:
             for use in self.refused.now() & self.running.keys():
                 self.running[use].set()
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_S)
 
-    async def _decoded(self, scope: dict[str, Any], token: int) -> str:
-        """A token's text, by vLLM's own /detokenize, asked once for each: most refusals name the same."""
-        if token not in self.texts:
-            answer = await self._asked(scope, "/detokenize", {"tokens": [token]})
-            if "prompt" not in answer:
-                return f"token {token}"
-            self.texts[token] = str(answer["prompt"])
-        return self.texts[token]
+    async def _named(self, scope: dict[str, Any], token: int) -> str:
+        return await self._decoded(scope, [token]) or f"token {token}"
 
-    async def _asked(self, scope: dict[str, Any], path: str, question: dict[str, Any]) -> dict[str, Any]:
-        """What vLLM itself answers to a request of ours; empty where that is no object."""
+    async def _decoded(self, scope: dict[str, Any], ids: list[int]) -> str:
+        """The text of tokens by vLLM's own /detokenize; that of a single token is cached."""
+        if len(ids) == 1 and ids[0] in self.texts:
+            return self.texts[ids[0]]
+        text = str((await self._ask_vllm(scope, "/detokenize", {"tokens": ids})).get("prompt", ""))
+        if len(ids) == 1 and text:
+            self.texts[ids[0]] = text
+        return text
+
+    async def _ask_vllm(self, scope: dict[str, Any], path: str, question: dict[str, Any]) -> dict[str, Any]:
+        """Sends a request to vLLM and returns the JSON object of its answer; empty if it is not an object."""
         answer = b""
 
         async def collect(message: dict[str, Any]) -> None:
@@ -275,20 +275,20 @@ def _with_script(
 
 
 def _refusal_text(
-    use: dict[str, Any], refusal: dict[str, Any], wanted: str | None, allowed: list[str]
+    use: dict[str, Any], refusal: dict[str, Any], refused: str | None, allowed: list[str]
 ) -> str:
     if use["no_script"]:
         return str(use["no_script"])
     place = f"script {use['script']!r} was refused at token {refusal['position']} of {refusal['length']}"
-    if wanted is None:
+    if refused is None:
         return f"{place}: it has no take for this generation"
     more = refusal["allowed_count"] - len(allowed)
     others = ", ".join(map(repr, allowed)) + (f" and {more} more" if more > 0 else "")
-    return f"{place}: a grammar or limit of the request does not allow {wanted!r}; allowed instead: {others}"
+    return f"{place}: a grammar or limit of the request does not allow {refused!r}; allowed instead: {others}"
 
 
 async def _send_refusal(send: Any, use: dict[str, Any], message: str, started: bool) -> None:
-    # vLLM's Python front end refuses a request without a script itself, also with 400
+    # vLLM's Python front end itself refuses a request without a script with 400
     status, code = (400, names.NO_SCRIPT) if use["no_script"] else (422, names.SCRIPT_REFUSED)
     error = asgi.error(message, code)
     if not started:

@@ -1,21 +1,21 @@
-"""The names that both halves of the scripted lane share: the modules inside a server, and the package.
+"""The names that the modules inside a server and the package share.
 
-Imports nothing. The modules of this folder load it by its own name, since the folder is on a server's path;
-the package loads it as `vllm_harness._scripted.in_server.vllm_harness_names`.
+Imports nothing. The modules of this folder import it as `vllm_harness_names`, since the folder is on a
+server's path; the package imports it as `vllm_harness._scripted.in_server.vllm_harness_names`.
 """
 
 # HTTP
-BOOK_HEADER = "x-vllm-harness-book"  # names the book that a request is answered from
+BOOK_HEADER = "x-vllm-harness-book"  # the name of the book that answers a request
 DEFAULT_BOOK = "default"  # answers requests without that header
-CONTROL_PATH = "/vllm-harness/"  # what only the user who runs the server may ask for
+CONTROL_PATH = "/vllm-harness/"  # only for the user who runs the server
 BOOKS_PATH = CONTROL_PATH + "books/"  # followed by the name of a book
 RESET_PATH = CONTROL_PATH + "reset/"  # followed by the name of a book
-EXCHANGE_HEADER = "x-vllm-harness-exchange"  # the client's name of a request, whose tokens are kept
-OWN_HEADER = "x-vllm-harness-own"  # the harness itself asks, not a test
+EXCHANGE_HEADER = "x-vllm-harness-exchange"  # the client's name for a request whose tokens to keep
+OWN_HEADER = "x-vllm-harness-own"  # marks requests of the harness itself
 EXCHANGES_PATH = CONTROL_PATH + "exchanges"  # POST {"names": [...]}: the tokens of these requests
-LOG_PATH = CONTROL_PATH + "log/"  # followed by the number of the last request that is known
-STEPS_HEADER = "x-vllm-harness-steps"  # the client's name of a request, whose CPU time is noted
-STEPS_PATH = CONTROL_PATH + "steps/"  # followed by that name: its CPU time, told once
+LOG_PATH = CONTROL_PATH + "log/"  # followed by the number of the last known request
+STEPS_HEADER = "x-vllm-harness-steps"  # the client's name for a request whose CPU time to measure
+STEPS_PATH = CONTROL_PATH + "steps/"  # followed by that name: its CPU time, returned once
 RECORDING_PATH = "/vllm-harness/recording"
 
 # codes of the errors that a client gets
@@ -23,8 +23,8 @@ NO_SCRIPT = "no_script"
 SCRIPT_REFUSED = "script_refused"
 
 # variables in the environment of a server
-SCRIPT_DIR = "VH_SCRIPT_DIR"  # folder of what becomes of its scripts
-SERVER_ID = "VH_SERVER_ID"  # not set where the server was forked
+SCRIPT_DIR = "VH_SCRIPT_DIR"  # folder for the progress of its scripts
+SERVER_ID = "VH_SERVER_ID"  # not set in a forked server
 
 # what the command of a server loads
 LOGITS_PROCESSOR = "vllm_harness_logits:ScriptedLogits"

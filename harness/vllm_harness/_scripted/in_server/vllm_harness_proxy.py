@@ -1,8 +1,8 @@
-"""Script books in front of a server that takes no ASGI middleware, as vLLM's Rust front end.
+"""Serves script books in front of a server without ASGI middleware, such as vLLM's Rust front end.
 
-Run by the server's interpreter as `python vllm_harness_proxy.py PORT COMMAND...`: starts COMMAND on a Unix
-socket in its own folder, passes every request on to it through the same middleware, and ends with it. So any
-client talks to a plain port here too. Imports nothing of the harness.
+The server's interpreter runs it as `python vllm_harness_proxy.py PORT COMMAND...`: it starts COMMAND on a
+Unix socket in the server's folder, forwards every request through the same middleware, and ends when COMMAND
+does. So clients use a plain port here too. Imports nothing of the harness outside this folder.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from typing import Any
 
 import httpx
 import uvicorn
+import vllm_harness_asgi as asgi
 import vllm_harness_names as names
 from vllm_harness_middleware import ScriptMiddleware
 
-# for a single connection, not end to end (RFC 9110, 7.6.1), or written again
-NOT_PASSED_ON = {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"host", b"content-length"}
+# headers of a single connection (RFC 9110, 7.6.1), and those that httpx and uvicorn write again
+NOT_FORWARDED = {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"host", b"content-length"}
 
 
 class Forward:
-    """An ASGI application: passes each request on to an HTTP server on a Unix socket, unchanged.
+    """An ASGI application that forwards each request unchanged to an HTTP server on a Unix socket.
 
     Args:
-        uds: path of the socket; until a server listens there, requests are answered with 503.
+        uds: the path of the socket; until a server listens there, the answer is 503.
     """
 
     def __init__(self, uds: str) -> None:
@@ -40,24 +41,24 @@ class Forward:
         )
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """Handles a request; a client that goes away ends it upstream as well."""
-        passing = asyncio.ensure_future(self._pass_on(scope, await _body(receive), send))
-        leaving = asyncio.ensure_future(_left(receive))
+        """Forwards a request; if the client disconnects, the request also ends upstream."""
+        forwarding = asyncio.ensure_future(self._forward(scope, await asgi.body(receive), send))
+        disconnect = asyncio.ensure_future(_disconnected(receive))
         try:
-            await asyncio.wait({passing, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if passing.done():
-                passing.result()
+            await asyncio.wait({forwarding, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+            if forwarding.done():
+                forwarding.result()
         finally:
-            leaving.cancel()
-            passing.cancel()
+            disconnect.cancel()
+            forwarding.cancel()
 
-    async def _pass_on(self, scope: dict[str, Any], body: bytes, send: Any) -> None:
+    async def _forward(self, scope: dict[str, Any], body: bytes, send: Any) -> None:
         path = scope.get("raw_path") or scope["path"].encode()
         query = scope.get("query_string", b"")
         request = self.client.build_request(
             scope["method"],
             (path + b"?" + query if query else path).decode("latin-1"),
-            headers=[(name, value) for name, value in scope["headers"] if name.lower() not in NOT_PASSED_ON],
+            headers=[(name, value) for name, value in scope["headers"] if name.lower() not in NOT_FORWARDED],
             content=body,
         )
         try:
@@ -76,35 +77,26 @@ class Forward:
 
 
 async def _start(send: Any, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-    passed = [(name.lower(), value) for name, value in headers if name.lower() not in NOT_PASSED_ON]
-    await send({"type": "http.response.start", "status": status, "headers": passed})
+    forwarded = [(name.lower(), value) for name, value in headers if name.lower() not in NOT_FORWARDED]
+    await send({"type": "http.response.start", "status": status, "headers": forwarded})
 
 
 async def _send(send: Any, body: bytes, *, more: bool) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-async def _body(receive: Any) -> bytes:
-    chunks = []
-    while True:
-        message = await receive()
-        chunks.append(message.get("body", b""))
-        if not message.get("more_body"):
-            return b"".join(chunks)
-
-
-async def _left(receive: Any) -> None:
+async def _disconnected(receive: Any) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def socket_path() -> str:
-    """Where vLLM listens: in the server's own folder."""
+    """The path of vLLM's socket, in the server's folder."""
     return str(Path(os.environ[names.SCRIPT_DIR]) / "vllm.sock")
 
 
 def proxy(port: int) -> uvicorn.Server:
-    """A server at a port, in front of vLLM."""
+    """A server on a port, in front of vLLM."""
     config = uvicorn.Config(
         ScriptMiddleware(Forward(socket_path())),
         host="127.0.0.1",
@@ -117,7 +109,7 @@ def proxy(port: int) -> uvicorn.Server:
 
 
 def main(port: int, command: list[str]) -> int:
-    """Serves until vLLM ends; gives its exit code."""
+    """Serves until vLLM ends, and returns its exit code."""
     vllm = subprocess.Popen([*command, "--uds", socket_path()])
     server = proxy(port)
 

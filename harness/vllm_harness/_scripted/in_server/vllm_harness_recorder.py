@@ -1,13 +1,12 @@
-"""ASGI middleware: records the token ids that vLLM generates for each request, unseen by the client.
+"""ASGI middleware: records the token ids that vLLM generates for each request, hidden from the client.
 
-It requests them from vLLM with each request, blanks them in the answer, and serves the records at
-`/vllm-harness/recording`, to the user who runs the server: POST begins a new recording, GET gives
-`{"records": [...]}`. So any client is recorded, and sees what it would see without the recorder. Runs inside
-the server, imports nothing of the harness beyond this folder.
+It requests the ids from vLLM with each request and blanks them in the answer, so that any client sees what
+it would see without the recorder. `/vllm-harness/recording` serves the user who runs the server: POST starts
+a new recording, GET returns `{"records": [...]}`. Runs inside the server and imports nothing of the harness
+outside this folder.
 
-A record: path, request, status, answer (a body, or the list of a stream's events), and `tokens`, a list of
-ids for each choice or generation; None where vLLM does not give them (Messages, Harmony, answers that broke
-off).
+A record has path, request, status, answer (a body, or the list of a stream's events), and `tokens`, a list of
+ids for each choice or generation; None if vLLM does not return them (Messages, Harmony, broken answers).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import vllm_harness_asgi as asgi
 import vllm_harness_names as names
 
 RESPONSES = "/v1/responses"
-# the field of a request that brings token ids, where the API has such a field
+# the field that requests token ids, if the API has one
 TOKEN_FIELDS = {
     RESPONSES: "enable_response_messages",
     "/v1/chat/completions": "return_token_ids",
@@ -62,10 +61,8 @@ class RecordMiddleware:
         await asgi.send_json(send, 200, {"records": [_kept(record) for record in self.records]})
 
     async def _generate(self, scope: dict[str, Any], path: str, receive: Any, send: Any) -> None:
-        raw = await asgi.body(receive)
-        body = asgi.json_object(raw)
+        _, body = await asgi.json_body(self.app, scope, receive, send)
         if body is None:
-            await self.app(scope, asgi.replay(raw, receive), send)
             return
         field = TOKEN_FIELDS[path]
         record = {
@@ -84,11 +81,11 @@ class RecordMiddleware:
 
     def _of_response(self, path: str) -> dict[str, Any] | None:
         """The record of the stored response that a path names."""
-        wanted = path.removeprefix(f"{RESPONSES}/").split("/")[0]
-        return next((record for record in self.records if record["response_id"] == wanted), None)
+        identifier = path.removeprefix(f"{RESPONSES}/").split("/")[0]
+        return next((record for record in self.records if record["response_id"] == identifier), None)
 
     async def _retrieve(self, record: dict[str, Any], scope: dict[str, Any]) -> None:
-        """Retrieves a response that went on in the background."""
+        """Retrieves a background response."""
 
         async def discard(message: dict[str, Any]) -> None:
             pass
@@ -100,17 +97,17 @@ class RecordMiddleware:
 
 
 class RecordedAnswer:
-    """An answer on its way to the client: records it, and blanks what the client did not request."""
+    """Records an answer on its way to the client, and blanks what the client did not request."""
 
     def __init__(self, record: dict[str, Any], send: Any) -> None:
         self.record = record
-        self.pass_on = send
+        self.forward = send
         self.start: dict[str, Any] = {}
         self.streams = False
         self.left = b""
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Passes on an ASGI message of the answer."""
+        """Forwards an ASGI message of the answer."""
         if message["type"] == "http.response.start":
             self.start = message
             kind = dict(message["headers"]).get(b"content-type", b"")
@@ -118,11 +115,11 @@ class RecordedAnswer:
             self.record["status"] = self.record["status"] or message["status"]
             if self.streams:
                 self.record["answer"] = []
-                await self.pass_on(message)
+                await self.forward(message)
         elif message["type"] != "http.response.body":
-            await self.pass_on(message)
+            await self.forward(message)
         elif self.streams:
-            await self.pass_on({**message, "body": self._lines(message)})
+            await self.forward({**message, "body": self._lines(message)})
         else:
             await self._whole(message)
 
@@ -141,7 +138,7 @@ class RecordedAnswer:
             event = json.loads(data)
         except ValueError:
             return line
-        self.record["answer"].append(self._noted(event))
+        self.record["answer"].append(self._recorded(event))
         return name + colon + json.dumps(event, ensure_ascii=False).encode()
 
     async def _whole(self, message: dict[str, Any]) -> None:
@@ -154,26 +151,26 @@ class RecordedAnswer:
         except ValueError:
             body = content.decode("utf-8", "replace")
         else:
-            noted = self._noted(body)
-            if self.record["answer"] is None or _is_response(noted):  # not the answer to a DELETE, nor a 404
-                self.record["answer"] = noted
+            answer = self._recorded(body)
+            if self.record["answer"] is None or _is_response(answer):  # not the answer to a DELETE, nor a 404
+                self.record["answer"] = answer
             content = json.dumps(body, ensure_ascii=False).encode()
         headers = [(k, v) for k, v in self.start["headers"] if k.lower() != b"content-length"]
         headers.append((b"content-length", str(len(content)).encode()))
-        await self.pass_on({**self.start, "headers": headers})
-        await self.pass_on({"type": "http.response.body", "body": content, "more_body": False})
+        await self.forward({**self.start, "headers": headers})
+        await self.forward({"type": "http.response.body", "body": content, "more_body": False})
 
-    def _noted(self, value: Any) -> Any:
-        """Records the tokens and the id of an answer or event; blanks what the client did not request."""
+    def _recorded(self, value: Any) -> Any:
+        """Records the tokens and the id of an answer or event, and blanks what the client did not request."""
         if not isinstance(value, dict):
             return value
         response = value if _is_response(value) else value.get("response")
         if isinstance(response, dict):
             self.record["response_id"] = response.get("id")
-            self._note_generations(response.get("output_messages"))
+            self._record_generations(response.get("output_messages"))
             self._blank(response)
         for choice in value.get("choices") or ():
-            self._note_choice(choice)
+            self._record_choice(choice)
             self._blank(choice)
         self._blank(value)
         return value
@@ -182,12 +179,12 @@ class RecordedAnswer:
         if not self.record["tokens_wanted"]:
             value.update(dict.fromkeys(ADDED & value.keys()))
 
-    def _note_generations(self, messages: Any) -> None:
+    def _record_generations(self, messages: Any) -> None:
         generations = [message.get("tokens") for message in messages or () if isinstance(message, dict)]
         if generations and all(isinstance(tokens, list) for tokens in generations):
-            self.record["tokens"] = generations[::2]  # those between are the prompts of further generations
+            self.record["tokens"] = generations[::2]  # the others are the prompts of further generations
 
-    def _note_choice(self, choice: dict[str, Any]) -> None:
+    def _record_choice(self, choice: dict[str, Any]) -> None:
         if not isinstance(choice.get("token_ids"), list):
             return
         choices = self.record["tokens"] = self.record["tokens"] or []

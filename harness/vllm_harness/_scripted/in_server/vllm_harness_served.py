@@ -1,6 +1,6 @@
-"""The books that a server answers from, and the log of what it answered.
+"""The books of a server, and the log of its answers.
 
-Runs inside the server, imports nothing of the harness beyond this folder.
+Runs inside the server and imports nothing of the harness outside this folder.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Rule = dict[str, Any]
 
 
 class QuoteError(ValueError):
-    """What a rule would quote of a request cannot be said in this family's format."""
+    """The format of the family cannot express what a rule quotes from a request."""
 
 
 @dataclass(frozen=True)
 class MatchedRule:
-    """A rule that takes a request: what the model generates, with the groups that it quotes."""
+    """A rule that takes a request, with what the model generates and the groups that it quotes."""
 
     rule: Rule
     takes: list[Any]
@@ -35,12 +35,12 @@ class MatchedRule:
 
 
 class ServedBook:
-    """Rules in order: each has the conditions of a request, and what the model generates for it.
+    """Rules in order, each with conditions for a request and what the model generates for it.
 
     Attributes:
-        rules: as the harness posted them; `left` is how many more requests a rule serves.
-        source: the file that the rules come from; empty where they come from a program.
-        uses: what became of each request.
+        rules: the rules as the harness posted them; `left` is how many more requests a rule serves.
+        source: the file that the rules come from; empty if they come from a program.
+        uses: the requests that took a script or should have, as dictionaries.
     """
 
     def __init__(self) -> None:
@@ -49,21 +49,21 @@ class ServedBook:
         self.uses: list[dict[str, Any]] = []
 
     def add(self, rules: Iterable[Rule]) -> None:
-        """Adds rules behind the others."""
+        """Appends rules."""
         self.rules += [{"times": rule.get("left"), **rule} for rule in rules]
 
     def replace(self, rules: Iterable[Rule], source: str) -> None:
-        """Takes other rules; what became of the earlier ones stays in the report."""
+        """Replaces the rules; the uses of the earlier ones stay in the report."""
         self.rules, self.source = [], source
         self.add(rules)
 
     def reset(self) -> None:
-        """Lets every rule serve as many requests again as its `times` says."""
+        """Lets every rule serve as many requests again as its `times` allows."""
         for rule in self.rules:
             rule["left"] = rule["times"]
 
     def take(self, facts: dict[str, Any]) -> MatchedRule | str:
-        """The first rule that takes a request and is not used up; else the nearest, and why it does not."""
+        """The first rule that takes a request and is not used up; else a text that names the nearest."""
         nearest: tuple[tuple[int, int], Rule, list[str]] | None = None
         for rule in self.rules:
             groups: matching.Groups = {}
@@ -77,7 +77,7 @@ class ServedBook:
                 return MatchedRule(rule, takes, groups)
             distance = (len(problems), len(failed) - len(when))
             if nearest is None or distance < nearest[0]:
-                nearest = (distance, rule, problems or [f"times: {rule['times']} (and was taken as often)"])
+                nearest = (distance, rule, problems or [f"times: {rule['times']} (all used)"])
         if nearest is None:
             return "the book has no rules"
         _, rule, problems = nearest
@@ -85,47 +85,46 @@ class ServedBook:
         return f"the nearest rule is {rule['name']!r}{place}, which has {' and '.join(problems)}"
 
     def report(self) -> dict[str, Any]:
-        """The rules that are left, and the state of each use."""
+        """The names of the rules that are not used up, and the state of each use."""
         return {
             "source": self.source,
             "left": [rule["name"] for rule in self.rules if rule.get("left")],
-            "uses": [
-                {
-                    **use,
-                    "generations": uses.read_statuses(use["id"]),
-                    "prompts": uses.read_prompts(use["id"]) if use["keep_prompt"] else [],
-                    "sampling": uses.read_sampling(use["id"]) if use["keep_prompt"] else [],
-                }
-                for use in self.uses
-            ],
+            "uses": [_reported(use) for use in self.uses],
         }
 
 
+def _reported(use: dict[str, Any]) -> dict[str, Any]:
+    kept = uses.read_kept(use["id"]) if use["keep_prompt"] else []
+    prompts, sampling = ([generation[key] for generation in kept] for key in ("prompt", "sampling"))
+    generations = uses.read_statuses(use["id"])
+    return {**use, "generations": generations, "prompts": prompts, "sampling": sampling}
+
+
 class Log:
-    """The last requests that were answered, each with its body where that is not too long."""
+    """The last answered requests, each with its body unless that is too long."""
 
     def __init__(self) -> None:
         self._entries: deque[dict[str, Any]] = deque(maxlen=LOGGED)
         self._answered = 0
 
     def add(self, use: dict[str, Any], raw: bytes, body: dict[str, Any], facts: dict[str, Any]) -> None:
-        """Notes a request that was answered."""
+        """Adds an answered request."""
         self._answered += 1
-        states = [each["state"] for each in uses.read_statuses(use["id"])]
+        states = [status["state"] for status in uses.read_statuses(use["id"])]
         shown = {key: facts[key] for key in LOGGED_FACTS}
         entry = {"number": self._answered, "at": time.time(), **use, **shown, "states": states}
         self._entries.append(entry | {"body": body if len(raw) <= LOGGED_BODY else None})
 
     def after(self, number: int) -> list[dict[str, Any]]:
-        """The requests that were answered after one, by its number; 0 for all that are kept."""
+        """The requests answered after the one with this number; 0 for all."""
         return [entry for entry in self._entries if entry["number"] > number]
 
 
 def quoted(template: dict[str, Any], groups: matching.Groups) -> str:
-    """The text of a template with the groups that it quotes, each as the format writes it in its place.
+    """Fills the groups into a template, each as the format writes it in its place.
 
     Raises:
-        QuoteError: a group holds what the format cannot write there.
+        QuoteError: a group contains something that the format cannot write there.
     """
     text = ""
     for piece in template["pieces"]:
@@ -136,17 +135,17 @@ def quoted(template: dict[str, Any], groups: matching.Groups) -> str:
 def _written(place: dict[str, Any], value: str) -> str:
     for marker in place["markers"]:
         if marker in value:
-            raise QuoteError(f"group {place['group']!r} holds {marker!r}, a marker of the model's format")
+            raise QuoteError(f"group {place['group']!r} contains {marker!r}, a marker of the model's format")
     characters = place["characters"]
     if refused := next((char for char in value if char in characters and characters[char] is None), None):
         raise QuoteError(
-            f"group {place['group']!r} holds {refused!r}, which the model's format cannot write there"
+            f"group {place['group']!r} contains {refused!r}, which the model's format cannot write there"
         )
     return "".join(characters.get(char, char) for char in value)
 
 
 def _answer(rule: Rule, groups: matching.Groups) -> tuple[list[Any], list[str]]:
-    """What a rule generates, by the case where it has cases; and what is missing for it."""
+    """What a rule generates, chosen by its case if it has one; and why it generates nothing, if so."""
     if "case" not in rule:
         return rule["takes"], []
     value = groups.get(rule["case"], "")
@@ -154,4 +153,4 @@ def _answer(rule: Rule, groups: matching.Groups) -> tuple[list[Any], list[str]]:
         return rule["of"][value], []
     if rule["takes"]:
         return rule["takes"], []
-    return [], [f"say: case {rule['case']} is {value!r}, and there are only {', '.join(rule['of'])}"]
+    return [], [f"say: case {rule['case']} is {value!r}, but `of` has only {', '.join(rule['of'])}"]

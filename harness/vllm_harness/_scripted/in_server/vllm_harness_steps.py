@@ -1,6 +1,6 @@
-"""The CPU time of a request: of the steps that its own tasks take on the server's event loop.
+"""Measures the CPU time of a request: of the steps that its tasks take on the server's event loop.
 
-While a step computes, every other request waits. Runs inside the server, imports nothing of the harness.
+During a step, every other request waits. Runs inside the server and imports nothing of the harness.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Steps:
-    """What the tasks of a request have taken so far: steps, CPU seconds of all, and of the longest."""
+    """The steps of a request so far: their number, their CPU seconds, and those of the longest."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -21,22 +21,22 @@ class Steps:
         self.longest_s = 0.0
 
     def timed(self, step: Callable[..., Any], *args: Any) -> Any:
-        """Takes a step."""
+        """Runs a step and measures it."""
         started = time.thread_time()
         try:
             return step(*args)
         finally:
-            taken = time.thread_time() - started
+            seconds = time.thread_time() - started
             self.count += 1
-            self.cpu_s += taken
-            self.longest_s = max(self.longest_s, taken)
+            self.cpu_s += seconds
+            self.longest_s = max(self.longest_s, seconds)
 
 
 _STEPS: contextvars.ContextVar[Steps | None] = contextvars.ContextVar("steps", default=None)
 
 
 async def take(coroutine: Coroutine[Any, Any, None], steps: Steps) -> None:
-    """Runs what a request is, and notes the steps of its tasks, of those that they start as well."""
+    """Runs the coroutine of a request and measures the steps of all tasks that it starts."""
     loop = asyncio.get_running_loop()
     if loop.get_task_factory() is not _task:
         loop.set_task_factory(_task)
@@ -47,8 +47,8 @@ async def take(coroutine: Coroutine[Any, Any, None], steps: Steps) -> None:
         _STEPS.reset(before)
 
 
-def of_no_request(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """A task that serves all requests, whichever of them starts it."""
+def shared_task(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Starts a task that serves all requests and counts for none of them."""
     return contextvars.Context().run(asyncio.create_task, coroutine)
 
 
@@ -58,7 +58,7 @@ def _task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> as
 
 
 class _Timed(Coroutine[Any, Any, Any]):
-    """A coroutine whose steps are noted; to those who inspect it, such as anyio, it is the one within."""
+    """A coroutine that measures its steps; libraries such as anyio see the inner coroutine."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], steps: Steps) -> None:
         self._coroutine = coroutine

@@ -1,7 +1,7 @@
 """The state of a script while vLLM generates: a folder for each use, with a small file for each generation.
 
-The logits processor (engine process) writes it, the middleware (API server process) reads it. Runs inside the
-server, so it imports nothing of the harness.
+The logits processor (engine process) writes it, and the middleware (API server process) reads it. Runs inside
+the server and imports nothing of the harness outside this folder.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ import vllm_harness_names as names
 
 REFUSED = ".refused"
 REFUSED_USES = "refused-uses"
-KEPT_FILE = ".kept-"  # hidden, as what is no progress
+KEPT_FILE = ".kept-"  # hidden, since it is not progress
 
 # keys of vllm_xargs
-USE = "harness_use"  # id of this use of a script
+USE = "harness_use"  # the id of this use of a script
 IDS = "harness_ids"  # the token ids of all its takes, concatenated
-LENGTHS = "harness_lengths"  # tokens of each take
-BY_CHOICE = "harness_by_choice"  # 1: a take for each choice (n > 1); 0: a take for each turn
-SEED = "harness_seed"  # the request's seed, so that a choice is known by its seed
+LENGTHS = "harness_lengths"  # the number of tokens in each take
+BY_CHOICE = "harness_by_choice"  # 1: a take for each choice (n > 1), 0: a take for each turn
+SEED = "harness_seed"  # the request's seed, by which a choice is identified
 NO_SCRIPT = "harness_no_script"  # why no script matches this request
-KEEP_PROMPT = "harness_keep_prompt"  # 1: prompt and sampling parameters of each generation are kept
+KEEP_PROMPT = "harness_keep_prompt"  # 1: keep prompt and sampling parameters of each generation
 ARGS = frozenset({USE, IDS, LENGTHS, BY_CHOICE, SEED, NO_SCRIPT, KEEP_PROMPT})
 
 _USE = re.compile(r"\d+-\d+")
 
 
 def is_use(use: object) -> bool:
-    """Whether a value can be the id of a use; clients may send anything in `vllm_xargs`."""
+    """Whether a value can be the id of a use, since clients may send anything in `vllm_xargs`."""
     return isinstance(use, str) and _USE.fullmatch(use) is not None
 
 
 def folder(use: str) -> Path:
-    """The folder of a use; reading it takes as long on a server's last request as on its first."""
+    """The folder of a use; separate folders keep reading fast, however many uses there were."""
     return Path(os.environ[names.SCRIPT_DIR]) / "uses" / use
 
 
 def forget(use: str) -> None:
-    """Removes what is known of a use that nobody asks for any more."""
+    """Removes the state of a use that is no longer needed."""
     shutil.rmtree(folder(use), ignore_errors=True)
 
 
 class GenerationProgress:
-    """A generation, as the engine reports it.
+    """Reports the progress of a generation from the engine.
 
-    A file holds a line with the script's length and then a byte for each generated token, so that reporting
-    a further token takes no time; a second file, which appears complete, reports a refusal.
+    A file has a line with the script's length and then a byte for each generated token, so that reporting a
+    further token takes almost no time. A second file, which appears complete, reports a refusal.
 
     Args:
-        use, take, choice: which generation it is.
-        length: tokens of its script.
+        use, take, choice: the generation.
+        length: the number of tokens in its script.
     """
 
     def __init__(self, use: str, take: int, choice: int, length: int) -> None:
@@ -65,18 +65,18 @@ class GenerationProgress:
         self._file: io.FileIO | None = None
 
     def generated(self, position: int) -> None:
-        """Reports that a token was generated."""
+        """Reports a generated token."""
         if self._file is None:
             self._file = self._begin()
         os.pwrite(self._file.fileno(), b".", len(self._head) + position)
 
     def refused(self, status: dict[str, Any]) -> None:
-        """Reports that a token was refused."""
+        """Reports a refused token."""
         fresh = self._fresh()
         fresh.write_text(json.dumps({"state": "refused", **status}))
         fresh.replace(self._path.with_name(f"{self._path.name}{REFUSED}"))
-        with _refused_uses().open("ab") as told:
-            told.write(f"{self._path.parent.name}\n".encode())
+        with _refused_uses().open("ab") as refused:
+            refused.write(f"{self._path.parent.name}\n".encode())
 
     def _begin(self) -> io.FileIO:
         fresh = self._fresh()
@@ -86,15 +86,15 @@ class GenerationProgress:
         return file
 
     def _fresh(self) -> Path:
-        """A file that is not read before it has its final name, so that no reader sees half of it."""
+        """A temporary path, so that no reader sees an incomplete file before it gets its final name."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         return self._path.with_name(f".{self._path.name}")
 
 
 class RefusedUses:
-    """The uses that were refused, read on in the one file to which the engines append them.
+    """Reads the refused uses from the one file to which the engines append them.
 
-    So a look costs a read that finds nothing new, however many requests are under way.
+    So a check costs a single read, however many requests are running.
     """
 
     def __init__(self) -> None:
@@ -103,11 +103,11 @@ class RefusedUses:
         self._half = b""
 
     def now(self) -> set[str]:
-        """All that were refused until now."""
+        """All uses refused so far."""
         if self._file is None:
             self._file = io.FileIO(os.open(_refused_uses(), os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        if told := self._file.read():
-            *whole, self._half = (self._half + told).split(b"\n")
+        if further := self._file.read():
+            *whole, self._half = (self._half + further).split(b"\n")
             self._uses.update(use.decode() for use in whole)
         return self._uses
 
@@ -125,26 +125,17 @@ def read_statuses(use: str) -> list[dict[str, Any]]:
     ]
 
 
-def read_prompts(use: str) -> list[list[int]]:
-    """The prompts that were kept of a use, in the order of its generations."""
-    return [kept["prompt"] for kept in _all_kept(use)]
-
-
-def read_sampling(use: str) -> list[dict[str, Any]]:
-    """The sampling parameters that were kept of a use, in the order of its generations."""
-    return [kept["sampling"] for kept in _all_kept(use)]
-
-
-def _all_kept(use: str) -> list[Any]:
-    found = sorted(
+def read_kept(use: str) -> list[dict[str, Any]]:
+    """The kept `prompt` and `sampling` parameters of each generation of a use, in order."""
+    generations = sorted(
         tuple(map(int, path.name.removeprefix(KEPT_FILE).split(".")))
         for path in folder(use).glob(f"{KEPT_FILE}*")
     )
-    return [json.loads(_kept(use, *generation).read_text()) for generation in found]
+    return [json.loads(_kept(use, *generation).read_text()) for generation in generations]
 
 
 def read_prompt(use: str, take: int, choice: int) -> list[int]:
-    """The prompt that was kept of a generation; empty where none was."""
+    """The kept prompt of a generation; empty if it was not kept."""
     try:
         ids: list[int] = json.loads(_kept(use, take, choice).read_text())["prompt"]
     except FileNotFoundError:
@@ -170,10 +161,10 @@ def refusal(use: str) -> dict[str, Any] | None:
 
 
 def _names(use: str) -> list[str]:
-    """The files of a use, without those that are hidden."""
+    """The names of a use's files, without hidden files."""
     try:
-        with os.scandir(folder(use)) as found:
-            return [entry.name for entry in found if not entry.name.startswith(".")]
+        with os.scandir(folder(use)) as entries:
+            return [entry.name for entry in entries if not entry.name.startswith(".")]
     except FileNotFoundError:
         return []
 
@@ -188,6 +179,6 @@ def _status(use: str, name: str) -> dict[str, Any]:
 
 
 def _progress(length: int, generated: int) -> dict[str, Any]:
-    # asynchronous scheduling goes a step past the end, a server that ignores the stop token goes further
+    # asynchronous scheduling runs a step past the end; a server that ignores the stop token runs further
     state = "running" if generated < length else "done" if generated <= length + 1 else "overrun"
     return {"state": state, "position": min(generated, length), "length": length}

@@ -22,6 +22,7 @@ from vllm_harness._files.paths import state_dir
 from vllm_harness._files.variables import number
 from vllm_harness._machine.gpus import visible_gpus
 from vllm_harness._machine.node_memory import node_memory
+from vllm_harness._machine.shard import Needs
 from vllm_harness._scripted.standin import STAND_IN_GPU_GIB
 from vllm_harness._server.flags import flag_values
 from vllm_harness._server.fork_server import FIRST, MODELS_HELD, templates
@@ -147,17 +148,15 @@ def reserved_for(launch: Launch, count: int, *, forked: bool, wait_s: float | No
         reservation.release()
 
 
-def expected_needs(
-    entry: ModelEntry, environment: Environment, lane: Lane, frontend: Frontend
-) -> tuple[float, int]:
-    """The memory (GiB) and the GPUs that a forked server of an entry takes, before its launch is planned.
+def expected_needs(entry: ModelEntry, environment: Environment, lane: Lane, frontend: Frontend) -> Needs:
+    """The memory and the GPUs that a forked server of an entry takes, before its launch is planned.
 
     The memory is as measured on this machine, or a guess until then; on CUDA only that of the GPUs is leased.
     """
     flags = entry.flags(lane, environment.device, frontend)
     launch = Launch(entry, lane, environment, "", flags.args, flags.env, frontend)
     gpus = gpus_needed(flags.args) if environment.device == "cuda" else 0
-    return Start(launch, forked=True).need_gib() + TEMPLATE_GIB, gpus
+    return Needs(memory_gib=Start(launch, forked=True).need_gib() + TEMPLATE_GIB, gpus=gpus)
 
 
 def room(ready_gib: float = 0.0, ahead: Callable[[], float] = lambda: 0.0) -> Room:

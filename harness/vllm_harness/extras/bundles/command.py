@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._configuration.model_entries import Device, load_models
 from vllm_harness._environments import default_device
 from vllm_harness._terminal.status import shown
 from vllm_harness.cli.by_default import by_default
-from vllm_harness.cli.options import DEVICE, MODELS_FILE
 
 app = typer.Typer(
     cls=by_default("create"),
@@ -19,52 +18,32 @@ app = typer.Typer(
     help="Pack what a machine without a network needs (`env bundle OUT`), and install it there.",
 )
 
-_MODELS = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--model",
-        "--models",
-        help="Model entries or hub ids, repeated or separated by commas; by default all that can be served.",
-    ),
-]
-
 
 @app.command()
 def create(
     out: Annotated[Path, typer.Argument(help="The new folder of the bundle.")],
-    vllm: Annotated[
-        str | None, typer.Option(help="The release, such as 0.32.0; by default the newest.")
-    ] = None,
-    device: DEVICE = None,
-    models: _MODELS = None,
-    part_size: Annotated[str, typer.Option(help="The largest size of a file, such as 60M or 2G.")] = "1G",
-    hub_weights: Annotated[
-        bool, typer.Option("--hub-weights", help="Include the weights of the models from the hub.")
-    ] = False,
-    without_torch: Annotated[
-        bool,
-        typer.Option(
-            "--without-torch",
-            help="Leave torch out, since a Python on the other machine has it (`env bundle install --over`).",
-        ),
-    ] = False,
-    lean: Annotated[
-        bool,
-        typer.Option(
-            "--lean",
-            help="For a CUDA machine that takes little at a time: without torch, without kernels that Triton "
-            "replaces, compressed. env/lean.yaml says what stays.",
-        ),
-    ] = False,
-    models_file: MODELS_FILE = None,
+    vllm: str | None = None,
+    device: Device | None = None,
+    model: list[str] | None = None,
+    part_size: str = "1G",
+    hub_weights: bool = False,
+    without_torch: bool = False,
+    lean: bool = False,
+    models_file: Path | None = None,
 ) -> None:
-    """Pack the checkout, the wheels and the assets for this Python version and kind of machine."""
+    """Pack the checkout, the wheels and the assets for this Python version and kind of machine.
+
+    --vllm is a release, by default the newest. --model may also name several,
+    by commas; by default all that can be served. A Python on the other machine
+    has to have torch with --without-torch, and with --lean, which is for CUDA
+    and also leaves out kernels that Triton replaces, and compresses the rest.
+    """
     from vllm_harness.extras.bundles.create import create, parse_size
 
     size = parse_size(part_size)
     device = device or default_device()
     known = load_models(models_file)
-    named = [name for each in models or [] for name in each.split(",") if name]
+    named = [name for each in model or [] for name in each.split(",") if name]
     entries = [known.get(name) for name in named] or [e for e in known if e.stand_in or e.weights]
     with shown() as progress:
         packed = create(
@@ -92,15 +71,13 @@ def create(
 @app.command()
 def install(
     bundle: Annotated[Path, typer.Argument(help="The folder of the bundle.")],
-    over: Annotated[
-        Path | None,
-        typer.Option(help="The Python of this machine that has torch, for a bundle without it."),
-    ] = None,
-    unpacked: Annotated[Path | None, typer.Option(hidden=True)] = None,
+    over: Path | None = None,
+    unpacked: Path | None = None,
 ) -> None:
     """Make the server environment of a bundle and install its assets, without a network.
 
-    Every part of the bundle is checked first.
+    Every part of the bundle is checked first. --over is for a bundle without
+    torch.
     """
     from vllm_harness.extras.bundles.place import install
 

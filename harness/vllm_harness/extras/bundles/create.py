@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vllm_harness._configuration.model_entries import Device, ModelEntry
-from vllm_harness._environments.locks import lock_for
+from vllm_harness._environments.locks import Lock, lock_for
 from vllm_harness._errors import UsageError
 from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.bundles import contents
@@ -83,13 +84,8 @@ def create(
         hub = contents.collect_hub_weights(content, entries, progress) if hub_weights else []
         progress("packing")
         about = {
-            "python": ".".join(map(str, sys.version_info[:2])),
-            "machine": platform.machine(),
-            "system": sys.platform,
-            "vllm": lock.version,
+            **_about(lock),
             "device": device,
-            "lock": lock.digest,
-            "harness": this_harness(),
             "without_torch": without_torch or lean,
             "models": [entry.name for entry in entries],
             "assets": names,
@@ -99,6 +95,18 @@ def create(
         shutil.move(bundle, folder)
     size = sum(part["size"] for part in manifest["parts"])
     return CreatedBundle(folder, size, len(manifest["parts"]), names, hub)
+
+
+def _about(lock: Lock) -> dict[str, Any]:
+    """The part of a manifest that describes this machine and the release."""
+    return {
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "machine": platform.machine(),
+        "system": sys.platform,
+        "vllm": lock.version,
+        "lock": lock.digest,
+        "harness": this_harness(),
+    }
 
 
 def parse_size(text: str) -> int:

@@ -1,1 +1,1 @@
-"""What parsers take over answers that grow: the search for those that are worse than linear."""
+"""The cost of parsing answers of growing length: finds parsers whose cost grows faster than linearly."""

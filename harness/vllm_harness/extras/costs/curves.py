@@ -1,4 +1,4 @@
-"""What answers take that grow: how time and memory grow with them, and what blocks the event loop."""
+"""Judges curves of costs: how time and memory grow with the answer, and what blocks the event loop."""
 
 from __future__ import annotations
 
@@ -16,33 +16,32 @@ from vllm_harness.extras.costs.growing import BLOCKED_S
 
 MOST_EXPONENT = 1.3
 QUADRATIC = 2.5
-"""Above this, what is known to take the square of an answer's length does not explain it."""
+"""Above this exponent, a defect that takes quadratic time does not explain the curve."""
 FITTED = 4
-"""The longest lengths, and the fewest, that tell how a curve grows."""
+"""The number of lengths that the growth is computed from, the longest ones."""
 LEAST_S = 0.0005
-"""What takes less is too short to be told from noise."""
+"""Shorter times cannot be distinguished from noise."""
 MUCH_S = 0.05
-"""Where the longest answer of a curve takes so much, the other lengths need not tell."""
+"""If the longest answer of a curve takes so long, shorter times of the other lengths are used, too."""
 LEAST_BYTES = 100_000
 ORDINARY_TOKENS = 16384
-"""An answer of so many tokens is one that servers give every day."""
+"""The size up to which an answer counts as ordinary."""
 
 
 def time_exponent(curve: Curve) -> float | None:
-    """The k for which the CPU time grows as the k-th power of the size; None: too few lengths tell.
+    """The k for which the CPU time grows as the k-th power of the size; None if too few lengths can be used.
 
-    Where the longest takes much, fewer do: the others then count as the least that tells, so that the time
-    grows at least so fast.
+    If the longest answer takes long, shorter times count as `LEAST_S`, which gives a lower bound of k.
     """
     figures = [(point.size, point.cpu_s) for point in curve.points]
-    told = [(size, cpu_s) for size, cpu_s in figures if cpu_s >= LEAST_S]
-    if len(told) < FITTED and figures and figures[-1][1] >= MUCH_S:
-        told = [(size, max(cpu_s, LEAST_S)) for size, cpu_s in figures]
-    return _exponent(told)
+    usable = [(size, cpu_s) for size, cpu_s in figures if cpu_s >= LEAST_S]
+    if len(usable) < FITTED and figures and figures[-1][1] >= MUCH_S:
+        usable = [(size, max(cpu_s, LEAST_S)) for size, cpu_s in figures]
+    return _exponent(usable)
 
 
 def memory_exponent(curve: Curve) -> float | None:
-    """The same of the memory."""
+    """The same for the peak memory."""
     return _exponent(
         (point.size, point.peak_bytes)
         for point in curve.points
@@ -51,7 +50,7 @@ def memory_exponent(curve: Curve) -> float | None:
 
 
 def _exponent(figures: Iterable[tuple[float, float]]) -> float | None:
-    """The median slope between any two of the longest lengths, which one disturbed figure does not move."""
+    """The median slope between any two of the longest lengths, which one outlier does not change."""
     logs = [(math.log(size), math.log(figure)) for size, figure in figures][-FITTED:]
     if len(logs) < FITTED:
         return None
@@ -59,22 +58,22 @@ def _exponent(figures: Iterable[tuple[float, float]]) -> float | None:
 
 
 def curve_mismatches(curve: Curve) -> tuple[Mismatch, ...]:
-    """What is wrong with a curve; one that the deadline ended before enough lengths told grows too fast."""
+    """The mismatches of a curve; one that was stopped before there were enough lengths is superlinear."""
     time, memory = time_exponent(curve), memory_exponent(curve)
-    found = []
+    codes = []
     if (time or 0) > QUADRATIC:
-        found.append(MismatchCode.TIME_SUPERQUADRATIC)
+        codes.append(MismatchCode.TIME_SUPERQUADRATIC)
     elif (curve.stopped_at is not None and time is None) or (time or 0) > MOST_EXPONENT:
-        found.append(MismatchCode.TIME_SUPERLINEAR)
+        codes.append(MismatchCode.TIME_SUPERLINEAR)
     if (memory or 0) > MOST_EXPONENT:
-        found.append(MismatchCode.MEMORY_SUPERLINEAR)
+        codes.append(MismatchCode.MEMORY_SUPERLINEAR)
     if blocked_at(curve) is not None:
-        found.append(MismatchCode.LOOP_BLOCKED)
-    return tuple(map(Mismatch, found))
+        codes.append(MismatchCode.LOOP_BLOCKED)
+    return tuple(map(Mismatch, codes))
 
 
 def blocked_at(curve: Curve) -> CostPoint | None:
-    """The shortest answer of an ordinary length with a step that blocks the event loop."""
+    """The shortest ordinary answer with a step that blocks the event loop; None if there is none."""
     return next(
         (
             point
@@ -90,10 +89,10 @@ class FamilyCost:
     """The steepest curves of a family's parsers.
 
     Attributes:
-        family, tool_parser, reasoning_parser: whose.
-        whole, streamed: the steepest curve: exponent, and the case that shows it; None: none could be fitted.
-        findings: how many curves are findings, and of how many.
-        longest: seconds of the longest step of an answer of an ordinary length, its size and its case.
+        family, tool_parser, reasoning_parser: the names.
+        whole, streamed: the exponent and the case of the steepest curve; None if none could be fitted.
+        findings: the number of curves that are findings, and of all curves.
+        longest: the seconds of the longest step of an ordinary answer, its size and its case.
     """
 
     family: str
@@ -106,7 +105,7 @@ class FamilyCost:
 
 
 def family_costs(cells: Sequence[Cell]) -> Iterator[FamilyCost]:
-    """The cost of each cell of the group `cost`, in order of families."""
+    """The cost of each family that has curves, by the family's name."""
     for cell in sorted(cells, key=lambda cell: cell.family):
         curves = [
             (name, delivery, curve)

@@ -1,4 +1,4 @@
-"""The group `cost`: answers that grow, read from growing.yaml, and rendered at lengths that double."""
+"""The group `cost`: growing answers, read from growing.yaml and rendered at doubling lengths."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from vllm_harness._scripted.meaning import Meaning, ToolCall
 
 FILE = Path(__file__).with_name("growing.yaml")
 SHORTEST, LONGEST = 256, 65536
-"""Tokens of an answer, or a little less."""
+"""The tokens of the shortest and of the longest answer, or a little less."""
 BLOCKED_S = 0.1
-"""How long a step may keep an event loop from other requests."""
+"""How long one step may block an event loop."""
 LENGTHS = 6
-"""At how many lengths an answer grows that has a most."""
+"""The number of lengths of an answer that has a maximum."""
 _PLACE = "PLACEHOLDER"
 _CALL = ToolCall("get_weather", {"city": _PLACE, "days": 3})
 _ORDINARY_CALL = ToolCall("get_weather", {"city": "Paris", "days": 3})
@@ -36,11 +36,11 @@ _PROPERTY = {
     "properties": {"kind": {"type": "string", "enum": ["one", "another", "none"]}, "n": {"type": "integer"}},
 }
 _PROPERTIES = 12
-"""Of each tool that is not small, where the tools are what grows."""
+"""The number of properties of a tool that is not small, if the tools grow."""
 
 
 class Growing(StrEnum):
-    """What of a request or of its answer grows."""
+    """The part of a request or an answer that grows."""
 
     TEXT = "text"
     REASONING = "reasoning"
@@ -61,14 +61,14 @@ class GrowingAnswer(StrictModel):
     raw: str = ""
     before: str = ""
     after: str = ""
-    cut: bool = False
+    truncated: bool = False
     most: int | None = None
     small: bool = False
     tool_parsers: tuple[str, ...] = ()
     served: bool = False
 
     def meaning(self, count: int) -> Meaning:
-        """What is meant where the unit is repeated so often."""
+        """The meaning with the unit repeated `count` times."""
         match self.grows:
             case Growing.TEXT:
                 return Meaning.of(self.unit * count)
@@ -92,14 +92,14 @@ class GrowingAnswer(StrictModel):
 
 
 class CostTable(StrictModel):
-    """The whole table."""
+    """The contents of growing.yaml."""
 
     answers: tuple[GrowingAnswer, ...]
 
 
 @cache
 def load_growing_answers(path: Path = FILE) -> tuple[GrowingAnswer, ...]:
-    """Reads the table; raises pydantic's ValidationError, naming the key, where it is malformed."""
+    """Reads the table. Raises pydantic's ValidationError, which names the key, if it is malformed."""
     return CostTable.model_validate(yaml.safe_load(path.read_text())).answers
 
 
@@ -125,7 +125,7 @@ def cost_cases(family: Family, meanings: Meanings) -> CaseSet:
 
 
 def _lengths(family: Family, answer: GrowingAnswer) -> Iterator[tuple[str, tuple[Grown, ...]]]:
-    """The names of the cases of an answer, each with its lengths."""
+    """The names of an answer's cases, each with its lengths."""
     if answer.grows is Growing.REASONING and family.reasoning_parser is None:
         raise DialectError("the family has no reasoning parser", hint="leave the reasoning out")
     if answer.grows not in (Growing.TEXT, Growing.REASONING) and family.tool_parser is None:
@@ -135,7 +135,10 @@ def _lengths(family: Family, answer: GrowingAnswer) -> Iterator[tuple[str, tuple
             counts = _counts(_tokens(family, unit))
             yield name, tuple(Grown(runs=((before, 1), (unit, count), (after, 1))) for count in counts)
         return
-    counts = _halves(answer.most) if answer.most else _counts(_unit_tokens(family, answer))
+    if answer.most:
+        counts = sorted({max(1, answer.most >> shift) for shift in range(LENGTHS)})
+    else:
+        counts = _counts(_unit_tokens(family, answer))
     yield answer.name, tuple(_grown(family, answer, count) for count in counts)
 
 
@@ -145,17 +148,13 @@ def _grown(family: Family, answer: GrowingAnswer, count: int) -> Grown:
 
 
 def _counts(tokens: int) -> list[int]:
-    """How often a unit of so many tokens is repeated, from the shortest answer to the longest."""
+    """How often a unit of `tokens` tokens is repeated, from the shortest answer to the longest."""
     lengths = [LONGEST >> shift for shift in range((LONGEST // SHORTEST).bit_length())]
     return sorted({max(1, length // tokens) for length in lengths})
 
 
-def _halves(most: int) -> list[int]:
-    return sorted({max(1, most >> shift) for shift in range(LENGTHS)})
-
-
 def _tokens(family: Family, text: str) -> int:
-    """How many tokens a text is where each marker is one, and each other byte."""
+    """Estimates the tokens of a text: one for each marker, and one for each other byte."""
     for token in sorted(find_dialect(family.dialect).tokens, key=len, reverse=True):
         text = text.replace(token, "\0")
     return max(1, len(text.encode()))
@@ -168,7 +167,7 @@ def _unit_tokens(family: Family, answer: GrowingAnswer) -> int:
 
 def _rendered(family: Family, answer: GrowingAnswer, count: int) -> tuple[Run, ...]:
     text = render(family.dialect, answer.meaning(count))
-    if answer.cut:
+    if answer.truncated:
         end = text.rfind(answer.unit.strip()) + len(answer.unit.strip())
         text = text[:end] + _end(family, text)
     units = dict.fromkeys((answer.unit, json.dumps(answer.unit)[1:-1]))
@@ -176,27 +175,27 @@ def _rendered(family: Family, answer: GrowingAnswer, count: int) -> tuple[Run, .
 
 
 def _runs(text: str, unit: str) -> tuple[Run, ...]:
-    """A text with the repetitions of a unit told as such, so that a long one is short to keep."""
+    """A text as runs of a repeated unit, so that a long text is short to store."""
     pieces = re.split(f"((?:{re.escape(unit)}){{4,}})", text)
-    told = (
+    runs = (
         (unit, len(piece) // len(unit)) if number % 2 else (piece, 1) for number, piece in enumerate(pieces)
     )
-    return tuple(run for run in told if run[0])
+    return tuple(run for run in runs if run[0])
 
 
 def _raw(family: Family, answer: GrowingAnswer) -> Iterator[tuple[str, str, str, str]]:
-    """The names of an answer's cases, each with what stands before its growing place, in it and after it."""
+    """The names of an answer's cases, each with the text before the growing place, in it and after it."""
     reasoning = "Let me think." if family.reasoning_parser else None
     text = render(family.dialect, Meaning.of(_PLACE, reasoning=reasoning))
     before, _, after = text.partition(_PLACE)
-    after = _end(family, text) if answer.cut else after
+    after = _end(family, text) if answer.truncated else after
     parts = (answer.before, answer.raw, answer.after)
     wanted = {*Template("".join(parts)).get_identifiers()}
     pieces = _pieces(family, wanted)
     dialect = find_dialect(family.dialect)
-    own = dialect.calls if family.tool_parser else ()
-    every = dict.fromkeys((*own, *dialect.tokens)) if "marker" in wanted else ("",)
-    for marker in every:
+    of_calls = dialect.calls if family.tool_parser else ()
+    markers = dict.fromkeys((*of_calls, *dialect.tokens)) if "marker" in wanted else ("",)
+    for marker in markers:
         start, unit, rest = (Template(part).substitute(pieces, marker=marker) for part in parts)
         if not unit:
             raise DialectError("the family's format has no such piece", hint="leave it out")
@@ -204,23 +203,23 @@ def _raw(family: Family, answer: GrowingAnswer) -> Iterator[tuple[str, str, str,
 
 
 def _pieces(family: Family, wanted: set[str]) -> dict[str, str]:
-    """The pieces of a family's format that raw text names."""
+    """The pieces of a family's format that raw text refers to."""
     dialect = find_dialect(family.dialect)
     pieces: dict[str, str] = {}
     if "think" in wanted:
-        pieces["think"] = dialect.thoughts[0] if dialect.thoughts else ""
+        pieces["think"] = dialect.reasoning[0] if dialect.reasoning else ""
     if not wanted - {"think"}:
         return pieces
     if family.tool_parser is None:
         raise DialectError("the family has no tool parser", hint="leave the calls out")
-    call = _without_thoughts(dialect, _body(family, Meaning.of(calls=(_CALL,))))
-    own = dialect.calls or (call[:1],)
-    opened = min((marker for marker in own if marker in call), key=call.find, default=call[:1])
+    call = _without_end_of_reasoning(dialect, _body(family, Meaning.of(calls=(_CALL,))))
+    markers = dialect.calls or (call[:1],)
+    opened = min((marker for marker in markers if marker in call), key=call.find, default=call[:1])
     to_value = call.partition(_PLACE)[0]
     return {
         **pieces,
         "open": opened,
-        "close": max(own, key=call.rfind),
+        "close": max(markers, key=call.rfind),
         "open_start": opened[:-1] or opened,
         "start": call.partition(_CALL.name)[0] or call[:1],
         "named": call.partition(_CALL.name)[0] + _CALL.name,
@@ -230,9 +229,9 @@ def _pieces(family: Family, wanted: set[str]) -> dict[str, str]:
     }
 
 
-def _without_thoughts(dialect: Dialect, call: str) -> str:
-    """A call without the end of thoughts, which some formats want before it."""
-    ends = dialect.thoughts[1].strip() if dialect.thoughts else ""
+def _without_end_of_reasoning(dialect: Dialect, call: str) -> str:
+    """A call without the end of the reasoning, which some formats require before it."""
+    ends = dialect.reasoning[1].strip() if dialect.reasoning else ""
     return call.partition(ends)[2] if ends and ends in call else call
 
 
@@ -242,7 +241,7 @@ def _body(family: Family, meaning: Meaning) -> str:
 
 
 def _end(family: Family, text: str) -> str:
-    """What ends the turn of a text."""
+    """The marker that ends the turn of a text."""
     return next(end for end in find_dialect(family.dialect).ends if text.endswith(end))
 
 

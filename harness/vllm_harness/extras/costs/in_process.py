@@ -1,4 +1,4 @@
-"""Measures in process what a family's parsers take over answers that grow."""
+"""Measures in process the cost of a family's parsers for growing answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vllm_harness._regression.engines.in_process import WORKERS, by_case_set, li
 from vllm_harness._scripted.families import Family
 
 DEADLINE_S = 1.0
-"""CPU time that one answer may take in one delivery, at all its lengths together."""
+"""The CPU time that one answer may take in one delivery, over all its lengths."""
 START_S = 600.0
 _SCRIPT = Path(__file__).with_name("workers") / "vllm_harness_cost.py"
 
@@ -20,14 +20,14 @@ _SCRIPT = Path(__file__).with_name("workers") / "vllm_harness_cost.py"
 def measure_all(
     environment: Environment, case_sets: Sequence[tuple[Family, Sequence[CaseInput]]]
 ) -> Iterator[list[CaseAnswer]]:
-    """Measures each family's growing answers, and gives the curves of each case set as they come.
+    """Measures the growing answers of each family, and yields the curves of each case set in turn.
 
     Args:
-        environment: whose vLLM parses.
-        case_sets: families, with the inputs of cases.
+        environment: the environment whose vLLM parses.
+        case_sets: the families, each with the inputs of its cases.
 
     Raises:
-        InProcessError: vLLM does not import, or takes several times longer than its deadlines allow.
+        InProcessError: vLLM cannot be imported, or takes several times longer than the deadlines allow.
     """
     families = [worker_family(family, inputs) for family, inputs in case_sets]
     curves = sum(len(input_.deliveries) for _, inputs in case_sets for input_ in inputs)

@@ -1,4 +1,4 @@
-"""Measures over HTTP what a server takes over answers that grow, and how long another client waits."""
+"""Measures over HTTP the cost of growing answers, and how long another client waits meanwhile."""
 
 from __future__ import annotations
 
@@ -29,58 +29,62 @@ from vllm_harness.extras.costs.growing import BLOCKED_S
 from vllm_harness.extras.costs.growing import LONGEST as LONGEST_TEXT
 
 ORDINARY, LONGEST = 17_000, 66_000
-"""Tokens of the longest answer, about: where no CPU time is given for it, and where some is given.
+"""The approximate tokens of the longest answer: if its case sets no CPU time, and if it does.
 
-A stand-in generates about a thousand tokens a second of one answer, and some thousand of several.
+A stand-in generates about 1,000 tokens a second for one answer, and a few thousand for several.
 """
 CONTEXT = 81_920
-"""Tokens of a prompt with many tools, or of an answer."""
+"""The context length, for prompts with many tools and for long answers."""
 ARGS = ("--max-model-len", str(CONTEXT), "--num-gpu-blocks-override", "2048")
 LONG_ENV = {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}
-"""Of a server whose tokenizer says less."""
+"""For servers whose tokenizer has a smaller limit."""
 OVERRIDES = json.dumps(
     {
         "max_position_embeddings": CONTEXT,
-        # no token of a script depends on what stands far before it; attention to all would take longest
+        # the tokens of a script do not depend on earlier ones; full attention would take most of the time
         "sliding_window": 128,
         "layer_types": ["sliding_attention"] * LAYERS,
     }
 )
 FEWEST = 4
-"""Lengths that are measured whatever they take."""
-TOLD_S = 0.1
-"""CPU time, ten ticks of its clock, below which the figure of a process tells nothing: it counts as 0."""
+"""The number of lengths that are measured even after the CPU time is spent."""
+LEAST_PROCESS_S = 0.1
+"""A shorter CPU time of a process, under ten ticks of its clock, is too imprecise and counts as 0."""
 TRIES = 3
-"""How often an answer of an ordinary length is requested, at most, beside which the other client waits longer
-than any of its steps takes: what else the machine does may add to a wait, and takes nothing from it.
+"""The maximum number of requests of an ordinary answer, while the other client waits longer than any step.
+
+Other work on the machine can make a wait longer, but not shorter.
 """
 PAUSE_S = 0.01
-"""Between two requests of the other client."""
+"""The pause between two requests of the other client."""
 AT_ONCE = 16
-"""Answers that grow at the same time; with more, a server falls far behind its engine."""
+"""The number of answers that are measured at once; with more, a server falls far behind its engine."""
 REQUEST_S = 600.0
-"""Until an answer that is measured must have come: one of 64k tokens can take minutes."""
+"""The timeout of a measured answer: one of 64k tokens can take minutes."""
 
 
 def long_args(family: Family) -> tuple[str, ...]:
-    """The flags of a server whose answers are long."""
+    """The flags of a server for long answers."""
     return ARGS if family.form is None else (*ARGS, "--hf-overrides", OVERRIDES)
 
 
 def limit_of(tokens: int) -> int:
-    """The `max_tokens` of an answer of so many, which comes to its end; Messages must have one."""
+    """A `max_tokens` that does not truncate an answer of `tokens` tokens; Messages requires one."""
     return tokens + tokens // 10 + 64
 
 
 class WaitingClient:
-    """Another client of a server: asks for its version again and again, and notes how long it waited.
+    """Another client of a server: requests its version repeatedly, and measures the longest wait.
 
-    Only as much of a wait counts as the server's process has computed meanwhile: what keeps it from a
-    processor, on a machine with other work, is no fault of the server's.
+    A wait counts only as far as the server's process computed meanwhile, so that other work on the machine
+    does not count against the server.
 
     Args:
-        url: of the version.
-        process: of the server, in which its event loop runs.
+        url: the URL of the version.
+        process: the server's process, in which its event loop runs.
+
+    Attributes:
+        longest_s: the longest wait.
     """
 
     def __init__(self, url: str, process: psutil.Process) -> None:
@@ -90,9 +94,9 @@ class WaitingClient:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Asks while the block runs; `longest_s` is then of this time."""
+        """Sends requests while the block runs; sets `longest_s`."""
         self.longest_s, done = 0.0, Event()
-        thread = Thread(target=self._ask_until, args=(done,), daemon=True)
+        thread = Thread(target=self._request_until, args=(done,), daemon=True)
         thread.start()
         try:
             yield
@@ -100,12 +104,12 @@ class WaitingClient:
             done.set()
             thread.join(REQUEST_S)
 
-    def _ask_until(self, done: Event) -> None:
-        """Until then, or until the server ends, which the answer that is measured tells."""
+    def _request_until(self, done: Event) -> None:
+        """Sends requests until the event is set, or until the server ends; the measured answer then fails."""
         with suppress(requests.ConnectionError, psutil.Error), requests.Session() as session:
             while not done.wait(PAUSE_S):
                 started, computed = time.monotonic(), cpu_s(self._process)
-                with suppress(requests.Timeout):  # which is how long it waited, at least
+                with suppress(requests.Timeout):  # the wait was at least so long
                     session.get(self._url, timeout=REQUEST_S)
                 waited = min(time.monotonic() - started, cpu_s(self._process) - computed)
                 self.longest_s = max(self.longest_s, waited)
@@ -125,19 +129,19 @@ def measure_served(
     *,
     frontend: Frontend = "python",
 ) -> Iterator[CaseAnswer]:
-    """Requests a family's growing answers over HTTP, and gives the curve of each as it comes.
+    """Requests a family's growing answers over HTTP, and yields the curve of each when it is complete.
 
-    What counts is the CPU time of the steps that the tasks of a request take on the event loop. Many grow at
-    the same time, which makes some figures larger; one that mismatches is measured again alone, with another
-    client that waits, and only that curve counts.
+    The cost is the CPU time of the steps that the tasks of a request take on the event loop. Many answers are
+    measured at once, which makes some figures larger; an answer with a mismatch is measured again alone,
+    while another client waits, and only that curve counts.
 
     Args:
-        environment: whose vLLM serves.
-        family: whose model is served.
-        inputs: of cases that grow, their deliveries those of an API.
-        mismatches: tells which are measured again: those with something wrong that is not known.
-        frontend: which of vLLM's HTTP front ends answers; that in Rust has no Responses, and no such tasks:
-            there, the CPU time of its process counts, of one answer at a time.
+        environment: the environment whose vLLM serves.
+        family: the family to serve.
+        inputs: the inputs of growing cases, with deliveries over an API.
+        mismatches: returns whether an answer has a mismatch that is not known, and is measured again.
+        frontend: vLLM's HTTP front end. The Rust front end has no Responses and no such tasks: there, answers
+            are measured one at a time, by the CPU time of its process.
 
     Raises:
         StartupError: the server does not start.
@@ -151,16 +155,16 @@ def measure_served(
         frontend=frontend,
     ) as server:
         growing = [
-            each
+            answer
             for input_ in inputs
-            for each in _growing(server, family, input_)
-            if frontend == "python" or each.delivery.api is not Api.RESPONSES
+            for answer in _growing(server, family, input_)
+            if frontend == "python" or answer.delivery.api is not Api.RESPONSES
         ]
         measurer = _Measurer(server, frontend)
         alone = growing if frontend == "rust" else []
         if frontend == "python":
             for each, answer in measurer.together(growing):
-                go_on()  # or its server has been ended, and the answer says nothing
+                go_on()  # raises if the server was stopped, so that the answer means nothing
                 if mismatches(answer):
                     alone.append(each)
                 else:
@@ -175,9 +179,9 @@ class _Length:
     """One length of a growing answer.
 
     Attributes:
-        tokens: of the answer, as the tokenizer of the server counts them.
-        size: what its curve is drawn over: the tokens, or how many tools there are.
-        input_: an input of its own.
+        tokens: the tokens of the answer, as the server's tokenizer counts them.
+        size: the size in the curve: the tokens, or the number of tools.
+        input_: the input of this length.
     """
 
     tokens: int
@@ -187,7 +191,7 @@ class _Length:
 
 @dataclass(frozen=True)
 class _Growing:
-    """A growing answer in one delivery, on a server that knows its lengths."""
+    """A growing answer in one delivery, on a server that has the scripts of its lengths."""
 
     case: str
     family: str
@@ -196,7 +200,7 @@ class _Growing:
     client: CaseClient
 
     def measured(self, measure: Measure) -> CaseAnswer:
-        """Its curve, while there is time, or the error that ended it."""
+        """Measures its curve within the CPU time, or returns the error that ended it."""
         answer = partial(CaseAnswer, family=self.family, case=self.case, delivery=self.delivery)
         points: list[CostPoint] = []
         spent = 0.0
@@ -213,77 +217,79 @@ class _Growing:
 
 
 Measure = Callable[[_Growing, _Length], CostPoint | AnswerError]
-"""Requests one length, and tells what it takes."""
+"""Requests one length, and returns its cost."""
 
 
 def _growing(server: RemoteServer, family: Family, input_: CaseInput) -> Iterator[_Growing]:
     lengths = tuple(_lengths(server, input_))
-    client = CaseClient(server, family, [each.input_ for each in lengths], request_s=REQUEST_S)
+    client = CaseClient(server, family, [length.input_ for length in lengths], request_s=REQUEST_S)
     for delivery in input_.deliveries:
         yield _Growing(input_.name, family.name, delivery, lengths, client)
 
 
 class _Measurer:
-    """Requests answers of a server, and tells what each takes."""
+    """Requests growing answers of a server, and measures their cost."""
 
     def __init__(self, server: RemoteServer, frontend: Frontend) -> None:
         self._server = server
-        self._tells_steps = frontend == "python"
+        self._has_steps = frontend == "python"
         self._process = psutil.Process(server.pid)
         self._other = WaitingClient(server.url_for("/version"), self._process)
         self._numbers = count()
 
     def together(self, growing: Sequence[_Growing]) -> Iterator[tuple[_Growing, CaseAnswer]]:
-        """Several at a time, each as it is done."""
-        for each in {each.delivery: each for each in growing if each.lengths}.values():
-            # what a server starts with its first answer is of no request
-            each.client.answer(each.lengths[0].input_, each.delivery)
+        """Measures several at a time, and yields each when it is complete."""
+        for answer in {each.delivery: each for each in growing if each.lengths}.values():
+            # the first answer of a server also pays for what the server starts only then
+            answer.client.answer(answer.lengths[0].input_, answer.delivery)
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            asked = {pool.submit(each.measured, self._by_steps): each for each in growing}
+            futures = {pool.submit(answer.measured, self._by_steps): answer for answer in growing}
             try:
-                for done in as_completed(asked):
-                    yield asked[done], done.result()
+                for future in as_completed(futures):
+                    yield futures[future], future.result()
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def alone(self, growing: Sequence[_Growing]) -> Iterator[CaseAnswer]:
-        """One at a time, while another client waits."""
-        measure = self._by_steps if self._tells_steps else self._by_process
-        for each in growing:
-            yield each.measured(partial(self._while_another_waits, measure))
+        """Measures one at a time, while another client waits."""
+        measure = self._by_steps if self._has_steps else self._by_process
+        for answer in growing:
+            yield answer.measured(partial(self._while_another_waits, measure))
 
     def _by_steps(self, growing: _Growing, length: _Length) -> CostPoint | AnswerError:
-        """What the tasks of one request take, and the longest of their steps.
+        """Measures the steps of one request's tasks.
 
-        A server that is behind its engine joins tokens, and takes fewer steps than there are tokens: its time
-        counts as if it had taken one for each, or the cost of a step would limit that of the stream.
+        A server that is behind its engine merges tokens, and takes fewer steps than there are tokens; its
+        time is then scaled to one step for each token.
         """
         name = str(next(self._numbers))
         answer = growing.client.answer(length.input_, growing.delivery, {STEPS_HEADER: name})
         if answer.error is not None:
             return answer.error
         try:
-            taken = self._server.endpoint.get(STEPS_PATH + name, timeout=REQUEST_S).json()
+            steps = self._server.endpoint.get(STEPS_PATH + name, timeout=REQUEST_S).json()
         except requests.RequestException as error:
             return AnswerError(code=type(error).__name__, message=str(error))
-        joined = length.tokens / taken["count"] if growing.delivery.of_single_tokens else 1.0
+        merged = length.tokens / steps["count"] if growing.delivery.of_single_tokens else 1.0
         return CostPoint(
-            size=length.size, cpu_s=taken["cpu_s"] * max(1.0, joined), longest_s=taken["longest_s"]
+            size=length.size, cpu_s=steps["cpu_s"] * max(1.0, merged), longest_s=steps["longest_s"]
         )
 
     def _by_process(self, growing: _Growing, length: _Length) -> CostPoint | AnswerError:
-        """What the whole process of the server takes meanwhile."""
-        computed = cpu_s(self._process)
+        """Measures the whole process of the server during one request."""
+        before = cpu_s(self._process)
         answer = growing.client.answer(length.input_, growing.delivery)
         if answer.error is not None:
             return answer.error
-        taken = cpu_s(self._process) - computed
-        return CostPoint(size=length.size, cpu_s=taken if taken >= TOLD_S else 0.0, longest_s=0.0)
+        seconds = cpu_s(self._process) - before
+        return CostPoint(
+            size=length.size, cpu_s=seconds if seconds >= LEAST_PROCESS_S else 0.0, longest_s=0.0
+        )
 
     def _while_another_waits(
         self, measure: Measure, growing: _Growing, length: _Length
     ) -> CostPoint | AnswerError:
-        """What that tells, but the longest is how long the other client waited."""
+        """Measures with `measure`, with the wait of the other client as the longest step."""
         tries: list[CostPoint] = []
         for _ in range(TRIES if length.tokens <= ORDINARY else 1):
             with self._other.waiting():
@@ -297,7 +303,7 @@ class _Measurer:
 
 
 def _lengths(server: RemoteServer, input_: CaseInput) -> Iterator[_Length]:
-    """The lengths of a growing answer that a server generates in time."""
+    """The lengths of a growing answer, up to the longest that a server generates in time."""
     most = LONGEST if input_.cpu_s else ORDINARY
     for number, grown in enumerate((*input_.grown, *_longer(input_.grown[-1]))):
         tokens = count_tokens(server, grown.text) or len(grown.text)
@@ -309,7 +315,7 @@ def _lengths(server: RemoteServer, input_: CaseInput) -> Iterator[_Length]:
 
 
 def _longer(grown: Grown) -> Iterator[Grown]:
-    """An answer of 64k bytes twice and four times as long: most tokenizers make one token of four bytes."""
+    """An answer of 64k bytes at two and four times its length: most tokens have about four bytes."""
     if len(grown.text) >= LONGEST_TEXT and len(grown.runs) > 1:
         longest = max(count for _, count in grown.runs)
         for factor in (2, 4):

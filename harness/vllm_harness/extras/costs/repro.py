@@ -1,4 +1,4 @@
-"""A defect of what an answer costs: the curve that shows it, measured in process, or over HTTP."""
+"""Reproduces a defect of cost: measures the curve that shows it, in process or over HTTP."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.engines.answer import CaseAnswer, Curve
 from vllm_harness._regression.engines.in_process import OLDEST
 from vllm_harness._regression.engines.plan import DELIVERIES
-from vllm_harness._regression.results.explained import Failure, FailureSelection, selections_of
 from vllm_harness._regression.results.judge import cost_mismatches, judge
+from vllm_harness._regression.results.known_defects import Failure, FailureSelection, selections_of
 from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._scripted.families import Family, entry_of, load_families
 from vllm_harness._server.progress import StartProgress
@@ -31,7 +31,7 @@ from vllm_harness.extras.costs.over_http import measure_served
 
 IN_PROCESS = "parsers in process"
 COST_S = 4.0
-"""CPU time for a curve in process: more than a run has: what grows little shows at long answers only."""
+"""The CPU time for a curve in process. A run allows less, but slow growth shows only for long answers."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class CostCase:
 
     Attributes:
         defect: the entry.
-        selection: the failures by which the defect shows.
-        family: whose parsers are measured.
-        case: that grows, with the deliveries to measure.
+        selection: the failures that show the defect.
+        family: the family whose parsers are measured.
+        case: the growing case, with the deliveries to measure.
     """
 
     defect: Defect
@@ -54,45 +54,45 @@ class CostCase:
 
     @property
     def place(self) -> str:
-        """The server of its family, or the interpreter of all that are measured in process."""
+        """Where it is measured: on a server of its family, or in the interpreter that all others share."""
         return f"the cost of {self.family.name}" if self.is_served else IN_PROCESS
 
     @property
     def entry(self) -> ModelEntry | None:
-        """The stand-in of its family, where it is served."""
+        """The stand-in of its family; None if it is measured in process."""
         return entry_of(self.family) if self.is_served else None
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
-        """Those to measure, in order."""
+        """The deliveries to measure, in order."""
         return self.case.input.deliveries
 
     @property
     def is_served(self) -> bool:
-        """Whether only a server shows it."""
+        """Whether it needs a server."""
         return any(delivery.api for delivery in self.deliveries)
 
     @staticmethod
     def reproduce(
         alike: Sequence[CostCase], environment: Environment, progress: StartProgress
     ) -> Iterator[tuple[Defect, Reproduction]]:
-        """Measures what defects need: one on a server, or as many as there are in process."""
+        """Reproduces defects of one place: a single one on a server, or any number in process."""
         first = alike[0]
         if first.is_served:
             answers = measure_served(environment, first.family, [first.case.input], _is_wrong)
             yield first.defect, first.verdict_of(list(answers))
         elif Version(environment.vllm_version) < Version(OLDEST):
             why = f"parsers are driven in process from vLLM {OLDEST} on"
-            yield from ((each.defect, Reproduction("not applicable", why)) for each in alike)
+            yield from ((cost.defect, Reproduction("not applicable", why)) for cost in alike)
         else:
             longer = {"cpu_s": COST_S}
-            case_sets = [(each.family, [each.case.input.model_copy(update=longer)]) for each in alike]
+            case_sets = [(cost.family, [cost.case.input.model_copy(update=longer)]) for cost in alike]
             for answers_of_one in measure_all(environment, case_sets):
-                each = alike[answers_of_one[0].case_set]
-                yield each.defect, each.verdict_of(answers_of_one)
+                cost = alike[answers_of_one[0].case_set]
+                yield cost.defect, cost.verdict_of(answers_of_one)
 
     def verdict_of(self, answers: Sequence[CaseAnswer]) -> Reproduction:
-        """What the curves say, or the errors in their place."""
+        """The verdict from the curves, or from the errors instead of curves."""
         return reproduction_of(self._signs(answers), documents(answers))
 
     def _signs(self, answers: Sequence[CaseAnswer]) -> Iterator[Sign]:
@@ -102,8 +102,8 @@ class CostCase:
                 yield Sign(lacking=str(answer.error))
                 continue
             yield Sign(
-                shows=any(self._explains(delivery, each) for each in mismatches),
-                faults=tuple(f"{delivery} {each}" for each in mismatches),
+                shows=any(self._explains(delivery, mismatch) for mismatch in mismatches),
+                faults=tuple(f"{delivery} {mismatch}" for mismatch in mismatches),
                 case=self.case.name,
                 delivery=delivery.code,
             )
@@ -112,14 +112,14 @@ class CostCase:
         return self.selection.explains(Failure(self.family.name, "cost", self.case.name, delivery, mismatch))
 
     def files(self, shown: Reproduction, environment: str) -> ReportFiles:
-        """The report and the script, at the lengths at which it was seen."""
+        """The report and the script, with the lengths that showed the defect."""
         from vllm_harness.extras.costs.script import cost_files
 
         return cost_files(self, shown, environment)
 
 
 def cost_case(defect: Defect) -> CostCase | None:
-    """What is measured for a defect; None: its entry names no case that there is."""
+    """What is measured for a defect; None if its entry names no existing case of the group `cost`."""
     for selection in selections_of(defect):
         if selection.groups[0] != "cost":
             continue
@@ -132,22 +132,22 @@ def cost_case(defect: Defect) -> CostCase | None:
 
 
 def curve_table(document: Json) -> Iterator[str]:
-    """The curve of an answer as a table in Markdown, and the power that it grows with.
+    """The curve of an answer as a Markdown table, and the power with which it grows.
 
     Args:
-        document: an answer that has a curve, as a reproduction keeps it.
+        document: an answer with a curve, as a reproduction stores it.
     """
     curve = Curve.model_validate(document["curve"])
-    yield "| tokens | CPU time | times the last | longest step | memory at most |"
+    yield "| tokens | CPU time | times the previous | longest step | memory at most |"
     yield "|---:|---:|---:|---:|---:|"
-    last = 0.0
+    previous = 0.0
     for point in curve.points:
-        times = f"{point.cpu_s / last:.1f}" if last else ""
+        times = f"{point.cpu_s / previous:.1f}" if previous else ""
         memory = f"{point.peak_bytes / 1e6:.1f} MB" if point.peak_bytes else ""
         yield f"| {point.size:,} | {_ms(point.cpu_s)} | {times} | {_ms(point.longest_s)} | {memory} |"
-        last = point.cpu_s
+        previous = point.cpu_s
     if curve.stopped_at is not None:
-        yield f"| {curve.stopped_at:,} | ended, it took too long | | | |"
+        yield f"| {curve.stopped_at:,} | stopped, took too long | | | |"
     if power := time_exponent(curve):
         yield f"\nThe CPU time grows with the power {power:.2f} of the length."
     if power := memory_exponent(curve):
@@ -159,9 +159,9 @@ def _ms(seconds: float) -> str:
 
 
 def _deliveries(selection: FailureSelection) -> tuple[Delivery, ...]:
-    """Those that the selection names: in process, where any is; all of the group, where it names none."""
+    """The deliveries that the selection names, or those of the group; in process if there are any."""
     named = selection.deliveries or DELIVERIES["in-process"]["cost"]
-    return tuple(each for each in named if each.api is None) or named
+    return tuple(delivery for delivery in named if delivery.api is None) or named
 
 
 def _is_wrong(answer: CaseAnswer) -> bool:

@@ -1,4 +1,4 @@
-"""The table of costs, on the terminal."""
+"""Prints the table of costs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from vllm_harness.extras.costs.growing import BLOCKED_S
 
 
 def show_costs(console: Console, cells: Sequence[Cell]) -> None:
-    """Prints how the cost of each family's parsers grows with the answer; nothing where none was measured."""
+    """Prints how the cost of each family's parsers grows with the answer; nothing if none was measured."""
     rows = []
     for cost in family_costs(cells):
-        steepest = (f"{each[0]:.2f} {each[1]}" if each else "-" for each in (cost.whole, cost.streamed))
+        steepest = (f"{curve[0]:.2f} {curve[1]}" if curve else "-" for curve in (cost.whole, cost.streamed))
         longest = (
             f"{1000 * cost.longest[0]:.0f} ms {cost.longest[2]}, {cost.longest[1]}" if cost.longest else "-"
         )
         parsers = (cost.tool_parser or "-", cost.reasoning_parser or "-")
-        found, curves = cost.findings
-        rows.append((cost.family, *parsers, *steepest, longest, f"{found}/{curves}"))
+        findings, curves = cost.findings
+        rows.append((cost.family, *parsers, *steepest, longest, f"{findings}/{curves}"))
     if rows:
         headings = (
             "family",

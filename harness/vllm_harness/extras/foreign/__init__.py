@@ -1,1 +1,1 @@
-"""Readers of recordings that others have written: VCR cassettes, HAR files, agentic-api."""
+"""Readers of recordings of other tools: VCR cassettes, HAR files, agentic-api."""

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from vllm_harness._cassettes.answers import json_of, response_of
 from vllm_harness._cassettes.format import Cassette, Recorded, RecordedExchange, RecordedRequest
 from vllm_harness._protocol import Exchange
-from vllm_harness.extras.foreign.foreign import ForeignError, Loose, first_of_each, of_the_apis, path_of
+from vllm_harness.extras.foreign.foreign import ForeignError, Loose, of_the_apis, path_of
 
 
 class _Header(Loose):
@@ -61,42 +61,48 @@ class _File(Loose):
 
 
 def read(path: Path, text: str) -> Cassette:
-    """The exchanges of the APIs in an archive. Raises ForeignError, naming file, line and key."""
+    """Reads the exchanges of the APIs in an archive. Raises ForeignError, which names file, line and key."""
     try:
         file = _File.model_validate(json.loads(text))
     except json.JSONDecodeError as error:
-        raise ForeignError(f"{path}:{error.lineno}: not JSON: {error.msg}", hint="export it anew") from error
+        raise ForeignError(f"{path}:{error.lineno}: not JSON: {error.msg}", hint="export it again") from error
     except (ValidationError, RecursionError) as error:
         problems = error.errors() if isinstance(error, ValidationError) else []
-        lines = [f"{path}:1: {'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problems[:10]]
+        lines = [
+            f"{path}:1: {'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:10]
+        ]
         raise ForeignError("\n".join(lines) or f"{path}:1: nested too deeply") from error
-    found = [entry for entry in file.log.entries if of_the_apis(entry.request.url)]
-    exchanges = tuple(_exchange(entry, f"t{number}") for number, entry in enumerate(found, start=1))
+    entries = [entry for entry in file.log.entries if of_the_apis(entry.request.url)]
+    exchanges = tuple(_exchange(entry, f"t{number}") for number, entry in enumerate(entries, start=1))
     return Cassette(cassette=1, recorded=Recorded(by="har"), exchanges=exchanges, count=len(exchanges))
 
 
 def _exchange(entry: _Entry, name: str) -> RecordedExchange:
-    sent, came = entry.request, entry.response
-    headers = first_of_each([header.model_dump() for header in came.headers])
-    if came.content.mimeType and "content-type" not in {each.lower() for each in headers}:
-        headers["content-type"] = came.content.mimeType
-    posted = sent.postData.text
+    request, response = entry.request, entry.response
+    headers = _by_name(response.headers)
+    if response.content.mimeType and "content-type" not in {name.lower() for name in headers}:
+        headers["content-type"] = response.content.mimeType
+    posted = request.postData.text
     body = json_of(posted.encode("utf-8", "replace"))
-    content = _bytes(came.content)
+    content = _bytes(response.content)
     seconds = max(entry.time, 0) / 1000
     return RecordedExchange(
         turn=name,
         request=RecordedRequest(
-            method=sent.method,
-            path=path_of(sent.url),
-            headers=first_of_each([header.model_dump() for header in sent.headers]),
+            method=request.method,
+            path=path_of(request.url),
+            headers=_by_name(request.headers),
             body=body,
             text=posted if body is None and posted else None,
         ),
         response=response_of(
-            Exchange().answered(max(came.status, 0), headers, [(seconds, content)] if content else [])
+            Exchange().answered(max(response.status, 0), headers, [(seconds, content)] if content else [])
         ),
     )
+
+
+def _by_name(headers: tuple[_Header, ...]) -> dict[str, str]:
+    return {header.name: header.value for header in headers}
 
 
 def _bytes(content: _Content) -> bytes:

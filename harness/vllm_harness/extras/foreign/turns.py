@@ -1,4 +1,4 @@
-"""The form of agentic-api: `turns`, each a request and its answer.
+"""The format of agentic-api: `turns`, each a request and its answer.
 
 Source: `record_cassette.py` and the cassettes of https://github.com/vllm-project/agentic-api.
 """
@@ -53,12 +53,12 @@ class _File(Loose):
 
 
 def read(document: Document) -> Cassette:
-    """The cassette that a file of this form is. Raises ForeignError, naming file, line and key."""
+    """Reads a file of this format. Raises ForeignError, which names file, line and key."""
     file = document.validated(_File, ForeignError)
     names = [turn.filename for turn in file.turns]
-    named = all(names) and len(set(names)) == len(names)
+    unique = all(names) and len(set(names)) == len(names)
     exchanges = tuple(
-        _exchange(turn, turn.filename if named else f"t{number}")
+        _exchange(turn, turn.filename if unique else f"t{number}")
         for number, turn in enumerate(file.turns, start=1)
     )
     recorded = Recorded(by="agentic-api")
@@ -85,7 +85,7 @@ def _exchange(turn: _Turn, name: str) -> RecordedExchange:
 
 
 def written(cassette: Cassette, redactor: Redactor) -> str:
-    """The text of a file of this form: its keys in order, and a stream as a list of its lines."""
+    """Writes a cassette in this format: the keys in order, and a stream as a list of its lines."""
     turns = [_turn(without_secrets(exchange, redactor)) for exchange in cassette.exchanges]
     text: str = yaml.safe_dump({"turns": turns}, allow_unicode=True, default_flow_style=False)
     return text

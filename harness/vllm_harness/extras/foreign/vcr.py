@@ -1,4 +1,4 @@
-"""The form of VCR: `interactions`, as vcrpy and pydantic-ai's tests write them.
+"""The format of VCR: `interactions`, as vcrpy and the tests of pydantic-ai write them.
 
 Source: https://vcrpy.readthedocs.io; `parsed_body` is pydantic-ai's.
 """
@@ -20,7 +20,7 @@ from vllm_harness._cassettes.format import (
 )
 from vllm_harness._files.located_yaml import Document
 from vllm_harness._protocol import Exchange
-from vllm_harness.extras.foreign.foreign import ForeignError, Loose, first_of_each, of_the_apis, path_of
+from vllm_harness.extras.foreign.foreign import ForeignError, Loose, first_values, of_the_apis, path_of
 
 
 class _Request(Loose):
@@ -52,42 +52,42 @@ class _File(Loose):
 
 
 def read(document: Document) -> Cassette:
-    """The exchanges of the APIs in a file of this form. Raises ForeignError, naming file, line and key."""
+    """Reads the exchanges of the APIs from a file. Raises ForeignError, which names file, line and key."""
     file = document.validated(_File, ForeignError)
-    found = [each for each in file.interactions if of_the_apis(each.request.uri)]
-    exchanges = tuple(_exchange(each, f"t{number}") for number, each in enumerate(found, start=1))
+    interactions = [interaction for interaction in file.interactions if of_the_apis(interaction.request.uri)]
+    exchanges = tuple(_exchange(each, f"t{number}") for number, each in enumerate(interactions, start=1))
     return Cassette(cassette=1, recorded=Recorded(by="vcr"), exchanges=exchanges, count=len(exchanges))
 
 
 def _exchange(interaction: _Interaction, name: str) -> RecordedExchange:
-    sent = interaction.request
-    content = _content(sent.body)
-    body = sent.parsed_body if sent.parsed_body is not None else json_of(content)
-    request = RecordedRequest(
-        method=sent.method,
-        path=path_of(sent.uri),
-        headers=first_of_each(sent.headers),
+    request = interaction.request
+    content = _content(request.body)
+    body = request.parsed_body if request.parsed_body is not None else json_of(content)
+    recorded = RecordedRequest(
+        method=request.method,
+        path=path_of(request.uri),
+        headers=first_values(request.headers),
         body=body,
         text=content.decode("utf-8", "replace") if body is None and content else None,
     )
-    return RecordedExchange(turn=name, request=request, response=_response(interaction.response))
+    return RecordedExchange(turn=name, request=recorded, response=_response(interaction.response))
 
 
-def _response(came: _Response) -> RecordedResponse:
-    headers = first_of_each(came.headers)
-    if came.parsed_body is not None:
-        return RecordedResponse(status=came.status.code, headers=headers, body=came.parsed_body)
-    content = _content(came.body)
+def _response(response: _Response) -> RecordedResponse:
+    headers = first_values(response.headers)
+    if response.parsed_body is not None:
+        return RecordedResponse(status=response.status.code, headers=headers, body=response.parsed_body)
+    content = _content(response.body)
     names = {name.lower() for name in headers}
     if "content-type" not in names and content.lstrip().startswith((b"data:", b"event:")):
         headers = {**headers, "content-type": "text/event-stream"}
     chunks = [(0.0, content)] if content else []
-    return response_of(Exchange().answered(came.status.code, headers, chunks))
+    return response_of(Exchange().answered(response.status.code, headers, chunks))
 
 
 def _content(body: Any) -> bytes:
-    """The bytes of a body, which stands by itself or under `string`."""
-    held: Data | Any = body.get("string") if isinstance(body, dict) else body
-    if isinstance(held, str):
-        return held.encode("utf-8", "surrogateescape")
-    return held if isinstance(held, bytes) else b""
+    """The bytes of a body, which is given directly or under `string`."""
+    data: Data | Any = body.get("string") if isinstance(body, dict) else body
+    if isinstance(data, str):
+        return data.encode("utf-8", "surrogateescape")
+    return data if isinstance(data, bytes) else b""

@@ -1,4 +1,4 @@
-"""An exchange of one side as it was, and what the server behind saw of its request."""
+"""An exchange with one side, and the request as the server behind it received it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _ENDS: Mapping[str, frozenset[str]] = {
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A request as the server got it.
+class ReceivedRequest:
+    """A request as the server received it.
 
     Attributes:
         api: the API that it came over.
-        body: JSON; None where it was too large to be kept.
-        states: what became of its script in each generation: `done`, `cut`, `running`, `refused`.
+        body: its JSON body; None if that was too large to be stored.
+        states: the state of its script after each generation: `done`, `cut`, `running`, `refused`.
     """
 
     api: str
@@ -45,26 +45,26 @@ class SideExchange(Exchange):
     """An exchange with one side.
 
     Attributes:
-        name: of the case, its API, and the number of the request in it.
-        seen: the requests that the server got for it; None where nobody can say.
+        name: the API, the case, and the number of the request in the case.
+        seen: the requests that the server received for it; None if that is unknown.
     """
 
     name: str = ""
-    seen: tuple[Seen, ...] | None = None
+    seen: tuple[ReceivedRequest, ...] | None = None
 
     @classmethod
     def of(cls, exchange: Exchange, **more: Any) -> SideExchange:
-        """An exchange, with these further attributes or others."""
-        return cls(**{**{each.name: getattr(exchange, each.name) for each in fields(Exchange)}, **more})
+        """Makes it from an exchange; `more` adds or replaces attributes."""
+        return cls(**{**{field_.name: getattr(exchange, field_.name) for field_ in fields(Exchange)}, **more})
 
     @cached_property
     def summed(self) -> Mapping[str, Any]:
-        """The body, or what the parts of a stream add up to."""
+        """The body, or the sum of a stream's events."""
         return accumulate(self.json_events).body if self.streamed else self.body or {}
 
     @property
     def answers(self) -> list[Answer]:
-        """What it means, for each of its choices."""
+        """The meaning of the answer, for each of its choices."""
         return list(answers_of(self.api or "responses", self.summed))
 
     @property
@@ -74,7 +74,7 @@ class SideExchange(Exchange):
 
     @property
     def times(self) -> list[float]:
-        """Seconds after the request at which each event came."""
+        """The arrival of each event, in seconds after the request."""
         parser = SSEParser()
         times = [chunk.at_s for chunk in self.chunks for _ in parser.feed(chunk.data)]
         return times + [self.chunks[-1].at_s for _ in parser.close()]
@@ -86,7 +86,7 @@ class SideExchange(Exchange):
 
     @property
     def ended(self) -> bool:
-        """Whether a stream came to its end."""
+        """Whether a stream is complete."""
         if self.broken:
             return False
         if self.api and self.api in _ENDS:
@@ -99,35 +99,35 @@ class SideExchange(Exchange):
     @property
     def error(self) -> Json | None:
         """The error object of an answer that is an error, or of a stream that ends with one."""
-        found = [value for value in (self.body, *self.json_events) if value and value.get("error")]
-        if not found:
+        errors = [value for value in (self.body, *self.json_events) if value and value.get("error")]
+        if not errors:
             return None
-        error = found[-1]["error"]
+        error = errors[-1]["error"]
         return error if isinstance(error, dict) else {"message": str(error)}
 
 
 def answer_of(value: Mapping[str, Any]) -> SideExchange:
-    """An exchange as a sample of a rule has it: `events` or a `body`, and attributes.
+    """Reads an exchange from a rule's sample: `events` or a `body`, and attributes.
 
     Raises:
-        ProtocolInputError: it has neither.
+        ProtocolInputError: the sample has neither.
     """
     api, events = value["api"], value.get("events")
     if events is None and "body" not in value:
         raise ProtocolInputError("an answer has events or a body")
     seen = value.get("seen")
-    asked = SideExchange(
+    exchange = SideExchange(
         {"model": value.get("model", ""), "stream": bool(value.get("stream"))},
         path=API_PATHS[api],
         left=bool(value.get("left")),
         seen=None
         if seen is None
-        else tuple(Seen(**{**each, "states": tuple(each["states"])}) for each in seen),
+        else tuple(ReceivedRequest(**{**request, "states": tuple(request["states"])}) for request in seen),
     )
     pieces = [json.dumps(value.get("body"))] if events is None else [_frame(event, api) for event in events]
     times = chain(value.get("times", ()), repeat(0.0))
     chunks = ((at, piece.encode()) for at, piece in zip(times, pieces, strict=False))
-    return asked.answered(value["status"], value.get("headers", {}), chunks, value.get("broken", ""))
+    return exchange.answered(value["status"], value.get("headers", {}), chunks, value.get("broken", ""))
 
 
 def _frame(event: Any, api: Api) -> str:
@@ -139,4 +139,4 @@ def _frame(event: Any, api: Api) -> str:
 
 def _choices(event: Json) -> Sequence[Json]:
     choices = event.get("choices")
-    return [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
+    return [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []

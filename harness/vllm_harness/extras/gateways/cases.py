@@ -1,4 +1,4 @@
-"""What a gateway is asked, as data."""
+"""The cases of a gateway check, as data."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ APIS: tuple[Api, ...] = ("chat", "responses", "messages")
 
 
 class GatewayCase(StrictModel):
-    """What is asked, and what the model answers.
+    """What the user says, and what the model answers.
 
     Attributes:
-        name: within the file.
-        user, system: what is said.
+        name: the name of the case.
+        user, system: the texts of the user and of the system.
         say: what the model answers, as in a script book.
-        then: what it answers the second time, after the tools' results or by `continues`.
-        tools: names of the tools that are offered.
-        results: what each tool answers.
-        continues: `previous_response_id`: the second request names the first answer by its id.
-        needs: capabilities that the model must have.
-        apis: over which it goes.
-        streamed: whole, as a stream, or both.
-        schema_: written `schema`: JSON Schema of the answer.
-        constrained: whether a grammar holds the model.
-        expect: the state in which its script ends.
-        broken: fields by which the server refuses the request; None for a request that it answers.
+        then: what it answers to the second request, which has the tools' results or follows by `continues`.
+        tools: the names of the tools that are offered.
+        results: the output of each tool.
+        continues: `previous_response_id`: the second request refers to the first answer by its id.
+        needs: the capabilities that the model must have.
+        apis: the APIs to use.
+        streamed: whether to stream; both by default.
+        schema_: written `schema`: the JSON Schema of the answer.
+        constrained: whether a grammar constrains the model.
+        expect: the state in which the script ends.
+        broken: the fields that make the server refuse the request; None for a request that it answers.
         leaves: whether the client leaves before the end.
         chat, responses, messages: further fields of the request over that API.
     """
@@ -74,8 +74,8 @@ class _CasesFile(StrictModel):
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A case over one API, whole or as a stream."""
+class CaseVariant:
+    """A case over one API, streamed or not."""
 
     case: GatewayCase
     api: Api
@@ -83,42 +83,42 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """Such as `chat/loop/streamed`."""
+        """The name, such as `chat/loop/streamed`."""
         return "/".join([self.api, self.case.name, *(["streamed"] if self.streamed else [])])
 
 
 @cache
 def load_cases(path: Path = CASES) -> tuple[GatewayCase, ...]:
-    """The cases of a file.
+    """Reads the cases of a file.
 
     Raises:
-        UsageError: naming file, line and key.
+        UsageError: the file is invalid; the message names file, line and key.
     """
     return read_yaml(path).validated(_CasesFile, keys_at=lambda where: keys_of(_CasesFile, where)).cases
 
 
-def asked(
+def case_variants(
     apis: Collection[Api],
     capabilities: Collection[str],
     only: Collection[str] = (),
     *,
     scripted: bool = True,
     cases: Collection[GatewayCase] | None = None,
-) -> Iterator[Asked]:
-    """All that a gateway is asked, in the order of the file.
+) -> Iterator[CaseVariant]:
+    """The cases over each API, streamed and not, in the order of the file.
 
     Args:
-        apis: those that the server has.
-        capabilities: of the model entry.
-        only: shell patterns of names, such as `chat/*/streamed`; none: all.
-        scripted: whether the model says what a case wants; else only what any model can be asked.
-        cases: by default those of the package.
+        apis: the APIs that the server has.
+        capabilities: the capabilities of the model entry.
+        only: shell patterns of names, such as `chat/*/streamed`; empty: all.
+        scripted: whether the server is scripted; if not, cases that need a script are left out.
+        cases: the cases; by default the package's.
     """
     for case in load_cases() if cases is None else cases:
         if not set(case.needs) <= set(capabilities) or (case.leaves and not scripted):
             continue
         for api in case.apis:
             for streamed in case.streamed if api in apis else ():
-                each = Asked(case, api, streamed)
-                if not only or any(fnmatchcase(each.name, pattern) for pattern in only):
-                    yield each
+                variant = CaseVariant(case, api, streamed)
+                if not only or any(fnmatchcase(variant.name, pattern) for pattern in only):
+                    yield variant

@@ -1,4 +1,4 @@
-"""`vllm-harness gateway`: what a gateway makes of the answers of the server behind it."""
+"""`vllm-harness gateway`: what a gateway changes in the answers of the server behind it."""
 
 from __future__ import annotations
 
@@ -18,80 +18,45 @@ from vllm_harness._defects.registry import gateway_deviations
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import Endpoint, attach
 from vllm_harness._files.paths import run_folder
-from vllm_harness._protocol.core.findings import Finding
 from vllm_harness._protocol.known import apply_known
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import one_line, plain_console, show_table
-from vllm_harness.cli.options import API_KEY_ENV, AS_JSON, MODEL, MODELS_FILE
 from vllm_harness.extras.gateways import recording
 from vllm_harness.extras.gateways.answers import SideExchange
-from vllm_harness.extras.gateways.cases import Asked, asked
-from vllm_harness.extras.gateways.check import (
-    AT_ONCE,
-    Both,
-    GatewayScripts,
-    GatewaySide,
-    apis_of,
-    check,
-    record,
-    scripts_of,
-)
-from vllm_harness.extras.gateways.findings import GatewayDifference, counts, together
+from vllm_harness.extras.gateways.cases import CaseVariant, case_variants
+from vllm_harness.extras.gateways.check import AT_ONCE, GatewayCheck, apis_of, check, record
+from vllm_harness.extras.gateways.compare import compare_sides
+from vllm_harness.extras.gateways.findings import GatewayDifference, merge_findings
+from vllm_harness.extras.gateways.scripts import GatewayScripts, GatewaySide, scripts_of
 
-app = typer.Typer(help="Find out what a gateway makes of the answers of the server behind it.")
+app = typer.Typer(help="Compare the answers through a gateway with those of the server behind it.")
 console = plain_console()
-SERVED = Annotated[
-    str, typer.Option(help="The model's name behind the gateway; by default the entry's name.")
-]
-HEADER = Annotated[
-    list[str] | None,
-    typer.Option(help="A header that the gateway wants, as 'name: value'; may be given several times."),
-]
-SERVER_KEY = Annotated[
-    str | None, typer.Option(help="The variable with the API key of the server behind it, if it has one.")
-]
-OUTPUT = Annotated[Path, typer.Option("--output", "-o", help="The folder for requests and responses.")]
-ONLY = Annotated[
-    list[str] | None,
-    typer.Option(help="Only cases of this name, such as 'chat/loop*'; may be given several times."),
-]
-PRODUCT = Annotated[
-    str,
-    typer.Option(
-        help="The gateway's name in the registry and its version, such as litellm==1.106.12; "
-        "needed to match known defects."
-    ),
-]
 
 
 @app.command("check")
 def check_(
     url: Annotated[str, typer.Argument(help="The address of the gateway.")],
-    server_url: Annotated[str, typer.Option(help="The address of the server behind it.")],
-    model: MODEL,
-    books_url: Annotated[
-        str, typer.Option(help="The scripted server, where it is not the one of --server-url.")
-    ] = "",
-    gateway_model: SERVED = "",
-    header: HEADER = None,
-    api_key_env: API_KEY_ENV = None,
-    server_api_key_env: SERVER_KEY = None,
-    only: ONLY = None,
-    at_once: Annotated[int, typer.Option(min=0, help="How many streams are held at once.")] = AT_ONCE,
-    product: PRODUCT = "",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The folder for requests and responses."),
-    ] = None,
-    models_file: MODELS_FILE = None,
-    as_json: AS_JSON = False,
+    server_url: str,
+    model: str,
+    books_url: str = "",
+    gateway_model: str = "",
+    header: list[str] | None = None,
+    api_key_env: str | None = None,
+    server_api_key_env: str | None = None,
+    only: list[str] | None = None,
+    concurrency: int = AT_ONCE,
+    product: str = "",
+    output: Path | None = None,
+    models_file: Path | None = None,
+    json_: bool = False,
 ) -> None:
-    """Send the same requests to a server directly and through a gateway, and print what differs.
+    """Send the same requests to a server directly and through a gateway, and print the differences.
 
-    The server is scripted (`vllm-harness serve`), so that both answers must be
-    the same; with any other server only the shape of the answers is compared.
-    What the server does by itself does not count. The exit code is 1 if there
-    is an error or a warning that the registry does not know of --product.
+    --server-url is the server behind the gateway. It is scripted (`vllm-harness
+    serve`), so that both answers must be the same; with any other server only
+    the shape of the answers is compared. --only takes patterns such as
+    'chat/loop*'. Faults of the server do not count. The exit code is 1 for an
+    error or a warning that is not a known defect of --product (NAME==VERSION).
     """
     entry = load_models(models_file).get(model)
     server = attach(server_url, server_api_key_env)
@@ -103,33 +68,33 @@ def check_(
     scripts = scripts_of(attach(books_url, server_api_key_env) if books_url else server, entry)
     cases = _cases(server, entry, only, scripted=scripts is not None)
     folder = output or run_folder("gateways", time.strftime("%Y%m%d-%H%M%S"))
-    both = Both()
-    kept = {folder / "direct": (direct, both.direct), folder / "gateway": (gateway, both.gateway)}
-    with _kept(kept, scripts), shown() as told:
-        asyncio.run(check(direct, gateway, cases, scripts, told, at_once=at_once, into=both))
-    marked = apply_known([finding for _, finding in both.findings], known, "0")
-    names = [name for name, _ in both.findings]
+    result = GatewayCheck()
+    recordings = {folder / "direct": (direct, result.direct), folder / "gateway": (gateway, result.gateway)}
+    with _recorded(recordings, scripts), shown() as progress:
+        asyncio.run(check(direct, gateway, cases, scripts, progress, at_once=concurrency, into=result))
+    marked = apply_known([finding for _, finding in result.findings], known, "0")
+    names = [name for name, _ in result.findings]
     notes = (
-        both.notes if scripts else ["the server is not scripted: only the shape of the answers is compared"]
+        result.notes if scripts else ["the server is not scripted: only the shape of the answers is compared"]
     )
-    if _show(together(zip(names, marked, strict=True)), len(both.direct), notes, str(folder), as_json):
+    if _show(merge_findings(zip(names, marked, strict=True)), len(result.direct), notes, str(folder), json_):
         raise typer.Exit(1)
 
 
 @app.command("record")
 def record_(
     url: Annotated[str, typer.Argument(help="The address of the server, or of the gateway.")],
-    model: MODEL,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for requests and responses.")],
-    books_url: Annotated[str, typer.Option(help="The scripted server behind it; by default none.")] = "",
-    gateway_model: SERVED = "",
-    header: HEADER = None,
-    api_key_env: API_KEY_ENV = None,
-    server_api_key_env: SERVER_KEY = None,
-    only: ONLY = None,
-    models_file: MODELS_FILE = None,
+    model: str,
+    output: Path,
+    books_url: str = "",
+    gateway_model: str = "",
+    header: list[str] | None = None,
+    api_key_env: str | None = None,
+    server_api_key_env: str | None = None,
+    only: list[str] | None = None,
+    models_file: Path | None = None,
 ) -> None:
-    """Send the requests to one server, and keep its answers for `compare`."""
+    """Send the requests to one server, and store its answers for `compare`."""
     entry = load_models(models_file).get(model)
     endpoint = _with_headers(attach(url, api_key_env), header or [])
     side = GatewaySide("direct", endpoint, gateway_model or _served(endpoint, entry))
@@ -138,35 +103,35 @@ def record_(
         raise UsageError(f"{books_url} is not a scripted server", hint="start one: vllm-harness serve MODEL")
     cases = _cases(endpoint, entry, only, scripted=scripts is not None)
     exchanges: list[SideExchange] = []
-    with _kept({output: (side, exchanges)}, scripts), shown() as told:
-        asyncio.run(record(side, cases, scripts, told, exchanges))
+    with _recorded({output: (side, exchanges)}, scripts), shown() as progress:
+        asyncio.run(record(side, cases, scripts, progress, exchanges))
     console.print(f"{len(exchanges)} answers of {endpoint.base_url}: {output}")
 
 
 def compare_recordings(first: Path, second: Path, product: str, as_json: bool) -> bool:
-    """Prints what differs between two recordings; says whether there is an error or a warning.
+    """Prints the differences of two recordings; returns whether there is an error or a warning.
 
-    What was said is compared where both were scripted, else only the shape of
+    The content is compared if both servers were scripted, else only the shape of
     the answers.
     """
     (left, before), (right, after) = recording.read(first), recording.read(second)
-    both = [name for name in before if name in after]
-    if not both:
+    common = before.keys() & after.keys()
+    if not common:
         raise UsageError(f"{first} and {second} have no request in common", hint="record the same cases")
     content = left.scripted and right.scripted
-    found = list(recording.compare_recordings(before, after, content=content))
+    findings = compare_sides(before.values(), after.values(), content=content)
     known = gateway_deviations(product)
-    marked = apply_known([finding for _, finding in found], known, "0")
+    marked = apply_known([finding for _, finding in findings], known, "0")
     notes = [] if content else ["not scripted: only the shape of the answers is compared"]
-    differences = together(zip([name for name, _ in found], marked, strict=True))
-    return _show(differences, len(both), notes, f"{first} {second}", as_json)
+    differences = merge_findings(zip([name for name, _ in findings], marked, strict=True))
+    return _show(differences, len(common), notes, f"{first} {second}", as_json)
 
 
 @contextmanager
-def _kept(
+def _recorded(
     recordings: Mapping[Path, tuple[GatewaySide, Sequence[SideExchange]]], scripts: GatewayScripts | None
 ) -> Iterator[None]:
-    """Writes what came when the block ends; where it did not end well, the terminal says where that is."""
+    """Writes the recordings when the block ends; if it fails, prints where they are."""
 
     def write() -> None:
         for folder, (side, exchanges) in recordings.items():
@@ -178,7 +143,11 @@ def _kept(
         if any(exchanges for _, exchanges in recordings.values()):
             write()
             folders = " ".join(map(str, recordings))
-            print(f"not all was asked; for `compare`, what came: {folders}", file=sys.stderr, flush=True)
+            print(
+                f"not all requests were sent; the answers so far, for `compare`: {folders}",
+                file=sys.stderr,
+                flush=True,
+            )
         raise
     else:
         write()
@@ -187,12 +156,14 @@ def _kept(
             scripts.close()
 
 
-def _cases(endpoint: Endpoint, entry: ModelEntry, only: list[str] | None, *, scripted: bool) -> list[Asked]:
-    cases = list(asked(apis_of(endpoint), entry.capabilities, only or (), scripted=scripted))
+def _cases(
+    endpoint: Endpoint, entry: ModelEntry, only: list[str] | None, *, scripted: bool
+) -> list[CaseVariant]:
+    cases = list(case_variants(apis_of(endpoint), entry.capabilities, only or (), scripted=scripted))
     if not cases:
         raise UsageError(
-            f"no case is called {' or '.join(only or ['anything'])}",
-            hint="such as --only 'chat/*' or '*/loop*'",
+            f"no case matches {' or '.join(only or ['this model and server'])}",
+            hint="use patterns such as --only 'chat/*' or --only '*/loop*'",
         )
     return cases
 
@@ -206,10 +177,10 @@ def _served(endpoint: Endpoint, entry: ModelEntry) -> str:
 
 def _with_headers(endpoint: Endpoint, given: Sequence[str]) -> Endpoint:
     headers = []
-    for each in given:
-        name, colon, value = each.partition(":")
+    for header in given:
+        name, colon, value = header.partition(":")
         if not colon or not name.strip():
-            raise UsageError(f"--header {each!r} is not a header", hint="write it as 'name: value'")
+            raise UsageError(f"--header {header!r} is not a header", hint="write it as 'name: value'")
         headers.append((name.strip().lower(), value.strip()))
     return Endpoint(endpoint.base_url, endpoint.api_key, endpoint.request_s, tuple(headers))
 
@@ -217,35 +188,34 @@ def _with_headers(endpoint: Endpoint, given: Sequence[str]) -> Endpoint:
 def _show(
     differences: Sequence[GatewayDifference], exchanges: int, notes: Sequence[str], folder: str, as_json: bool
 ) -> bool:
-    """Prints differences; says whether there is an error or a warning."""
-    bad = sum(each.finding.counts for each in differences)
+    """Prints the differences; returns whether there is an error or a warning."""
+    counted = sum(difference.finding.counts for difference in differences)
     if as_json:
-        found = [each.as_json() for each in differences]
         whole = {
             "exchanges": exchanges,
-            "counted": bad,
+            "counted": counted,
             "notes": notes,
             "recordings": folder,
-            "differences": found,
+            "differences": [difference.as_json() for difference in differences],
         }
         print(json.dumps(whole, indent=1, ensure_ascii=False))
     else:
-        rows = [_row(each) for each in differences]
+        rows = [_row(difference) for difference in differences]
         if rows:
             show_table(console, ("rule", "severity", "what differs", "server", "gateway", "where"), rows)
         for note in notes:
             console.print(f"note: {note}")
-        known = sum(bool(each.finding.known) for each in differences)
+        known = sum(bool(difference.finding.known) for difference in differences)
         console.print(
-            f"{exchanges} requests, {len(differences)} differences: {bad} errors and warnings, "
-            f"{known} known, {len(differences) - bad - known} for information"
+            f"{exchanges} requests, {len(differences)} differences: {counted} errors and warnings, "
+            f"{known} known, {len(differences) - counted - known} for information"
         )
-        console.print(f"what came both ways: {folder}")
-    return counts(differences)
+        console.print(f"recordings: {folder}")
+    return bool(counted)
 
 
 def _row(difference: GatewayDifference) -> tuple[str, ...]:
-    finding: Finding = difference.finding
+    finding = difference.finding
     more = f" and {len(difference.names) - 1} more" if len(difference.names) > 1 else ""
     known = f" [known: {finding.known}]" if finding.known else ""
     return (

@@ -1,4 +1,4 @@
-"""What a gateway made of an answer: the differences that the server has not by itself."""
+"""Compares the answer through a gateway with the server's own answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 from vllm_harness._exchange.answer import Answer, Call
 from vllm_harness._protocol.captures import validate_exchange
-from vllm_harness._protocol.conversation.compare import OF_ONE_ANSWER
 from vllm_harness._protocol.core.differences import common_length, differences
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._protocol.core.findings import ABSENT, Finding, Severity, brief
@@ -18,25 +17,17 @@ from vllm_harness._protocol.core.rules import SE107
 from vllm_harness._protocol.core.timing import TimingFacts, timing_facts
 from vllm_harness.extras.gateways import rules
 from vllm_harness.extras.gateways.answers import SideExchange, answer_of
-from vllm_harness.extras.gateways.shape import (
-    TEXTS,
-    by_choice,
-    fields_of,
-    ids_of,
-    key_of,
-    kinds_in_order,
-    parent_of,
-    type_of,
-)
+from vllm_harness.extras.gateways.compare_fields import IDS, compare_fields, is_explained
+from vllm_harness.extras.gateways.shape import by_choice, ids_of, key_of, kinds_in_order, type_of
 
 MEDIA_TYPE = "content-type"
 KEPT_HEADERS = ("x-request-id", "retry-after")
 _ERROR_OF_MESSAGES = frozenset({"type", "message"})
-"""The fields that Anthropic's errors have; vLLM's have more."""
+"""The fields of Anthropic's errors; vLLM's have more."""
 _FEW = 0.25
 _MANY = 10
-_TELLING_S = 0.2
-"""A stream that takes less may come at once by chance: a delayed acknowledgement of TCP alone takes 40 ms."""
+_LONG_ENOUGH_S = 0.2
+"""A shorter stream may arrive at once by chance: a delayed TCP acknowledgement alone takes 40 ms."""
 _NUMBERS = re.compile(r"\[\d+\]|\d+")
 _EXPLAINED = {
     rules.GW101.code: ("text", "content"),
@@ -46,67 +37,80 @@ _EXPLAINED = {
     rules.GW105.code: ("call", "tool", "function"),
     rules.GW107.code: ("usage",),
 }
-"""What a finding about the meaning explains in the fields and events: those with such a word."""
-_IDS = frozenset({*OF_ONE_ANSWER, "previous_response_id", "tool_call_id", "tool_use_id"})
-_NOT_COMPARED = TEXTS | _IDS | {"sequence_number", "obfuscation"}
+"""The words in the names of fields and events that a finding about the meaning explains."""
 
 
 def compare_answers(direct: SideExchange, through: SideExchange, *, content: bool = True) -> list[Finding]:
-    """What a gateway made of an answer.
+    """Compares the answers to the same request.
 
     Args:
-        direct: to the request as the server itself answered it.
-        through: to the same request through the gateway.
-        content: whether both had to say the same, as a scripted server does; else only the shape counts.
+        direct: the exchange with the server itself.
+        through: the exchange through the gateway.
+        content: whether the model had to say the same both times; if not, only the shape is compared.
 
     Returns:
-        The findings; none where the gateway changed nothing that a client can tell.
+        The findings; empty if the gateway changed nothing that a client can see.
     """
-    found = list(_of_the_request(direct, through))
+    findings = list(_compare_requests(direct, through))
     if direct.left:
-        return found
-    if (refused := _of_the_status(direct, through)) is not None:
-        return [*found, *refused]
+        return findings
+    if (refused := _compare_status(direct, through)) is not None:
+        return [*findings, *refused]
     if direct.streamed != through.streamed or (direct.body is None) != (through.body is None):
-        return [*found, _of_another_kind(direct, through)]
+        return [*findings, _other_kind_of_body(direct, through)]
     if direct.streamed and direct.ended and not through.ended:
         how = f": {through.broken}" if through.broken else ""
-        return [*found, rules.GW119.finding(actual=brief((through.json_events or ({},))[-1]), how=how)]
-    meant = [*_of_the_meaning(direct, through, content), *_of_the_usage(direct, through, content)]
-    explained = {word for each in meant if each.counts for word in _EXPLAINED.get(each.code, ())}
-    found += meant
+        return [*findings, rules.GW119.finding(actual=brief((through.json_events or ({},))[-1]), how=how)]
+    about_meaning = [*_compare_meaning(direct, through, content), *_compare_usage(direct, through, content)]
+    explained = {
+        word for finding in about_meaning if finding.counts for word in _EXPLAINED.get(finding.code, ())
+    }
+    findings += about_meaning
     if direct.streamed:
-        found += _of_the_events(direct, through, explained)
-        found += [] if explained else _of_the_times(direct, through)
-        found += _of_the_ids(direct, through)
-    found += _of_the_fields(direct, through, explained, content)
-    found += _of_the_headers(direct, through)
-    return [*found, *_of_the_contract(direct, through, {each.code for each in found})]
+        findings += _compare_events(direct, through, explained)
+        findings += [] if explained else _compare_times(direct, through)
+        findings += _compare_ids(direct, through)
+    findings += compare_fields(direct, through, explained, content)
+    findings += _compare_headers(direct, through)
+    return [*findings, *_compare_validity(direct, through, {finding.code for finding in findings})]
 
 
-def _of_the_request(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
-    """What the server saw."""
+def compare_sides(
+    direct: Iterable[SideExchange], through: Iterable[SideExchange], *, content: bool
+) -> list[tuple[str, Finding]]:
+    """Compares the exchanges that both sides have; each finding with the name of its exchange."""
+    by_name = {exchange.name: exchange for exchange in through}
+    return [
+        (exchange.name, finding)
+        for exchange in direct
+        if exchange.name in by_name
+        for finding in compare_answers(exchange, by_name[exchange.name], content=content)
+    ]
+
+
+def _compare_requests(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
+    """Compares the requests that the server received."""
     if direct.seen is None or through.seen is None or not direct.seen:
         return
-    once, seen = direct.seen[0], through.seen
+    expected, seen = direct.seen[0], through.seen
     if len(seen) > len(direct.seen):
         yield rules.GW127.finding(expected=str(len(direct.seen)), actual=str(len(seen)), times=len(seen))
     if not seen:
         return
-    if direct.left and "cut" in _ends(once.states) and "cut" not in _ends(seen[0].states):
+    if direct.left and "cut" in _ends(expected.states) and "cut" not in _ends(seen[0].states):
         yield rules.GW126.finding(expected="cut", actual=", ".join(seen[0].states) or "nothing")
-    if seen[0].api != once.api:
-        yield rules.GW129.finding(expected=once.api, actual=seen[0].api)
-    elif once.body is not None and seen[0].body is not None:
-        yield from _of_the_body_sent(once.body, seen[0].body)
+    if seen[0].api != expected.api:
+        yield rules.GW129.finding(expected=expected.api, actual=seen[0].api)
+    elif expected.body is not None and seen[0].body is not None:
+        yield from _compare_request_bodies(expected.body, seen[0].body)
 
 
 def _ends(states: Sequence[str]) -> set[str]:
     return {"cut" if state == "running" else state for state in states}
 
 
-def _of_the_body_sent(sent: Json, came: Json) -> Iterator[Finding]:
-    for difference in differences(sent, came, ignore=_IDS):
+def _compare_request_bodies(sent: Json, received: Json) -> Iterator[Finding]:
+    for difference in differences(sent, received, ignore=IDS):
         before, after = difference.left, difference.right
         if {type(before), type(after)} <= {type(None), type(ABSENT)}:
             continue
@@ -116,25 +120,25 @@ def _of_the_body_sent(sent: Json, came: Json) -> Iterator[Finding]:
         yield replace(finding, severity=Severity.INFO) if harmless else finding
 
 
-def _of_the_status(direct: SideExchange, through: SideExchange) -> list[Finding] | None:
-    """What is to be said of answers of which one is an error; None where both are answers."""
+def _compare_status(direct: SideExchange, through: SideExchange) -> list[Finding] | None:
+    """The findings if one of the answers is an error; None if neither is."""
     before, after = direct.status, through.status
     if before < 400 and 0 < after < 400:
         return None
     if before >= 400 and 0 < after < 400:
         return [rules.GW121.finding("$", brief(direct.error), brief(_shown(through)), before=before)]
-    found = []
+    findings = []
     if before != after:
         actual = through.broken or brief(_shown(through))
         finding = rules.GW120.finding("$", brief(_shown(direct)), actual, before=before, after=after)
-        both_of_the_client = 400 <= before < 500 and 400 <= after < 500
-        found = [replace(finding, severity=Severity.WARNING) if both_of_the_client else finding]
+        both_are_4xx = 400 <= before < 500 and 400 <= after < 500
+        findings = [replace(finding, severity=Severity.WARNING) if both_are_4xx else finding]
     if before >= 400 and direct.streamed != through.streamed:
-        return [*found, _of_another_kind(direct, through)]
-    return [*found, *(_of_the_error(direct, through) if before >= 400 else ())]
+        return [*findings, _other_kind_of_body(direct, through)]
+    return [*findings, *(_compare_errors(direct, through) if before >= 400 else ())]
 
 
-def _of_another_kind(direct: SideExchange, through: SideExchange) -> Finding:
+def _other_kind_of_body(direct: SideExchange, through: SideExchange) -> Finding:
     before, after = (each.headers.get(MEDIA_TYPE, "nothing") for each in (direct, through))
     return rules.GW124.finding("$", before, after)
 
@@ -143,7 +147,7 @@ def _shown(answer: SideExchange) -> object:
     return answer.error or answer.body or (answer.json_events[:1] and answer.json_events[0]) or ABSENT
 
 
-def _of_the_error(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
+def _compare_errors(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
     before, after = direct.error, through.error
     if before is None or after is None:
         if before is not None:
@@ -160,16 +164,16 @@ def _of_the_error(direct: SideExchange, through: SideExchange) -> Iterator[Findi
         yield replace(finding, severity=Severity.INFO) if kept else finding
 
 
-def _of_the_meaning(direct: SideExchange, through: SideExchange, content: bool) -> Iterator[Finding]:
+def _compare_meaning(direct: SideExchange, through: SideExchange, content: bool) -> Iterator[Finding]:
     before, after = direct.answers, through.answers
     for left, right in zip_longest(before, after, fillvalue=Answer("failed", end="nothing")):
         if content:
-            yield from _of_a_choice(left, right)
+            yield from _compare_choices(left, right)
         elif left.reasoning and not right.reasoning:
             yield rules.GW102.finding(left.path, brief(left.reasoning), "nothing", what="lost")
 
 
-def _of_a_choice(left: Answer, right: Answer) -> Iterator[Finding]:
+def _compare_choices(left: Answer, right: Answer) -> Iterator[Finding]:
     if left.text != right.text:
         at = common_length(left.text, right.text)
         yield rules.GW101.finding(left.path, brief(left.text[at:]), brief(right.text[at:]), at=at)
@@ -177,18 +181,18 @@ def _of_a_choice(left: Answer, right: Answer) -> Iterator[Finding]:
     if before != after:
         what = "changed" if after else "lost"
         yield rules.GW102.finding(left.path, brief(before), brief(after), what=what)
-    yield from _of_the_calls(left, right)
+    yield from _compare_calls(left, right)
     if left.end != right.end:
         yield rules.GW106.finding(left.path, left.end, right.end)
 
 
-def _of_the_calls(left: Answer, right: Answer) -> Iterator[Finding]:
+def _compare_calls(left: Answer, right: Answer) -> Iterator[Finding]:
     calls, others = ([replace(call, id="") for call in each.open_calls] for each in (left, right))
     shown = brief([_text(call) for call in calls]), brief([_text(call) for call in others])
     before, after = len(calls), len(others)
     if after < before:
-        together = "".join(call.arguments for call in others)
-        if after and all(call.arguments in together for call in calls):
+        joined = "".join(call.arguments for call in others)
+        if after and all(call.arguments in joined for call in calls):
             yield rules.GW104.finding(left.path, *shown, before=before, after=after)
         else:
             yield rules.GW103.finding(left.path, *shown, lost=before - after, all=before)
@@ -202,7 +206,7 @@ def _text(call: Call) -> str:
     return f"{call.name}({call.arguments})"
 
 
-def _of_the_usage(direct: SideExchange, through: SideExchange, content: bool) -> Iterator[Finding]:
+def _compare_usage(direct: SideExchange, through: SideExchange, content: bool) -> Iterator[Finding]:
     before, after = _counted(direct), _counted(through)
     if before and not after:
         yield rules.GW107.finding("$.usage", brief(before), "nothing")
@@ -213,13 +217,13 @@ def _of_the_usage(direct: SideExchange, through: SideExchange, content: bool) ->
 
 
 def _counted(exchange: SideExchange) -> dict[str, int]:
-    """The tokens of the prompt and of the answer, as far as the answer says."""
+    """The token counts of the prompt and of the answer, as far as the answer has them."""
     usage = exchange.summed.get("usage") or {}
     names = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")
     return {name: usage[name] for name in names if isinstance(usage.get(name), int)}
 
 
-def _of_the_events(
+def _compare_events(
     direct: SideExchange, through: SideExchange, explained: Iterable[str]
 ) -> Iterator[Finding]:
     before, after = kinds_in_order(direct), kinds_in_order(through)
@@ -227,10 +231,10 @@ def _of_the_events(
         yield rules.GW118.finding("$", "data: [DONE]", "the end")
     named = {type_of(kind) for kind in before}, {type_of(kind) for kind in after}
     for kind in sorted(named[0] - named[1] - {"[DONE]"}):
-        if not _is_about(kind, explained):
+        if not is_explained(kind, explained):
             yield rules.GW113.finding("$.type", kind, "nothing", kind=kind)
     for kind in sorted(named[1] - named[0]):
-        if not _is_about(kind, explained):
+        if not is_explained(kind, explained):
             yield rules.GW114.finding("$.type", "nothing", kind, kind=kind)
     common = {*before} & {*after}
     left, right = (by_choice(kind for kind in kinds if kind in common) for kinds in (before, after))
@@ -242,14 +246,10 @@ def _of_the_events(
             yield rules.GW115.finding("$.type", *shown)
 
 
-def _is_about(text: str, words: Iterable[str]) -> bool:
-    return any(word in text for word in words)
-
-
-def _of_the_times(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
+def _compare_times(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
     before, after = _facts(direct), _facts(through)
-    tells = before.incremental and before.deltas >= _MANY and _spread_s(before) >= _TELLING_S
-    if tells and after.incremental is False and _spread_s(after) <= _spread_s(before) * _FEW:
+    is_spread = before.incremental and before.deltas >= _MANY and _spread_s(before) >= _LONG_ENOUGH_S
+    if is_spread and after.incremental is False and _spread_s(after) <= _spread_s(before) * _FEW:
         seconds = after.last_delta or 0.0
         yield rules.GW116.finding("$", "spread over the time", f"{after.deltas} deltas", seconds=seconds)
     if before.deltas >= _MANY and after.deltas <= before.deltas * _FEW:
@@ -265,116 +265,43 @@ def _facts(answer: SideExchange) -> TimingFacts:
     return timing_facts(zip(answer.times, answer.frames, strict=False))
 
 
-def held_back(answer: SideExchange) -> bool:
-    """Whether the deltas of a stream came at once."""
-    return _facts(answer).incremental is False
-
-
-def _of_the_ids(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
+def _compare_ids(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
     before = ids_of(direct)
     for thing, ids in ids_of(through).items():
         if len(ids) > 1 and len(before.get(thing, ())) <= 1:
             yield rules.GW123.finding("$", "one id", brief(sorted(ids)), thing=thing)
 
 
-def _of_the_fields(
-    direct: SideExchange, through: SideExchange, explained: Iterable[str], content: bool
-) -> list[Finding]:
-    """Fields that are lost, renamed, added or changed, each once for all types of events that show it."""
-    before, after = fields_of(direct), fields_of(through)
-    found: dict[tuple[str, str], tuple[Finding, list[str]]] = {}
-    for kind in before.keys() & after.keys():
-        for finding in _of_fields(kind, direct, through, content):
-            if not _is_about(f"{kind} {finding.path}", explained):
-                found.setdefault((finding.code, finding.path), (finding, []))[1].append(kind)
-    return [_in_events(*found[key]) for key in sorted(found)]
-
-
-def _in_events(finding: Finding, kinds: list[str]) -> Finding:
-    named = ", ".join(sorted(kind for kind in kinds if kind))
-    return replace(finding, message=finding.message + (f" in {named}" if named else ""), kind=named)
-
-
-def _of_fields(kind: str, direct: SideExchange, through: SideExchange, content: bool) -> Iterator[Finding]:
-    before, after = fields_of(direct)[kind], fields_of(through)[kind]
-    lost = {path: values for path, values in before.items() if path not in after and _is_there(values)}
-    added = {path: values for path, values in after.items() if path not in before and _is_there(values)}
-    for path, values in lost.items():
-        if path.startswith("$.usage") or _has_any(after, path):
-            continue
-        if name := _same_value(path, values, added):
-            added.pop(name)
-            yield rules.GW110.finding(path, _each(values), _each(values), name=key_of(name))
-        else:
-            yield rules.GW109.finding(path, _each(values), "nothing")
-    for path, values in added.items():
-        if not _has_any(before, path):
-            yield rules.GW111.finding(path, "nothing", _each(values))
-    for path in before.keys() & after.keys() if content else ():
-        same = set(map(_number, before[path])) == set(map(_number, after[path]))
-        asked_for = key_of(path) == "model" and set(after[path]) == {str(through.request.get("model"))}
-        if _is_compared(path) and not same and not asked_for:
-            yield rules.GW112.finding(path, _each(before[path]), _each(after[path]))
-
-
-def _number(value: object) -> str:
-    """A value as text; 0 and 0.0 are one number, as JSON has no other."""
-    return brief(float(value) if type(value) is int else value)
-
-
-def _each(values: list[object]) -> str:
-    """Values, each once."""
-    texts = list(dict.fromkeys(map(brief, values)))
-    return texts[0] if len(texts) == 1 else ", ".join(texts)[:160]
-
-
-def _is_there(values: list[object]) -> bool:
-    return any(value not in ("", [], {}) for value in values)
-
-
-def _has_any(fields: dict[str, list[object]], path: str) -> bool:
-    """Whether a side has something within a field, or the field's place holds a value."""
-    return any(
-        other.startswith((f"{path}.", f"{path}[")) or path.startswith((f"{other}.", f"{other}["))
-        for other in fields
-    )
-
-
-def _same_value(path: str, values: list[object], added: dict[str, list[object]]) -> str:
-    """The added field beside a lost one that has its value."""
-    whole = "".join(map(str, values))
-    telling = any(isinstance(value, str | int | float) and not isinstance(value, bool) for value in values)
-    beside = (other for other in added if parent_of(other) == parent_of(path))
-    return next((other for other in beside if telling and "".join(map(str, added[other])) == whole), "")
-
-
-def _is_compared(path: str) -> bool:
-    names = {name.replace("[*]", "") for name in path.split(".")}
-    return "usage" not in names and not names & _NOT_COMPARED and key_of(path) not in ("finish_reason",)
-
-
-def _of_the_headers(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
+def _compare_headers(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
     for name in KEPT_HEADERS:
         if name in direct.headers and name not in through.headers:
             yield rules.GW125.finding(f"$.{name}", direct.headers[name], "nothing")
 
 
-def _of_the_contract(direct: SideExchange, through: SideExchange, told: set[str]) -> list[Finding]:
-    """What the validator finds in the gateway's answer, and does not find in the server's."""
-    before = {(each.code, _NUMBERS.sub("*", each.path)) for each in validated(direct)}
-    found: dict[tuple[str, str], Finding] = {}
-    for each in validated(through):
-        key = (each.code, _NUMBERS.sub("*", each.path))
-        if each.counts and key not in before and not (each.code == SE107.code and rules.GW118.code in told):
-            found.setdefault(key, each)
-    return list(found.values())
+def _compare_validity(direct: SideExchange, through: SideExchange, codes: set[str]) -> list[Finding]:
+    """The findings of the validator in the gateway's answer that it does not have in the server's.
+
+    Args:
+        codes: the codes of the findings so far.
+    """
+    before = {(finding.code, _NUMBERS.sub("*", finding.path)) for finding in validated(direct)}
+    findings: dict[tuple[str, str], Finding] = {}
+    for finding in validated(through):
+        key = (finding.code, _NUMBERS.sub("*", finding.path))
+        if (
+            finding.counts
+            and key not in before
+            and not (finding.code == SE107.code and rules.GW118.code in codes)
+        ):
+            findings.setdefault(key, finding)
+    return list(findings.values())
 
 
 def compare_samples(direct: Mapping[str, Any], through: Mapping[str, Any]) -> list[Finding]:
-    """The findings of two samples: an answer that came directly, and the same through a gateway."""
+    """Compares two samples of a rule: an answer of the server, and the same through a gateway."""
     return compare_answers(answer_of(direct), answer_of(through))
 
 
 def validated(answer: SideExchange) -> list[Finding]:
-    """What the validator finds in an answer."""
+    """The findings of the validator in an answer."""
     return validate_exchange(replace(answer, request={}, body=answer.body or {}), api=answer.api)

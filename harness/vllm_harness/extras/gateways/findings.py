@@ -1,9 +1,9 @@
-"""What differs between a server and a gateway before it, in all cases: once each, with where it shows."""
+"""The differences between a server and a gateway over all cases, each with the exchanges that show it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,27 +18,27 @@ class GatewayDifference:
     """A finding, and the exchanges that show it.
 
     Attributes:
-        finding: as the first of them shows it.
-        names: of all of them.
+        finding: the finding as the first of them shows it.
+        names: the names of all of them.
     """
 
     finding: Finding
     names: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The difference for `--json`."""
         finding = self.finding
         shown = ("code", "severity", "path", "kind", "message", "expected", "actual", "known")
         return {**{name: getattr(finding, name) for name in shown}, "cases": list(self.names)}
 
 
-def together(findings: Iterable[tuple[str, Finding]]) -> list[GatewayDifference]:
-    """Findings of one kind and place as one: errors first, then by their code.
+def merge_findings(findings: Iterable[tuple[str, Finding]]) -> list[GatewayDifference]:
+    """Merges findings of the same kind and place; sorts errors first, then by code.
 
     Args:
-        findings: each with the name of its exchange.
+        findings: the findings, each with the name of its exchange.
     """
-    found: dict[tuple[str, ...], tuple[Finding, dict[str, None]]] = {}
+    merged: dict[tuple[str, ...], tuple[Finding, dict[str, None]]] = {}
     for name, finding in findings:
         api = name.partition("/")[0]
         key = (
@@ -49,11 +49,6 @@ def together(findings: Iterable[tuple[str, Finding]]) -> list[GatewayDifference]
             finding.kind,
             finding.known,
         )
-        found.setdefault(key, (finding, {}))[1].setdefault(name)
-    differences = [GatewayDifference(finding, tuple(names)) for finding, names in found.values()]
+        merged.setdefault(key, (finding, {}))[1].setdefault(name)
+    differences = [GatewayDifference(finding, tuple(names)) for finding, names in merged.values()]
     return sorted(differences, key=lambda each: (_ORDER.index(each.finding.severity), each.finding.code))
-
-
-def counts(differences: Sequence[GatewayDifference]) -> bool:
-    """Whether any of them is an error or a warning that nobody has declared known."""
-    return any(each.finding.counts for each in differences)

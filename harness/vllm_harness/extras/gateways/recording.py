@@ -1,8 +1,8 @@
-"""Recordings: what one side answered, in a folder with an index and the bytes of each answer as they came."""
+"""Recordings: the answers of one side, in a folder with an index and the bytes of each answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -11,22 +11,14 @@ from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import API_PATHS
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._protocol.core.events import Api, Json
-from vllm_harness._protocol.core.findings import Finding
-from vllm_harness.extras.gateways.answers import Seen, SideExchange
-from vllm_harness.extras.gateways.compare import compare_answers
+from vllm_harness.extras.gateways.answers import ReceivedRequest, SideExchange
 
 INDEX = "recording.json"
 MAX_BYTES = 256 * 1024 * 1024
 
 
-class _Seen(StrictModel):
-    api: str
-    body: Json | None = None
-    states: tuple[str, ...] = ()
-
-
 class _Recorded(StrictModel):
-    """An exchange; its answer's bytes are in a file beside the index, `arrivals` are seconds and lengths."""
+    """An exchange; the answer's bytes are in a file beside the index, `arrivals` has seconds and lengths."""
 
     name: str
     api: Api
@@ -37,17 +29,17 @@ class _Recorded(StrictModel):
     arrivals: tuple[tuple[float, int], ...]
     broken: str = ""
     left: bool = False
-    seen: tuple[_Seen, ...] | None = None
+    seen: tuple[ReceivedRequest, ...] | None = None
 
 
 class GatewayRecording(StrictModel):
-    """What one side answered.
+    """The index of a recording.
 
     Attributes:
-        url: of the side.
-        model: the name that was asked for.
-        scripted: whether the model behind was told what to say.
-        exchanges: in order.
+        url: the address of the side.
+        model: the requested model.
+        scripted: whether the server behind it was scripted.
+        exchanges: the exchanges, in order.
     """
 
     url: str
@@ -57,7 +49,7 @@ class GatewayRecording(StrictModel):
 
 
 def write(folder: Path, url: str, model: str, scripted: bool, exchanges: Iterable[SideExchange]) -> None:
-    """Writes a recording; what the folder has of an earlier one is replaced."""
+    """Writes a recording; it replaces an earlier one in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     recorded = tuple(_written(folder, exchange) for exchange in exchanges)
     index = GatewayRecording(url=url, model=model, scripted=scripted, exchanges=recorded)
@@ -77,27 +69,25 @@ def _written(folder: Path, exchange: SideExchange) -> _Recorded:
         arrivals=tuple((at, len(chunk)) for at, chunk in exchange.chunks),
         broken=exchange.broken,
         left=exchange.left,
-        seen=None
-        if exchange.seen is None
-        else tuple(_Seen(api=each.api, body=each.body, states=each.states) for each in exchange.seen),
+        seen=exchange.seen,
     )
 
 
 def read(folder: Path) -> tuple[GatewayRecording, dict[str, SideExchange]]:
-    """A recording, and its exchanges by their names.
+    """Reads a recording, and its exchanges by their names.
 
     Raises:
-        UsageError: the folder has none, or one that cannot be read.
+        UsageError: the folder has no recording, or an invalid one.
     """
     path = folder / INDEX
     try:
         if path.stat().st_size > MAX_BYTES:
             raise UsageError(f"{path} is larger than {MAX_BYTES} bytes")
         index = GatewayRecording.model_validate_json(path.read_bytes())
-        exchanges = {each.name: _read(folder, each) for each in index.exchanges}
+        exchanges = {exchange.name: _read(folder, exchange) for exchange in index.exchanges}
     except OSError as error:
         raise UsageError(
-            f"{folder} is no recording: {error}",
+            f"{folder} is not a recording: {error}",
             hint="make one: vllm-harness gateway record URL --output FOLDER",
         ) from error
     except ValidationError as error:
@@ -107,32 +97,22 @@ def read(folder: Path) -> tuple[GatewayRecording, dict[str, SideExchange]]:
 
 def _read(folder: Path, recorded: _Recorded) -> SideExchange:
     if Path(recorded.file).name != recorded.file:
-        raise UsageError(f"{folder / INDEX}: {recorded.file!r} is no name of a file in this folder")
+        raise UsageError(f"{folder / INDEX}: {recorded.file!r} is not the name of a file in this folder")
     data = (folder / recorded.file).read_bytes()
-    asked = SideExchange(
+    exchange = SideExchange(
         recorded.request,
         path=API_PATHS[recorded.api],
         left=recorded.left,
         name=recorded.name,
-        seen=None
-        if recorded.seen is None
-        else tuple(Seen(each.api, each.body, each.states) for each in recorded.seen),
+        seen=recorded.seen,
     )
-    return asked.answered(recorded.status, recorded.headers, _cut(data, recorded.arrivals), recorded.broken)
+    return exchange.answered(
+        recorded.status, recorded.headers, _split(data, recorded.arrivals), recorded.broken
+    )
 
 
-def _cut(data: bytes, arrivals: Iterable[tuple[float, int]]) -> Iterator[tuple[float, bytes]]:
+def _split(data: bytes, arrivals: Iterable[tuple[float, int]]) -> Iterator[tuple[float, bytes]]:
     at = 0
     for seconds, length in arrivals:
         yield seconds, data[at : at + length]
         at += length
-
-
-def compare_recordings(
-    direct: Mapping[str, SideExchange], through: Mapping[str, SideExchange], *, content: bool
-) -> Iterator[tuple[str, Finding]]:
-    """The differences of the exchanges that both recordings have, each with the name of its exchange."""
-    for name, exchange in direct.items():
-        if name in through:
-            found = compare_answers(exchange, through[name], content=content)
-            yield from ((name, finding) for finding in found)

@@ -1,4 +1,4 @@
-"""A case as the requests of an API: the first, and the one that follows an answer."""
+"""Builds the requests of a case: the first one, and the one that follows its answer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from vllm_harness._exchange.answer import Answer
 from vllm_harness._exchange.building import Ask, ContentPart, Result, Said, Sent
 from vllm_harness._protocol.core.events import Api, Json
 from vllm_harness.extras.gateways.answers import SideExchange
-from vllm_harness.extras.gateways.cases import Asked
+from vllm_harness.extras.gateways.cases import CaseVariant
 
 MAX_TOKENS = 600
-_OF_LEAVERS = 3000
+_MAX_TOKENS_OF_LEAVERS = 3000
 _PLACE = {"city": {"type": "string"}, "unit": {"type": "string"}}
 _PARAMETERS: Mapping[str, tuple[str, Json]] = {
     "get_weather": ("The weather of a city.", {"type": "object", "properties": _PLACE, "required": ["city"]}),
@@ -26,35 +26,37 @@ TOOLS: Mapping[str, Json] = {
 }
 
 
-def first(asked: Asked, model: str, mark: str) -> Ask:
-    """What a case asks first.
+def first(variant: CaseVariant, model: str, mark: str) -> Ask:
+    """The first request of a case.
 
     Args:
-        model: the name that is asked for.
-        mark: put behind the user's text.
+        variant: the case over an API.
+        model: the model's name.
+        mark: the text to append to the user's text.
     """
-    case = asked.case
+    case = variant.case
     return Ask(
         model,
-        _said_by_user(f"{case.user} {mark}"),
+        _user_text(f"{case.user} {mark}"),
         instructions=case.system or None,
         functions=[TOOLS[name] for name in case.tools],
-        max_tokens=_OF_LEAVERS if case.leaves else MAX_TOKENS,
+        max_tokens=_MAX_TOKENS_OF_LEAVERS if case.leaves else MAX_TOKENS,
         stored=bool(case.continues),
-        stream=asked.streamed,
+        stream=variant.streamed,
     )
 
 
-def following(asked: Asked, ask: Ask, came: SideExchange) -> Ask | None:
-    """What follows an answer: results of its calls, or what continues it by its id; None where nothing does.
+def following(variant: CaseVariant, ask: Ask, exchange: SideExchange) -> Ask | None:
+    """The request that follows an answer, with results of its calls or its id; None if none follows.
 
     Args:
-        ask: what was asked.
-        came: the exchange with its answer.
+        variant: the case over an API.
+        ask: the first request.
+        exchange: the exchange of the first request.
     """
-    case, said = asked.case, Said(ask.sent, came.answers[0] if came.answers else Answer("failed"))
+    case, said = variant.case, Said(ask.sent, exchange.answers[0] if exchange.answers else Answer("failed"))
     if case.continues:
-        sent = _said_by_user("Which number was it?")
+        sent = _user_text("Which number was it?")
     elif case.results:
         sent = Sent(tuple(Result(c.id, _result(c.name, case.results)) for c in said.answer.calls), ())
     else:
@@ -62,19 +64,19 @@ def following(asked: Asked, ask: Ask, came: SideExchange) -> Ask | None:
     return replace(ask, line=(*ask.line, said), sent=sent)
 
 
-def request_of(asked: Asked, ask: Ask) -> Json:
-    """The body of a request."""
-    case = asked.case
+def request_of(variant: CaseVariant, ask: Ask) -> Json:
+    """The body of a request, with the further fields of the case."""
+    case = variant.case
     return {
-        **building.request_of(asked.api, ask),
-        **({} if asked.api != "responses" or ask.line else {"input": ask.sent.user[0].text}),
-        **(_schema(asked.api, case.schema_) if case.schema_ else {}),
-        **case.more(asked.api),
+        **building.request_of(variant.api, ask),
+        **({} if variant.api != "responses" or ask.line else {"input": ask.sent.user[0].text}),
+        **(_schema(variant.api, case.schema_) if case.schema_ else {}),
+        **case.more(variant.api),
         **(case.broken or {}),
     }
 
 
-def _said_by_user(text: str) -> Sent:
+def _user_text(text: str) -> Sent:
     return Sent((), (ContentPart(text=text),))
 
 

@@ -1,4 +1,4 @@
-"""The rules of gateways: what becomes of an answer, or of a request, on its way through one."""
+"""The rules of gateways: what a gateway changes in an answer or a request."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ _SEEN = {"api": "chat", "body": {"seed": 7}, "states": ["done"]}
 
 GW101 = _rule(
     "GW101",
-    "The text is another than the server's",
-    "What the model said is lost, repeated or changed on the way. A stream counts as what its deltas add "
-    "up to.",
+    "The text differs from the server's",
+    "Text of the model is lost, repeated or changed on the way. A stream counts as the sum of its deltas.",
     "through_chat",
     ("unset", 1, "events.1"),
     ("unset", 1, "times.1"),
-    message="the text is another than the server's from character {at} on",
+    message="the text differs from the server's, from character {at} on",
 )
 
 GW102 = _rule(
     "GW102",
-    "The reasoning is another than the server's",
-    "A client that shows reasoning, or sends it back as the next turn needs it, has none, or less.",
+    "The reasoning differs from the server's",
+    "A client that shows reasoning, or has to send it back with the next turn, gets none, or less.",
     "through_reasoning",
     ("unset", 1, "events.1"),
     ("unset", 1, "times.1"),
@@ -39,7 +38,7 @@ GW102 = _rule(
 GW103 = _rule(
     "GW103",
     "A call is lost",
-    "The client waits for the user where it should run a tool.",
+    "The client waits for the user when it should run a tool.",
     "through_calls_body",
     ("unset", 1, "body.choices.0.message.tool_calls.1"),
     message="{lost} of {all} calls are lost",
@@ -48,7 +47,7 @@ GW103 = _rule(
 GW104 = _rule(
     "GW104",
     "Calls are merged",
-    "Two calls under one index or id: their arguments run together, and are no JSON any more.",
+    "Two calls come under one index or id: their arguments run together, and are not valid JSON any more.",
     "through_calls",
     ("set", 1, "events.4.choices.0.delta.tool_calls.0.index", 0),
     ("set", 1, "events.5.choices.0.delta.tool_calls.0.index", 0),
@@ -58,19 +57,19 @@ GW104 = _rule(
 
 GW105 = _rule(
     "GW105",
-    "A call is another than the server's",
-    "Its name or its arguments differ, or there is one more. Information only where the arguments are the "
-    "same JSON, written otherwise.",
+    "A call differs from the server's",
+    "Its name or its arguments differ, or there is one more call. Information only if the arguments are the "
+    "same JSON, formatted in another way.",
     "through_calls_body",
     ("set", 1, "body.choices.0.message.tool_calls.1.function.name", "get_time"),
-    message="a call is another than the server's",
+    message="a call differs from the server's",
 )
 
 GW106 = _rule(
     "GW106",
     "The answer ends for another reason",
-    "`finish_reason`, `stop_reason` or `status` decides what a client does next: run the tools, go on, "
-    "give up.",
+    "`finish_reason`, `stop_reason` or `status` decides what a client does next: run the tools, "
+    "continue, or give up.",
     "through_body",
     ("set", 1, "body.choices.0.finish_reason", "length"),
     message="the answer ends for another reason than the server's",
@@ -79,7 +78,7 @@ GW106 = _rule(
 GW107 = _rule(
     "GW107",
     "The usage is lost",
-    "Who bills or limits by tokens has nothing to count.",
+    "A client that bills or limits by tokens has nothing to count.",
     _BODY,
     ("unset", 1, "body.usage"),
     severity=WARNING,
@@ -88,8 +87,8 @@ GW107 = _rule(
 GW108 = _rule(
     "GW108",
     "The usage has other counts",
-    "Prompt and answer were the same, so their tokens are. What was cached is left aside. Information only "
-    "where the server is asked over another API, whose prompt may be another.",
+    "Prompt and answer were the same, so their token counts must be. Cached tokens do not count. "
+    "Information only if the gateway calls the server over another API, where the prompt may differ.",
     _BODY,
     ("set", 1, "body.usage.completion_tokens", 1),
     ("set", 1, "body.usage.total_tokens", 10),
@@ -100,8 +99,8 @@ GW108 = _rule(
 GW109 = _rule(
     "GW109",
     "A field is lost",
-    "The server sends it with a value, and the client does not get it. What is null counts as not there. "
-    "A warning where the API's published description does not have the field, as `stop_reason` of a choice.",
+    "The server sends it with a value, and the client does not get it. Null counts as missing. A warning if "
+    "the API's published description does not have the field, such as `stop_reason` of a choice.",
     _TEXT,
     ("unset", 1, "events.0.response.object"),
     ("unset", 1, "events.1.response.object"),
@@ -112,8 +111,8 @@ GW109 = _rule(
 GW110 = _rule(
     "GW110",
     "A field is renamed",
-    "The same value comes under another name: a client of the server finds nothing under the one that it "
-    "reads.",
+    "The same value comes under another name, so a client of the server finds nothing under the name that "
+    "it reads.",
     "through_reasoning_body",
     ("unset", 1, "body.choices.0.message.reasoning"),
     ("set", 1, "body.choices.0.message.reasoning_content", "Let me think."),
@@ -124,7 +123,7 @@ GW110 = _rule(
 GW111 = _rule(
     "GW111",
     "A field is added",
-    "It does no harm by itself; it tells that the answer was written anew.",
+    "It does no harm by itself, but shows that the gateway rewrote the answer.",
     _BODY,
     ("set", 1, "body.provider", "a-gateway"),
     severity=INFO,
@@ -134,8 +133,7 @@ GW111 = _rule(
 GW112 = _rule(
     "GW112",
     "A field has another value",
-    "A value that is neither a text of the model, nor an id, nor a time. The name of the model may be the "
-    "one that was asked for.",
+    "The value is not a text of the model, an id or a time. The name of the model may be the requested one.",
     _BODY,
     ("set", 1, "body.choices.0.message.role", "user"),
     severity=WARNING,
@@ -145,7 +143,7 @@ GW112 = _rule(
 GW113 = _rule(
     "GW113",
     "Events are lost",
-    "Events of this type come from the server, and none gets through.",
+    "The server sends events of this type, and none arrives.",
     _TEXT,
     ("unset", 1, "events.3"),
     ("unset", 1, "times.3"),
@@ -165,7 +163,7 @@ GW114 = _rule(
 GW115 = _rule(
     "GW115",
     "Events come in another order",
-    "A client builds an answer by the order of its events, each kind counted where it first comes. "
+    "A client builds an answer by the order of its events. Each kind of event counts where it first comes. "
     "Choices may take turns.",
     "through_chat_usage",
     ("set", 1, "events.3", _CHUNKS[4]),
@@ -175,9 +173,9 @@ GW115 = _rule(
 GW116 = _rule(
     "GW116",
     "The stream is held back and comes at once",
-    "The server's text came spread over the time of the answer; through the gateway the deltas came "
-    "together at its end. Only a stream of ten deltas that takes the server 0.2 s or more is told, "
-    "and a request that shows it is sent again before.",
+    "The server's text arrived spread over the time of the answer; through the gateway the deltas arrived "
+    "together at its end. Only a stream of at least ten deltas and 0.2 s is judged, and a request that "
+    "shows this is first repeated.",
     "through_long",
     ("set", 1, "times", [2.0] * 15),
     message="the deltas came at once, at the end of {seconds:.1f} s",
@@ -186,8 +184,8 @@ GW116 = _rule(
 GW117 = _rule(
     "GW117",
     "Deltas are merged",
-    "The text comes in far fewer pieces. How tokens fall into deltas is left to chance, so it counts only "
-    "from a quarter of the server's on.",
+    "The text comes in far fewer pieces. It is left to chance which tokens a delta holds, so only a quarter "
+    "of the server's number of deltas, or less, counts.",
     "through_long",
     ("set", 1, "events", [*completion_chunks([{"content": "word" * 12}]), "[DONE]"]),
     ("set", 1, "times", [0.0, 0.1, 0.8, 1.2, 1.3]),
@@ -199,7 +197,7 @@ GW118 = _rule(
     "GW118",
     "[DONE] is lost",
     "It ends a stream of Chat Completions; a client that waits for it does not know that the answer is "
-    "whole.",
+    "complete.",
     "through_chat",
     ("unset", 1, "events.4"),
     ("unset", 1, "times.4"),
@@ -219,19 +217,19 @@ GW119 = _rule(
 
 GW120 = _rule(
     "GW120",
-    "Another status of HTTP",
-    "What the server answers is refused, or fails, or an error gets another class, by which clients try "
-    "again or give up. A warning where both are errors of the client (4xx).",
+    "The HTTP status differs",
+    "A request that the server answers is refused or fails, or an error gets another class, by which clients "
+    "try again or give up. A warning if both are client errors (4xx).",
     _BODY,
     ("set", 1, "status", 500),
     ("set", 1, "body", {"error": {"message": "no connection", "type": "internal_error", "code": "500"}}),
-    message="HTTP {after} in the place of {before}",
+    message="HTTP {after} instead of {before}",
 )
 
 GW121 = _rule(
     "GW121",
     "200 for an error",
-    "The server refuses the request; the client takes what comes for an answer.",
+    "The server refuses the request, but the client takes the error for an answer.",
     _ERROR,
     ("set", 1, "status", 200),
     message="HTTP 200 for an error (HTTP {before})",
@@ -240,8 +238,8 @@ GW121 = _rule(
 GW122 = _rule(
     "GW122",
     "An error has other fields or words",
-    "Clients tell errors by `type`, `code` and `param`; the message is read by people. Information only "
-    "where the gateway adds words to the message and keeps the server's.",
+    "Clients distinguish errors by `type`, `code` and `param`; people read the message. Information only if "
+    "the gateway adds words to the message and keeps the server's.",
     _ERROR,
     ("set", 1, "body.error.type", "InternalServerError"),
     severity=WARNING,
@@ -249,9 +247,9 @@ GW122 = _rule(
 
 GW123 = _rule(
     "GW123",
-    "A thing has more than one id",
+    "A response, an item or a call has several ids",
     "The server's stream names a response, an item or a call by one id throughout; through the gateway "
-    "its events disagree, so a client cannot put them together, or answers a call that nobody knows.",
+    "its events disagree, so a client cannot put them together, or answers an unknown call.",
     "through_call_item",
     ("set", 1, "events.6.item.call_id", "call_other"),
     message="{thing} has more than one id",
@@ -260,7 +258,7 @@ GW123 = _rule(
 GW124 = _rule(
     "GW124",
     "Another kind of body",
-    "A stream was asked for and one body came, or the reverse, or what is no JSON.",
+    "A stream was requested and one body came, or the other way around, or the body is not valid JSON.",
     "through_chat",
     ("set", 1, "headers.content-type", "application/json"),
     ("unset", 1, "events"),
@@ -271,7 +269,7 @@ GW124 = _rule(
 GW125 = _rule(
     "GW125",
     "A header is lost",
-    "By `x-request-id` a request is found in the server's log; `retry-after` tells a client when to come "
+    "`x-request-id` identifies the request in the server's log; `retry-after` says when a client may try "
     "again.",
     _BODY,
     ("unset", 1, "headers.x-request-id"),
@@ -282,8 +280,8 @@ GW125 = _rule(
 GW126 = _rule(
     "GW126",
     "The server goes on after the client has left",
-    "The client closed the connection. The server, asked directly, stops; behind the gateway it generates "
-    "the answer to its end, for nobody.",
+    "The client closed the connection. The server stops if it is called directly; behind the gateway it "
+    "generates the answer to its end, although no client reads it.",
     "through_left",
     ("set", 1, "seen.0.states", ["done"]),
 )
@@ -291,8 +289,7 @@ GW126 = _rule(
 GW127 = _rule(
     "GW127",
     "The server gets a request more than once",
-    "The gateway tried again, unasked: the work is done twice, and what the request changes is changed "
-    "twice.",
+    "The gateway retried by itself: the work is done twice, and what the request changes is changed twice.",
     _BODY,
     ("set", 1, "seen", [_SEEN, _SEEN]),
     severity=WARNING,
@@ -303,7 +300,7 @@ GW128 = _rule(
     "GW128",
     "The request is changed",
     "The server gets another body than the client sent: a field is lost, or has another value. "
-    "Information only where a field is added, and of the model's name.",
+    "Information only if a field is added, or if the field is the model's name.",
     _BODY,
     ("unset", 1, "seen.0.body.seed"),
     severity=WARNING,
@@ -312,10 +309,10 @@ GW128 = _rule(
 
 GW129 = _rule(
     "GW129",
-    "The server is asked over another API",
-    "The gateway translates: what the other API cannot say is lost, in the request and in the answer.",
+    "The server is called over another API",
+    "The gateway translates: what the other API cannot express is lost, in the request and in the answer.",
     _BODY,
     ("set", 1, "seen.0.api", "responses"),
     severity=INFO,
-    message="the server is asked over another API than the client's",
+    message="the server is called over another API than the client's",
 )

@@ -1,4 +1,4 @@
-"""A request to one side, and what came."""
+"""Sends a request to one side."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from vllm_harness.extras.gateways.answers import SideExchange
 
 _SECRET_HEADERS = frozenset({"set-cookie", "authorization", "x-api-key"})
 LEAVES_AFTER = 5
-"""Events of a stream that a client reads before it leaves."""
+"""The number of events that a client reads before it leaves a stream."""
 WAITS_S = 0.5
-"""How long a client that asked for no stream waits before it leaves."""
+"""How long a client waits for an answer that is not streamed before it leaves."""
 
 
 async def send(client: httpx2.AsyncClient, name: str, outgoing: Outgoing, *, leaves: bool) -> SideExchange:
     """Sends a request, and reads the answer to its end, or until the client leaves.
 
     Args:
-        name: of the exchange.
-        leaves: the client closes the connection before the end.
+        client: the HTTP client.
+        name: the name of the exchange.
+        outgoing: the request.
+        leaves: whether the client closes the connection before the end.
     """
     try:
         async with asyncio.timeout(WAITS_S if leaves and outgoing.leaves_after is None else None):

@@ -9,7 +9,7 @@ from vllm_harness._protocol.core.events import Json
 from vllm_harness.extras.gateways.answers import DONE, SideExchange
 
 Fields = dict[str, list[object]]
-"""The values of each field, by its JSON path with `[*]` for any place in a list."""
+"""The values of each field, by its JSON path; `[*]` stands for any list index."""
 
 TEXTS = frozenset(
     {
@@ -21,24 +21,24 @@ TEXTS = frozenset(
 
 
 def fields_of(exchange: SideExchange) -> dict[str, Fields]:
-    """The fields of a body, or of each type of event, by the type; empty for a body."""
-    found: dict[str, Fields] = {}
+    """The fields of each type of event, by the type; those of a body under the empty type."""
+    by_kind: dict[str, Fields] = {}
     for value in exchange.json_events if exchange.streamed else (exchange.body or {},):
         kind = str(value.get("type", "")) if exchange.streamed else ""
-        fields = found.setdefault(kind, {})
+        fields = by_kind.setdefault(kind, {})
         for path, leaf in _leaves(value, "$"):
             fields.setdefault(path, []).append(leaf)
-    return found
+    return by_kind
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, object]]:
-    """The values that are neither objects nor lists, nor null; an empty object or list is one."""
+    """The values other than null, objects and lists; an empty object or list counts as a value."""
     if isinstance(value, dict) and value:
-        for key, each in value.items():
-            yield from _leaves(each, f"{path}.{key}")
+        for key, member in value.items():
+            yield from _leaves(member, f"{path}.{key}")
     elif isinstance(value, list) and value:
-        for each in value:
-            yield from _leaves(each, f"{path}[*]")
+        for item in value:
+            yield from _leaves(item, f"{path}[*]")
     elif value is not None:
         yield path, value
 
@@ -54,18 +54,18 @@ def parent_of(path: str) -> str:
 
 
 def kinds_in_order(exchange: SideExchange) -> list[str]:
-    """What kinds of events a stream has, each where it first comes.
+    """The kinds of events in a stream, in the order in which each first comes.
 
-    A chunk of Chat Completions counts as the parts that it carries, since the tokens that a chunk holds are
-    left to chance.
+    A chunk of Chat Completions counts as the parts that it carries, since it is left to chance which tokens
+    a chunk holds.
     """
-    found: dict[str, None] = {}
+    kinds: dict[str, None] = {}
     for frame, value in _with_values(exchange):
         if frame == DONE:
-            found.setdefault(DONE)
+            kinds.setdefault(DONE)
         elif value is not None:
-            found.update(dict.fromkeys(_of_chunk(value) if exchange.api == "chat" else [_kind(value)]))
-    return list(found)
+            kinds.update(dict.fromkeys(_of_chunk(value) if exchange.api == "chat" else [_kind(value)]))
+    return list(kinds)
 
 
 def _with_values(exchange: SideExchange) -> Iterator[tuple[str, Json | None]]:
@@ -106,12 +106,12 @@ def _of_delta(delta: Mapping[str, Any], place: str) -> Iterator[str]:
 
 
 def type_of(kind: str) -> str:
-    """The type of event of one of the kinds in order."""
+    """The type of event that a kind belongs to."""
     return kind.partition(" of ")[0]
 
 
 def by_choice(kinds: Iterable[str]) -> dict[str, list[str]]:
-    """The kinds of each choice with those that are of none; how choices take turns is left to chance."""
+    """The kinds of each choice, with those of no choice; how choices take turns is left to chance."""
     every = list(kinds)
     choices = dict.fromkeys(filter(None, map(_choice_of, every))) or {"": None}
     return {choice: [kind for kind in every if _choice_of(kind) in ("", choice)] for choice in choices}
@@ -123,13 +123,13 @@ def _choice_of(kind: str) -> str:
 
 
 def ids_of(exchange: SideExchange) -> dict[str, set[str]]:
-    """The ids that a stream gives each thing, by what it is."""
-    found: dict[str, set[str]] = {}
+    """The ids that a stream gives a response, an item or a call, by its description."""
+    ids: dict[str, set[str]] = {}
     for value in exchange.json_events:
-        for thing, given in _ids(exchange, value):
-            if isinstance(given, str) and given:
-                found.setdefault(thing, set()).add(given)
-    return found
+        for thing, id_ in _ids(exchange, value):
+            if isinstance(id_, str) and id_:
+                ids.setdefault(thing, set()).add(id_)
+    return ids
 
 
 def _ids(exchange: SideExchange, value: Json) -> Iterator[tuple[str, object]]:

@@ -1,4 +1,4 @@
-"""The page of a run: one HTML file that opens from disk.
+"""The report page of a run: one HTML file that opens from disk.
 
-Its source is the folder `source`, which `scripts/report-page` builds into `page.html`.
+`scripts/report-page` builds its template `page.html` from the folder `source`.
 """

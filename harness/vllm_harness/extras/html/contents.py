@@ -1,4 +1,4 @@
-"""What the page holds of a run: an index of all cases, which is read at once, and the details of each."""
+"""The data of the page: an index of all cases, which is read first, and the details of each case."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from vllm_harness.extras.html.bounds import Allowance
 from vllm_harness.extras.html.exchanges import shown, with_twins
 from vllm_harness.extras.html.packing import Blocks
 
-Kept = TypeVar("Kept", ExchangeRecord, LogLines)
+StoredRecord = TypeVar("StoredRecord", ExchangeRecord, LogLines)
 
 OUTCOMES = list(Outcome)
 SUMMARY = 300  # characters
-LINES = 2_000  # of a log, for a case
-_LAST = (Outcome.SKIPPED, Outcome.PASSED)
-_TOO_LARGE = "Left out here, where the page would have become too large; the run folder has them."
+LINES = 2_000  # lines of a log, for each case
+_LEAST_URGENT = (Outcome.SKIPPED, Outcome.PASSED)
+_TOO_LARGE = "The exchanges are left out, since the page would become too large; the run folder has them."
 
 
 @dataclass
 class RunContents:
-    """A run folder as it was read; exchanges and logs stay on the disk."""
+    """The contents of a run folder; exchanges and logs stay on disk."""
 
     header: Header
     targets: dict[str, TargetRecord] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class RunContents:
 
 
 def read_run(folder: Path) -> RunContents:
-    """Reads a run folder. Raises UsageError as `runs.reading.header_of` does."""
+    """Reads a run folder. Raises UsageError if it is not one."""
     run = RunContents(header_of(folder))
     for place, record in records(folder):
         match record:
@@ -69,23 +69,23 @@ def read_run(folder: Path) -> RunContents:
 
 
 def index_of(run: RunContents, blocks: Blocks, partners: Mapping[str, str]) -> dict[str, Any]:
-    """The index of a run, with the places of its cases' details.
+    """The index of a run, with the places of the details of its cases.
 
     Args:
-        run: as it was read.
-        blocks: that take the details.
-        partners: ids of the run's targets and of those that they are compared with.
+        run: the contents of the run folder.
+        blocks: stores the details.
+        partners: the id of the target that each of the run's targets is compared with.
 
     Returns:
-        `header`, `end`, `targets` (each with its `partner`), `groups`, `series`, and `cases` as rows of id,
-        number of target, of group, title, of outcome, defects, summary, seconds, attempts, codes, covers, and
-        the place of the details.
+        `header`, `end`, `targets` (each with its `partner`), `groups`, `series`, and `cases` as rows: id,
+        index of the target, index of the group, title, index of the outcome, defects, summary, seconds,
+        attempts, codes, covers, and the place of the details.
     """
     targets = list(run.targets.values())
     groups = list(dict.fromkeys(case.group for case in run.cases))
-    number = {target.id: place for place, target in enumerate(targets)}
-    column = {group: place for place, group in enumerate(groups)}
-    places = _keep_details(run, blocks)
+    target_index = {target.id: at for at, target in enumerate(targets)}
+    group_index = {group: at for at, group in enumerate(groups)}
+    places = _add_details(run, blocks)
     return {
         "header": run.header.model_dump(mode="json"),
         "end": run.end and run.end.model_dump(mode="json"),
@@ -94,19 +94,19 @@ def index_of(run: RunContents, blocks: Blocks, partners: Mapping[str, str]) -> d
             for target in targets
         ],
         "groups": groups,
-        "series": [each.model_dump(mode="json", exclude_defaults=True) for each in run.series],
+        "series": [series.model_dump(mode="json", exclude_defaults=True) for series in run.series],
         "cases": [
             [
                 case.id,
-                number[case.target],
-                column[case.group],
+                target_index[case.target],
+                group_index[case.group],
                 case.title,
                 OUTCOMES.index(case.outcome),
                 case.defects,
                 _summary(case),
                 None if case.seconds is None else round(case.seconds, 4),
                 case.attempts,
-                sorted({each.code for each in case.findings if each.code}),
+                sorted({finding.code for finding in case.findings if finding.code}),
                 case.covers,
                 place,
             ]
@@ -116,7 +116,7 @@ def index_of(run: RunContents, blocks: Blocks, partners: Mapping[str, str]) -> d
 
 
 def defect_of(defect: Defect) -> dict[str, Any]:
-    """What the page tells of a defect."""
+    """The data of a defect for the page."""
     upstream = defect.upstream
     repository, _, number = (upstream.reference or "").partition("#")
     return {
@@ -141,14 +141,14 @@ def defect_of(defect: Defect) -> dict[str, Any]:
 
 
 def _summary(case: CaseRecord) -> str:
-    found = (f"{each.code} {each.message}".strip() for each in case.findings if not each.known)
-    texts = (case.reason, *found)
+    findings = (f"{finding.code} {finding.message}".strip() for finding in case.findings if not finding.known)
+    texts = (case.reason, *findings)
     text = " ".join(next(filter(None, texts), "").split())
     return text if len(text) <= SUMMARY else f"{text[:SUMMARY]}…"
 
 
-def _keep_details(run: RunContents, blocks: Blocks) -> list[tuple[int, int] | None]:
-    """Keeps the details of all cases, what failed first, as far as there is room."""
+def _add_details(run: RunContents, blocks: Blocks) -> list[tuple[int, int] | None]:
+    """Adds the details of all cases to the blocks, failures first; returns their places in the blocks."""
     places: list[tuple[int, int] | None] = [None] * len(run.cases)
     for at in sorted(range(len(run.cases)), key=lambda at: _urgency(run.cases[at])):
         detail = _detail(run, run.cases[at], full=blocks.full)
@@ -161,46 +161,47 @@ def _keep_details(run: RunContents, blocks: Blocks) -> list[tuple[int, int] | No
 def _urgency(case: CaseRecord) -> int:
     if case.outcome is Outcome.FINDING:
         return 0
-    return 2 + _LAST.index(case.outcome) if case.outcome in _LAST else 1
+    return 2 + _LEAST_URGENT.index(case.outcome) if case.outcome in _LEAST_URGENT else 1
 
 
 def _detail(run: RunContents, case: CaseRecord, *, full: bool) -> dict[str, Any]:
-    room = Allowance()
+    allowance = Allowance()
     fields: dict[str, Any] = {
-        "details": room.text(case.details),
-        "reason": room.text(case.reason) if len(case.reason) > SUMMARY else "",
+        "details": allowance.text(case.details),
+        "reason": allowance.text(case.reason) if len(case.reason) > SUMMARY else "",
         "findings": [
-            room.value(each.model_dump(mode="json", exclude_defaults=True)) for each in case.findings
+            allowance.value(finding.model_dump(mode="json", exclude_defaults=True))
+            for finding in case.findings
         ],
         "started": case.started,
         "node": case.node,
     }
     key = (case.target, case.id)
     if not full:
-        fields["logs"] = [_log(each, room) for each in _read(run.logs.get(key, ()), LogLines)]
-        fields["exchanges"] = _exchanges(run, case, room)
+        fields["logs"] = [_log(each, allowance) for each in _read(run.logs.get(key, ()), LogLines)]
+        fields["exchanges"] = _exchanges(run, case, allowance)
     elif key in run.exchanges or key in run.logs:
         fields["left_out"] = _TOO_LARGE
     return {name: value for name, value in fields.items() if value}
 
 
-def _exchanges(run: RunContents, case: CaseRecord, room: Allowance) -> list[dict[str, Any]]:
-    """A case's exchanges in their order; those with a finding have the first right to the room."""
+def _exchanges(run: RunContents, case: CaseRecord, allowance: Allowance) -> list[dict[str, Any]]:
+    """The exchanges of a case in order; those with a finding use the allowance first."""
     exchanges = with_twins(list(_read(run.exchanges.get((case.target, case.id), ()), ExchangeRecord)))
-    found = {each.exchange for each in case.findings}
-    order = sorted(range(len(exchanges)), key=lambda at: exchanges[at].id not in found)
-    made = {at: shown(exchanges[at], room) for at in order}
-    return [made[at] for at in range(len(exchanges))]
+    with_findings = {finding.exchange for finding in case.findings}
+    order = sorted(range(len(exchanges)), key=lambda at: exchanges[at].id not in with_findings)
+    fields = {at: shown(exchanges[at], allowance) for at in order}
+    return [fields[at] for at in range(len(exchanges))]
 
 
-def _log(log: LogLines, room: Allowance) -> dict[str, Any]:
-    lines = [room.text(line) for line in log.lines[-LINES:]]
+def _log(log: LogLines, allowance: Allowance) -> dict[str, Any]:
+    lines = [allowance.text(line) for line in log.lines[-LINES:]]
     left_out = len(log.lines) - len(lines)
     return {
         "source": log.source,
-        "lines": ([f"… [{left_out:,} lines before these are left out]"] if left_out else []) + lines,
+        "lines": ([f"… [{left_out:,} earlier lines are left out]"] if left_out else []) + lines,
     }
 
 
-def _read(places: Iterable[RecordOffset], kind: type[Kept]) -> Iterator[Kept]:
+def _read(places: Iterable[RecordOffset], kind: type[StoredRecord]) -> Iterator[StoredRecord]:
     return (record for place in places if isinstance(record := place.read(), kind))

@@ -1,4 +1,4 @@
-"""An exchange as the page has it: the events of its stream with their times, and what they add up to."""
+"""An exchange for the page: the events of its stream with their times, and the sum of the events."""
 
 from __future__ import annotations
 
@@ -23,20 +23,16 @@ class Timed:
     """An event of a stream.
 
     Attributes:
-        after: milliseconds from the request until it was whole.
-        event: what came.
+        after: the milliseconds from the request until the event was complete.
+        event: the event.
     """
 
     after: float
     event: SSEEvent
 
 
-def timed_events(stream: Sequence[Arrival]) -> list[Timed]:
-    """The events of a stream, counted as the findings' `event_index` counts them."""
-    return list(_timed(stream))
-
-
-def _timed(stream: Sequence[Arrival]) -> Iterator[Timed]:
+def timed_events(stream: Sequence[Arrival]) -> Iterator[Timed]:
+    """The events of a stream, in the numbering of the findings' `event_index`."""
     parser = SSEParser()
     after = 0.0
     try:
@@ -49,27 +45,30 @@ def _timed(stream: Sequence[Arrival]) -> Iterator[Timed]:
 
 
 def added_up(events: Sequence[Json]) -> tuple[Json | None, Json | None]:
-    """What events add up to, and the object that the stream itself ends with, where its API has one."""
+    """The sum of the events, and the final object of the stream if its API has one."""
     if not events:
         return None, None
     try:
         accumulated = accumulate(events)
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
-        return None, None  # what a server sends may be anything
+        return None, None  # a server may send anything
     if isinstance(accumulated, ResponseAccumulator):
         return accumulated.response, accumulated.terminal
     return accumulated.body, None
 
 
 def with_twins(exchanges: Sequence[ExchangeRecord]) -> list[ExchangeRecord]:
-    """The exchanges; where one has no twin, the one that asks the same the other way becomes it."""
-    asked: dict[str, list[ExchangeRecord]] = {}
-    for each in exchanges:
-        asked.setdefault(_question(each), []).append(each)
-    return [each if each.twin else _twinned(each, asked[_question(each)]) for each in exchanges]
+    """The exchanges; one without a twin gets the same request, streamed or not, as its twin."""
+    by_request: dict[str, list[ExchangeRecord]] = {}
+    for exchange in exchanges:
+        by_request.setdefault(_request_key(exchange), []).append(exchange)
+    return [
+        exchange if exchange.twin else _twinned(exchange, by_request[_request_key(exchange)])
+        for exchange in exchanges
+    ]
 
 
-def _question(exchange: ExchangeRecord) -> str:
+def _request_key(exchange: ExchangeRecord) -> str:
     request = exchange.request
     if isinstance(request, dict):
         request = {key: value for key, value in request.items() if key not in STREAMING}
@@ -77,51 +76,55 @@ def _question(exchange: ExchangeRecord) -> str:
 
 
 def _twinned(exchange: ExchangeRecord, alike: Sequence[ExchangeRecord]) -> ExchangeRecord:
-    other_way = [each for each in alike if bool(each.stream) != bool(exchange.stream)]
-    own = [each for each in alike if bool(each.stream) == bool(exchange.stream)]
-    place = own.index(exchange)
-    if not isinstance(exchange.request, dict) or place >= len(other_way):
+    others = [each for each in alike if bool(each.stream) != bool(exchange.stream)]
+    same = [each for each in alike if bool(each.stream) == bool(exchange.stream)]
+    place = same.index(exchange)
+    if not isinstance(exchange.request, dict) or place >= len(others):
         return exchange
-    return exchange.model_copy(update={"twin": other_way[place].id})
+    return exchange.model_copy(update={"twin": others[place].id})
 
 
-def shown(exchange: ExchangeRecord, room: Allowance) -> dict[str, Any]:
+def shown(exchange: ExchangeRecord, allowance: Allowance) -> dict[str, Any]:
     """The exchange for the page.
 
     Args:
-        exchange: as it was recorded.
-        room: what is left to its case.
+        exchange: the recorded exchange.
+        allowance: the characters that are left to its case.
 
     Returns:
-        Its fields; `stream` as `events` (`[ms, event, data]`, and `true` where it was cut) with `accumulated`
-        and `final`, or as it came (`pieces`) where no event could be read of it.
+        Its fields; `stream` as `events` (`[ms, event, data]`, and `true` if the event is incomplete) with
+        `accumulated` and `final`, or as `pieces` if it has no readable event.
     """
-    events = timed_events(exchange.stream)
-    values = [value for each in events if (value := as_json(each.event)) is not None]
+    events = list(timed_events(exchange.stream))
+    values = [value for event in events if (value := as_json(event.event)) is not None]
     accumulated, final = added_up(values)
     fields: dict[str, Any] = {
         **exchange.model_dump(include={"id", "api", "method", "path", "at", "status", "seconds", "twin"}),
-        "error": room.text(exchange.error),
-        "headers": room.value(exchange.headers),
-        "answer_headers": room.value(exchange.answer_headers),
-        "request": room.value(exchange.request),
-        "output": _pieces(exchange.output, room),
-        "events": [_event(each, room) for each in events],
-        "answer": room.value(exchange.answer),
-        "accumulated": room.value(accumulated),
-        "final": room.value(final),
-        "prompt": _pieces(exchange.prompt, room),
+        "error": allowance.text(exchange.error),
+        "headers": allowance.value(exchange.headers),
+        "answer_headers": allowance.value(exchange.answer_headers),
+        "request": allowance.value(exchange.request),
+        "output": _pieces(exchange.output, allowance),
+        "events": [_event(event, allowance) for event in events],
+        "answer": allowance.value(exchange.answer),
+        "accumulated": allowance.value(accumulated),
+        "final": allowance.value(final),
+        "prompt": _pieces(exchange.prompt, allowance),
     }
-    fields["further"] = room.value([each.model_dump(exclude_defaults=True) for each in exchange.further])
+    fields["further"] = allowance.value(
+        [generation.model_dump(exclude_defaults=True) for generation in exchange.further]
+    )
     if exchange.stream and not events:
-        fields["pieces"] = [[round(each.after * 1000, 1), room.text(each.text)] for each in exchange.stream]
+        fields["pieces"] = [
+            [round(arrival.after * 1000, 1), allowance.text(arrival.text)] for arrival in exchange.stream
+        ]
     return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
 
 
-def _event(timed: Timed, room: Allowance) -> list[Any]:
+def _event(timed: Timed, allowance: Allowance) -> list[Any]:
     event = timed.event
-    return [timed.after, event.event or "", room.text(event.data), *([True] if event.truncated else [])]
+    return [timed.after, event.event or "", allowance.text(event.data), *([True] if event.truncated else [])]
 
 
-def _pieces(pieces: Sequence[Piece], room: Allowance) -> list[Any]:
-    return [[list(each.ids), room.text(each.text)] for each in pieces]
+def _pieces(pieces: Sequence[Piece], allowance: Allowance) -> list[Any]:
+    return [[list(piece.ids), allowance.text(piece.text)] for piece in pieces]

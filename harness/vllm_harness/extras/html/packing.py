@@ -1,4 +1,4 @@
-"""JSON packed for a page: zipped, and in letters that mean nothing to HTML."""
+"""Packs JSON for the page: compressed, in characters without meaning in HTML."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import gzip
 import json
 from typing import Any
 
-BLOCK = 400_000  # characters of JSON that are packed together
+BLOCK = 400_000  # characters of JSON in a block
 
 
 def packed(value: Any) -> str:
-    """A JSON value, zipped, in base64; the same text for the same value."""
+    """A JSON value, compressed and in base64; the same value gives the same text."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    # half a surrogate pair is a text of JSON, but not of UTF-8
+    # half a surrogate pair is valid in JSON, but not in UTF-8
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 6, mtime=0)).decode()
 
 
 class Blocks:
-    """Details of cases, packed several together, so that one is quickly unpacked and all are small.
+    """The details of cases in packed blocks, each with several cases, which are small and quick to unpack.
 
     Args:
-        room: characters that all blocks may have together.
+        room: the maximum number of characters of all blocks.
     """
 
     def __init__(self, room: int) -> None:
@@ -32,11 +32,11 @@ class Blocks:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for more."""
+        """Whether there is no room left."""
         return self._room <= 0
 
     def add(self, detail: Any) -> tuple[int, int]:
-        """Keeps a detail; the number of its block, and its place there."""
+        """Adds the details of a case; returns the index of the block, and the index in it."""
         place = (len(self.packed), len(self._open))
         self._open.append(detail)
         self._size += len(json.dumps(detail))
@@ -45,7 +45,7 @@ class Blocks:
         return place
 
     def close(self) -> None:
-        """Packs what is open."""
+        """Packs the current block."""
         if self._open:
             self.packed.append(packed(self._open))
             self._room -= len(self.packed[-1])

@@ -1,4 +1,4 @@
-"""Writes the page of a run, or of two that are compared: one HTML file, with nothing beside it."""
+"""Writes the page of a run, or of two runs that are compared, as one HTML file."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from vllm_harness.extras.html.pairing import pairs
 
 TEMPLATE = Path(__file__).with_name("page.html")
 MARK = "<!-- the runs -->"
-ROOM = 12 * 2**20  # characters of all details together; the page stays below 15 MB
+ROOM = 12 * 2**20  # characters of all details; the page stays below 15 MB
 
 
 def write(runs: Sequence[Path], out: Path, *, defects: Defects | None = None, room: int = ROOM) -> Path:
     """Writes the page.
 
     Args:
-        runs: the folder of a run; or those of two, the earlier first.
-        out: of the page; its folder is made where it is missing.
-        defects: that are known; by default the package's.
-        room: characters that the details of all cases may have together, packed; past it passed cases lose
-            their exchanges first, and say so.
+        runs: the folder of a run, or of two runs, the earlier first.
+        out: the path of the page; its folder is created if it is missing.
+        defects: the known defects; by default the package's.
+        room: the maximum number of packed characters of all details; beyond it, cases lose their exchanges,
+            passed cases first, and say so.
 
     Returns:
         The path of the page. The same run folders give the same bytes.
 
     Raises:
-        UsageError: a folder holds no run, not one or two were given, or the page can't be written.
+        UsageError: a folder is not a run, there are not one or two, or the page cannot be written.
     """
     if len(runs) not in (1, 2):
         raise UsageError(f"a page shows one run or compares two, not {len(runs)}", hint="name one or two")
@@ -48,28 +48,29 @@ def write(runs: Sequence[Path], out: Path, *, defects: Defects | None = None, ro
 
 
 def _index(runs: Sequence[Path], blocks: Blocks, defects: Defects | None) -> dict[str, Any]:
-    found = [read_run(run) for run in runs]
-    partners = pairs(list(found[0].targets.values()), list(found[1].targets.values())) if found[1:] else {}
+    contents = [read_run(run) for run in runs]
+    targets = [list(run.targets.values()) for run in contents]
+    partners = pairs(*targets) if len(targets) == 2 else {}
     indices = [
-        index_of(run, blocks, partners if run is found[-1] else {}) for run in reversed(found)
-    ]  # what a page is about has its details first
+        index_of(run, blocks, partners if run is contents[-1] else {}) for run in reversed(contents)
+    ]  # the details of the later run come first
     seen = {
         defect
-        for run in found
+        for run in contents
         for case in run.cases
-        for defect in (*case.defects, *(each.known for each in case.findings))
+        for defect in (*case.defects, *(finding.known for finding in case.findings))
         if defect
     }
     registry = (load_defects() if defects is None else defects) if seen else {}
     return {
         "outcomes": OUTCOMES,
         "runs": indices[::-1],
-        "defects": {each: defect_of(registry[each]) for each in sorted(seen) if each in registry},
+        "defects": {id_: defect_of(registry[id_]) for id_ in sorted(seen) if id_ in registry},
     }
 
 
 def _put(out: Path, text: str) -> None:
-    """Writes a file so that there is always a whole one."""
+    """Writes a file atomically."""
     partial = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -78,4 +79,4 @@ def _put(out: Path, text: str) -> None:
     except OSError as error:
         with suppress(OSError):
             partial.unlink()
-        raise UsageError(f"{out} can't be written: {error.strerror}", hint="name another file") from error
+        raise UsageError(f"cannot write {out}: {error.strerror}", hint="choose another file") from error

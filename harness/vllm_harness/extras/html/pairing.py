@@ -1,4 +1,4 @@
-"""Which target of one run is which of another: their versions or front ends may be what differs."""
+"""Pairs the targets of two runs, which may differ in version or front end."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ _KEYS: tuple[Callable[[TargetRecord], Hashable], ...] = (
 
 
 def pairs(before: Sequence[TargetRecord], now: Sequence[TargetRecord]) -> dict[str, str]:
-    """The ids of targets of `now` and the ids of those that they are compared with.
+    """Pairs each target of `now` with one of `before`, by id.
 
-    The nearest come together first: same id; same model, lane, version and front end; then without the
-    version, then without the front end. Where each run has one target, these two. None has two partners.
+    The closest pairs come first: the same id; the same model, lane, version and front end; then without the
+    version, then without the front end. If each run has one target, they are a pair. No target has two
+    partners.
     """
-    found: dict[str, str] = {}
+    partners: dict[str, str] = {}
     for key in _KEYS:
         left: dict[Hashable, list[str]] = {}
         for target in before:
-            if target.id not in found.values():
+            if target.id not in partners.values():
                 left.setdefault(key(target), []).append(target.id)
         for target in now:
-            if target.id not in found and left.get(key(target)):
-                found[target.id] = left[key(target)].pop(0)
-    if not found and len(before) == len(now) == 1:
+            if target.id not in partners and left.get(key(target)):
+                partners[target.id] = left[key(target)].pop(0)
+    if not partners and len(before) == len(now) == 1:
         return {now[0].id: before[0].id}
-    return found
+    return partners

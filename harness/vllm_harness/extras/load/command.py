@@ -35,8 +35,7 @@ from vllm_harness._server.remote import RemoteServer
 from vllm_harness._terminal.pace import minutes
 from vllm_harness._terminal.status import Progress, shown
 from vllm_harness._terminal.tables import escaped, plain_console, show_table
-from vllm_harness.cli.executor import BUNDLE, RAY
-from vllm_harness.cli.options import AS_JSON, MODEL, SEED, ServerOptions, with_options
+from vllm_harness.cli.options import ServerOptions
 from vllm_harness.cli.served import served_by
 from vllm_harness.extras.cluster.options import checked_bundles, cluster_of
 from vllm_harness.extras.cluster.places import Places
@@ -44,8 +43,8 @@ from vllm_harness.extras.cluster.places import Places
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vllm_harness.extras.load.clients import Clients
-    from vllm_harness.extras.load.driving import Load
+    from vllm_harness.extras.load.client import Clients
+    from vllm_harness.extras.load.driver import Load
     from vllm_harness.extras.load.plan import Plan
 
 API_KEY = "VLLM_API_KEY"
@@ -65,111 +64,81 @@ _HEADINGS = (
     "p99  ",
     "calls/missing/unparsable",
 )
-_OF_CLIENTS = ("client on", "conversations", "CPU")
+_CLIENT_HEADINGS = ("client on", "conversations", "CPU")
 
 
-@with_options
 def load(
     scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of a story.")],
-    model: MODEL,
-    concurrency: Annotated[
-        int | None, typer.Option(help="Conversations at once; by default 1, with --rate no limit.")
-    ] = None,
-    requests: Annotated[
-        int | None, typer.Option(help="How many requests, rounded up to whole conversations.")
-    ] = None,
-    duration: Annotated[
-        float | None, typer.Option(help="Seconds in which conversations begin; those begun are ended.")
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="Conversations that begin a second, at drawn intervals.")
-    ] = None,
-    cancel: Annotated[float, typer.Option(help="Share of the streams that the client leaves.")] = 0.0,
-    transport: Annotated[
-        list[str] | None,
-        typer.Option(help="A transport: responses, responses-history, chat, messages; may be repeated."),
-    ] = None,
-    missing_tool_call: Annotated[
-        MissingToolCall | None,
-        typer.Option(help="What becomes of a conversation whose expected call is missing."),
-    ] = None,
-    seed: SEED = 0,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The run's folder; by default a new one.")
-    ] = None,
-    ray: RAY = "",
-    bundle: BUNDLE = None,
-    clients: Annotated[
-        int | None, typer.Option(help="With --ray: processes that hold them; by default one a node.", min=1)
-    ] = None,
+    model: str,
+    concurrency: int | None = None,
+    requests: int | None = None,
+    duration: float | None = None,
+    rate: float | None = None,
+    cancel: float = 0.0,
+    transport: list[str] | None = None,
+    missing_tool_call: MissingToolCall | None = None,
+    seed: int = 0,
+    output: Path | None = None,
+    ray: str = "",
+    bundle: list[Path] | None = None,
+    clients: int | None = None,
     *,
-    on: ServerOptions,
-    as_json: AS_JSON = False,
+    server_options: ServerOptions,
+    json_: bool = False,
 ) -> None:
-    """Hold a scenario many times at once, and check every stream while it is timed.
+    """Run a scenario many times at once, and check every stream while it is timed.
 
-    The figures are kept in the run's folder with every turn, also where
-    Ctrl-C or SIGTERM ends the load. The exit code is 1 where a request had no
-    answer, something is not as expected, a rule of an API is broken, or the
-    server still runs a request after the end.
+    --concurrency is 1, or without limit where --rate is given. The run folder
+    has the figures and every turn, even if Ctrl-C or SIGTERM ends the load.
+    The exit code is 1 where a request had no answer, something is not as
+    expected, a rule of an API is broken, or a request runs on after the end.
     """
-    held = read_scenario(find_scenario(scenario))
-    plan = _plan(transport or (), concurrency, requests, duration, rate, cancel, seed, missing_tool_call)
-    entry, folder = on.entry(model), output or run_folder()
-    lane = on.lane_of(entry, scriptable=held.scriptable)
+    conversation = read_scenario(find_scenario(scenario))
+    _check_packages()
+    from vllm_harness.extras.load.plan import Plan
+
+    transports = transports_of(transport or (), (True,))
+    plan = Plan(transports, concurrency, requests, duration, rate, cancel, seed, missing_tool_call)
+    entry, folder = server_options.entry(model), output or run_folder()
+    lane = server_options.lane_of(entry, scriptable=conversation.scriptable)
     with (
-        _clients(ray, clients, folder, bundle) as (holding, reach),
-        served_by(on, entry, lane, **reach) as server,
+        _clients(ray, clients, folder, bundle) as (load_clients, reach),
+        served_by(server_options, entry, lane, **reach) as server,
     ):
-        done = _run(held, plan, server, folder, holding)
-    _report(done, folder, as_json)
+        done = _run(conversation, plan, server, folder, load_clients)
+    _report(done, folder, json_)
 
 
 @contextmanager
 def _clients(
     ray: str, number: int | None, folder: Path, bundles: Sequence[Path] | None = None
 ) -> Iterator[tuple[Clients, dict[str, Any]]]:
-    """Who holds the conversations, and how a server that is started is reached by them."""
-    from vllm_harness.extras.load.clients import Here
-    from vllm_harness.extras.load.nodes import OnNodes
+    """Gives the clients, and the options by which a server that is started can be reached from them."""
+    from vllm_harness.extras.load.client import LocalClient
+    from vllm_harness.extras.load.nodes import ClusterClients
 
     if not ray:
-        if number is not None:
-            raise UsageError("--clients needs a cluster", hint="add --ray, or leave --clients out")
-        yield Here(), {}
+        yield LocalClient(), {}
         return
     checked = checked_bundles(bundles)
     with cluster_of(ray, Places(folder), extra="load", bundles=checked) as cluster:
-        # other machines than the nodes may reach it as well, so that it wants a key of its own
+        # machines other than the nodes may reach the server as well, so it requires a key
         key = os.environ.get(API_KEY) or secrets.token_urlsafe(24)
-        yield OnNodes(cluster, number), {"host": cluster.address_here, "env": {API_KEY: key}}
+        yield ClusterClients(cluster, number), {"host": cluster.address_here, "env": {API_KEY: key}}
 
 
-def _plan(
-    transports: Sequence[str],
-    concurrency: int | None,
-    requests: int | None,
-    duration: float | None,
-    rate: float | None,
-    cancel: float,
-    seed: int,
-    missing: MissingToolCall | None,
-) -> Plan:
+def _check_packages() -> None:
     try:
-        import vllm_harness.extras.load.driving  # noqa: F401
-        from vllm_harness.extras.load.plan import Plan
+        import vllm_harness.extras.load.driver  # noqa: F401
     except ImportError as error:
         raise UsageError(
             f"load needs the package {error.name}", hint="pip install 'vllm-harness[load]'"
         ) from error
-    return Plan(
-        transports_of(transports, (True,)), concurrency, requests, duration, rate, cancel, seed, missing
-    )
 
 
 def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clients: Clients) -> Load:
-    from vllm_harness.extras.load.driving import Load
-    from vllm_harness.extras.load.keeping import Keeper
+    from vllm_harness.extras.load.driver import Load
+    from vllm_harness.extras.load.recorder import LoadRecorder
 
     served = Served.by(server)
     header = new_header(Kind.LOAD, f"{scenario.title or 'load'}, {server.model}", plan.seed)
@@ -178,23 +147,23 @@ def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clien
         hidden.append(server.endpoint.api_key)
     with RunWriter.begin(folder, header, hidden) as writer:
         writer.write(described(server, server.model, writer))
-        keeper = Keeper(writer, server.model, header.started)
+        recorder = LoadRecorder(writer, server.model, header.started)
         pid = server.pid if isinstance(server, RemoteServer) else None
-        running = Load(scenario, served, plan, keeper, pid, clients=clients)
+        running = Load(scenario, served, plan, recorder, pid, clients=clients)
         try:
             asyncio.run(_until_stopped(running))
         finally:
-            keeper.figures(list(running.by_transport.items()), running.samples)
-            keeper.summary(running.as_json())
+            recorder.record_figures(list(running.by_transport.items()), running.samples)
+            recorder.write_summary(running.as_json())
         writer.write(End(at=time.time(), exit_code=_exit_code(running), stopped=running.stopped))
     return running
 
 
 async def _until_stopped(running: Load) -> None:
-    """Runs the load; the first signal ends it in order, a second one at once."""
+    """Runs the load; the first signal ends it in order, a second one immediately."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
-    def ended_by(number: signal.Signals) -> None:
+    def stop_by(number: signal.Signals) -> None:
         running.stopped = number.name
         loop.remove_signal_handler(number)
         signal.signal(number, before[number])
@@ -202,9 +171,9 @@ async def _until_stopped(running: Load) -> None:
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number in _SIGNALS:
-        loop.add_signal_handler(number, ended_by, number)
+        loop.add_signal_handler(number, stop_by, number)
     try:
-        with _told(running):
+        with _shown_progress(running):
             await running.run(stop)
     finally:
         for number in _SIGNALS:
@@ -213,29 +182,29 @@ async def _until_stopped(running: Load) -> None:
 
 
 @contextmanager
-def _told(running: Load) -> Iterator[None]:
-    """Shows how far a load is while it runs."""
+def _shown_progress(running: Load) -> Iterator[None]:
+    """Shows the progress of a load while the block runs."""
     with shown() as progress:
-        task = asyncio.create_task(_tell(running, progress, 0.5 if sys.stderr.isatty() else 10.0))
+        task = asyncio.create_task(_show_progress(running, progress, 0.5 if sys.stderr.isatty() else 10.0))
         try:
             yield
         finally:
             task.cancel()
 
 
-async def _tell(running: Load, progress: Progress, every_s: float) -> None:
+async def _show_progress(running: Load, progress: Progress, every_s: float) -> None:
     turns = len(running.scenario.turns)
-    most = running.plan.conversations(turns)
+    conversations = running.plan.conversations(turns)
     while True:
         total, seconds = running.total, running.elapsed_s
-        of = f" of about {most * turns}" if most else ""
-        first = total.first.at(50.0)
-        words = "" if first is None else f", first words p50 {first * 1e3:.0f} ms"
+        of = f" of about {conversations * turns}" if conversations else ""
+        first_s = total.first.at(50.0)
+        first = "" if first_s is None else f", first token p50 {first_s * 1e3:.0f} ms"
         problems = sum(map(Counter.total, (total.errors, total.mismatches, total.findings)))
         progress(
             f"{minutes(seconds)}: {total.requests}{of} requests, "
             f"{total.requests / seconds if seconds else 0:.1f} a second, "
-            f"{running.at_once} conversations at once{words}, {problems} problems"
+            f"{running.at_once} conversations at once{first}, {problems} problems"
         )
         await asyncio.sleep(every_s)
 
@@ -266,41 +235,41 @@ def _show(done: Load) -> None:
     rows = summary_rows([*tallies, ("all", done.total)] if len(tallies) > 1 else tallies, done.seconds)
     show_table(console, _HEADINGS, rows, numbers=_HEADINGS[1:])
     cpu = figures["client_cpu_ms_a_request"]
-    took = f"; the client took {cpu:.2f} ms of CPU a request" if cpu else ""
-    console.print(f"{done.begun} conversations in {done.seconds:.1f} s{took}")
+    cpu_time = f"; the client took {cpu:.2f} ms of CPU per request" if cpu else ""
+    console.print(f"{done.started} conversations in {done.seconds:.1f} s{cpu_time}")
     total = done.total
     for what, number in (
         ("streams that the client left", total.left),
-        ("turns left out", total.left_out),
-        ("answers of another conversation", total.mixed),
-        ("conversations cut off", done.cut_off),
+        ("turns not sent", total.left_out),
+        ("answers to another conversation", total.mixed),
+        ("conversations cancelled", done.cut_off),
     ):
         if number:
             console.print(f"{what}: {number}")
     for kind in ("errors", "mismatches", "findings", "known"):
         for name, count in list(getattr(total, kind).most_common(_SHOWN)):
             console.print(f"{kind}: {count} x {escaped(name)}")
-    for whose, change in figures["drift"].items():
+    for process, change in figures["drift"].items():
         (memory, later), (handles, handles_later) = change["memory_mib"], change["handles"]
         console.print(
-            f"{whose}: memory {memory:.0f} -> {later:.0f} MiB, handles {handles:.0f} -> {handles_later:.0f}"
+            f"{process}: memory {memory:.0f} -> {later:.0f} MiB, handles {handles:.0f} -> {handles_later:.0f}"
         )
     _show_clients(console, figures.get("clients", ()))
     if figures.get("lost"):
         lost, again = figures["lost"], figures["held_again"]
         console.print(
-            f"conversations lost with a node: {lost}, of which {again} were held again on another one"
+            f"conversations lost with a node: {lost}, of which {again} were held again on another node"
         )
     if done.running is not None:
         console.print(f"requests that the server still runs: {done.running}")
     if done.stopped:
-        console.print(f"ended by {done.stopped}: the figures are of what came until then")
+        console.print(f"ended by {done.stopped}: the figures cover the time until then")
 
 
 def _show_clients(console: Console, clients: Sequence[Json]) -> None:
     rows = [
-        (", then ".join(each["nodes"]), str(each["conversations"]), f"{each['cpu_s']:.1f} s")
-        for each in clients
+        (", then ".join(client["nodes"]), str(client["conversations"]), f"{client['cpu_s']:.1f} s")
+        for client in clients
     ]
     if rows:
-        show_table(console, _OF_CLIENTS, rows, numbers=_OF_CLIENTS[1:])
+        show_table(console, _CLIENT_HEADINGS, rows, numbers=_CLIENT_HEADINGS[1:])

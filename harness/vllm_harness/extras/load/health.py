@@ -1,4 +1,4 @@
-"""Memory and handles of processes while a load runs, and what a server still runs after it."""
+"""Memory and handles of processes while a load runs, and the requests that a server still runs after it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import requests
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._protocol.core.events import Json
 
-LOOK_EVERY_S = 2.0
+SAMPLE_EVERY_S = 2.0
 END_WITHIN_S = 20.0
 _ENGINE_TITLES = ("::EngineCore", "::Worker")  # vllm/utils/system_utils.py: set_process_title
 _GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting")
@@ -22,12 +22,12 @@ _GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 @dataclass(frozen=True)
 class ProcessSample:
-    """Processes at one time.
+    """The memory and handles of some processes at one time.
 
     Attributes:
-        at_s: seconds after the load's start.
-        memory_mib: resident, together.
-        handles: open files, together.
+        at_s: the seconds after the load's start.
+        memory_mib: the resident memory of all.
+        handles: the open file descriptors of all.
     """
 
     at_s: float
@@ -36,7 +36,7 @@ class ProcessSample:
 
 
 def sample(at_s: float, processes: Iterable[psutil.Process]) -> ProcessSample:
-    """Memory and handles of processes now; those that have ended count as nothing."""
+    """Measures the memory and handles of processes; a process that has ended counts as zero."""
     memory, handles = 0, 0
     for process in processes:
         with contextlib.suppress(psutil.Error, OSError):
@@ -45,19 +45,19 @@ def sample(at_s: float, processes: Iterable[psutil.Process]) -> ProcessSample:
     return ProcessSample(round(at_s, 3), round(memory / 2**20, 2), handles)
 
 
-def itself() -> list[psutil.Process]:
+def own_process() -> list[psutil.Process]:
     """This process."""
     return [psutil.Process()]
 
 
-def serving(pid: int) -> list[psutil.Process]:
-    """A server's process and those below it that are not its engine's; none where it has ended."""
-    return [each for each in _with_descendants(pid) if not _of_engine(each)]
+def server_processes(pid: int) -> list[psutil.Process]:
+    """A server's process and its descendants, without those of the engine; empty if it has ended."""
+    return [process for process in _with_descendants(pid) if not _is_of_engine(process)]
 
 
-def engine(pid: int) -> list[psutil.Process]:
-    """The processes below a server's that run its model: the engine's core and its workers."""
-    return [each for each in _with_descendants(pid) if _of_engine(each)]
+def engine_processes(pid: int) -> list[psutil.Process]:
+    """The descendants of a server's process that run its model: the engine's core and its workers."""
+    return [process for process in _with_descendants(pid) if _is_of_engine(process)]
 
 
 def _with_descendants(pid: int) -> list[psutil.Process]:
@@ -67,7 +67,7 @@ def _with_descendants(pid: int) -> list[psutil.Process]:
     return []
 
 
-def _of_engine(process: psutil.Process) -> bool:
+def _is_of_engine(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         return any(title in first for first in process.cmdline()[:1] for title in _ENGINE_TITLES)
     return False
@@ -75,9 +75,9 @@ def _of_engine(process: psutil.Process) -> bool:
 
 @dataclass(frozen=True)
 class Drift:
-    """How memory and handles changed: medians of the second and of the last quarter of the samples.
+    """How memory and handles changed: the medians of the second and of the last quarter of the samples.
 
-    The first quarter is left aside, in which caches fill.
+    The first quarter does not count, because caches fill in it.
     """
 
     memory_mib: tuple[float, float]
@@ -89,14 +89,14 @@ class Drift:
 
 
 def drift(samples: Sequence[ProcessSample]) -> Drift | None:
-    """The change over some samples; None where they are too few to say."""
+    """The change over the samples; None if there are too few of them."""
     quarter = len(samples) // 4
     if not quarter:
         return None
     early, late = samples[quarter : 2 * quarter], samples[-quarter:]
     return Drift(
-        (median(each.memory_mib for each in early), median(each.memory_mib for each in late)),
-        (median(each.handles for each in early), median(each.handles for each in late)),
+        (median(sample.memory_mib for sample in early), median(sample.memory_mib for sample in late)),
+        (median(sample.handles for sample in early), median(sample.handles for sample in late)),
     )
 
 
@@ -106,14 +106,14 @@ async def watch(
     """Samples processes until it is cancelled."""
     while True:
         samples.append(await asyncio.to_thread(lambda: sample(elapsed(), processes())))
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(SAMPLE_EVERY_S)
 
 
 async def left_running(endpoint: Endpoint, within_s: float = END_WITHIN_S) -> int | None:
-    """How many requests a server still runs or has waiting, once that is none or the time is over.
+    """Waits until a server runs no request and has none waiting, or until the time is over.
 
     Returns:
-        The number; None where the server does not tell.
+        The number of requests that are left; None if the server does not report it.
     """
     end = asyncio.get_running_loop().time() + within_s
     while True:
@@ -128,5 +128,5 @@ def _running(endpoint: Endpoint) -> int | None:
         metrics = endpoint.metrics()
     except (requests.RequestException, ValueError):
         return None
-    found = [metrics[name] for name in _GAUGES if name in metrics]
-    return round(sum(found)) if found else None
+    gauges = [metrics[name] for name in _GAUGES if name in metrics]
+    return round(sum(gauges)) if gauges else None

@@ -1,6 +1,6 @@
-"""Words of a conversation's own: its number, said by the user, and by a scripted model in every answer.
+"""The mark of a conversation: its number, which the user says, and a scripted model repeats in every answer.
 
-So an answer that belongs to another conversation is found, whoever mixed them up.
+An answer with the mark of another conversation shows that something between client and model mixed them up.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from vllm_harness._exchange.building import ContentPart
 from vllm_harness._scenarios.conversation import Served, take_of
 from vllm_harness._scenarios.format import Scenario, Turn
 from vllm_harness._scenarios.judging import TurnMismatch
-from vllm_harness._scripted.book import BookRule, Say, ScriptBook
+from vllm_harness._scripted.book import BookRule, Content, ScriptBook
 from vllm_harness._scripted.meaning import Meaning, Reasoning, Text
 from vllm_harness._scripted.meaning import Part as Spoken
 from vllm_harness._scripted.quoting import Quoting, sample
 from vllm_harness._scripted.when import MessageCondition, When
 
 TURN_HEADER = "x-vllm-harness-turn"
-"""Names the turn of a request, by which its rule is found."""
+"""Names the turn of a request, so that the rule of that turn answers it."""
 _GROUP = "conversation"
 _MARK = re.compile(r"\[conversation (\d+)\]")
 _PATTERN = rf"\[conversation (?P<{_GROUP}>\d+)\]"
@@ -29,20 +29,20 @@ _QUOTED = f" [conversation ${{{_GROUP}}}]"
 
 
 def mark(conversation: int) -> str:
-    """The words of a conversation's own."""
+    """The mark of a conversation."""
     return f"[conversation {conversation}]"
 
 
 def marked(parts: tuple[ContentPart, ...], conversation: int) -> tuple[ContentPart, ...]:
-    """What the user says, with the conversation's own words behind it."""
+    """What the user says, followed by the conversation's mark."""
     *before, last = parts
     if last.text is None:
         return (*parts, ContentPart(text=mark(conversation)))
     return (*before, ContentPart(text=f"{last.text} {mark(conversation)}"))
 
 
-def mixed(answer: Answer, conversation: int) -> TurnMismatch | None:
-    """Where an answer has the words of another conversation."""
+def mixed_up(answer: Answer, conversation: int) -> TurnMismatch | None:
+    """The mismatch of an answer that has the mark of another conversation; None if it has not."""
     others = {int(number) for number in _MARK.findall(f"{answer.reasoning} {answer.text}")} - {conversation}
     if not others:
         return None
@@ -54,55 +54,55 @@ class LoadScripts:
     """What a scripted model says in a load: a book with a rule for each turn of any conversation.
 
     Attributes:
-        book: its name on the server.
-        said: what is said in each turn, by its name.
+        book: the book's name on the server.
+        says: what the model says, by the name of the turn.
     """
 
     book: str
-    said: Mapping[str, Say]
+    says: Mapping[str, Content]
 
     def meaning(self, turn: Turn, conversation: int) -> Meaning | None:
-        """What the model means in a conversation's turn; None where it is no single meaning."""
-        said = self.said.get(turn.name)
-        found = sample(said, str(conversation)) if isinstance(said, Quoting) else said
-        return found if isinstance(found, Meaning) else None
+        """What the model means in a turn of a conversation; None if it is not a single meaning."""
+        say = self.says.get(turn.name)
+        meaning = sample(say, str(conversation)) if isinstance(say, Quoting) else say
+        return meaning if isinstance(meaning, Meaning) else None
 
 
 def put_scripts(scenario: Scenario, served: Served) -> tuple[ScriptBook, LoadScripts]:
-    """Puts the book of a load on a server; gives it, and what its clients need of it.
+    """Puts the script book of a load on a server; returns the book, and what the clients need to know of it.
 
     Raises:
         DialectError: the model's family cannot express what a turn says.
-        BookError: the server takes no scripts, or does not answer.
+        BookError: the server does not accept scripts, or does not answer.
     """
     book = ScriptBook(served.endpoint, served.entry)
-    said: dict[str, Say] = {}
+    by_turn: dict[str, Content] = {}
     for turn in scenario.turns:
-        begins = scenario.line(turn)[:1] or [turn]
+        start = (scenario.line(turn)[:1] or [turn])[0]
         takes = [take_of(spec, served.entry) for spec in turn.say]
-        says = [repeating(take) if begins[0].user else take for take in takes]
+        says = [repeating(take) if start.user else take for take in takes]
         book.add(
             BookRule(
                 f"turn {turn.name}",
                 tuple(says),
                 when=When(
                     header={TURN_HEADER: f"^{re.escape(turn.name)}$"},
-                    message=MessageCondition(role="user", text=_PATTERN) if begins[0].user else None,
+                    message=MessageCondition(role="user", text=_PATTERN) if start.user else None,
                 ),
                 times=None,
                 by_choice=len(says) == 1,
-                constrained=True,  # without blanks that a model may put around a call
+                constrained=True,  # without the blanks that a model may write around a call
                 expect="cut" if turn.expect.status == "incomplete" else "done",
                 keep_uses=False,
             )
         )
         if len(says) == 1:
-            said[turn.name] = says[0]
-    return book, LoadScripts(book.name, said)
+            by_turn[turn.name] = says[0]
+    return book, LoadScripts(book.name, by_turn)
 
 
-def repeating(say: Say) -> Say:
-    """What is said, with the conversation's own words behind its text, or else behind its thoughts."""
+def repeating(say: Content) -> Content:
+    """What is said, with the conversation's mark after its text, or else after its reasoning."""
     if not isinstance(say, Meaning):
         return say
     parts = tuple(map(_literal, say.parts))
@@ -115,7 +115,7 @@ def repeating(say: Say) -> Say:
 
 
 def _literal(part: Spoken) -> Spoken:
-    """A part whose text quotes nothing."""
+    """A part with the quotations in its text escaped."""
     if isinstance(part, Text | Reasoning):
         return type(part)(re.sub(r"\$(\{\w+\})", r"$$\1", part.text))
     return part

@@ -1,7 +1,7 @@
-"""A load whose clients are on the nodes of a cluster: each holds its part, and its turns stream here.
+"""The clients of a load on the nodes of a cluster: each holds its share, and sends its turns here.
 
-A conversation comes as a whole once it has ended, so one that is lost with its node leaves no trace in the
-figures, and is held once more on another node.
+A client sends the turns of a conversation once it has ended. So a conversation that is lost with its node is
+not counted, and is held again on another node.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from vllm_harness._protocol.core.events import Json
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.cluster.ray_cluster import RayCluster
 from vllm_harness.extras.cluster.together import Together
+from vllm_harness.extras.load.client import ClientState, LoadClient
+from vllm_harness.extras.load.conversations import ClientJob, Listener, LoadTurn
 from vllm_harness.extras.load.health import ProcessSample
-from vllm_harness.extras.load.holding import ClientState, Held, Holding, Listener
-from vllm_harness.extras.load.plan import LoadShare, parts_of
-from vllm_harness.extras.load.talking import TakenTurn
-from vllm_harness.extras.load.tally import problems_of
+from vllm_harness.extras.load.plan import shares_of
+from vllm_harness.extras.load.tally import problem_kinds
 
 EVERY_S = 0.5
-"""How often a client tells what has come."""
-Between = tuple[int, Transport, list[Finding]]
+"""The interval between two reports of a client."""
+ConversationFindings = tuple[int, Transport, list[Finding]]
 
 
 @dataclass(frozen=True)
-class Order:
-    """What a client is to do.
+class ClientOrder:
+    """How a client starts, or starts again on another node.
 
     Attributes:
-        done: conversations of its part that are not held again.
-        since_s: how many seconds ago the load began.
+        done: the conversations of its share that have ended, and are not held again.
+        since_s: how many seconds ago the load started.
     """
 
     done: frozenset[int]
@@ -46,102 +46,100 @@ class Order:
 
 @dataclass
 class ClientReport:
-    """What a client tells.
+    """The results of a client since its last report.
 
     Attributes:
-        state: how far it is.
-        samples: memory and handles of its process, since the batch before.
-        turns: of the conversations that have ended.
-        between: what is wrong between the turns of each.
+        state: the client's progress.
+        samples: memory and handles of its process.
+        turns: the turns of the conversations that have ended.
+        findings: the findings between the turns of each of them.
         ended: their numbers.
     """
 
     state: ClientState
     samples: list[ProcessSample] = field(default_factory=list)
-    turns: list[TakenTurn] = field(default_factory=list)
-    between: list[Between] = field(default_factory=list)
+    turns: list[LoadTurn] = field(default_factory=list)
+    findings: list[ConversationFindings] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
 
 
 class NodeClient:
-    """Holds a part of a load on a node; see `executors.together.Member`."""
+    """Holds a share of a load on a node; see `extras.cluster.together.Member`."""
 
-    def __init__(self, held: Held) -> None:
-        self._held = held
+    def __init__(self, job: ClientJob) -> None:
+        self._job = job
         self._stop = asyncio.Event()
         self._seen: set[str] = set()
-        self._turns: dict[int, list[TakenTurn]] = {}
-        self._between: dict[int, Between] = {}
+        self._turns: dict[int, list[LoadTurn]] = {}
+        self._findings: dict[int, ConversationFindings] = {}
         self._ended: list[int] = []
-        self._told = 0
+        self._sampled = 0
 
     async def ready(self) -> None:
-        """Looks whether the server answers from here. Raises EndpointError."""
+        """Checks that the server can be reached from this node. Raises EndpointError if not."""
         try:
-            await asyncio.to_thread(self._held.served.endpoint.models)
+            await asyncio.to_thread(self._job.served.endpoint.models)
         except EndpointError as error:
             raise EndpointError(
                 f"from the node {socket.gethostname()}: {error.message}",
-                hint="name an address of the server that every node reaches",
+                hint="give an address of the server that every node can reach",
             ) from None
 
-    async def work(self, order: Order) -> AsyncIterator[ClientReport]:
-        """Holds the conversations; yields what has come every half a second."""
-        listener = Listener(self._taken, self._note_between, self._ended.append)
-        holding = Holding(self._held, listener, order.done, order.since_s)
-        running = asyncio.create_task(holding.run(self._stop))
+    async def work(self, order: ClientOrder) -> AsyncIterator[ClientReport]:
+        """Holds the conversations, and yields a report every half second."""
+        listener = Listener(self._add_turn, self._add_findings, self._ended.append)
+        client = LoadClient(self._job, listener, order.done, order.since_s)
+        running = asyncio.create_task(client.run(self._stop))
         while not running.done():
             await asyncio.wait((running,), timeout=EVERY_S)
-            yield self._batch(holding, self._ended)
+            yield self._report(client, self._ended)
         await running
-        yield self._batch(holding, list(self._turns))  # also of those that were cut off
+        yield self._report(client, list(self._turns))  # with the conversations that were cancelled
 
     def stop(self) -> None:
-        """Cuts off what runs."""
+        """Cancels the open conversations."""
         self._stop.set()
 
-    def _taken(self, taken: TakenTurn) -> None:
-        self._turns.setdefault(taken.conversation, []).append(self._lean(taken))
+    def _add_turn(self, load_turn: LoadTurn) -> None:
+        self._turns.setdefault(load_turn.conversation, []).append(self._without_bytes(load_turn))
 
-    def _note_between(self, conversation: int, transport: Transport, findings: list[Finding]) -> None:
-        self._between[conversation] = (conversation, transport, findings)
+    def _add_findings(self, conversation: int, transport: Transport, findings: list[Finding]) -> None:
+        self._findings[conversation] = (conversation, transport, findings)
 
-    def _lean(self, taken: TakenTurn) -> TakenTurn:
-        """A turn without its bytes, unless it has a problem of a kind that none before had here."""
-        kinds = {f"{taken.transport.name} {kind}" for kind in problems_of(taken.result)} - self._seen
+    def _without_bytes(self, load_turn: LoadTurn) -> LoadTurn:
+        """A turn without its bytes, unless it is the first here with a problem of its kind."""
+        lean = replace(load_turn, result=replace(load_turn.result, exchange=None))
+        kinds = problem_kinds(load_turn) - self._seen
         self._seen |= kinds
-        if taken.heard is None or kinds:
-            return replace(taken, result=replace(taken.result, exchange=None))
-        exchange = replace(taken.heard.exchange, request={}, body=None, events=None, chunks=())
-        heard = replace(taken.heard, exchange=exchange)
-        return replace(taken, heard=heard, result=replace(taken.result, exchange=None))
+        if lean.stream is None or kinds:
+            return lean
+        exchange = replace(lean.stream.exchange, request={}, body=None, events=None, chunks=())
+        return replace(lean, stream=replace(lean.stream, exchange=exchange))
 
-    def _batch(self, holding: Holding, conversations: Sequence[int]) -> ClientReport:
-        told, self._told = self._told, len(holding.samples)
+    def _report(self, client: LoadClient, conversations: Sequence[int]) -> ClientReport:
+        sampled, self._sampled = self._sampled, len(client.samples)
         numbers = list(conversations)
         ended, self._ended[:] = list(self._ended), []
         return ClientReport(
-            replace(holding.state, open=set(holding.state.open)),
-            holding.samples[told:],
-            [taken for number in numbers for taken in self._turns.pop(number, ())],
-            [self._between.pop(number) for number in numbers if number in self._between],
+            replace(client.state, open=set(client.state.open)),
+            client.samples[sampled:],
+            [load_turn for number in numbers for load_turn in self._turns.pop(number, ())],
+            [self._findings.pop(number) for number in numbers if number in self._findings],
             ended,
         )
 
 
 @dataclass
-class Told:
-    """What a client of the driver's has told so far, over all its nodes.
+class ClientProgress:
+    """What a client has reported so far, over all nodes that it ran on.
 
     Attributes:
-        part: that it holds.
-        nodes: where it ran, the last one at the end.
-        state: how far it is, where it runs now.
-        before: how far it was on nodes that were lost; of the conversations begun there, those that ended.
-        done: conversations that have ended.
+        nodes: the nodes that it ran on, in order.
+        state: its progress on its current node.
+        before: its progress on nodes that were lost; counts only the conversations that ended there.
+        done: the conversations that have ended.
     """
 
-    part: LoadShare
     nodes: list[str] = field(default_factory=list)
     state: ClientState = field(default_factory=ClientState)
     before: ClientState = field(default_factory=ClientState)
@@ -149,26 +147,26 @@ class Told:
 
     @property
     def whole(self) -> ClientState:
-        """How far it is over all its nodes; a conversation that began twice counts once."""
+        """Its progress over all nodes; a conversation that started twice counts once."""
         state, before = self.state, self.before
         return replace(
             state,
-            begun=before.begun + state.begun,
+            started=before.started + state.started,
             late_s=max(before.late_s, state.late_s),
             cpu_s=before.cpu_s + state.cpu_s,
         )
 
 
-class OnNodes:
+class ClusterClients:
     """Clients on the nodes of a cluster; see `Clients`.
 
     Args:
-        cluster: whose nodes.
-        clients: how many; by default one for each node.
+        cluster: the cluster.
+        clients: the number of clients; by default one for each node.
 
     Attributes:
-        told: what each has told.
-        lost_with: conversations that were lost with a node, and the node.
+        progress: the progress of each client.
+        lost_with: the node that each lost conversation was lost with, by the conversation's number.
     """
 
     def __init__(self, cluster: RayCluster, clients: int | None = None) -> None:
@@ -176,14 +174,14 @@ class OnNodes:
         self._listener: Listener | None = None
         self._started = 0.0
         self._samples: dict[str, list[ProcessSample]] = {}
-        self.told: list[Told] = []
+        self.progress: list[ClientProgress] = []
         self.lost_with: dict[int, str] = {}
         self._together: Together | None = None
 
     @property
     def states(self) -> Sequence[ClientState]:
         """See `Clients`."""
-        return [each.whole for each in self.told]
+        return [client.whole for client in self.progress]
 
     @property
     def samples(self) -> dict[str, list[ProcessSample]]:
@@ -202,55 +200,56 @@ class OnNodes:
 
     @property
     def held_again(self) -> int:
-        """Conversations that were lost with a node, and held on another one to their end."""
-        return sum(number in each.done for number in self.lost_with for each in self.told)
+        """The number of conversations that were lost with a node, and held to their end on another."""
+        return sum(number in client.done for number in self.lost_with for client in self.progress)
 
-    async def hold(self, held: Held, listener: Listener, stop: asyncio.Event) -> None:
+    async def run(self, job: ClientJob, listener: Listener, stop: asyncio.Event) -> None:
         """See `Clients`."""
         number = self._clients or len(self._cluster.nodes())
-        parts = parts_of(held.plan, len(held.scenario.turns), number)
-        self._listener, self.told = listener, [Told(part) for part in parts]
-        makes = [partial(NodeClient, replace(held, part=part)) for part in parts]
+        shares = shares_of(job.plan, len(job.scenario.turns), number)
+        self._listener, self.progress = listener, [ClientProgress() for _ in shares]
+        makes = [partial(NodeClient, replace(job, share=share)) for share in shares]
         self._together = Together(self._cluster, makes, self, "client")
         await self._together.run(stop)
 
     def begins(self) -> None:
-        """The clients are up: the load begins."""
+        """Starts the time of the load, once all clients are up; see `extras.cluster.together.Hearer`."""
         self._started = time.perf_counter()
 
-    def order(self, number: int) -> Order:
-        """What a client is to do; see `executors.together.Hearer`."""
-        return Order(frozenset(self.told[number].done), self.elapsed_s)
+    def order(self, number: int) -> ClientOrder:
+        """How a client starts; see `Hearer`."""
+        return ClientOrder(frozenset(self.progress[number].done), self.elapsed_s)
 
-    def came(self, number: int, node: str, batch: ClientReport) -> None:
-        """Counts and keeps what a client tells."""
-        told = self.told[number]
+    def came(self, number: int, node: str, report: ClientReport) -> None:
+        """Takes in the report of a client; see `Hearer`."""
+        progress = self.progress[number]
         assert self._listener is not None
-        if not told.nodes or told.nodes[-1] != node:
-            told.nodes.append(node)
-        told.state = batch.state
-        told.done.update(batch.ended)
-        self._samples.setdefault(f"client {number + 1} on {node}", []).extend(batch.samples)
-        for taken in batch.turns:
-            self._listener.taken(replace(taken, node=node))
-        for conversation, transport, findings in batch.between:
-            self._listener.between(conversation, transport, findings)
+        if not progress.nodes or progress.nodes[-1] != node:
+            progress.nodes.append(node)
+        progress.state = report.state
+        progress.done.update(report.ended)
+        self._samples.setdefault(f"client {number + 1} on {node}", []).extend(report.samples)
+        for load_turn in report.turns:
+            self._listener.on_turn(replace(load_turn, node=node))
+        for conversation, transport, findings in report.findings:
+            self._listener.on_findings(conversation, transport, findings)
 
     def lost(self, number: int, node: str) -> None:
-        """Notes what was open on a node that is gone."""
-        told = self.told[number]
-        self.lost_with |= dict.fromkeys(told.state.open, node)
-        told.before, told.state = replace(told.whole, begun=len(told.done), open=set()), ClientState()
+        """Notes the conversations that were open on a lost node; see `Hearer`."""
+        progress = self.progress[number]
+        self.lost_with |= dict.fromkeys(progress.state.open, node)
+        progress.before = replace(progress.whole, started=len(progress.done), open=set())
+        progress.state = ClientState()
 
     def as_json(self) -> Json:
         """See `Clients`."""
         clients = [
             {
-                "nodes": each.nodes,
-                "conversations": each.whole.begun,
-                "cpu_s": round(each.whole.cpu_s, 3),
+                "nodes": client.nodes,
+                "conversations": client.whole.started,
+                "cpu_s": round(client.whole.cpu_s, 3),
             }
-            for each in self.told
+            for client in self.progress
         ]
         return {
             "clients": clients,

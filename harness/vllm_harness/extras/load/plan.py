@@ -1,4 +1,4 @@
-"""What a load does: how many conversations, when each begins, which streams a client leaves; its parts."""
+"""The plan of a load: how many conversations, when each starts, which streams the client leaves."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from vllm_harness._scenarios.format import MissingToolCall
 from vllm_harness._scenarios.transports import Transport
 
 LEFT_BY = 12
-"""A client that goes away has seen fewer events than this."""
+"""A client that leaves a stream does so before the event of this number."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a load does; of equal plans every draw is the same.
+    """What a load does; equal plans draw the same random numbers.
 
     Attributes:
-        transports: dealt to the conversations in turn; all streamed.
-        concurrency: conversations at once; None: as many as the rate brings.
-        requests: how many; whole conversations, so that it may be a few more. None: no limit.
-        duration_s: seconds in which conversations begin; None: no limit.
-        rate: conversations that begin a second, at drawn intervals (a Poisson process); None: each begins as
-            soon as one has ended.
-        cancel: share of the streams that the client leaves before their end.
-        seed: of all that is drawn.
-        missing_tool_call: in place of the scenario's.
+        transports: dealt to the conversations in turn; all are streamed.
+        concurrency: the number of conversations at once; None: as many as the rate brings.
+        requests: the number of requests, rounded up to whole conversations; None: no limit.
+        duration_s: the seconds in which conversations start; None: no limit.
+        rate: the conversations that start each second, at random intervals (a Poisson process); None: a
+            conversation starts as soon as another has ended.
+        cancel: the share of the streams that the client leaves before their end.
+        seed: the random seed.
+        missing_tool_call: replaces the scenario's setting.
 
     Raises:
-        UsageError: there is no end to it, or a figure is out of bounds.
+        UsageError: the load has no end, or a number is out of range.
     """
 
     transports: Sequence[Transport]
@@ -47,7 +47,7 @@ class Plan:
         if self.requests is None and self.duration_s is None:
             raise UsageError(
                 "the load has no end",
-                hint="give a number of requests, a duration in seconds, or both: the first counts",
+                hint="give --requests, --duration, or both: whichever is reached first ends it",
             )
         for name, value in (
             ("concurrency", self.concurrency),
@@ -62,26 +62,26 @@ class Plan:
 
     @property
     def at_once(self) -> int | None:
-        """The most conversations at once; None: no limit."""
+        """The maximum number of conversations at once; None: no limit."""
         return self.concurrency or (None if self.rate else 1)
 
     def conversations(self, turns: int) -> int | None:
-        """How many conversations of so many turns there are at most; None: no limit."""
+        """The maximum number of conversations of `turns` turns; None: no limit."""
         return None if self.requests is None else -(-self.requests // turns)
 
-    def begins(self) -> Iterator[float]:
-        """When each conversation is to begin, in seconds after the start."""
+    def starts(self) -> Iterator[float]:
+        """When each conversation is to start, in seconds after the load's start."""
         draw, at = random.Random(f"{self.seed}/begins"), 0.0
         while True:
             yield at
             at += draw.expovariate(self.rate) if self.rate else 0.0
 
     def transport(self, conversation: int) -> Transport:
-        """Over which a conversation is held."""
+        """The transport of a conversation."""
         return self.transports[conversation % len(self.transports)]
 
     def leaves_after(self, conversation: int, turn: str) -> int | None:
-        """After how many events the client leaves a stream; None: it stays to the end."""
+        """The number of events after which the client leaves a stream; None: it reads to the end."""
         if not self.cancel:
             return None
         draw = random.Random(f"{self.seed}/{conversation}/{turn}")
@@ -90,34 +90,34 @@ class Plan:
 
 @dataclass(frozen=True)
 class LoadShare:
-    """The conversations that one client holds: every so many-th, so that the parts begin side by side.
+    """The conversations that one client holds: every `of`-th one, starting with `number`.
 
     Attributes:
-        number: of the part, from 0 on.
-        of: how many parts the load has.
+        number: the number of the share, from 0.
+        of: the number of shares.
     """
 
     number: int = 0
     of: int = 1
 
     def at_once(self, plan: Plan) -> int | None:
-        """The most conversations of this part at once; None: no limit."""
+        """The maximum number of conversations of this share at once; None: no limit."""
         if plan.at_once is None:
             return None
         each, rest = divmod(plan.at_once, self.of)
         return each + (self.number < rest)
 
-    def begins(self, plan: Plan, turns: int) -> Iterator[tuple[int, float]]:
-        """The conversations of so many turns, and when each is to begin, in seconds after the start."""
+    def starts(self, plan: Plan, turns: int) -> Iterator[tuple[int, float]]:
+        """The numbers of the conversations, and when each is to start, in seconds after the load's start."""
         most = plan.conversations(turns)
         numbers = count() if most is None else range(most)
-        for number, at_s in zip(numbers, plan.begins(), strict=False):
+        for number, at_s in zip(numbers, plan.starts(), strict=False):
             if number % self.of == self.number:
                 yield number, at_s
 
 
-def parts_of(plan: Plan, turns: int, clients: int) -> list[LoadShare]:
-    """A part for each client, so far as there is a conversation for it at a time."""
-    bounds = [each for each in (plan.at_once, plan.conversations(turns)) if each is not None]
+def shares_of(plan: Plan, turns: int, clients: int) -> list[LoadShare]:
+    """One share for each client, but no more shares than there are conversations at once."""
+    bounds = [bound for bound in (plan.at_once, plan.conversations(turns)) if bound is not None]
     of = max(1, min([clients, *bounds]))
     return [LoadShare(number, of) for number in range(of)]

@@ -1,4 +1,4 @@
-"""The figures of a load, as they come: counts, and distributions of bounded memory."""
+"""The counts of a load, and the distributions of its times, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from vllm_harness._protocol import Finding
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._scenarios.course import lacks_calls
 from vllm_harness._scenarios.judging import STATUS
-from vllm_harness._scenarios.results import TurnResult
-from vllm_harness.extras.load.hearing import Heard
-from vllm_harness.extras.load.talking import LEFT, OF_OUTPUTS, TakenTurn
+from vllm_harness.extras.load.conversations import LEFT, OF_OUTPUTS, LoadTurn
+from vllm_harness.extras.load.streams import StreamResult
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 _LONGEST_US = 3600 * 10**6
@@ -25,32 +24,32 @@ _INDEX = re.compile(r"\[\d+\]")
 
 
 class Distribution:
-    """Durations from a microsecond to an hour, to three digits."""
+    """A distribution of durations from a microsecond to an hour, to three digits."""
 
     def __init__(self) -> None:
         self._histogram = HdrHistogram(1, _LONGEST_US, _DIGITS)
 
     def add(self, seconds: float) -> None:
-        """Counts a duration."""
+        """Adds a duration."""
         self._histogram.record_value(min(max(round(seconds * 1e6), 1), _LONGEST_US))
 
     def add_all(self, other: Distribution) -> None:
-        """Counts all of another."""
+        """Adds all durations of another distribution."""
         self._histogram.add(other._histogram)
 
     @property
     def count(self) -> int:
-        """How many were counted."""
+        """The number of durations."""
         return int(self._histogram.get_total_count())
 
     def at(self, percentile: float) -> float | None:
-        """Seconds within which this percentage of them lie; None where there are none."""
+        """The duration, in seconds, at a percentile; None if there are none."""
         if not self.count:
             return None
         return float(self._histogram.get_value_at_percentile(percentile)) / 1e6
 
     def as_json(self) -> Json:
-        """Percentiles and the mean, in milliseconds."""
+        """The percentiles and the mean, in milliseconds."""
         if not self.count:
             return {"count": 0}
         percentiles = {f"p{percentile:g}": self._ms(self.at(percentile)) for percentile in PERCENTILES}
@@ -64,24 +63,24 @@ class Distribution:
 
 @dataclass
 class LoadTally:
-    """Figures of some turns.
+    """The counts and times of some turns.
 
     Attributes:
-        requests: that were sent.
-        passed: answered, and nothing is wrong that is not known.
-        left: streams that the client left before their end.
-        left_out: turns that could not be asked.
-        calls: that the model made.
-        missing: turns that expect calls, and were answered without any.
-        unparsable: calls whose arguments are no JSON object.
-        mixed: answers with the words or the id of another conversation.
-        tokens: that the model generated, by the server's own count.
-        events: of streams.
-        errors: requests without an answer where one was expected, by code.
-        mismatches: by what they are about.
-        findings: by code and place, those that nobody knew of.
-        known: by the reference of the known deviation, or the id of the defect that the scenario names.
-        first, gap, turn: until the first words, between the arrivals of events, until the end of an answer.
+        requests: the requests that were sent.
+        passed: the turns with an answer and no problem that is not known.
+        left: the streams that the client left before their end.
+        left_out: the turns that were not sent.
+        calls: the calls that the model made.
+        missing: the turns that expect calls and got an answer without any.
+        unparsable: the calls whose arguments are not a JSON object.
+        mixed: the answers with the mark or the id of another conversation.
+        tokens: the tokens that the model generated, as the server counts them.
+        events: the events of streams.
+        errors: the requests without an answer where one was expected, by code.
+        mismatches: the mismatches that are not known, by their subject.
+        findings: the findings that are not known, by code and place.
+        known: the known problems, by the deviation's reference or the id of the defect that the turn names.
+        first, gap, turn: the times until the first text, between arrivals, and until the end of an answer.
     """
 
     requests: int = 0
@@ -104,73 +103,73 @@ class LoadTally:
 
     @classmethod
     def of(cls, tallies: Iterable[LoadTally]) -> LoadTally:
-        """The sum of several."""
+        """The sum of several tallies."""
         whole = cls()
         for tally in tallies:
-            for each in fields(cls):
-                ours, theirs = getattr(whole, each.name), getattr(tally, each.name)
+            for name in (field_.name for field_ in fields(cls)):
+                ours, theirs = getattr(whole, name), getattr(tally, name)
                 if isinstance(ours, Distribution):
                     ours.add_all(theirs)
                 else:
-                    setattr(whole, each.name, ours + theirs)
+                    setattr(whole, name, ours + theirs)
         return whole
 
     @property
     def wrong(self) -> bool:
-        """Whether something is not as it should be, and nobody knew of it."""
+        """Whether there is an error, mismatch or finding that is not known."""
         return bool(self.errors or self.mismatches or self.findings)
 
-    def add(self, taken: TakenTurn) -> None:
-        """Counts a turn."""
-        result, heard = taken.result, taken.heard
+    def add(self, load_turn: LoadTurn) -> None:
+        """Adds a turn."""
+        result, stream = load_turn.result, load_turn.stream
         self.add_findings(result.findings)
-        self.mismatches.update(_plain(each.what) for each in result.mismatches if not each.known)
-        self.known.update(each.known for each in result.mismatches if each.known)
-        if heard is None:
+        self.mismatches.update(_plain(mismatch.what) for mismatch in result.mismatches if not mismatch.known)
+        self.known.update(mismatch.known for mismatch in result.mismatches if mismatch.known)
+        if stream is None:
             self.left_out += 1
             return
         self.requests += 1
-        self.events += heard.events
+        self.events += stream.events
         if result.reason == LEFT:
             self.left += 1
             return
-        if code := error_of(taken):
+        if code := error_of(load_turn):
             self.errors[code] += 1
         self.passed += not result.wrong
-        self._add_calls(taken)
-        self._add_times(heard)
+        self._add_calls(load_turn)
+        self._add_times(stream)
 
     def add_findings(self, findings: Iterable[Finding]) -> None:
-        """Counts findings, known or not."""
+        """Adds findings, known or not."""
         for finding in findings:
             if finding.known:
                 self.known[finding.known] += 1
             elif finding.counts:
                 self.findings[place_of(finding)] += 1
 
-    def _add_calls(self, taken: TakenTurn) -> None:
-        result, answer = taken.result, taken.result.answer
+    def _add_calls(self, load_turn: LoadTurn) -> None:
+        result, answer = load_turn.result, load_turn.result.answer
         if answer is not None:
             self.calls += len(answer.calls)
             self.unparsable += sum(call.values is None for call in answer.calls)
-        self.missing += lacks_calls(taken.turn, result)
-        self.mixed += any(each.what in MIXED for each in result.mismatches)
+        self.missing += lacks_calls(load_turn.turn, result)
+        self.mixed += any(mismatch.what in MIXED for mismatch in result.mismatches)
 
-    def _add_times(self, heard: Heard) -> None:
-        if heard.first_s is not None:
-            self.first.add(heard.first_s)
-        for gap in heard.gaps_s:
+    def _add_times(self, stream: StreamResult) -> None:
+        if stream.first_s is not None:
+            self.first.add(stream.first_s)
+        for gap in stream.gaps_s:
             self.gap.add(gap)
-        if heard.exchange.status:
-            self.turn.add(heard.exchange.seconds or 0.0)
-        self.tokens += _tokens(heard.body)
+        if stream.exchange.status:
+            self.turn.add(stream.exchange.seconds or 0.0)
+        self.tokens += _tokens(stream.body)
 
     def as_json(self, seconds: float) -> Json:
-        """For a report; rates are by the seconds that the load took."""
+        """The figures for a report, with rates over the duration of the load."""
         counts = {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if isinstance(getattr(self, each.name), int)
+            field_.name: getattr(self, field_.name)
+            for field_ in fields(self)
+            if isinstance(getattr(self, field_.name), int)
         }
         return {
             **counts,
@@ -187,18 +186,18 @@ class LoadTally:
 
 
 SAME_ID = "id"
-"""What a mismatch is about where two answers have the same id."""
+"""The subject of the mismatch if two answers have the same id."""
 MIXED = ("conversation", SAME_ID)
 
 
-def error_of(taken: TakenTurn) -> str:
-    """The code of a request that was not answered as it was expected, and nobody knew of it; else empty."""
-    result, heard = taken.result, taken.heard
-    if heard is None or result.answer is None or result.answer.status == taken.turn.expect.status:
+def error_of(load_turn: LoadTurn) -> str:
+    """The code of an answer whose status is not the expected one; empty if it is, or the error is known."""
+    result, stream = load_turn.result, load_turn.stream
+    if stream is None or result.answer is None or result.answer.status == load_turn.turn.expect.status:
         return ""
-    if any(each.known and each.what in STATUS for each in result.mismatches):
+    if any(mismatch.known and mismatch.what in STATUS for mismatch in result.mismatches):
         return ""
-    exchange = heard.exchange
+    exchange = stream.exchange
     if exchange.broken:
         return exchange.broken.partition(":")[0]
     if result.answer.status == "refused":
@@ -207,14 +206,20 @@ def error_of(taken: TakenTurn) -> str:
 
 
 def place_of(finding: Finding) -> str:
-    """Code and place of a finding, the same wherever in a list it is."""
+    """The code and place of a finding, without list indices."""
     return f"{finding.code} {_plain(finding.path)}"
 
 
-def problems_of(result: TurnResult) -> list[str]:
-    """What is wrong with a turn, and nobody knew of it: one name for each kind."""
-    named = [_plain(each.what) for each in result.mismatches if each.what != OF_OUTPUTS and not each.known]
-    return named + [place_of(each) for each in result.findings if each.counts]
+def problem_kinds(load_turn: LoadTurn) -> set[str]:
+    """The kinds of problems of a turn that are not known, each with the transport's name."""
+    result = load_turn.result
+    kinds = [
+        _plain(mismatch.what)
+        for mismatch in result.mismatches
+        if mismatch.what != OF_OUTPUTS and not mismatch.known
+    ]
+    kinds += [place_of(finding) for finding in result.findings if finding.counts]
+    return {f"{load_turn.transport.name} {kind}" for kind in kinds}
 
 
 def _plain(path: str) -> str:
@@ -234,7 +239,7 @@ def _sorted(counter: Counter[str]) -> dict[str, int]:
 
 
 def summary_rows(tallies: Sequence[tuple[str, LoadTally]], seconds: float) -> list[tuple[Any, ...]]:
-    """A row for each: name, counts, rates, and times as text."""
+    """One row for each tally: its name, counts, rates and times, as text."""
     return [
         (
             name,

@@ -19,15 +19,14 @@ from vllm_harness._errors import UsageError
 from vllm_harness._files.line_file import end_whole
 from vllm_harness._files.paths import state_dir
 from vllm_harness._machine.shard import Needs
-from vllm_harness._regression.changed.coverage import Coverage, kept_lines, read_coverage
+from vllm_harness._regression.changed.coverage import Coverage, coverage_file, read_coverage
 from vllm_harness._regression.changed.serving import serving_files
 from vllm_harness._regression.selection import split_names
 from vllm_harness._server.leases.allocation import expected_needs, interpreters
 from vllm_harness._terminal.tables import one_line, show_table
 from vllm_harness.cli.counting import counted
-from vllm_harness.cli.executor import BUNDLE, RAY, executor_of
+from vllm_harness.cli.executor import executor_of
 from vllm_harness.cli.interrupted import kept_at
-from vllm_harness.cli.options import JOBS, SEED, VLLM_HELP
 from vllm_harness.cli.regression_options import console, note, notes
 from vllm_harness.extras.cluster.suites.shards import SERVERS
 from vllm_harness.extras.mutants.importers import Importers, importers_of
@@ -39,55 +38,46 @@ from vllm_harness.extras.mutants.shards import JudgingOptions
 from vllm_harness.extras.mutants.suites import Suites
 from vllm_harness.extras.mutants.table import MutantTally, survivors, tallies, tally
 
-MODELS = "qwen3,gpt-oss"
-RESUMES = "the same command resumes with the others"
+MODELS = ("qwen3", "gpt-oss")
+RESUMES = "run the same command again to resume"
 
 
 def mutants(
     files: Annotated[
         list[str] | None, typer.Argument(help="Files of vLLM's, also by patterns: 'entrypoints/anthropic/*'.")
     ] = None,
-    vllm: Annotated[str, typer.Option(help=VLLM_HELP)] = "0.32.0",
-    models: Annotated[str, typer.Option(help="Model entries that the suites run on, by commas.")] = MODELS,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Judge only the mutant of this id; may be repeated.")
-    ] = None,
-    library: Annotated[
-        int, typer.Option(help="How many mutants cosmic-ray makes of each file, drawn by the seed.", min=0)
-    ] = 0,
-    seed: SEED = 0,
-    most: Annotated[
-        int, typer.Option(help="Tests that judge a mutant at most, other tests first; 0: all.", min=0)
-    ] = 300,
-    minutes: Annotated[
-        int, typer.Option(help="Begin no other mutant after so many minutes; 0: no limit.", min=0)
-    ] = 0,
-    jobs: JOBS = None,
-    keep: Annotated[
-        Path | None, typer.Option(help="Where fates are kept, one JSON object a line; a run goes on there.")
-    ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Judge those that were not killed again.")] = False,
-    measure_only: Annotated[
-        bool, typer.Option("--measure", help="Only measure what the tests run that were not measured yet.")
-    ] = False,
-    least: Annotated[float, typer.Option(help="Percentage killed below which this fails.", min=0)] = 0,
-    ray: RAY = "",
-    bundle: BUNDLE = None,
+    vllm: str = "0.32.0",
+    model: list[str] | None = None,
+    only: list[str] | None = None,
+    library: int = 0,
+    seed: int = 0,
+    most: int = 300,
+    minutes: int = 0,
+    jobs: int | None = None,
+    output: Path | None = None,
+    again: bool = False,
+    measure_: bool = False,
+    least: float = 0,
+    ray: str = "",
+    bundle: list[Path] | None = None,
 ) -> None:
     """Change vLLM's serving code in one place at a time, and list the changes that no test notices.
 
-    Each mutant runs on its own servers. The tests that run the changed code judge it,
-    until one fails. What the tests run is measured on this machine, even if a cluster
-    judges the mutants.
+    Each mutant runs on its own servers, on qwen3 and gpt-oss unless --model
+    names others. The tests that run the changed lines judge it, until one
+    fails. The lines that each test runs are measured on this machine, even if
+    a cluster judges the mutants. --output has a line of JSON for each judged
+    mutant; the same command resumes the run.
     """
     environment = resolve(vllm, create=True, progress=notes.print)
-    run = _Run(environment, Suites(vllm, tuple(split_names(models))), jobs or interpreters())
-    coverage = run.coverage(measure_only=measure_only)
-    if measure_only:
+    models = split_names(",".join(model or MODELS))
+    run = _Run(environment, Suites(vllm, tuple(models)), jobs or interpreters())
+    coverage = run.coverage(measure_only=measure_)
+    if measure_:
         return
     every = list(run.mutants(files or ["*"], set(only or ()), library, seed))
     _refuse_unknown(only or (), every)
-    path = keep or state_dir() / "mutants" / f"fates-{environment.vllm_version}.jsonl"
+    path = output or state_dir() / "mutants" / f"fates-{environment.vllm_version}.jsonl"
     known = _known(read_judged(path), every, again=again)
     left = [mutant for mutant in every if mutant.id not in known]
     judge = Judge(run.suites, coverage, run.importers(), most, texts_of(run.suites) if left else {})
@@ -131,12 +121,12 @@ class _Run:
 
     def importers(self) -> Importers:
         """The importers of each module of vLLM."""
-        cached = kept_lines(self.environment).with_name(f"importers-{self.environment.fingerprint()}.json")
+        cached = coverage_file(self.environment).with_name(f"importers-{self.environment.fingerprint()}.json")
         return importers_of(self.package, cached)
 
     def coverage(self, *, measure_only: bool) -> Coverage:
         """The lines that each test runs; measured if none are stored yet, or with `measure_only`."""
-        stored = kept_lines(self.environment)
+        stored = coverage_file(self.environment)
         coverage = read_coverage(stored)
         if measure_only or not len(coverage):
             note("measuring once which lines each test runs: this takes twenty minutes of one core")
@@ -149,7 +139,9 @@ class _Run:
         """The options of judging, which starts no mutant after so many minutes; 0: no limit."""
         vllm = VllmUnderTest(self.suites.vllm, self.environment)
         entries = map(load_models().get, self.suites.models)
-        gib = max(expected_needs(entry, self.environment, "scripted", "python")[0] for entry in entries)
+        gib = max(
+            expected_needs(entry, self.environment, "scripted", "python").memory_gib for entry in entries
+        )
         needs = Needs(memory_gib=SERVERS * gib)
         return JudgingOptions(judge, vllm, needs, time.time() + 60.0 * minutes if minutes else None)
 

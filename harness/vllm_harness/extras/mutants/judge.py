@@ -17,8 +17,8 @@ from pydantic import ConfigDict, Field
 from vllm_harness._errors import UsageError
 from vllm_harness._files.line_file import read_lines
 from vllm_harness._files.strict import StrictModel
-from vllm_harness._regression.changed.choice import choose
 from vllm_harness._regression.changed.coverage import Coverage, TestLines, lines_run
+from vllm_harness.extras.mutants.choice import choose
 from vllm_harness.extras.mutants.importers import Importers, all_importers
 from vllm_harness.extras.mutants.mutant import Kind, ServingMutant
 from vllm_harness.extras.mutants.parsers.mutants import module_of
@@ -201,6 +201,4 @@ def read_judged(path: Path) -> list[JudgedMutant]:
     Raises:
         UsageError: the file holds something else.
     """
-    return read_lines(
-        path, JudgedMutant, what="result of a mutant", hint="give --keep a file that an earlier run wrote"
-    )
+    return read_lines(path, JudgedMutant, what="result of a mutant", hint="give the file that --output wrote")

@@ -19,8 +19,7 @@ from vllm_harness._server.leases.allocation import interpreters
 from vllm_harness._terminal.tables import show_table
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.interrupted import kept_at
-from vllm_harness.cli.options import JOBS, SEED, VLLM_HELP
-from vllm_harness.cli.regression_options import GROUPS_OF_CASES, console, note, notes
+from vllm_harness.cli.regression_options import console, note, notes
 from vllm_harness.extras.mutants.parsers.coverage import measure
 from vllm_harness.extras.mutants.parsers.mutants import (
     Mutant,
@@ -55,39 +54,32 @@ class _Judging:
 
 def mutants(
     file: Annotated[str, typer.Argument(help="A file of vLLM's: tool_parsers/hermes_tool_parser.py.")],
-    parsers: Annotated[str, typer.Option(help="Families or parser names whose cases judge it, by commas.")],
-    vllm: Annotated[str, typer.Option(help=VLLM_HELP)] = "0.32.0",
-    groups: GROUPS_OF_CASES = "",
-    sample: Annotated[int, typer.Option(help="How many mutants, drawn by the seed; 0: all.", min=0)] = 0,
-    seed: SEED = 0,
-    most: Annotated[
-        int,
-        typer.Option(help="Cases that judge a mutant in a stage at most, evenly spread; 0: all.", min=0),
-    ] = 0,
-    jobs: JOBS = None,
-    least: Annotated[float, typer.Option(help="Percentage killed below which this fails.")] = 0,
-    keep: Annotated[
-        Path | None, typer.Option(help="Where each mutant's fate is written, one JSON object a line.")
-    ] = None,
-    again: Annotated[
-        Path | None,
-        typer.Option(help="The file of an earlier run: the mutants that it killed are not run again."),
-    ] = None,
-    http: Annotated[
-        int, typer.Option(help="How many of the survivors, drawn by the seed, run on servers.", min=0)
-    ] = 0,
+    parsers: str,
+    vllm: str = "0.32.0",
+    cases: str = "",
+    sample: int = 0,
+    seed: int = 0,
+    most: int = 0,
+    jobs: int | None = None,
+    least: float = 0,
+    output: Path | None = None,
+    earlier: Path | None = None,
+    http: int = 0,
 ) -> None:
-    """Change one of vLLM's files in every way cosmic-ray knows, and list the changes that no case notices."""
-    earlier = read_results(again) if again else []
+    """Change one of vLLM's files in every way cosmic-ray knows, and list the changes that no case notices.
+
+    The cases of the families or parsers of --parsers judge each mutant.
+    --output has a line of JSON for each.
+    """
     environment = resolve(vllm, create=True, progress=notes.print)
-    judging = _Judging(environment, file, parsers, groups, jobs or interpreters(), most)
+    judging = _Judging(environment, file, parsers, cases, jobs or interpreters(), most)
     made = make_mutants(environment, file, note, sample=sample, seed=seed)
-    killed, left = split_killed(made, earlier)
+    killed, left = split_killed(made, read_results(earlier) if earlier else [])
     if killed:
         notes.print(f"{len(killed)} of {len(made)} mutants were killed by the earlier run")
-    path = keep or state_dir() / "mutants" / f"{file.replace('/', '.').removesuffix('.py')}.jsonl"
+    path = output or state_dir() / "mutants" / f"{file.replace('/', '.').removesuffix('.py')}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    further = f"with --again {path} the killed mutants do not run again"
+    further = f"add --earlier {path} to skip the mutants that were killed"
     with kept_at(path, further), path.open("w") as lines:
 
         def write(result: MutantResult) -> None:

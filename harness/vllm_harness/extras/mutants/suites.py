@@ -93,7 +93,7 @@ class Suites:
         return [
             *("-q", "-p", plugin, "-p", "no:cacheprovider", "-p", "no:randomly"),
             *(f"--timeout={TEST_LIMIT_S}", f"--rootdir={root}", f"--basetemp={folder}/pytest"),
-            *("--vllm-lane=scripted", f"--vllm-spec={self.vllm}"),
+            *("--vllm-lane=scripted", f"--vllm={self.vllm}"),
             *(f"--vllm-model={model}" for model in self.models),
             *self.paths,
         ]

@@ -1,1 +1,1 @@
-"""The same cases to both front ends of a vLLM, Python and Rust, and which of them is right."""
+"""Compares the front ends of vLLM in Python and Rust on the same cases."""

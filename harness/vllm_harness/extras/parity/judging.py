@@ -1,7 +1,7 @@
-"""Two front ends of one vLLM on the same cases: where their answers differ, and which of them is right.
+"""Compares two front ends of one vLLM on the same cases: where their answers differ, and which is right.
 
-What the model says has a meaning, and an answer that gives it back is right. Cases without an expected
-meaning are compared by their mismatches alone.
+An answer is right if it has the meaning of what the model says. Cases without an expected meaning are
+compared by their mismatches alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.cases.delivery import Delivery, DeliveryField
 from vllm_harness._regression.results.cells import CaseVerdict, Cell
-from vllm_harness._regression.results.explained import ParserDefect, by_family, explaining, failure_in
+from vllm_harness._regression.results.known_defects import ParserDefect, by_family, explaining_ids, failure_in
 from vllm_harness._regression.results.mismatches import MismatchField
 
 BLANKS = re.compile(r"\s|\\[nt]")
@@ -32,16 +32,16 @@ class Verdict(StrEnum):
     OTHER_BLANKS = "both right, other blanks"
     """The same arguments with other blanks between them."""
     WRITTEN_OTHERWISE = "both right, written otherwise"
-    """The same arguments in other words of JSON, as `1.0` for `1`."""
+    """The same arguments in another JSON notation, such as `1.0` for `1`."""
 
 
 class FrontEndAnswer(StrictModel):
     """The answer of one front end.
 
     Attributes:
-        mismatches: from what is expected; none: it is right.
+        mismatches: the differences from the expected meaning; empty if the answer is right.
         example: the answer.
-        defects: the ids that explain the mismatches.
+        defects: the ids of the defects that explain the mismatches.
         unexplained: the mismatches that no defect explains.
     """
 
@@ -52,12 +52,12 @@ class FrontEndAnswer(StrictModel):
 
 
 class AnswerPair(StrictModel):
-    """The two answers to a case in one delivery, where they are not the same and right.
+    """The two answers to a case in one delivery, if one is wrong or they differ.
 
     Attributes:
-        family, group, case, delivery: which.
+        family, group, case, delivery: the case and its delivery.
         text: what the model said.
-        verdict: which is right.
+        verdict: which answer is right.
         python, rust: the answers.
     """
 
@@ -72,7 +72,7 @@ class AnswerPair(StrictModel):
 
     @property
     def is_judged(self) -> bool:
-        """Whether a known defect of its front end explains all that is wrong on either side."""
+        """Whether known defects explain all mismatches on both sides."""
         return not (self.python.unexplained or self.rust.unexplained)
 
 
@@ -80,12 +80,12 @@ class DifferenceClass(StrictModel):
     """The pairs of answers with the same verdict and the same mismatches on each side.
 
     Attributes:
-        verdict: which is right.
-        python, rust: the mismatches.
-        count: how many pairs there are.
-        families: theirs.
-        defects: the ids that explain what is wrong.
-        unjudged: how many pairs have a mismatch that no defect of that front end explains.
+        verdict: which answer is right.
+        python, rust: the mismatches of each side.
+        count: the number of pairs.
+        families: the families of the pairs.
+        defects: the ids of the defects that explain the mismatches.
+        unjudged: the number of pairs with a mismatch that no defect of its front end explains.
         smallest: the pair with the shortest text.
     """
 
@@ -103,9 +103,9 @@ class FamilyParity(StrictModel):
     """The pairs of answers of one family.
 
     Attributes:
-        family: which.
-        answers: how many pairs there are.
-        verdicts: of those that are not the same and right, how many have each verdict.
+        family: the name of the family.
+        answers: the number of pairs.
+        verdicts: the number of pairs with each verdict; pairs of equal, right answers have none.
     """
 
     family: str
@@ -114,12 +114,12 @@ class FamilyParity(StrictModel):
 
 
 class Parity(StrictModel):
-    """What a comparison of two front ends found.
+    """The result of a comparison of two front ends.
 
     Attributes:
-        families: the pairs that were compared, by family.
-        classes: of those that are not the same and right, the most frequent of each verdict first.
-        not_served: of the families that a front end does not serve, why; they were not compared.
+        families: the counts of each family that was compared.
+        classes: the classes of differences, by verdict, the most frequent first.
+        not_served: the families that a front end does not serve, with the reason; they were not compared.
     """
 
     families: tuple[FamilyParity, ...]
@@ -128,17 +128,17 @@ class Parity(StrictModel):
 
     @property
     def answers(self) -> int:
-        """How many pairs were compared."""
-        return sum(each.answers for each in self.families)
+        """The number of pairs that were compared."""
+        return sum(family.answers for family in self.families)
 
     @property
     def unjudged(self) -> int:
-        """How many pairs have a mismatch that no defect of that front end explains."""
-        return sum(each.unjudged for each in self.classes)
+        """The number of pairs with a mismatch that no defect of its front end explains."""
+        return sum(class_.unjudged for class_ in self.classes)
 
     def count(self, verdict: Verdict) -> int:
-        """How many pairs have a verdict."""
-        return sum(each.count for each in self.classes if each.verdict is verdict)
+        """The number of pairs with a verdict."""
+        return sum(class_.count for class_ in self.classes if class_.verdict is verdict)
 
 
 def parity(
@@ -147,29 +147,29 @@ def parity(
     rust: Iterable[Cell],
     not_run: Mapping[str, str] | None = None,
 ) -> Parity:
-    """Compares the cells of Python's front end with those of Rust's, case by case.
+    """Compares the cells of the Python front end with those of the Rust front end, case by case.
 
     Args:
-        known: the defects of parsers.
+        known: the known defects of parsers.
         python, rust: the cells.
-        not_run: the families that have no cells, since a front end does not serve them: why.
+        not_run: the families without cells, with the reason why a front end does not serve them.
     """
     families = by_family(known)
-    theirs = {(cell.family, cell.group): cell for cell in rust}
+    rust_cells = {(cell.family, cell.group): cell for cell in rust}
     answers, not_served = dict[str, int](), dict(not_run or {})
     pairs: list[AnswerPair] = []
     for cell in python:
-        other = theirs.get((cell.family, cell.group))
+        other = rust_cells.get((cell.family, cell.group))
         if other is None:
             continue
-        if refused := [f"{each.frontend}: {each.start_error}" for each in (cell, other) if each.start_error]:
-            not_served[cell.family] = refused[0]
+        if errors := [f"{each.frontend}: {each.start_error}" for each in (cell, other) if each.start_error]:
+            not_served[cell.family] = errors[0]
             continue
         answers.setdefault(cell.family, 0)
         for case in [name for name in cell.cases if name in other.cases]:
             both = cell.cases[case], other.cases[case]
-            if all(each.verdict is not CaseVerdict.LEFT_OUT for each in both):
-                answers[cell.family] += min(each.deliveries for each in both)
+            if all(result.verdict is not CaseVerdict.LEFT_OUT for result in both):
+                answers[cell.family] += min(result.deliveries for result in both)
                 pairs += _compared(families.get(cell.family, []), (cell, other), case)
     return Parity(
         families=tuple(_of_family(name, count, pairs) for name, count in answers.items()),
@@ -179,16 +179,16 @@ def parity(
 
 
 def _of_family(family: str, answers: int, pairs: Iterable[AnswerPair]) -> FamilyParity:
-    found = Counter(pair.verdict for pair in pairs if pair.family == family)
-    verdicts = {verdict: found[verdict] for verdict in Verdict if found[verdict]}
+    counts = Counter(pair.verdict for pair in pairs if pair.family == family)
+    verdicts = {verdict: counts[verdict] for verdict in Verdict if counts[verdict]}
     return FamilyParity(family=family, answers=answers, verdicts=verdicts)
 
 
 def _compared(known: Sequence[ParserDefect], cells: tuple[Cell, Cell], name: str) -> Iterator[AnswerPair]:
-    """The pairs of answers to a case, but for those that are the same and right."""
+    """The pairs of answers to a case, except for pairs of equal, right answers."""
     results = [cell.cases[name] for cell in cells]
-    every = dict.fromkeys(each for result in results for each in (*result.digests, *result.mismatches))
-    for delivery in every:
+    deliveries = dict.fromkeys(each for result in results for each in (*result.digests, *result.mismatches))
+    for delivery in deliveries:
         python, rust = (_side(known, cell, name, delivery) for cell in cells)
         same = len({result.digests.get(delivery) for result in results}) == 1
         if verdict := _verdict(python, rust, same=same):
@@ -207,18 +207,18 @@ def _compared(known: Sequence[ParserDefect], cells: tuple[Cell, Cell], name: str
 def _side(known: Sequence[ParserDefect], cell: Cell, name: str, delivery: Delivery) -> FrontEndAnswer:
     result = cell.cases[name]
     mismatches = result.mismatches.get(delivery, ())
-    failures = [failure_in(cell, name, delivery, each) for each in mismatches]
-    ids = {failure.mismatch: explaining(failure, known) for failure in failures}
+    failures = [failure_in(cell, name, delivery, mismatch) for mismatch in mismatches]
+    ids = {failure.mismatch: explaining_ids(failure, known) for failure in failures}
     return FrontEndAnswer(
         mismatches=mismatches,
         example=result.examples.get(delivery),
-        defects=tuple(dict.fromkeys(id_ for found in ids.values() for id_ in found)),
-        unexplained=tuple(each for each, found in ids.items() if not found),
+        defects=tuple(dict.fromkeys(id_ for explanations in ids.values() for id_ in explanations)),
+        unexplained=tuple(mismatch for mismatch, explanations in ids.items() if not explanations),
     )
 
 
 def _verdict(python: FrontEndAnswer, rust: FrontEndAnswer, *, same: bool) -> Verdict | None:
-    """Which is right; None: both are, and the same."""
+    """Which answer is right; None if both are right and equal."""
     if python.mismatches and rust.mismatches:
         alike = same and set(python.mismatches) == set(rust.mismatches)
         return Verdict.WRONG_ALIKE if alike else Verdict.WRONG_DIFFERENTLY
@@ -230,23 +230,23 @@ def _verdict(python: FrontEndAnswer, rust: FrontEndAnswer, *, same: bool) -> Ver
 
 
 def _written(python: str, rust: str) -> Verdict:
-    """How two right answers differ, by their examples, of which a long one is cut."""
+    """How two right answers differ, judged by their examples; a long example is truncated."""
     first, other = sorted(map(_without_blanks, (python, rust)), key=len)
     return Verdict.OTHER_BLANKS if other.startswith(first) else Verdict.WRITTEN_OTHERWISE
 
 
 def _without_blanks(example: str) -> str:
-    """An answer without blanks and line ends, and without the texts that hold nothing else."""
+    """An answer without blanks and line ends, and without texts that are then empty."""
     return NO_TEXT.sub("", BLANKS.sub("", example))
 
 
 def _classes(pairs: Iterable[AnswerPair]) -> list[DifferenceClass]:
-    sorted_out: dict[tuple[object, ...], list[AnswerPair]] = {}
+    classes: dict[tuple[object, ...], list[AnswerPair]] = {}
     for pair in pairs:
         key = (pair.verdict, frozenset(pair.python.mismatches), frozenset(pair.rust.mismatches))
-        sorted_out.setdefault(key, []).append(pair)
-    found = [_class(alike) for alike in sorted_out.values()]
-    return sorted(found, key=lambda each: (list(Verdict).index(each.verdict), -each.count))
+        classes.setdefault(key, []).append(pair)
+    order = list(Verdict)
+    return sorted(map(_class, classes.values()), key=lambda each: (order.index(each.verdict), -each.count))
 
 
 def _class(pairs: Sequence[AnswerPair]) -> DifferenceClass:

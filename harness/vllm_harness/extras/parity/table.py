@@ -1,4 +1,4 @@
-"""The table of a comparison of two front ends, on the terminal."""
+"""Prints the comparison of two front ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from vllm_harness._regression.results.mismatches import Mismatch
-from vllm_harness._terminal.tables import Cell as Shown
+from vllm_harness._terminal.tables import Cell as TableCell
 from vllm_harness._terminal.tables import escaped, on_terminal, one_line, show_table
 from vllm_harness.extras.parity.judging import (
     AnswerPair,
@@ -29,18 +29,18 @@ PARITY_COLUMNS = {
 """The columns of a table of families, by heading."""
 
 
-def show_parity(console: Console, found: Parity) -> None:
-    """Prints which of two front ends is right: by family, in all, and class by class with an example."""
+def show_parity(console: Console, parity: Parity) -> None:
+    """Prints which front end is right: by family, in total, and for each class with an example."""
     headings = ("family", "answers", "same and\nright", *PARITY_COLUMNS)
-    show_table(console, headings, [_family_row(each) for each in found.families], headings[1:])
-    for each in found.classes:
-        _show_class(console, each)
-    for reason, families in _by_reason(found.not_served).items():
+    show_table(console, headings, [_family_row(family) for family in parity.families], headings[1:])
+    for difference in parity.classes:
+        _show_class(console, difference)
+    for reason, families in _by_reason(parity.not_served).items():
         console.print(f"not compared: {', '.join(families)}: {one_line(reason)}")
-    console.print(_parity_in_all(found))
+    console.print(_total(parity))
 
 
-def _family_row(family: FamilyParity) -> tuple[Shown, ...]:
+def _family_row(family: FamilyParity) -> tuple[TableCell, ...]:
     same = family.answers - sum(family.verdicts.values())
     counts = [
         sum(family.verdicts.get(verdict, 0) for verdict in verdicts) for verdicts in PARITY_COLUMNS.values()
@@ -48,19 +48,21 @@ def _family_row(family: FamilyParity) -> tuple[Shown, ...]:
     return family.family, str(family.answers), str(same), *(str(count or "-") for count in counts)
 
 
-def _show_class(console: Console, shown: DifferenceClass) -> None:
-    """A class of differences: who is right, what is wrong and why, and the smallest example."""
-    without = f", {shown.unjudged} without a known defect" if shown.unjudged else ""
-    pair = shown.smallest
+def _show_class(console: Console, difference: DifferenceClass) -> None:
+    """Prints a class of differences: the verdict, the mismatches, their defects, and the smallest example."""
+    without = f", {difference.unjudged} without a known defect" if difference.unjudged else ""
+    pair = difference.smallest
     console.print()
     _show_folded(
-        console, f"{shown.verdict}: {shown.count} answers{without}, of {', '.join(shown.families)}", "bold"
+        console,
+        f"{difference.verdict}: {difference.count} answers{without}, of {', '.join(difference.families)}",
+        "bold",
     )
     for name, side in _sides(pair):
         if side.mismatches:
             _show_folded(console, f"  {name}: {_in_words(side.mismatches)}")
-    if shown.defects:
-        _show_folded(console, f"  known: {', '.join(shown.defects)}")
+    if difference.defects:
+        _show_folded(console, f"  known: {', '.join(difference.defects)}")
     _show_folded(console, f"  such as {pair.family}, {pair.group}, {pair.case}, {pair.delivery}")
     answers = [f"{name} answers: {side.example}" for name, side in _sides(pair) if side.example]
     width = console.width - 4 if on_terminal(console) else None
@@ -69,7 +71,7 @@ def _show_class(console: Console, shown: DifferenceClass) -> None:
 
 
 def _show_folded(console: Console, line: str, style: str = "dim") -> None:
-    """A line, on a terminal wrapped with a hanging indent."""
+    """Prints a line; on a terminal it wraps with a hanging indent."""
     text = line.lstrip()
     padded = Padding(Text(escaped(text), style), (0, 0, 0, len(line) - len(text)))
     if on_terminal(console):
@@ -93,11 +95,11 @@ def _by_reason(not_served: Mapping[str, str]) -> dict[str, list[str]]:
     return reasons
 
 
-def _parity_in_all(found: Parity) -> str:
-    counts = [f"{count} {verdict}" for verdict in Verdict if (count := found.count(verdict))]
-    same = found.answers - sum(each.count for each in found.classes)
+def _total(parity: Parity) -> str:
+    counts = [f"{count} {verdict}" for verdict in Verdict if (count := parity.count(verdict))]
+    same = parity.answers - sum(class_.count for class_ in parity.classes)
     return (
-        f"\n{found.answers} answers of each front end compared, of {len(found.families)} families: "
-        f"{'; '.join([f'{same} same and right', *counts])}. {len(found.classes)} classes of differences; "
-        f"{found.unjudged} answers without a known defect"
+        f"\n{parity.answers} answers of each front end compared, of {len(parity.families)} families: "
+        f"{'; '.join([f'{same} same and right', *counts])}. {len(parity.classes)} classes of differences; "
+        f"{parity.unjudged} answers without a known defect"
     )

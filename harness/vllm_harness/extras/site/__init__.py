@@ -1,6 +1,8 @@
 """The compatibility site: which vLLM can be trusted with a model, as pages made from runs and the registry.
 
-features (what a case says something about), table (what works where), workarounds, scripts (what shows a
-defect with vLLM alone), site (all that is known), changes (of a release), pages and feed (from templates),
-build (one site, with the manual).
+- `features`: what a case shows about the features of a family; `table`: what works where
+- `workarounds`: ways around a defect; `scripts`: the report and script of a defect
+- `site`: the data of all pages; `changes`: what changed in a release
+- `pages`, `files`, `feed`: the pages from templates, the other files, the feeds
+- `build`: builds the whole site, with the manual
 """

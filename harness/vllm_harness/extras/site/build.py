@@ -1,4 +1,4 @@
-"""Builds the site, by mkdocs: the pages with the checkout's manual. The same input gives the same bytes."""
+"""Builds the site with mkdocs: the pages and the manual. The same input gives the same bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from vllm_harness._files.paths import checkout, run_folder
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._scripted.families import load_families
 from vllm_harness.extras.site import feed
-from vllm_harness.extras.site.pages import files, pages, rule_addition
+from vllm_harness.extras.site.files import files
+from vllm_harness.extras.site.pages import pages, rule_addition
 from vllm_harness.extras.site.render import address
 from vllm_harness.extras.site.scripts import exported
 from vllm_harness.extras.site.site import BEGINNING, Site, day_of
@@ -34,7 +35,7 @@ from vllm_harness.extras.site.table import compatibility
 
 HERE = Path(__file__).parent
 MARKER = "compatibility.json"
-"""A file that every site has: a folder with it may be replaced."""
+"""A file that every site has; only a folder with it may be replaced."""
 MANUAL = "manual.md"
 STYLE, SCRIPT = "compatibility.css", "compatibility.js"
 _HREF = re.compile(r'<a (?:href="([^"]*)"|id="([^"]*)")')
@@ -42,13 +43,13 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Built:
-    """A site that was built.
+class BuiltSite:
+    """The counts of a site that was built.
 
     Attributes:
-        pages: HTML pages.
-        files: all files.
-        size: of all, in bytes.
+        pages: the number of HTML pages.
+        files: the number of files.
+        size: the total size in bytes.
     """
 
     pages: int
@@ -57,13 +58,13 @@ class Built:
 
 
 def read_runs(names: Iterable[str]) -> tuple[list[Cell], list[Measured]]:
-    """The cells of runs of parser regression, and the verdicts of runs of `repro`.
+    """Reads the cells of runs of parser regression, and the verdicts of runs of `repro`.
 
     Args:
-        names: of folders, or of runs in the state folder.
+        names: the names of the runs, or their folders.
 
     Raises:
-        UsageError: there is no such run, or it holds nothing.
+        UsageError: a run does not exist, or is empty.
     """
     cells: list[Cell] = []
     verdicts: list[Measured] = []
@@ -77,7 +78,7 @@ def read_runs(names: Iterable[str]) -> tuple[list[Cell], list[Measured]]:
 
 
 def site_of(cells: Iterable[Cell], verdicts: Iterable[Measured], defects: Defects | None = None) -> Site:
-    """What the pages are made from. Raises UsageError where a cell is of no release."""
+    """The data of the pages. Raises UsageError if a cell is not from a release or a graft."""
     known = load_defects() if defects is None else defects
     table = compatibility(cells, known)
     families, entries = load_families(), tuple(load_models())
@@ -85,38 +86,38 @@ def site_of(cells: Iterable[Cell], verdicts: Iterable[Measured], defects: Defect
 
 
 def check_out(out: Path) -> None:
-    """Raises UsageError where a folder holds anything but an earlier site, or nothing can build one."""
+    """Raises UsageError if a folder has anything but an earlier site, or the site cannot be built."""
     if checkout() is None:
         raise UsageError(
-            "the site is built with the manual, which only a checkout of the harness has",
+            "the site includes the manual, which only a checkout of the harness has",
             hint="clone the harness, run scripts/test once, and run the command there",
         )
     if importlib.util.find_spec("material") is None or importlib.util.find_spec("mkdocs") is None:
         raise UsageError(
-            "mkdocs-material is not installed, which builds the site",
-            hint="pip install mkdocs-material, or let scripts/docs make the checkout's environment",
+            "mkdocs-material, which builds the site, is not installed",
+            hint="pip install mkdocs-material, or run scripts/docs",
         )
     if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is no folder", hint="name a folder that is empty, or not there yet")
+        raise UsageError(f"{out} is not a folder", hint="name an empty or a new folder")
     if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
         raise UsageError(
-            f"{out} holds something else than a site of this command",
-            hint="name a folder that is empty, or not there yet",
+            f"{out} has files that do not belong to an earlier site",
+            hint="name an empty or a new folder",
         )
 
 
-def build(site: Site, out: Path, url: str = "", say: Say = lambda line: None) -> Built:
-    """Builds the site into a folder, which it replaces when it is whole.
+def build(site: Site, out: Path, url: str = "", say: Say = lambda line: None) -> BuiltSite:
+    """Builds the site, and replaces the folder once the site is complete.
 
     Args:
-        site: what the pages are made from.
+        site: the data of the pages.
         out: the folder.
-        url: where the site will be, for feeds, the map of the site and canonical addresses.
-        say: is told what is done.
+        url: the address of the site, for its feeds, sitemap and canonical links.
+        say: is called with a line for each step.
 
     Raises:
         HarnessError: mkdocs fails, or a link of a page leads nowhere.
-        UsageError: as of `check_out`.
+        UsageError: see `check_out`.
     """
     check_out(out)
     root = checkout()
@@ -135,19 +136,19 @@ def build(site: Site, out: Path, url: str = "", say: Say = lambda line: None) ->
         shutil.copy(HERE / "site.css", staged / "docs" / STYLE)
         shutil.copy(HERE / "site.js", staged / "docs" / SCRIPT)
         (staged / "mkdocs.yml").write_text(yaml.safe_dump(_configuration(site, root, url), sort_keys=False))
-        say("mkdocs builds them, with the manual")
+        say("building the pages and the manual with mkdocs")
         _mkdocs(staged / "mkdocs.yml", built, _epoch(site))
         _write(built, extra)
         if out.exists():
             shutil.rmtree(out)
         built.replace(out)
-    every = [path for path in out.rglob("*") if path.is_file()]
-    html = sum(path.suffix == ".html" for path in every)
-    return Built(html, len(every), sum(path.stat().st_size for path in every))
+    paths = [path for path in out.rglob("*") if path.is_file()]
+    html = sum(path.suffix == ".html" for path in paths)
+    return BuiltSite(html, len(paths), sum(path.stat().st_size for path in paths))
 
 
 def _stage_manual(site: Site, root: Path, docs: Path) -> list[str]:
-    """Copies the manual; its first page makes room for the site's, and rules get their defects."""
+    """Copies the manual, renames its first page, and adds the defects to the pages of rules."""
     shutil.copytree(root / "docs", docs, ignore=shutil.ignore_patterns("hooks", "__pycache__"))
     (docs / "index.md").rename(docs / MANUAL)
     for page in sorted((docs / "rules").glob("*.md")):
@@ -164,7 +165,7 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def _configuration(site: Site, root: Path, url: str) -> dict[str, Any]:
-    """The manual's own configuration, with what the site changes."""
+    """The configuration of mkdocs: that of the manual, with the changes for the site."""
     manual = yaml.safe_load((root / "mkdocs.yml").read_text())
     releases = [{version: f"releases/{version}.md"} for version in site.versions]
     navigation: list[Any] = [
@@ -194,26 +195,20 @@ def _configuration(site: Site, root: Path, url: str) -> dict[str, Any]:
 
 
 def _manual_navigation(navigation: list[Any]) -> list[Any]:
-    """The manual's, but for the rules, which have a tab of their own."""
+    """The navigation of the manual, without the rules, which have their own tab."""
     return [
-        {title: MANUAL if pages == "index.md" else _without_rules(pages)}
-        for each in navigation
-        for title, pages in each.items()
+        {title: [page for page in pages if page != {"The rules": "rules/README.md"}]}
+        if isinstance(pages, list)
+        else {title: MANUAL if pages == "index.md" else pages}
+        for entry in navigation
+        for title, pages in entry.items()
     ]
 
 
-def _without_rules(pages: Any) -> Any:
-    return (
-        [page for page in pages if page != {"The rules": "rules/README.md"}]
-        if isinstance(pages, list)
-        else pages
-    )
-
-
 def check_links(written: Mapping[str, str], addresses: set[str]) -> None:
-    """Raises HarnessError, naming page and address, where a link between pages leads nowhere."""
+    """Raises HarnessError, which names page and address, if a link between pages is broken."""
     anchors = {
-        address(page): {found for _, found in _HREF.findall(text) if found} for page, text in written.items()
+        address(page): {id_ for _, id_ in _HREF.findall(text) if id_} for page, text in written.items()
     }
     for page, text in written.items():
         folder = Path(address(page)).parent
@@ -224,12 +219,12 @@ def check_links(written: Mapping[str, str], addresses: set[str]) -> None:
             target = os.path.normpath(folder / path) if path else address(page)
             if target not in addresses or (anchor and anchor not in anchors.get(target, {anchor})):
                 raise HarnessError(
-                    f"a link of {page} leads nowhere: {href}", hint="report it: the site is at fault"
+                    f"{page} has a broken link: {href}", hint="report it: this is a bug of the harness"
                 )
 
 
 def _epoch(site: Site) -> int:
-    """What mkdocs takes for the time of the build: the day of the newest that is known."""
+    """The time of the build for mkdocs: the newest date of a defect."""
     newest = max(map(day_of, site.table.defects.values()), default=BEGINNING)
     return int(datetime.combine(newest, time(), UTC).timestamp())
 
@@ -238,9 +233,9 @@ def _mkdocs(configuration: Path, built: Path, epoch: int) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
     command += ["--config-file", str(configuration), "--site-dir", str(built)]
     variables = {"SOURCE_DATE_EPOCH": str(epoch), "NO_MKDOCS_2_WARNING": "1", "PYTHONHASHSEED": "0"}
-    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
-    if done.returncode:
-        said = "\n".join((done.stderr or done.stdout).strip().splitlines()[-20:])
+    result = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
+    if result.returncode:
+        output = "\n".join((result.stderr or result.stdout).strip().splitlines()[-20:])
         raise HarnessError(
-            f"mkdocs does not build the site:\n{said}", hint="scripts/docs builds the manual alone"
+            f"mkdocs cannot build the site:\n{output}", hint="check the manual alone with scripts/docs"
         )

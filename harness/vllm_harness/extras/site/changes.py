@@ -1,4 +1,4 @@
-"""What got better and what got worse from one release to the next."""
+"""What got better and what got worse in a release."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from packaging.version import Version
 from vllm_harness._defects.entry import Defect
 from vllm_harness.extras.site.features import Feature
 from vllm_harness.extras.site.site import Site, ordered
-from vllm_harness.extras.site.table import Column, Standing
+from vllm_harness.extras.site.table import Column, FeatureResult
 
 
 @dataclass(frozen=True)
-class Turned:
-    """A feature of a family whose failures are not the same cases.
+class FeatureChange:
+    """A feature of a family that fails in other cases than before.
 
     Attributes:
-        family, feature: which.
-        before, after: how it stood, and stands.
-        fixed, broken: how many cases pass that failed, and the other way.
+        family, feature: the names.
+        before, after: the results on both releases.
+        fixed: the number of cases that failed and now pass.
+        broken: the number of cases that passed and now fail.
     """
 
     family: str
     feature: Feature
-    before: Standing
-    after: Standing
+    before: FeatureResult
+    after: FeatureResult
     fixed: int
     broken: int
 
@@ -36,35 +37,35 @@ class Changes:
     """What a release changed.
 
     Attributes:
-        since: the release before that servers were measured of; None: the first.
-        gone, new: defects that servers of this release do not show and those of the one before do, and the
-            other way.
-        runs_since: the release before that was run; None: the first.
-        turned: features whose cases turned.
-        families_gone, families_new: whose parsers can no longer be made, or could not be before.
+        since: the previous release measured on servers; None if there is none.
+        gone: the defects that servers of the previous release show, and servers of this one do not.
+        new: the defects that servers of this release show, and servers of the previous one do not.
+        runs_since: the previous release with a run; None if there is none.
+        turned: the features whose failing cases changed.
+        families_gone, families_new: the families whose parsers can no longer be made, or could not be before.
     """
 
     since: str | None
     gone: tuple[Defect, ...]
     new: tuple[Defect, ...]
     runs_since: Column | None
-    turned: tuple[Turned, ...]
+    turned: tuple[FeatureChange, ...]
     families_gone: tuple[str, ...]
     families_new: tuple[str, ...]
 
     @property
-    def better(self) -> tuple[Turned, ...]:
-        """Where more cases pass."""
-        return tuple(each for each in self.turned if each.fixed > each.broken)
+    def better(self) -> tuple[FeatureChange, ...]:
+        """The features with more passing cases."""
+        return tuple(change for change in self.turned if change.fixed > change.broken)
 
     @property
-    def worse(self) -> tuple[Turned, ...]:
-        """Where no more cases pass, and some fail that did not."""
-        return tuple(each for each in self.turned if each.fixed <= each.broken)
+    def worse(self) -> tuple[FeatureChange, ...]:
+        """The features without more passing cases, of which some cases now fail."""
+        return tuple(change for change in self.turned if change.fixed <= change.broken)
 
 
 def changes_of(site: Site, version: str) -> Changes:
-    """What a release changed, by the registry and by runs."""
+    """The changes of a release, from servers and from runs."""
     measured = sorted(map(Version, site.measured.versions))
     earlier = [each for each in measured if each < Version(version)]
     since = earlier[-1] if earlier and Version(version) in measured else None
@@ -72,9 +73,9 @@ def changes_of(site: Site, version: str) -> Changes:
     for defect in site.table.defects.values():
         verdicts = site.verdicts(defect)
         if since is not None:
-            turn = verdicts.get(since), verdicts.get(Version(version))
-            gone += [defect] if turn == ("reproduced", "fixed") else []
-            new += [defect] if turn == ("fixed", "reproduced") else []
+            before_after = verdicts.get(since), verdicts.get(Version(version))
+            gone += [defect] if before_after == ("reproduced", "fixed") else []
+            new += [defect] if before_after == ("fixed", "reproduced") else []
     column = Column(version)
     older = [each for each in site.table.columns if each.frontend == "python" and each.order < column.order]
     before = older[-1] if older and column in site.table.columns else None
@@ -89,8 +90,8 @@ def changes_of(site: Site, version: str) -> Changes:
     )
 
 
-def _turned(site: Site, before: Column, after: Column) -> Iterator[Turned]:
-    """Of the cases that ran on both."""
+def _turned(site: Site, before: Column, after: Column) -> Iterator[FeatureChange]:
+    """The changed features, judged by the cases that ran on both releases."""
     for family in site.shown_families:
         measured = site.table.families[family.name]
         if before not in measured or after not in measured:
@@ -102,12 +103,13 @@ def _turned(site: Site, before: Column, after: Column) -> Iterator[Turned]:
             fixed = len(old.failed & (new.cases - new.failed))
             broken = len(new.failed & (old.cases - old.failed))
             if fixed or broken:
-                yield Turned(family.name, feature, old, new, fixed, broken)
+                yield FeatureChange(family.name, feature, old, new, fixed, broken)
 
 
-def _lost(site: Site, there: Column, not_here: Column) -> Iterator[str]:
+def _lost(site: Site, can: Column, cannot: Column) -> Iterator[str]:
+    """The families whose parsers one release can make, and the other cannot."""
     for family in site.shown_families:
         measured = site.table.families[family.name]
-        pair = measured.get(there), measured.get(not_here)
+        pair = measured.get(can), measured.get(cannot)
         if pair[0] and pair[1] and pair[1].start_error and not pair[0].start_error:
             yield family.name

@@ -1,4 +1,4 @@
-"""`vllm-harness site`: which vLLM can be trusted with a model, as a site for a static host."""
+"""`vllm-harness site`: builds the compatibility site for a static host."""
 
 from __future__ import annotations
 
@@ -11,30 +11,22 @@ import typer
 from vllm_harness.cli.regression_options import notes
 from vllm_harness.extras.site.build import build, check_out, read_runs, site_of
 
-MEGABYTE = 1_000_000
-
 
 def site(
     out: Annotated[Path, typer.Argument(help="The folder to write; an earlier site there is replaced.")],
-    run: Annotated[
-        list[str],
-        typer.Option(
-            help="A run of `regression` or of `repro`, by name or folder; may be repeated. Of two for the "
-            "same place the later counts."
-        ),
-    ],
-    url: Annotated[str, typer.Option(help="Where the site will be, for its feeds and canonical links.")] = "",
+    input: list[str],
+    url: str = "",
 ) -> None:
-    """Build the compatibility site with the manual: what works with which release, and what to do where not.
+    """Build the compatibility site and manual: what works with which release, and what to do otherwise.
 
-    The same runs and the same registry give the same bytes.
+    Each --input is a run of `regression` or of `repro`; of two for the same
+    place the later counts. Feeds and canonical links need --url. The same runs
+    and the same registry give the same bytes.
     """
     started = time.monotonic()
     check_out(out)
-    cells, verdicts = read_runs(run)
-    notes.print(f"{len(cells)} cells and {len(verdicts)} verdicts of {len(run)} runs")
+    cells, verdicts = read_runs(input)
+    notes.print(f"{len(cells)} cells and {len(verdicts)} verdicts from {len(input)} runs")
     built = build(site_of(cells, verdicts), out, url, notes.print)
     seconds = time.monotonic() - started
-    print(
-        f"{built.pages} pages, {built.files} files, {built.size / MEGABYTE:.1f} MB in {seconds:.0f} s: {out}"
-    )
+    print(f"{built.pages} pages, {built.files} files, {built.size / 1e6:.1f} MB in {seconds:.0f} s: {out}")

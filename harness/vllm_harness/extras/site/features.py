@@ -1,4 +1,4 @@
-"""What a client wants to work, and which of it a case of parser regression says something about."""
+"""The features of a model, and which feature a case of parser regression is about."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TOKEN_BY_TOKEN = (Chunking.TOKENS, Chunking.HELD_BACK)
 
 
 class Feature(StrEnum):
-    """What works or does not; each answer of a run says something about one of them."""
+    """A feature that works or does not; each answer of a run is about one feature."""
 
     TEXT = "text"
     CALLS = "calls"
@@ -29,12 +29,12 @@ class Feature(StrEnum):
 
     @property
     def letter(self) -> str:
-        """Its sign where there is no room for its name."""
+        """The letter that stands for it in narrow tables."""
         return LETTERS[self]
 
     @property
     def meaning(self) -> str:
-        """What it means that it works, in a sentence."""
+        """What it means that the feature works, in a sentence."""
         return TITLES[self]
 
 
@@ -51,25 +51,25 @@ LETTERS: dict[Feature, str] = {
     Feature.LONG: "L",
 }
 TITLES: dict[Feature, str] = {
-    Feature.TEXT: "A text comes as the model wrote it.",
-    Feature.CALLS: "One call, with arguments of every type, comes as the model wrote it.",
-    Feature.PARALLEL: "Several calls in one answer all come, in order.",
-    Feature.REASONING: "The reasoning is told from the text and from the calls.",
-    Feature.FORCED: "`tool_choice` required, named and none, and strict tools, hold.",
-    Feature.MARKERS: "A marker of the model's own format in a string argument stays data.",
+    Feature.TEXT: "The text arrives as the model wrote it.",
+    Feature.CALLS: "One call, with arguments of every type, arrives as the model wrote it.",
+    Feature.PARALLEL: "Several calls in one answer all arrive, in order.",
+    Feature.REASONING: "The reasoning is separated from the text and the calls.",
+    Feature.FORCED: "`tool_choice` required, named and none, and strict tools, are obeyed.",
+    Feature.MARKERS: "A marker of the model's format in a string argument stays data.",
     Feature.STREAMING: "A stream of one token a step adds up to the same answer.",
-    Feature.SEVERAL_TOKENS: "So does a stream of several tokens a step, as speculative decoding has it.",
+    Feature.SEVERAL_TOKENS: "A stream of several tokens a step adds up to the same answer, too.",
     Feature.BROKEN: "An answer that breaks the model's format loses nothing, and raises no error.",
     Feature.LONG: "Time and memory grow no faster than the answer.",
 }
 
 
 def feature_of(group: Group, case: str, topic: Topic, delivery: Delivery) -> Feature:
-    """What an answer says something about.
+    """The feature that an answer is about.
 
     Args:
-        group, case, topic: of the case.
-        delivery: how its answer arrived.
+        group, case, topic: the group, name and topic of the case.
+        delivery: the delivery of the answer.
     """
     if group == "cost":
         return Feature.LONG
@@ -90,7 +90,7 @@ def is_token_by_token(delivery: Delivery) -> bool:
 
 
 def _content(case: str, topic: Topic) -> Feature:
-    """Of an answer that is not streamed: by the meaning that the case is made from, else by its topic."""
+    """The feature of an answer that is not streamed: by the case's meaning, or else by its topic."""
     meanings = _contents()
     plain = case if case in meanings else case.rpartition(", ")[0]
     by_topic = Feature.TEXT if topic in (Topic.PLAIN, Topic.LOOKS) else Feature.CALLS
@@ -100,12 +100,12 @@ def _content(case: str, topic: Topic) -> Feature:
 @cache
 def _contents() -> dict[str, Feature]:
     """The feature of each canonical meaning."""
-    found = {}
+    features = {}
     for case in load_meanings().cases:
         if any(isinstance(part, Reasoning) for part in case.meaning.parts):
-            found[case.name] = Feature.REASONING
+            features[case.name] = Feature.REASONING
         elif len(case.calls) > 1:
-            found[case.name] = Feature.PARALLEL
+            features[case.name] = Feature.PARALLEL
         else:
-            found[case.name] = Feature.CALLS if case.calls else Feature.TEXT
-    return found
+            features[case.name] = Feature.CALLS if case.calls else Feature.TEXT
+    return features

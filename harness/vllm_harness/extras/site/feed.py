@@ -1,7 +1,7 @@
 """Feeds of changes (Atom, RFC 4287): an entry for each defect and for each release.
 
-The day of an entry is that on which its defect was last looked at, and never that of a build, so that the
-same input gives the same bytes. The id of an entry changes with what is known, so that readers show it again.
+The date of an entry is that of the last judgement of its defect, not of the build, so the same input gives
+the same bytes. The id of an entry changes with its content, so that feed readers show it again.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.repro.severity import severity_of
 from vllm_harness._regression.cases.case import short_digest
 from vllm_harness.extras.site.changes import changes_of
-from vllm_harness.extras.site.pages import defect_page, model_feed, release_page
+from vllm_harness.extras.site.paths import defect_page, model_feed, release_page
 from vllm_harness.extras.site.render import address, visible
 from vllm_harness.extras.site.site import BEGINNING, Site, day_of, model_name
 
 MAIN = "feed.xml"
 MOST = 100
-"""Entries of a feed, the newest."""
+"""The maximum number of entries in a feed; the newest are kept."""
 _ATOM = "http://www.w3.org/2005/Atom"
 _TAG = "tag:vllm-harness,2026:"
 
@@ -31,10 +31,10 @@ class Item:
     """An entry of a feed.
 
     Attributes:
-        id: that never changes, below the tag of the harness.
+        id: the id, below the tag of the harness.
         title, summary: plain text.
-        page: of the site.
-        day: on which it changed.
+        page: the path of its page.
+        day: the date of the change.
     """
 
     id: str
@@ -45,20 +45,20 @@ class Item:
 
 
 def feeds(site: Site, url: str) -> Iterator[tuple[str, str]]:
-    """The feeds of the site by their paths: one of all, and one of each family.
+    """The feeds of the site, by their paths: one for the site, and one for each family.
 
     Args:
-        site: what the pages are made from.
-        url: of the site, ending with a slash; empty: unknown, and links are relative.
+        site: the data of the site.
+        url: the address of the site, ending with a slash; empty for relative links.
     """
-    of_defects = {each.id: _of_defect(each, site) for each in site.table.defects.values()}
-    every = [*of_defects.values(), *(_of_release(site, version) for version in site.versions)]
-    yield MAIN, _atom("Which vLLM can I trust with my model?", MAIN, "index.md", every, url)
+    of_defects = {defect.id: _of_defect(defect, site) for defect in site.table.defects.values()}
+    items = [*of_defects.values(), *(_of_release(site, version) for version in site.versions)]
+    yield MAIN, _atom("Which vLLM can I trust with my model?", MAIN, "index.md", items, url)
     for family in site.shown_families:
         path = model_feed(family.name)
-        own = {each.id for each in site.table.defects.values() if family.name in each.families}
-        own |= {each for measured in site.table.families[family.name].values() for each in measured.shown}
-        items = [of_defects[each] for each in sorted(own)]
+        ids = {defect.id for defect in site.table.defects.values() if family.name in defect.families}
+        ids |= {each for measured in site.table.families[family.name].values() for each in measured.shown}
+        items = [of_defects[id_] for id_ in sorted(ids)]
         page = path.replace(".xml", ".md")
         yield path, _atom(f"vLLM and {model_name(family)} ({family.name})", path, page, items, url)
 
@@ -73,13 +73,13 @@ def _of_defect(defect: Defect, site: Site) -> Item:
 
 def _of_release(site: Site, version: str) -> Item:
     changes = changes_of(site, version)
-    known = [each for each in site.table.defects.values() if site.is_known_of(each, version)]
-    better = [f"{each.family} {each.feature.value}" for each in changes.better]
-    worse = [f"{each.family} {each.feature.value}" for each in changes.worse]
+    known = [defect for defect in site.table.defects.values() if site.is_known_of(defect, version)]
+    better = [f"{change.family} {change.feature.value}" for change in changes.better]
+    worse = [f"{change.family} {change.feature.value}" for change in changes.worse]
     parts = [
         f"{len(known)} known defects.",
-        f"Fixed: {', '.join(each.id for each in changes.gone)}." if changes.gone else "",
-        f"New: {', '.join(each.id for each in changes.new)}." if changes.new else "",
+        f"Fixed: {', '.join(defect.id for defect in changes.gone)}." if changes.gone else "",
+        f"New: {', '.join(defect.id for defect in changes.new)}." if changes.new else "",
         f"Better: {', '.join(better)}." if better else "",
         f"Worse: {', '.join(worse)}." if worse else "",
     ]

@@ -8,62 +8,41 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from packaging.version import Version
-
 from vllm_harness._defects.entry import Defect, ReproStep
 from vllm_harness._defects.repro.reproducer import is_reproducible
 from vllm_harness._defects.repro.severity import severity_of
-from vllm_harness._defects.repro.table import LETTERS, UNMEASURED
-from vllm_harness._regression.results.explained import Failure, selections_of
+from vllm_harness._regression.results.known_defects import Failure, selections_of
 from vllm_harness._scripted.families import Family
 from vllm_harness.extras.site.changes import changes_of
 from vllm_harness.extras.site.features import Feature
-from vllm_harness.extras.site.render import address, rendered
+from vllm_harness.extras.site.paths import (
+    defect_page,
+    model_feed,
+    model_page,
+    release_page,
+    report_file,
+    rule_page,
+    script_file,
+)
+from vllm_harness.extras.site.render import rendered
 from vllm_harness.extras.site.site import (
     CLASSES,
+    SIGNS,
     Site,
     command,
     model_name,
     ordered,
-    rank,
     request_fields,
 )
-from vllm_harness.extras.site.table import Column, FamilyOnVersion, FeatureState, Shown, is_minor
+from vllm_harness.extras.site.table import Column, DefectFailures, FamilyOnVersion, FeatureState, is_minor
 
 UPSTREAM = "https://github.com/vllm-project/vllm/issues/"
 MOST_FAILURES = 20
-"""How many failures without a defect a page shows of a version."""
-SIGNS = {"x": "shows it", ".": "is right", "-": "has no such parser, flag or API", "?": "answers otherwise"}
-_UNSAFE = str.maketrans("/@", "--")
-
-
-def model_page(family: str) -> str:
-    """The path of a family's page."""
-    return f"models/{family.translate(_UNSAFE)}.md"
-
-
-def model_feed(family: str) -> str:
-    """The path of the feed of a family's changes."""
-    return f"models/{family.translate(_UNSAFE)}.xml"
-
-
-def defect_page(defect: str) -> str:
-    """The path of a defect's page."""
-    return f"defects/{defect}.md"
-
-
-def release_page(version: str) -> str:
-    """The path of a release's page."""
-    return f"releases/{version}.md"
-
-
-def rule_page(code: str) -> str:
-    """The path of a rule's page, which the manual has."""
-    return f"rules/{code}.md"
+"""The maximum number of failures without a defect that a page shows for a version."""
 
 
 def pages(site: Site) -> Iterator[tuple[str, str]]:
-    """Every page of the site but those of the manual: its path and its Markdown."""
+    """The pages of the site without the manual's: the path and the Markdown of each."""
     common = _common(site)
     yield "index.md", rendered("index.md.jinja", "index.md", common)
     for family in site.shown_families:
@@ -83,33 +62,17 @@ def pages(site: Site) -> Iterator[tuple[str, str]]:
 
 
 def rule_addition(site: Site, code: str) -> str:
-    """What a rule's page gets at its end: the defects that it finds; empty where there are none."""
-    found = ordered(
+    """The end of a rule's page: the defects that the rule finds; empty if there are none."""
+    defects = ordered(
         iter(
-            each
-            for each in site.table.defects.values()
-            if any(place.code == code for place in each.deviations)
+            defect
+            for defect in site.table.defects.values()
+            if any(place.code == code for place in defect.deviations)
         )
     )
-    return rendered("rule.md.jinja", rule_page(code), {**_common(site), "defects": found}) if found else ""
-
-
-def files(site: Site) -> Iterator[tuple[str, str]]:
-    """What is no page: the report and the script of each defect, and the table for programs."""
-    for defect, exported in site.exported.items():
-        yield report_file(defect), exported.files.report
-        yield script_file(defect), exported.files.script
-    yield "compatibility.json", f"{json.dumps(_as_json(site), indent=1, sort_keys=True)}\n"
-
-
-def report_file(defect: str) -> str:
-    """The path of a defect's report."""
-    return f"defects/{defect}/report.md.txt"
-
-
-def script_file(defect: str) -> str:
-    """The path of a defect's script."""
-    return f"defects/{defect}/reproduce.py"
+    return (
+        rendered("rule.md.jinja", rule_page(code), {**_common(site), "defects": defects}) if defects else ""
+    )
 
 
 def _common(site: Site) -> dict[str, Any]:
@@ -134,7 +97,7 @@ def _common(site: Site) -> dict[str, Any]:
 
 
 def _summary(measured: FamilyOnVersion | None, features: Iterable[Feature]) -> str:
-    """A family on a version in a word or two."""
+    """The state of a family on a version, in a word or two."""
     if measured is None:
         return "not measured"
     if measured.start_error:
@@ -147,7 +110,7 @@ def _summary(measured: FamilyOnVersion | None, features: Iterable[Feature]) -> s
 
 
 def _spoken(measured: FamilyOnVersion | None, features: Iterable[Feature]) -> str:
-    """The same in full, for those who cannot see it."""
+    """The state of each feature in full, for screen readers."""
     if measured is None or measured.start_error:
         return _summary(measured, features)
     by_state = {
@@ -186,7 +149,7 @@ def _share_tool_parser(one: Family, other: Family) -> bool:
 
 
 def _part(site: Site, family: Family, column: Column) -> dict[str, Any]:
-    """What a family's page says of a version."""
+    """The part of a family's page about a version."""
     measured = site.table.families[family.name][column]
     shown = ordered(site.table.defects[each] for each in measured.shown)
     return {
@@ -208,37 +171,25 @@ def _part(site: Site, family: Family, column: Column) -> dict[str, Any]:
 
 def _defects(site: Site) -> dict[str, Any]:
     return {
-        "by_class": {kind: ordered(iter(_of_class(site, kind))) for kind in CLASSES},
+        "by_class": {
+            kind: ordered(defect for defect in site.table.defects.values() if defect.kind == kind)
+            for kind in CLASSES
+        },
         "versions": site.measured.versions,
-        "letters": {each: _letters(site, each) for each in site.table.defects},
+        "letters": {defect: site.letters(defect) for defect in site.table.defects},
         "signs": SIGNS,
     }
 
 
-def _of_class(site: Site, kind: str) -> list[Defect]:
-    return [each for each in site.table.defects.values() if each.kind == kind]
-
-
-def _letters(site: Site, defect: str) -> list[tuple[str, str]]:
-    letters = site.measured.verdicts.get(defect, "").ljust(len(site.measured.versions))
-    return [
-        (version, letter if letter in LETTERS.values() else UNMEASURED)
-        for version, letter in zip(site.measured.versions, letters, strict=False)
-    ]
-
-
 def _defect(site: Site, defect: Defect) -> dict[str, Any]:
-    repro = defect.repro
     return {
         "defect": defect,
-        "severity": severity_of(defect),
-        "letters": _letters(site, defect.id),
+        "letters": site.letters(defect.id),
         "signs": SIGNS,
         "upstream_url": _upstream_url(defect),
         "request": _request(defect),
         "says": _says(defect.says),
-        "flags": " ".join(repro.args) if repro else "",
-        "families": [site.families[each] for each in defect.families if each in site.table.families],
+        "families": [site.families[family] for family in defect.families if family in site.table.families],
         "rules": sorted({place.code for place in defect.deviations}),
         "seen": list(_seen(site, defect)),
         "around": list(_around(site, defect)),
@@ -255,7 +206,7 @@ def _upstream_url(defect: Defect) -> str:
 
 
 def _request(defect: Defect) -> str:
-    """The smallest request, as JSON."""
+    """The smallest request that shows a defect, as JSON."""
     if defect.request:
         return json.dumps(defect.request, indent=2, ensure_ascii=False)
     steps = defect.repro.steps if defect.repro else ()
@@ -273,41 +224,40 @@ def _says(says: Any) -> str:
 
 
 def _commands(defect: Defect) -> list[str]:
-    """What shows it again: on a server, and in the parsers alone."""
+    """The commands that reproduce a defect: on a server, and in the parsers alone."""
     in_parsers = [selections_of(defect)[0].command] if defect.failures else []
     on_server = [f"vllm-harness repro {defect.id}"] if is_reproducible(defect) else []
     return [f"$ {command}" for command in (*on_server, *in_parsers)]
 
 
 def _seen(site: Site, defect: Defect) -> Iterator[dict[str, Any]]:
-    """Where runs show it, a family a row, with the smallest answer on the newest version."""
-    by_family: dict[str, list[tuple[Column, Shown]]] = {}
+    """Where runs show a defect: a row for each family, with the smallest answer on the newest version."""
+    by_family: dict[str, list[tuple[Column, DefectFailures]]] = {}
     for family, column, shown in site.table.showing(defect.id):
         by_family.setdefault(family, []).append((column, shown))
-    for family, found in by_family.items():
-        found.sort(key=lambda pair: pair[0].order, reverse=True)
-        failure, answer = _smallest(found[0][1], {selector.case for selector in defect.failures})
+    for family, shown_on in by_family.items():
+        shown_on.sort(key=lambda pair: pair[0].order, reverse=True)
+        failure, answer = _smallest(shown_on[0][1], {selector.case for selector in defect.failures})
         yield {
             "family": site.families[family],
-            "columns": [column for column, _ in found],
+            "columns": [column for column, _ in shown_on],
             "features": [
-                feature for feature in Feature if any(feature in shown.features for _, shown in found)
+                feature for feature in Feature if any(feature in shown.features for _, shown in shown_on)
             ],
             "failure": failure,
             "answer": answer,
         }
 
 
-def _smallest(shown: Shown, named: set[str]) -> tuple[Failure, str]:
-    """The failure of a case that the entry names, else the one with the shortest name."""
-    every = sorted(
+def _smallest(shown: DefectFailures, named: set[str]) -> tuple[Failure, str]:
+    """The failure of a case that the entry names, or else the one with the shortest name."""
+    return min(
         shown.failures.items(), key=lambda pair: (pair[0].case not in named, len(pair[0].case), str(pair[0]))
     )
-    return every[0]
 
 
 def _around(site: Site, defect: Defect) -> Iterator[tuple[str, list[Any]]]:
-    """The ways around it: those of the newest version that shows it, by the names of the models."""
+    """The workarounds for the newest version that shows a defect, by the names of the models."""
     newest: dict[str, Column] = {}
     for family, column, _ in site.table.showing(defect.id):
         newest[family] = max(column, newest.get(family, column), key=lambda each: each.order)
@@ -318,7 +268,7 @@ def _around(site: Site, defect: Defect) -> Iterator[tuple[str, list[Any]]]:
     for ways, names in by_ways.items():
         yield ", ".join(dict.fromkeys(names)), list(ways)
     if not newest:
-        shown = [each for each in site.versions if site.is_known_of(defect, each)]
+        shown = [version for version in site.versions if site.is_known_of(defect, version)]
         if shown:
             yield f"vLLM {shown[0]}", site.around_on_servers(defect, shown[0])
 
@@ -329,7 +279,7 @@ def _releases(site: Site) -> dict[str, Any]:
             {
                 "version": version,
                 "changes": changes_of(site, version),
-                "known": sum(site.is_known_of(each, version) for each in site.table.defects.values()),
+                "known": sum(site.is_known_of(defect, version) for defect in site.table.defects.values()),
                 "states": _states(site, Column(version)),
             }
             for version in site.versions
@@ -338,13 +288,13 @@ def _releases(site: Site) -> dict[str, Any]:
 
 
 def _states(site: Site, column: Column) -> Counter[str]:
-    """How many families are how on a version."""
-    measured = (each.get(column) for each in site.table.families.values())
+    """The number of families in each state on a version."""
+    measured = (columns.get(column) for columns in site.table.families.values())
     return Counter(_worst(each, site.table.features) for each in measured if each)
 
 
 def _worst(measured: FamilyOnVersion, features: Iterable[Feature]) -> str:
-    """The worst state of its features."""
+    """The worst state of a family's features."""
     if measured.start_error:
         return FeatureState.NO_PARSER
     states = {measured.state(feature) for feature in features}
@@ -356,68 +306,17 @@ def _worst(measured: FamilyOnVersion, features: Iterable[Feature]) -> str:
 def _release(site: Site, version: str) -> dict[str, Any]:
     column = Column(version)
     rust = Column(version, "rust")
-    known = [each for each in site.table.defects.values() if site.is_known_of(each, version)]
+    known = [defect for defect in site.table.defects.values() if site.is_known_of(defect, version)]
     return {
         "version": version,
         "release_columns": [each for each in (column, rust) if each in site.table.columns],
         "changes": changes_of(site, version),
         "every_model": [
-            (each, site.around_on_servers(each, version))
-            for each in site.of_every_model
-            if site.is_known_of(each, version)
+            (defect, site.around_on_servers(defect, version))
+            for defect in site.of_every_model
+            if site.is_known_of(defect, version)
         ],
-        "counts": Counter(each.kind for each in known),
+        "counts": Counter(defect.kind for defect in known),
         "known": len(known),
         "states": _states(site, column),
-        "measured_on_servers": Version(version) in {*map(Version, site.measured.versions)},
-    }
-
-
-def _as_json(site: Site) -> dict[str, Any]:
-    """The table for programs."""
-    return {
-        "features": {feature.value: feature.meaning for feature in site.table.features},
-        "families": {
-            family.name: {
-                "model": family.model,
-                "tool_parser": family.tool_parser,
-                "reasoning_parser": family.reasoning_parser,
-                "page": address(model_page(family.name)),
-                "versions": {
-                    column.label: _column_as_json(site, measured)
-                    for column, measured in site.table.families[family.name].items()
-                },
-            }
-            for family in site.shown_families
-        },
-        "defects": {
-            each.id: {
-                "title": each.title,
-                "class": each.kind,
-                "severity": severity_of(each),
-                "upstream": each.upstream.reference,
-                "versions": {
-                    version: SIGNS[letter] for version, letter in _letters(site, each.id) if letter in SIGNS
-                },
-            }
-            for each in sorted(site.table.defects.values(), key=rank)
-        },
-    }
-
-
-def _column_as_json(site: Site, measured: FamilyOnVersion) -> dict[str, Any]:
-    if measured.start_error:
-        return {"vllm": measured.described, "no parser": measured.start_error}
-    return {
-        "vllm": measured.described,
-        "features": {
-            feature.value: {
-                "state": standing.state,
-                "cases": len(standing.cases),
-                "failed": len(standing.failed),
-                "defects": sorted(standing.defects),
-                "without a defect": len(standing.unexplained),
-            }
-            for feature, standing in measured.features.items()
-        },
     }

@@ -1,4 +1,4 @@
-"""Templates that write Markdown: whatever they are given is text, and shown as it is."""
+"""Renders templates that write Markdown; every value is escaped as text."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-_OF_MARKUP = re.compile(r"[&<>\"'\\`*_\[\]{}#|~^=!]")
-"""What HTML or Markdown would read as markup, wherever it stands in a line."""
-_AT_THE_BEGINNING = re.compile(r"^(?:\d+[.)](?!\d)|[-+:])")
+_MARKUP = re.compile(r"[&<>\"'\\`*_\[\]{}#|~^=!]")
+"""The characters that HTML or Markdown reads as markup anywhere in a line."""
+_MARKUP_AT_START = re.compile(r"^(?:\d+[.)](?!\d)|[-+:])")
 _SIGN = re.compile(r"\D")
 _BLANKS = re.compile(r"\s+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
-"""Control characters, and those that turn the direction of a text."""
+"""Control characters, and characters that change the direction of text."""
 Link = Callable[..., Markup]
 
 
 def escaped(value: object) -> Markup:
-    """A value as text of one line, in a paragraph, a cell or an attribute: nothing of it is markup."""
+    """Escapes a value as one line of text for a paragraph, a cell or an attribute."""
     if isinstance(value, Markup):
         return value
-    text = _entities(_BLANKS.sub(" ", visible(str(value))), _OF_MARKUP)
-    return Markup(_AT_THE_BEGINNING.sub(lambda match: _entities(match[0], _SIGN), text))
+    text = _entities(_BLANKS.sub(" ", visible(str(value))), _MARKUP)
+    return Markup(_MARKUP_AT_START.sub(lambda match: _entities(match[0], _SIGN), text))
 
 
 def paragraphs(text: str) -> Markup:
-    """A text of several paragraphs, each escaped."""
+    """Escapes a text of several paragraphs."""
     parts = (part for part in re.split(r"\n\s*\n", text) if part.strip())
     return Markup("\n\n".join(escaped(part.strip()) for part in parts))
 
 
 def marked(text: str) -> Markup:
-    """A sentence of the harness's own, in which backticks mean code."""
+    """Escapes a sentence of the harness, in which backticks mark code."""
     parts = re.split(r"`([^`]+)`", text)
     return Markup("").join(code(part) if number % 2 else escaped(part) for number, part in enumerate(parts))
 
 
 def code(text: object) -> Markup:
-    """A text of one line in the type of code."""
+    """One line of text as code."""
     return Markup("<code>{}</code>").format(escaped(text))
 
 
 def fenced(text: str, language: str = "text") -> Markup:
-    """A text of several lines as a block of code, in a fence that it does not hold."""
+    """A text as a code block, with a fence longer than any in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return Markup(f"{fence}{language}\n{visible(text)}\n{fence}")
 
 
 def visible(text: str) -> str:
-    """The text with control characters written out; a line end stays."""
+    """The text with control characters written as escapes; line ends stay."""
     return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text.replace("\r\n", "\n"))
 
 
@@ -71,33 +71,34 @@ def address(page: str) -> str:
 
 
 def link_from(page: str) -> Link:
-    """What makes a link from a page to another page, or to a file, of the site.
+    """Gives a function that makes links from a page to other pages and files of the site.
 
-    The link's text is escaped; `anchor` is the id of a part of the page, `title` says more of it.
+    The text of a link is escaped. `anchor` is the id of a part of the page, `title` the tooltip, `kind` the
+    CSS class.
     """
 
     def link(target: str, text: object, anchor: str = "", title: str = "", kind: str = "") -> Markup:
         path = posixpath.relpath(address(target), posixpath.dirname(page) or ".")
         href = Markup(f"{path}#{anchor}" if anchor else path)
-        said = Markup(' title="{}"').format(escaped(title)) if title else ""
-        classed = Markup(' class="{}"').format(escaped(kind)) if kind else ""
-        return Markup('<a href="{}"{}{}>{}</a>').format(href, said, classed, escaped(text))
+        title_ = Markup(' title="{}"').format(escaped(title)) if title else ""
+        class_ = Markup(' class="{}"').format(escaped(kind)) if kind else ""
+        return Markup('<a href="{}"{}{}>{}</a>').format(href, title_, class_, escaped(text))
 
     return link
 
 
 def anchor(name: str) -> Markup:
-    """A part of a page that links can name, whatever its heading becomes."""
+    """An anchor for links, which does not depend on the heading."""
     return Markup('<a id="{}"></a>').format(Markup(name))
 
 
 def sentence(text: str) -> Markup:
-    """Words of the harness's own as a sentence, in which backticks mean code."""
+    """Capitalizes words of the harness and ends them with a full stop; backticks mark code."""
     return marked(f"{text[:1].upper()}{text[1:]}.")
 
 
 def front(text: str) -> Markup:
-    """A value of a page's front matter: a text that stands in HTML as it is."""
+    """A text as a value in front matter, escaped for HTML."""
     return Markup(json.dumps(html.escape(" ".join(visible(text).split())), ensure_ascii=False))
 
 
@@ -127,6 +128,6 @@ _ENVIRONMENT = _environment()
 
 
 def rendered(template: str, page: str, values: dict[str, Any]) -> str:
-    """A page: a template with its values."""
+    """Renders a page from a template and its values."""
     link = link_from(page)
     return _ENVIRONMENT.get_template(template).render(link=link, page=page, **values)

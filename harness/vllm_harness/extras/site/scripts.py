@@ -1,4 +1,4 @@
-"""The report and the script of a defect, for those that need vLLM alone to see it."""
+"""The report and script of each defect that needs vLLM alone to be seen."""
 
 from __future__ import annotations
 
@@ -15,55 +15,57 @@ from vllm_harness.extras.site.table import Compatibility
 
 
 @dataclass(frozen=True)
-class Exported:
-    """A defect as files.
+class ExportedDefect:
+    """The files of a defect.
 
     Attributes:
-        files: a report to file with vLLM, and Python that needs vLLM alone.
-        shown_on: the vLLM that was seen to show it; empty: its entry has the requests, whatever shows it.
+        files: a report to file with vLLM, and a Python script that needs vLLM alone.
+        shown_on: the version of vLLM that showed it; empty if its entry has the requests, for any version.
     """
 
     files: ReportFiles
     shown_on: str
 
 
-def exported(table: Compatibility, verdicts: Iterable[Measured]) -> Iterator[tuple[str, Exported]]:
-    """The files of each defect that requests to one server show, by its id.
+def exported(table: Compatibility, verdicts: Iterable[Measured]) -> Iterator[tuple[str, ExportedDefect]]:
+    """The files of each defect that requests to one server can show, by its id.
 
-    A parser's defect needs a case and a delivery that were seen to show it: of a verdict, or else of a cell
-    that was run in process.
+    A defect of a parser needs a case and a delivery that showed it, in a verdict or else in a cell.
 
     Args:
         table: what works where.
-        verdicts: of servers; the latest release counts.
+        verdicts: the verdicts of servers; the latest one counts.
     """
     reproduced = _latest(verdicts)
     for defect in table.defects.values():
         reproducer = reproducer_of(defect)
-        if reproducer and (found := reproduced.get(defect.id) or _shown(table, reproducer)):
-            vllm, outcome = found
-            yield defect.id, Exported(reproducer.files(outcome, f"vLLM {vllm}" if vllm else "vLLM"), vllm)
+        if reproducer and (shown := reproduced.get(defect.id) or _shown(table, reproducer)):
+            vllm, outcome = shown
+            yield (
+                defect.id,
+                ExportedDefect(reproducer.files(outcome, f"vLLM {vllm}" if vllm else "vLLM"), vllm),
+            )
 
 
 def _latest(verdicts: Iterable[Measured]) -> Mapping[str, tuple[str, Reproduction]]:
-    found: dict[str, tuple[str, Reproduction]] = {}
-    for each in verdicts:
-        if each.verdict == "reproduced":
-            found[each.id] = each.version, each.outcome
-    return found
+    latest: dict[str, tuple[str, Reproduction]] = {}
+    for verdict in verdicts:
+        if verdict.verdict == "reproduced":
+            latest[verdict.id] = verdict.version, verdict.outcome
+    return latest
 
 
 def _shown(table: Compatibility, reproducer: Reproducer) -> tuple[str, Reproduction] | None:
-    """Where a defect without a verdict is seen, and how; steps need no version."""
+    """The version and outcome for a defect without a verdict; a defect with steps needs no version."""
     if reproducer.defect.repro:
         return "", Reproduction("reproduced")
     return _in_cells(table, reproducer) if isinstance(reproducer, ServedCase) else None
 
 
 def _in_cells(table: Compatibility, served: ServedCase) -> tuple[str, Reproduction] | None:
-    """The newest version whose cell has the case that a server is asked, in a delivery that a server has."""
+    """The newest version whose cell shows the case in a delivery that a server has."""
     if served.group == "forced" or len(served.cases) > 1:
-        return None  # what is said depends on what the grammar of a version accepts, or on where it is cut
+        return None  # the answer depends on what a version's grammar accepts, or on where it is split
     candidates = served.in_more_deliveries().deliveries
     for column in reversed(table.columns):
         measured = table.families.get(served.family.name, {}).get(column)

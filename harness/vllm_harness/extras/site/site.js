@@ -1,4 +1,4 @@
-/* Filters the rows of a table by the words of a field, and keeps them in the address: ?filter=qwen3-coder */
+/* Filters the rows of a table by the words in a field, and puts the filter into the address: ?filter=qwen3-coder */
 (function () {
   "use strict";
   function start() {

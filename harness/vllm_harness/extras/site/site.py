@@ -1,4 +1,4 @@
-"""All that the pages are made from, and what they ask of it."""
+"""The data that the pages are made from."""
 
 from __future__ import annotations
 
@@ -15,83 +15,92 @@ from packaging.version import Version
 from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.repro.severity import SEVERITIES, severity_of
-from vllm_harness._defects.repro.table import Table
+from vllm_harness._defects.repro.table import LETTERS, UNMEASURED, Table
 from vllm_harness._scripted.families import Family
 from vllm_harness.extras.site import workarounds
-from vllm_harness.extras.site.scripts import Exported
+from vllm_harness.extras.site.scripts import ExportedDefect
 from vllm_harness.extras.site.table import Column, Compatibility
 from vllm_harness.extras.site.workarounds import Verdicts, Workaround
 
 CLASSES = ("defect", "deviation", "arguable", "feature gap")
+SIGNS = {"x": "shows it", ".": "is right", "-": "has no such parser, flag or API", "?": "answers otherwise"}
 BEGINNING = date(2026, 1, 1)
-"""The day of what says no other."""
+"""The date of entries without one."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """What the pages are made from.
+    """The data of all pages.
 
     Attributes:
-        table: what works where, by runs.
-        measured: which release shows which defect, by servers.
-        families: by name.
-        entries: of models.yaml.
-        exported: report and script, by the id of a defect.
+        table: what works where, from runs of parser regression.
+        measured: which release shows which defect, measured on servers.
+        families: the families, by name.
+        entries: the model entries.
+        exported: the report and script of defects, by id.
     """
 
     table: Compatibility
     measured: Table
     families: Mapping[str, Family]
     entries: tuple[ModelEntry, ...]
-    exported: Mapping[str, Exported]
+    exported: Mapping[str, ExportedDefect]
 
     @cached_property
     def shown_families(self) -> tuple[Family, ...]:
-        """Those that a run has, by the names of their models."""
-        named = (self.families[name] for name in self.table.families if name in self.families)
-        return tuple(sorted(named, key=lambda family: (model_name(family).casefold(), family.name)))
+        """The families that a run has, by the names of their models."""
+        families = (self.families[name] for name in self.table.families if name in self.families)
+        return tuple(sorted(families, key=lambda family: (model_name(family).casefold(), family.name)))
 
     @cached_property
     def _names(self) -> Counter[str]:
         return Counter(model_name(family) for family in self.shown_families)
 
     def label(self, family: Family) -> str:
-        """What people call the model, with the family's name where another has the same model."""
+        """The common name of the model, with the family's name if another family has the same model."""
         name = model_name(family)
         return name if self._names[name] < 2 else f"{name} ({family.name})"
 
     @cached_property
     def versions(self) -> tuple[str, ...]:
-        """Every release that a run or a server was measured of, the newest first."""
-        every = {*self.measured.versions, *(column.version for column in self.table.columns)}
-        return tuple(sorted(every, key=Version, reverse=True))
+        """All releases that a run or a server measured, the newest first."""
+        versions = {*self.measured.versions, *(column.version for column in self.table.columns)}
+        return tuple(sorted(versions, key=Version, reverse=True))
 
     @cached_property
     def _verdicts(self) -> dict[str, Verdicts]:
-        return {each: self.measured.row(each) for each in self.table.defects}
+        return {defect: self.measured.row(defect) for defect in self.table.defects}
 
     def verdicts(self, defect: Defect) -> Verdicts:
-        """What servers of each version were measured to do."""
+        """The verdict measured on a server of each version."""
         return self._verdicts[defect.id]
 
     def is_known_of(self, defect: Defect, version: str) -> bool:
-        """Whether a server of a version shows a defect: as measured, else as its entry says."""
+        """Whether a version has a defect: as measured on a server, else as its entry says."""
         verdict = self.verdicts(defect).get(Version(version))
         return defect.holds_for(version) if verdict is None else verdict == "reproduced"
 
+    def letters(self, defect: str) -> list[tuple[str, str]]:
+        """The measured versions, each with the letter of its verdict on a defect."""
+        letters = self.measured.verdicts.get(defect, "").ljust(len(self.measured.versions))
+        return [
+            (version, letter if letter in LETTERS.values() else UNMEASURED)
+            for version, letter in zip(self.measured.versions, letters, strict=False)
+        ]
+
     @cached_property
     def of_every_model(self) -> tuple[Defect, ...]:
-        """The defects of no parser and of no model, the worst first."""
-        every = self.table.defects.values()
-        return ordered(each for each in every if not each.families and not each.models)
+        """The defects that do not depend on a parser or a model, the worst first."""
+        defects = self.table.defects.values()
+        return ordered(defect for defect in defects if not defect.families and not defect.models)
 
     def models_of(self, family: Family) -> tuple[ModelEntry, ...]:
-        """The model entries of a family: its own, and those with its parsers."""
-        both = family.tool_parser, family.reasoning_parser
+        """The model entries of a family: its own, and those with the same parsers."""
+        parsers = family.tool_parser, family.reasoning_parser
         return tuple(
             entry
             for entry in self.entries
-            if entry.name == family.entry or (entry.tool_call_parser, entry.reasoning_parser) == both
+            if entry.name == family.entry or (entry.tool_call_parser, entry.reasoning_parser) == parsers
         )
 
     def on_servers(self, family: Family, column: Column) -> tuple[Defect, ...]:
@@ -109,7 +118,7 @@ class Site:
         )
 
     def around(self, defect: Defect, family: str, column: Column) -> list[Workaround]:
-        """The ways around a defect for a family on a version."""
+        """The workarounds for a defect of a family on a version."""
         measured = self.table.families[family].get(column)
         verdicts = self.verdicts(defect)
         if measured and defect.id in measured.shown:
@@ -117,22 +126,22 @@ class Site:
         return self.around_on_servers(defect, column.version)
 
     def around_on_servers(self, defect: Defect, version: str) -> list[Workaround]:
-        """The ways around a defect that servers of a version show, whatever the model."""
+        """The workarounds for a defect that servers of a version show, whatever the model."""
         return workarounds.of_servers(defect, version, self.verdicts(defect))
 
 
 def ordered(defects: Iterator[Defect]) -> tuple[Defect, ...]:
-    """Defects, the worst first."""
+    """Sorts defects, the worst first."""
     return tuple(sorted(defects, key=rank))
 
 
 def rank(defect: Defect) -> tuple[int, int, str]:
-    """By which defects are ordered: the class, then the severity."""
+    """The sort key of a defect: its class, then its severity."""
     return CLASSES.index(defect.kind), SEVERITIES.index(severity_of(defect)), defect.id
 
 
 def model_name(family: Family) -> str:
-    """What people call the model."""
+    """The common name of a family's model."""
     if "/" in family.model:
         return family.model.rpartition("/")[2]
     return family.model if " " not in family.model else family.name
@@ -153,10 +162,10 @@ def command(family: Family, entry: ModelEntry | None = None) -> str:
 
 
 def request_fields(family: Family) -> str:
-    """Fields that its requests have beyond OpenAI's, as JSON; empty: none."""
+    """The fields of its requests beyond OpenAI's, as JSON; empty if there are none."""
     return json.dumps(family.request, indent=2) if family.request else ""
 
 
 def day_of(defect: Defect) -> date:
-    """When what is known of a defect was last looked at."""
+    """The date of the last judgement or search about a defect."""
     return max(filter(None, (defect.judged, defect.upstream.searched_on)), default=BEGINNING)

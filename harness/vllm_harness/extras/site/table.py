@@ -1,4 +1,4 @@
-"""What works where: the cells of runs by version, family and feature, with what explains failures."""
+"""The table of what works where: results of runs by version, family and feature, with known defects."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from vllm_harness._errors import UsageError
 from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.results.cells import CaseResult, CaseVerdict, Cell
-from vllm_harness._regression.results.explained import (
+from vllm_harness._regression.results.known_defects import (
     Failure,
     ParserDefect,
     by_family,
-    explaining,
+    explaining_ids,
     failure_in,
     parser_defects,
 )
@@ -35,7 +35,7 @@ class FeatureState(StrEnum):
 
     WORKS = "works"
     MINOR = "minor"
-    """Every failure is a difference that the contract leaves open, a missing feature, or a wait."""
+    """Every failure is a difference that the contract leaves open, a missing feature, or a delay."""
     BROKEN = "broken"
     UNMEASURED = "unmeasured"
     NO_PARSER = "no parser"
@@ -46,8 +46,8 @@ class Column:
     """A release of vLLM with one of its front ends.
 
     Attributes:
-        version: such as `0.32.0`.
-        frontend: that answers, or whose parsers are driven.
+        version: the version, such as `0.32.0`.
+        frontend: the front end that answers, or whose parsers are driven.
     """
 
     version: str
@@ -55,7 +55,7 @@ class Column:
 
     @property
     def label(self) -> str:
-        """As a heading."""
+        """The heading of the column."""
         return self.version if self.frontend == "python" else f"{self.version} Rust"
 
     @property
@@ -65,7 +65,7 @@ class Column:
 
     @property
     def order(self) -> tuple[Version, str]:
-        """The oldest first."""
+        """The sort key: the oldest version first."""
         return Version(self.version), self.frontend
 
     @classmethod
@@ -73,7 +73,7 @@ class Column:
         """The column of a cell.
 
         Raises:
-            UsageError: its environment is no release and no graft, and so none that others can have.
+            UsageError: its environment is not a release or a graft.
         """
         match = _RELEASE.fullmatch(cell.environment)
         try:
@@ -82,8 +82,8 @@ class Column:
             version = ""
         if not version:
             raise UsageError(
-                f"a run holds results of {cell.environment!r}, which is no release of vLLM",
-                hint="give runs of releases and grafts alone, as of `--vllm 0.32.0`",
+                f"a run has results of {cell.environment!r}, which is not a release of vLLM",
+                hint="use runs of releases and grafts only, such as --vllm 0.32.0",
             )
         return cls(version, cell.frontend)
 
@@ -92,13 +92,13 @@ CaseKey = tuple[Group, str]
 
 
 @dataclass
-class Standing:
-    """How a feature of a family stands on a version.
+class FeatureResult:
+    """The result of a feature of a family on a version.
 
     Attributes:
-        cases: that were run.
-        failed: those of them that failed.
-        defects: id -> the cases that it explains.
+        cases: the cases that were run.
+        failed: the cases that failed.
+        defects: the cases that each defect explains, by its id.
         unexplained: the cases with a failure that no defect explains.
         state: whether it can be trusted.
     """
@@ -111,12 +111,12 @@ class Standing:
 
 
 @dataclass
-class Shown:
-    """How a defect shows in the parsers of a family on a version.
+class DefectFailures:
+    """The failures of a family on a version that a defect explains.
 
     Attributes:
-        features: that it breaks.
-        failures: by which it shows, with what each answer was.
+        features: the features that the defect breaks.
+        failures: the failures, each with the answer.
     """
 
     features: set[Feature] = field(default_factory=set)
@@ -124,24 +124,24 @@ class Shown:
 
     @property
     def deliveries(self) -> set[Delivery]:
-        """In which it shows."""
+        """The deliveries with a failure."""
         return {failure.delivery for failure in self.failures}
 
 
 @dataclass
 class FamilyOnVersion:
-    """A family's parsers on a version.
+    """The results of a family's parsers on a version.
 
     Attributes:
         described: the server environment in full.
-        engines: that ran its cases.
-        tokenizers: that they were run on.
-        groups: of cases, each with how many were run.
-        left_out: case -> why the family has none.
-        start_error: why vLLM could not make the parsers.
-        features: how each stands.
-        shown: defect's id -> how it shows.
-        unexplained: failures that no defect explains, with the answers.
+        engines: the engines that ran the cases.
+        tokenizers: the tokenizers that they used.
+        groups: the number of cases that were run, by group.
+        left_out: the reason for each case that was left out.
+        start_error: the reason why vLLM could not make the parsers; empty if it could.
+        features: the result of each feature.
+        shown: the failures that each defect explains, by its id.
+        unexplained: the failures that no defect explains, each with the answer.
     """
 
     described: str
@@ -150,8 +150,8 @@ class FamilyOnVersion:
     groups: dict[Group, int] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     start_error: str = ""
-    features: dict[Feature, Standing] = field(default_factory=dict)
-    shown: dict[str, Shown] = field(default_factory=dict)
+    features: dict[Feature, FeatureResult] = field(default_factory=dict)
+    shown: dict[str, DefectFailures] = field(default_factory=dict)
     unexplained: dict[Failure, str] = field(default_factory=dict)
 
     def state(self, feature: Feature) -> FeatureState:
@@ -161,7 +161,7 @@ class FamilyOnVersion:
         return self.features[feature].state if feature in self.features else FeatureState.UNMEASURED
 
     def count(self, state: FeatureState) -> int:
-        """How many features are in a state."""
+        """The number of features in a state."""
         return sum(standing.state is state for standing in self.features.values())
 
 
@@ -170,9 +170,9 @@ class Compatibility:
     """The whole table.
 
     Attributes:
-        columns: the oldest version first.
-        families: name -> what was measured, by column; the columns where nothing was are not there.
-        defects: all of the registry.
+        columns: the columns, the oldest version first.
+        families: the results of each family, by its name and the column; only columns with results.
+        defects: all defects of the registry.
     """
 
     columns: tuple[Column, ...]
@@ -181,17 +181,17 @@ class Compatibility:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """Those that anything was measured of."""
-        seen = {
+        """The features with a result."""
+        measured_features = {
             feature
             for measured in self.families.values()
             for each in measured.values()
             for feature in each.features
         }
-        return tuple(feature for feature in Feature if feature in seen)
+        return tuple(feature for feature in Feature if feature in measured_features)
 
-    def showing(self, defect: str) -> Iterator[tuple[str, Column, Shown]]:
-        """Where a defect shows: the family, the column, and how."""
+    def showing(self, defect: str) -> Iterator[tuple[str, Column, DefectFailures]]:
+        """The families and columns that show a defect, with the failures."""
         for family, measured in self.families.items():
             for column, each in measured.items():
                 if defect in each.shown:
@@ -199,22 +199,24 @@ class Compatibility:
 
 
 def compatibility(cells: Iterable[Cell], defects: Mapping[str, Defect]) -> Compatibility:
-    """The table of the cells of runs; of two for the same place the later counts.
+    """Makes the table from the cells of runs; of two cells for the same place, the later one counts.
 
     Raises:
-        UsageError: a cell is not of a release or a graft.
+        UsageError: a cell is not from a release or a graft.
     """
     known = by_family(parser_defects(defects))
-    latest = {(each.environment, each.engine, each.family, each.group): each for each in cells}
+    latest = {(cell.environment, cell.engine, cell.family, cell.group): cell for cell in cells}
     families: dict[str, dict[Column, FamilyOnVersion]] = {}
     for cell in latest.values():
         name, column = cell.family.removesuffix(REAL), Column.of(cell)
         measured = families.setdefault(name, {}).setdefault(column, FamilyOnVersion(cell.described))
         _add(measured, cell, known.get(name, []), defects)
-    for measured in (each for columns in families.values() for each in columns.values()):
+    for measured in (measured for columns in families.values() for measured in columns.values()):
         for standing in measured.features.values():
             standing.state = _state(standing, defects)
-    columns = sorted({column for each in families.values() for column in each}, key=lambda each: each.order)
+    columns = sorted(
+        {column for family in families.values() for column in family}, key=lambda each: each.order
+    )
     return Compatibility(tuple(columns), dict(sorted(families.items())), defects)
 
 
@@ -243,18 +245,18 @@ def _judge(
     delivery: Delivery,
     known: list[ParserDefect],
 ) -> None:
-    """Adds what one answer says."""
+    """Adds the result of one answer."""
     feature, key = feature_of(cell.group, name, case.topic, delivery), (cell.group, name)
-    standing = measured.features.setdefault(feature, Standing())
+    standing = measured.features.setdefault(feature, FeatureResult())
     standing.cases.add(key)
     for mismatch in case.mismatches.get(delivery, ()):
         standing.failed.add(key)
         failure = failure_in(cell, name, delivery, mismatch)
         answer = case.examples.get(delivery, "")
-        ids = explaining(failure, known)
-        for each in ids:
-            standing.defects.setdefault(each, set()).add(key)
-            shown = measured.shown.setdefault(each, Shown())
+        ids = explaining_ids(failure, known)
+        for id_ in ids:
+            standing.defects.setdefault(id_, set()).add(key)
+            shown = measured.shown.setdefault(id_, DefectFailures())
             shown.features.add(feature)
             shown.failures[failure] = answer
         if not ids:
@@ -263,12 +265,12 @@ def _judge(
 
 
 def is_minor(defect: Defect) -> bool:
-    """Whether a client can live with it: the contract leaves it open, or it only costs time."""
+    """Whether a defect is minor: the contract leaves it open, a feature is missing, or it only costs time."""
     return defect.kind in ("arguable", "feature gap") or severity_of(defect) in ("delay", "contract")
 
 
-def _state(standing: Standing, defects: Mapping[str, Defect]) -> FeatureState:
+def _state(standing: FeatureResult, defects: Mapping[str, Defect]) -> FeatureState:
     if not standing.failed:
         return FeatureState.WORKS
-    broken = {each for each in standing.defects if not is_minor(defects[each])}
+    broken = {defect for defect in standing.defects if not is_minor(defects[defect])}
     return FeatureState.BROKEN if broken or standing.unexplained else FeatureState.MINOR

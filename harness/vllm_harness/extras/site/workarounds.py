@@ -1,4 +1,4 @@
-"""Ways around a defect, each taken from what was measured: where the same cases do not show it."""
+"""Workarounds for a defect, from measurements: where the same cases do not show it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from vllm_harness._defects.repro.severity import severity_of
 from vllm_harness._defects.repro.verdict import Verdict
 from vllm_harness._regression.cases.delivery import Chunking, Delivery
 from vllm_harness.extras.site.features import Feature, is_token_by_token
-from vllm_harness.extras.site.table import Column, Compatibility, Shown
+from vllm_harness.extras.site.table import Column, Compatibility, DefectFailures
 
 MOST_BACK = 3
-"""How many minor releases back one is still worth a thought."""
+"""How many minor releases back a release is still suggested."""
 _GUARDS = {
-    "wrong data": "check what comes against your own schema before you act on it; nothing else shows it",
-    "lost data": "keep the text beside the calls, and ask again where an expected call is missing",
-    "broken output": "parse the arguments before you run a call; what is no JSON is a failed answer",
-    "error": "catch the error, and ask again",
+    "wrong data": "validate each answer with your schema before you use it; nothing else shows the defect",
+    "lost data": "store the text with the calls, and send the request again if an expected call is missing",
+    "broken output": "parse the arguments before you run a call; treat invalid JSON as a failed answer",
+    "error": "catch the error, and send the request again",
     "delay": "set a time limit in the client",
 }
 Verdicts = Mapping[Version, Verdict]
@@ -28,12 +28,12 @@ Verdicts = Mapping[Version, Verdict]
 
 @dataclass(frozen=True)
 class Workaround:
-    """What to do, and what says that it helps.
+    """What to do about a defect, and the evidence that it helps.
 
     Attributes:
-        what: in the imperative, without a full stop.
+        what: the instruction, without a full stop.
         why: what was measured.
-        avoids: whether the defect does not show then; else a client only notices it.
+        avoids: whether it avoids the defect; if not, a client only notices the defect.
     """
 
     what: str
@@ -42,20 +42,20 @@ class Workaround:
 
 
 _UNFORCED = Workaround(
-    "leave `tool_choice` at `auto`, without strict tools", "it shows only where a request constrains calls"
+    "leave `tool_choice` at `auto`, without strict tools", "it shows only if a request constrains calls"
 )
 
 
 def of_parser(
     table: Compatibility, defect: Defect, family: str, column: Column, verdicts: Verdicts
 ) -> list[Workaround]:
-    """The ways around a defect that a family's parsers show, the least intrusive first.
+    """The workarounds for a defect of a family's parsers, the least intrusive first.
 
     Args:
         table: what works where.
-        defect: which.
-        family, column: where a run shows it.
-        verdicts: what servers of each version were measured to do.
+        defect: the defect.
+        family, column: the family and the version that show it.
+        verdicts: the verdict measured on a server of each version.
     """
     shown = table.families[family][column].shown[defect.id]
     found = [*_of_request(shown), *_of_frontend(table, defect, family, column)]
@@ -65,12 +65,12 @@ def of_parser(
 
 
 def of_servers(defect: Defect, version: str, verdicts: Verdicts) -> list[Workaround]:
-    """The ways around a defect that servers show, whatever the model.
+    """The workarounds for a defect that servers show, whatever the model.
 
     Args:
-        defect: which.
-        version: that shows it.
-        verdicts: what servers of each version were measured to do.
+        defect: the defect.
+        version: the version that shows it.
+        verdicts: the verdict measured on a server of each version.
     """
     found = [*_of_entry(defect)]
     if other := _measured_elsewhere(version, verdicts):
@@ -78,23 +78,23 @@ def of_servers(defect: Defect, version: str, verdicts: Verdicts) -> list[Workaro
     return found or [*_guard(defect)]
 
 
-def _of_request(shown: Shown) -> Iterator[Workaround]:
-    """What another request avoids."""
+def _of_request(shown: DefectFailures) -> Iterator[Workaround]:
+    """The workarounds by another request."""
     deliveries = shown.deliveries
     streamed = [delivery for delivery in deliveries if delivery.is_streamed]
     if all(delivery.shape is Chunking.HELD_BACK for delivery in deliveries):
         yield Workaround(
             "send no `stop` strings with a streamed request",
-            "it shows only where text is held back for a stop string",
+            "it shows only if the server holds back text for a stop string",
         )
     elif len(streamed) == len(deliveries):
-        yield Workaround("do not stream", "it does not show where the same cases are not streamed")
+        yield Workaround("do not stream", "it does not show if the same cases are not streamed")
     elif not streamed:
-        yield Workaround("stream the answer", "it does not show where the same cases are streamed")
+        yield Workaround("stream the answer", "it does not show if the same cases are streamed")
     if len(streamed) == len(deliveries) and not any(map(is_token_by_token, streamed)):
         yield Workaround(
-            "keep a stream to one token a step: no speculative decoding, no `--stream-interval` above 1",
-            "it shows only where several tokens arrive at once, as they also may under load",
+            "limit streams to one token a step: no speculative decoding, no `--stream-interval` above 1",
+            "it shows only if several tokens arrive at once, which may also happen under load",
         )
     if shown.features == {Feature.FORCED}:
         yield _UNFORCED
@@ -104,10 +104,14 @@ def _of_frontend(table: Compatibility, defect: Defect, family: str, column: Colu
     other = Column(column.version, "rust" if column.frontend == "python" else "python")
     if _is_free(table, defect, family, other, table.families[family][column].shown[defect.id]):
         name = other.frontend.capitalize()
-        yield Workaround(f"use {name}'s front end", f"{other.label} ran the same cases and does not show it")
+        yield Workaround(
+            f"use the front end in {name}", f"{other.label} ran the same cases and does not show it"
+        )
 
 
-def _is_free(table: Compatibility, defect: Defect, family: str, column: Column, shown: Shown) -> bool:
+def _is_free(
+    table: Compatibility, defect: Defect, family: str, column: Column, shown: DefectFailures
+) -> bool:
     """Whether a column ran the groups of cases that show a defect, and does not show it."""
     measured = table.families[family].get(column)
     if measured is None or measured.start_error or defect.id in measured.shown:
@@ -120,7 +124,7 @@ def _other_release(
     defect: Defect,
     family: str,
     column: Column,
-    shown: Shown,
+    shown: DefectFailures,
     verdicts: Verdicts,
 ) -> Workaround | None:
     free = [
@@ -128,32 +132,36 @@ def _other_release(
         for other in table.columns
         if other.frontend == column.frontend and _is_free(table, defect, family, other, shown)
     ]
-    if other := _nearest((Version(each.version) for each in free), column.version):
+    if other := _nearest((Version(column.version) for column in free), column.version):
         return Workaround(f"use vLLM {other}", f"{other} ran the same cases and does not show it")
     return _measured_elsewhere(column.version, verdicts)
 
 
 def _measured_elsewhere(version: str, verdicts: Verdicts) -> Workaround | None:
     if other := _nearest((each for each, verdict in verdicts.items() if verdict == "fixed"), version):
-        return Workaround(f"use vLLM {other}", f"a server of {other} was measured to be right")
+        return Workaround(f"use vLLM {other}", f"a server of {other} was measured, and does not show it")
     return None
 
 
 def _nearest(versions: Iterable[Version], version: str) -> Version | None:
-    """The first later one, else the last earlier one that is not far back."""
+    """The first later version, or else the last earlier one that is not too old."""
     ordered, here = sorted(versions), Version(version)
-    later = [each for each in ordered if each > here]
-    near = [each for each in ordered if (each.major, each.minor + MOST_BACK) >= (here.major, here.minor)]
+    later = [version for version in ordered if version > here]
+    near = [
+        version
+        for version in ordered
+        if (version.major, version.minor + MOST_BACK) >= (here.major, here.minor)
+    ]
     return later[0] if later else near[-1] if near else None
 
 
 def _of_entry(defect: Defect) -> Iterator[Workaround]:
-    """What its entry says of where it shows."""
+    """The workarounds from the entry of a defect."""
     if not defect.failures and len(defect.apis) == 1 and defect.apis[0] in ("responses", "messages"):
-        yield Workaround("use Chat Completions", "it is a fault of the code of the other API")
-    if defect.failures and all(_is_streamed_only(each) for each in defect.failures):
-        yield Workaround("do not stream", "its entry names streams alone")
-    if defect.failures and all(each.groups == ("forced",) for each in defect.failures):
+        yield Workaround("use Chat Completions", "the fault is in the code of the other API")
+    if defect.failures and all(_is_streamed_only(failure) for failure in defect.failures):
+        yield Workaround("do not stream", "its entry names streams only")
+    if defect.failures and all(failure.groups == ("forced",) for failure in defect.failures):
         yield _UNFORCED
 
 
@@ -163,4 +171,4 @@ def _is_streamed_only(selector: FailureSelector) -> bool:
 
 def _guard(defect: Defect) -> Iterator[Workaround]:
     if guard := _GUARDS.get(severity_of(defect)):
-        yield Workaround(guard, "no release, delivery or request that was measured avoids it", avoids=False)
+        yield Workaround(guard, "no measured release, delivery or request avoids it", avoids=False)

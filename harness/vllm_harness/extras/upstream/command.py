@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from itertools import takewhile
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from vllm_harness._configuration.model_entries import Device, Frontend, Lane
 from vllm_harness._errors import UsageError
 from vllm_harness._runs.places import find_run
 from vllm_harness._terminal.tables import plain_console
-from vllm_harness.cli.options import DEVICE, FRONTEND, LANE, VLLM, VLLM_PYTHON, environment
+from vllm_harness.cli.options import environment
 from vllm_harness.extras.upstream import measured
-from vllm_harness.extras.upstream.faulty_answers import KINDS
 from vllm_harness.extras.upstream.release_tests import FOLDERS, fetch
 
 app = typer.Typer(help="Run vLLM's own end-to-end test files, unmodified.", no_args_is_help=True)
@@ -36,27 +37,22 @@ def run(
             help="Files or folders in vLLM's `tests`, by default the endpoints'; then options of pytest.",
         ),
     ] = None,
-    tests: Annotated[
-        str | None, typer.Option(help="The release whose test files are run; by default that of --vllm.")
-    ] = None,
-    lane: LANE = None,
-    vllm: VLLM = None,
-    vllm_python: VLLM_PYTHON = None,
-    device: DEVICE = None,
-    frontend: FRONTEND = None,
-    wrong_answers: Annotated[
-        str,
-        typer.Option(
-            metavar="KINDS",
-            help="Run each test that passed with wrong answers too, by which it has to fail: "
-            f"{','.join(KINDS)}, or all.",
-        ),
-    ] = "",
-    unit_tests: Annotated[
-        bool, typer.Option(help="Run those that start no server too, in the server's own Python.")
-    ] = True,
+    tests: str | None = None,
+    lane: Lane | None = None,
+    vllm: str | None = None,
+    vllm_python: Path | None = None,
+    device: Device | None = None,
+    frontend: Frontend | None = None,
+    wrong_answers: str = "",
+    unit_tests: bool = True,
 ) -> None:
-    """Run test files of a release on the harness's servers."""
+    """Run test files of a release on the harness's servers.
+
+    With --wrong-answers each test that passed runs again with wrong answers,
+    with which it should fail: kinds by commas (other, nothing, call, reasoning,
+    truncated, varying), or `all`. Tests without a server run in the server's
+    Python.
+    """
     every = [*(files or []), *context.args]
     paths = list(takewhile(lambda argument: not argument.startswith("-"), every))
     chosen = environment(vllm, vllm_python, device)
@@ -67,8 +63,14 @@ def run(
             f"the test files of vLLM {tests or chosen.vllm_version} have no {missing[0]}",
             hint=f"name a file or a folder in {folder / 'tests'}, such as {FOLDERS[0]}",
         )
-    options = {"lane": lane, "spec": vllm, "python": vllm_python, "device": device, "frontend": frontend}
-    given = [f"--vllm-{name}={value}" for name, value in options.items() if value is not None]
+    options = {
+        "vllm": vllm,
+        "vllm-python": vllm_python,
+        "vllm-lane": lane,
+        "vllm-device": device,
+        "vllm-frontend": frontend,
+    }
+    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
     given += [f"--upstream-wrong-answers={wrong_answers}"]
     given += [] if unit_tests else ["--upstream-no-unit-tests"]
     settings = ["-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
@@ -89,9 +91,7 @@ def run(
 @app.command()
 def table(
     runs: Annotated[list[str], typer.Argument(help="The folders of runs, or `latest`.")],
-    write: Annotated[
-        bool, typer.Option("--write", help="Keep the figures in the package (for maintainers).")
-    ] = False,
+    write: bool = False,
 ) -> None:
     """Show what runs measured, as Markdown: by file, with the reasons of skips.
 

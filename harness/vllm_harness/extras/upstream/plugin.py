@@ -73,7 +73,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     try:
         load_books()
         kinds = read_kinds(option.upstream_wrong_answers)
-        spec = spec_of(option.vllm_spec, option.vllm_python)
+        spec = spec_of(option.vllm, option.vllm_python)
         environment = resolve(spec, device=option.vllm_device, create=True)
         lane: Lane = option.vllm_lane or "scripted"
         servers = UpstreamServers(environment, lane, option.vllm_frontend)

@@ -235,8 +235,8 @@ def _servers_of(item: pytest.Item) -> list[RemoteServer]:
 
 
 def _written(server: RemoteServer, rules: tuple[UpstreamRule, ...]) -> tuple[RemoteServer, ScriptBook]:
-    ScriptBook(server.endpoint, server.entry, DEFAULT_BOOK).close()
-    book = ScriptBook(server.endpoint, server.entry, DEFAULT_BOOK)
+    ScriptBook(server.endpoint, server.entry, name=DEFAULT_BOOK).close()
+    book = ScriptBook(server.endpoint, server.entry, name=DEFAULT_BOOK)
     for number, rule in enumerate(rules, start=1):
         book.add(replace(rule.as_rule(number, ""), keep_prompt=bool(rule.prompt)))
     return server, book

@@ -1,1 +1,1 @@
-"""Whether a server computes what its weights say: vLLM against transformers, before a parser is blamed."""
+"""Compares vLLM with transformers on the same weights, to find wrong kernels and damaged weights."""

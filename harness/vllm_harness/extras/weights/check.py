@@ -1,4 +1,4 @@
-"""The same prompts for both sides: transformers in the server's interpreter, and a server in each dtype."""
+"""Sends the same prompts to transformers, in the server's interpreter, and to a server in each dtype."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 16
 EXACT = {"TRITON_F32_DEFAULT": "ieee"}
-"""Has Triton multiply float32 as it is; on CUDA it does so in TF32 by default, whose noise is far larger."""
+"""Makes Triton multiply in full float32; on CUDA its default is TF32, whose noise is far larger."""
 
 _HERE = Path(__file__).parent
 
@@ -35,7 +35,7 @@ class NoReferenceError(HarnessError):
 
 
 class CheckPrompts(StrictModel):
-    """`prompts.yaml`: the prompts, and the text whose log-probabilities are compared."""
+    """The contents of `prompts.yaml`: the prompts, and the text whose log-probabilities are compared."""
 
     prompts: tuple[str, ...] = Field(min_length=1)
     text: str
@@ -50,16 +50,16 @@ class DtypeCheck:
 
 
 def check_prompts(count: int | None = None) -> CheckPrompts:
-    """The text, and the first `count` prompts (None: all). Raises UsageError where the file is malformed."""
-    found: CheckPrompts = read_yaml(_HERE / "prompts.yaml").validated(CheckPrompts)
-    return found.model_copy(update={"prompts": found.prompts[:count]})
+    """Reads the text and the first `count` prompts (None: all). Raises UsageError if the file is invalid."""
+    inputs: CheckPrompts = read_yaml(_HERE / "prompts.yaml").validated(CheckPrompts)
+    return inputs.model_copy(update={"prompts": inputs.prompts[:count]})
 
 
 def reference(launch: Launch, inputs: CheckPrompts, dtypes: Sequence[str]) -> Reference:
-    """The reference that transformers computes from a launch's weights, on CPU, in the launch's interpreter.
+    """Computes the reference with transformers from a launch's weights, on CPU, in the launch's interpreter.
 
     Raises:
-        NoReferenceError: it cannot load them, or fails.
+        NoReferenceError: transformers cannot load the weights, or fails.
     """
     revision = None if Path(launch.model).is_dir() else launch.entry.hub.revision
     job = {
@@ -71,16 +71,16 @@ def reference(launch: Launch, inputs: CheckPrompts, dtypes: Sequence[str]) -> Re
         "max_tokens": MAX_TOKENS,
     }
     with tempfile.TemporaryDirectory() as folder:
-        given, answer = Path(folder, "job.json"), Path(folder, "answer.json")
-        given.write_text(json.dumps(job))
-        ran = launch.environment.run(
-            str(_HERE / "reference.py"), str(given), str(answer), offline=revision is None
+        job_file, answer = Path(folder, "job.json"), Path(folder, "answer.json")
+        job_file.write_text(json.dumps(job))
+        result = launch.environment.run(
+            str(_HERE / "reference.py"), str(job_file), str(answer), offline=revision is None
         )
-        if ran.returncode or not answer.exists():
-            last = "\n    ".join(ran.stderr.strip().splitlines()[-4:])
+        if result.returncode or not answer.exists():
+            last = "\n    ".join(result.stderr.strip().splitlines()[-4:])
             raise NoReferenceError(
                 f"transformers cannot compute the reference of {launch.model} "
-                f"(exit code {ran.returncode}):\n    {last}",
+                f"(exit code {result.returncode}):\n    {last}",
                 hint="exit code -9 means too little memory; otherwise check that the weights are complete",
             )
         return Reference.model_validate_json(answer.read_text())
@@ -99,10 +99,13 @@ def check(
     """Compares servers of a launch, one after the other, with the reference.
 
     Args:
-        launch: a live launch; each server gets `--dtype` beside its flags.
-        dtypes: such as float32, bfloat16.
-        inputs: the prompts and the text, see `check_prompts`.
-        weights: a folder that is served instead of the launch's own weights, which stay the reference.
+        launch: a live launch; each server gets `--dtype` in addition to its flags.
+        dtypes: the dtypes, such as float32 and bfloat16.
+        inputs: the prompts and the text; see `check_prompts`.
+        weights: a folder to serve instead of the launch's weights, which stay the reference.
+        cold_start: whether to start the servers without the fork server.
+        progress: is called with a line for each step.
+        start_progress: shows the start of the servers.
 
     Raises:
         NoReferenceError: transformers failed.
@@ -122,7 +125,7 @@ def check(
 
 
 def request_answers(client: OpenAI, model: str, expected: Reference) -> Answers:
-    """A server's answers to the reference's prompts, and the log-probabilities of its text."""
+    """Requests a server's answers to the reference's prompts, and the log-probabilities of its text."""
     completion = client.completions.create(
         model=model,
         prompt=expected.prompts,
@@ -136,8 +139,8 @@ def request_answers(client: OpenAI, model: str, expected: Reference) -> Answers:
     (choice,) = scored.choices
     rows = _extra(choice, "prompt_logprobs")[1:]
     logprobs = [row[str(token)]["logprob"] for row, token in zip(rows, expected.text[1:], strict=True)]
-    by_prompt = sorted(completion.choices, key=lambda each: each.index)
-    return Answers([_extra(each, "token_ids") for each in by_prompt], logprobs)
+    by_prompt = sorted(completion.choices, key=lambda choice: choice.index)
+    return Answers([_extra(choice, "token_ids") for choice in by_prompt], logprobs)
 
 
 def _extra(choice: BaseModel, name: str) -> Any:

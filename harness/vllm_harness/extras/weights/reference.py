@@ -1,9 +1,9 @@
-"""JOB_JSON ANSWER_JSON: the reference of `vllm-harness weights`, computed by transformers on CPU.
+"""Computes the reference of `vllm-harness weights` with transformers on CPU. Arguments: JOB_JSON ANSWER_JSON.
 
-Job: model (folder, or hub id with revision), prompts, text, dtypes, max_tokens. Answer: prompts and text as
-token ids; for each prompt the greedy steps in float32, each with its best tokens; for each dtype the
-log-probability of every token of the text. Runs in an interpreter that has torch and transformers; imports
-nothing of the harness.
+The job has `model` (a folder, or a hub id with `revision`), `prompts`, `text`, `dtypes` and `max_tokens`. The
+answer has the prompts and the text as token ids; for each prompt the greedy steps in float32, each with its
+best tokens; for each dtype the log-probability of every token of the text. Runs in an interpreter that has
+torch and transformers, without the harness.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         model = transformers.AutoModelForCausalLM.from_pretrained(
             **source, dtype=getattr(torch, dtype), attn_implementation="eager"
         ).eval()
-        answer["logprobs"][dtype] = _along(model, text)
+        answer["logprobs"][dtype] = _logprobs_along(model, text)
         if dtype == "float32":
             answer["greedy"] = _greedy(model, tokenizer, prompts, job["max_tokens"])
         del model
@@ -47,8 +47,8 @@ def _prompt(tokenizer: Any, prompt: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _along(model: Any, ids: list[int]) -> list[float]:
-    """The log-probability of each token after the first, given those before it."""
+def _logprobs_along(model: Any, ids: list[int]) -> list[float]:
+    """The log-probability of each token after the first, given the tokens before it."""
     logprobs = _logprobs(model(torch.tensor([ids])).logits[0, :-1])
     return [float(row[token]) for row, token in zip(logprobs, ids[1:], strict=True)]
 
@@ -99,5 +99,5 @@ def _logprobs(logits: torch.Tensor) -> torch.Tensor:
 if __name__ == "__main__":
     transformers.utils.logging.disable_progress_bar()
     with torch.inference_mode():
-        given = json.loads(Path(sys.argv[1]).read_text())
-        Path(sys.argv[2]).write_text(json.dumps(main(given)))
+        job = json.loads(Path(sys.argv[1]).read_text())
+        Path(sys.argv[2]).write_text(json.dumps(main(job)))

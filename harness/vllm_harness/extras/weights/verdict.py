@@ -1,7 +1,7 @@
-"""The comparison of a server's numbers with the reference's: rounding, or a wrong kernel. Pure functions.
+"""Compares a server's numbers with the reference, and distinguishes rounding from a wrong kernel.
 
-The limits are multiples of the noise, which is the effect of a dtype on the reference itself; a server adds
-its own order of the same sums. Measured with SmolLM2-135M-Instruct on vLLM 0.32.0, CPU with AVX-512:
+The limits are multiples of the noise, which is the effect of a dtype on the reference itself; a server also
+adds the same numbers in another order. Measured with SmolLM2-135M-Instruct on vLLM 0.32.0, CPU with AVX-512:
 
     dtype      largest difference   mean difference   widest flip
     float32                   0.9               0.7             -
@@ -9,8 +9,8 @@ its own order of the same sums. Measured with SmolLM2-135M-Instruct on vLLM 0.32
     float16                   1.5               1.0           0.1
 
 Each limit is about twice the largest figure of its column. The mean, over 217 tokens, varies less,
-so its limit is tighter. One matrix of layer 15 stored backwards is at 12 and 15 in bfloat16; the last bits of
-its values turned over (under one percent each) are at 370 and 170 in float32.
+so its limit is tighter. With one matrix of layer 15 stored backwards, the figures are 12 and 15 in
+bfloat16; with the last bits of its values flipped (under one percent each), 370 and 170 in float32.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Candidate(StrictModel):
 
 
 class Reference(StrictModel):
-    """What transformers computes.
+    """The reference that transformers computes.
 
     Attributes:
-        prompts: token ids of each prompt.
-        text: token ids of the fixed text.
-        greedy: for each prompt the greedy steps in float32; the best tokens of a step, the taken one first.
+        prompts: the token ids of each prompt.
+        text: the token ids of the fixed text.
+        greedy: for each prompt the greedy steps in float32, each with its best tokens, the chosen one first.
         logprobs: for each dtype the log-probability of every token of the text after the first.
     """
 
@@ -69,21 +69,21 @@ class LogprobSpread:
     mean: float
 
     def within(self, other: LogprobSpread) -> bool:
-        """Whether neither figure is beyond its limit, `other` being the noise."""
+        """Whether both figures are within the limits for the noise `other`."""
         return self.largest <= LARGEST * other.largest and self.mean <= MEAN * other.mean
 
 
 @dataclass(frozen=True)
 class Flip:
-    """The first token of a prompt's answer that is not the reference's.
+    """The first token of an answer that differs from the reference.
 
     Attributes:
-        prompt: number of the prompt, from 0.
-        at: number of the token, from 0: the length of the common prefix.
-        expected: the reference's token.
-        actual: the server's token; None where it ended, or where the token is not among the best.
-        gap: how much likelier its own token is to the reference; infinite where `actual` is None.
-        near_tie: whether the dtype's noise explains it.
+        prompt: the index of the prompt.
+        at: the index of the token, which is the length of the common prefix.
+        expected: the reference's token; None if the reference ended.
+        actual: the server's token; None if the server ended, or the token is not among the best.
+        gap: how much likelier the reference's token is, in log-probability; infinite if `actual` is None.
+        near_tie: whether the dtype's noise explains the flip.
     """
 
     prompt: int
@@ -99,12 +99,12 @@ class DtypeComparison:
     """A server in one dtype against the reference in float32.
 
     Attributes:
-        dtype: the server's.
-        prefixes: for each prompt the tokens in common from the start, and the reference's in all.
-        flips: where answers begin to differ.
-        difference: of the text's log-probabilities, from the reference in float32.
-        noise: the effect of the dtype on them, without a server: the reference in that dtype against
-            float32, and in float32 against float64.
+        dtype: the server's dtype.
+        prefixes: for each prompt the length of the common prefix, and of the reference's answer.
+        flips: the first difference of each answer that differs.
+        difference: the difference of the text's log-probabilities from the reference in float32.
+        noise: the effect of the dtype on them without a server: the reference in that dtype against float32,
+            or for float32 against float64.
     """
 
     dtype: str
@@ -115,7 +115,7 @@ class DtypeComparison:
 
     @property
     def same(self) -> int:
-        """Number of prompts whose answer has the same tokens as the reference's."""
+        """The number of prompts with the same tokens as the reference."""
         return len(self.prefixes) - len(self.flips)
 
     @property
@@ -147,7 +147,7 @@ def compare(dtype: str, reference: Reference, answers: Answers) -> DtypeComparis
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """The number of tokens from the start that are the same."""
+    """The length of the common prefix."""
     for at, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
             return at
@@ -155,7 +155,7 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 def spread(left: Sequence[float], right: Sequence[float]) -> LogprobSpread:
-    """The largest and the mean difference; infinite where a value is not a finite number."""
+    """The largest and the mean difference; infinite if a value is not a finite number."""
     differences = [abs(a - b) for a, b in zip(left, right, strict=True)]
     if not all(map(math.isfinite, differences)):
         return LogprobSpread(math.inf, math.inf)
@@ -167,6 +167,8 @@ def _flip(
 ) -> Flip:
     best = steps[at] if at < len(steps) else []
     expected = best[0] if best else None
-    actual = next((each for each in best if at < len(tokens) and each.token == tokens[at]), None)
+    actual = next(
+        (candidate for candidate in best if at < len(tokens) and candidate.token == tokens[at]), None
+    )
     gap = expected.logprob - actual.logprob if expected and actual else math.inf
     return Flip(number, at, expected, actual, gap, gap <= NEAR_TIE * noise.largest)

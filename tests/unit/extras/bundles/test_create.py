@@ -116,7 +116,7 @@ def collected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("collected")
 def test_both_spellings_make_a_bundle(tmp_path: Path, spelling: list[str]) -> None:
     out = tmp_path / "out"
-    options = ["--device", "cpu", "--vllm", "0.32.0", "--models", "qwen3,gpt-oss", "--part-size", "1M"]
+    options = ["--device", "cpu", "--vllm", "0.32.0", "--model", "qwen3,gpt-oss", "--part-size", "1M"]
     answer = CliRunner().invoke(app, [*spelling, str(out), *options])
     assert answer.exit_code == 0, answer.output
     assert "3 MB in 3 parts" in answer.output

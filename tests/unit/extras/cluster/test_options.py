@@ -18,7 +18,7 @@ from vllm_harness.cli.main import app
 from vllm_harness.extras.cluster.options import checked_bundles
 from vllm_harness.extras.cluster.places import Placement, Places
 from vllm_harness.extras.cluster.shipping import SHIP, make_wheel, pins, runtime_env
-from vllm_harness.extras.load.clients import Here
+from vllm_harness.extras.load.client import LocalClient
 from vllm_harness.extras.load.command import _clients
 
 
@@ -48,10 +48,11 @@ def test_jobs_cannot_be_combined_with_ray(tmp_path: Path) -> None:
 
 
 def test_clients_require_ray(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--clients"), _clients("", 2, tmp_path):
-        pass
+    answer = CliRunner().invoke(app, ["load", "etl-three-turns", "--model", "qwen3", "--clients", "2"])
+    assert isinstance(answer.exception, UsageError)
+    assert answer.exception.message == "--clients needs --ray"
     with _clients("", None, tmp_path) as (clients, reach):
-        assert isinstance(clients, Here)
+        assert isinstance(clients, LocalClient)
         assert reach == {}
 
 
@@ -104,7 +105,7 @@ def test_bundles_are_refused_if_nodes_have_the_harness(monkeypatch: pytest.Monke
 
 
 def test_a_missing_run_cannot_resume(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no run that can go on"):
+    with pytest.raises(UsageError, match="does not hold a run"):
         resume("regression", str(tmp_path), "", lambda _: None)
 
 

@@ -1,4 +1,4 @@
-"""Answers that grow, and what their curves tell."""
+"""Growing answers, and the judgement of their curves."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def cases_of(family: str) -> dict[str, Case]:
     return {case.name: case for case in case_set("cost", load_families()[family], load_meanings()).cases}
 
 
-def test_the_exponent_is_the_power_that_the_time_grows_with() -> None:
+def test_time_exponent() -> None:
     for power in (1.0, 1.5, 2.0, 3.0):
         assert time_exponent(curve(lambda size, power=power: 1e-5 * size**power)) == pytest.approx(power)
     constant = curve(lambda size: 1.0)
     assert time_exponent(constant) == pytest.approx(0)
 
 
-def test_one_disturbed_figure_makes_no_finding() -> None:
+def test_one_outlier_is_no_finding() -> None:
     def disturbed(place: int) -> Curve:
         return curve(lambda size: 1e-5 * size * (3 if size == SIZES[place] else 1))
 
@@ -53,45 +53,45 @@ def test_one_disturbed_figure_makes_no_finding() -> None:
         assert codes(disturbed(place)) == []
 
 
-def test_a_steep_tail_is_a_finding_after_a_flat_start() -> None:
+def test_steep_tail_after_a_flat_start() -> None:
     assert codes(curve(lambda size: 0.01 + 1e-7 * size**2)) == ["time_superlinear"]
     assert codes(curve(lambda size: 1e-11 * size**3)) == ["time_superquadratic"]
     assert codes(curve(lambda size: 0.01 + 1e-6 * size)) == []
 
 
-def test_what_is_too_short_to_measure_has_no_exponent() -> None:
+def test_times_too_short_to_measure() -> None:
     assert time_exponent(curve(lambda size: 1e-12 * size**2)) is None
 
 
-def test_a_deadline_is_a_finding_only_before_there_are_enough_lengths() -> None:
+def test_deadline_is_a_finding_if_there_are_too_few_lengths() -> None:
     points = curve(lambda size: 1e-5 * size).points
     assert codes(Curve(points=points[:2], stopped_at=SIZES[2])) == ["time_superlinear"]
     assert codes(Curve(points=points, stopped_at=LONGEST)) == []
 
 
-def test_a_curve_that_leaps_is_a_finding_though_few_lengths_tell() -> None:
-    leaping = [1e-4, 1e-4, 2e-4, 4e-4, 0.6]
-    measured = zip(SIZES, leaping, strict=False)
+def test_jump_at_the_end() -> None:
+    jumping = [1e-4, 1e-4, 2e-4, 4e-4, 0.6]
+    measured = zip(SIZES, jumping, strict=False)
     points = tuple(CostPoint(size=size, cpu_s=cpu_s, longest_s=0.001) for size, cpu_s in measured)
     assert codes(Curve(points=points)) == ["time_superlinear"]
     assert codes(Curve(points=points[:4], stopped_at=SIZES[4])) == ["time_superlinear"]
     assert codes(Curve(points=points[:4])) == []
 
 
-def test_what_a_grammar_refuses_is_no_finding() -> None:
+def test_grammar_refusal_is_no_finding() -> None:
     refused = AnswerError(code=ErrorCode.GRAMMAR_REFUSED, message="No.")
     assert cost_mismatches(CaseAnswer(family="any", error=refused)) == ()
     failed = CaseAnswer(family="any", error=AnswerError(code="http_500"))
     assert [str(each) for each in cost_mismatches(failed)] == ["error:http_500"]
 
 
-def test_calls_that_are_repeated_have_no_end_of_thoughts() -> None:
+def test_repeated_calls_have_no_end_of_reasoning() -> None:
     for family in ("glm47", "qwen3_json", "deepseek_v32"):
         text = cases_of(family)["calls without an end"].input.text
-        assert text.count("</think>") == 1, "the end of the thoughts before them"
+        assert text.count("</think>") == 1, "the end of the reasoning before them"
 
 
-def test_a_step_blocks_at_an_ordinary_length_only() -> None:
+def test_a_step_blocks_only_at_an_ordinary_length() -> None:
     blocked = curve(lambda size: 1e-5 * size, longest_s=2 * BLOCKED_S)
     assert codes(blocked) == ["loop_blocked"]
     assert blocked_at(blocked) == blocked.points[0]
@@ -99,7 +99,7 @@ def test_a_step_blocks_at_an_ordinary_length_only() -> None:
     assert codes(Curve(points=tuple(beyond))) == []
 
 
-def test_memory_has_an_exponent_of_its_own() -> None:
+def test_memory_exponent() -> None:
     points = (
         CostPoint(size=size, cpu_s=1e-5 * size, longest_s=0.0, peak_bytes=size**2) for size in SIZES[-5:]
     )
@@ -108,13 +108,13 @@ def test_memory_has_an_exponent_of_its_own() -> None:
     assert codes(measured) == ["memory_superlinear"]
 
 
-def test_every_growing_answer_is_a_case_of_some_family() -> None:
+def test_each_growing_answer_is_a_case_of_some_family() -> None:
     families = ("hermes", "qwen3_json", "kimi_k3", "pythonic", "hunyuan_a13b", "deepseek_v3")
-    made = {name.partition(",")[0] for family in families for name in cases_of(family)}
-    assert made == {answer.name for answer in load_growing_answers()}
+    names = {name.partition(",")[0] for family in families for name in cases_of(family)}
+    assert names == {answer.name for answer in load_growing_answers()}
 
 
-def test_an_answer_doubles_from_length_to_length() -> None:
+def test_lengths_double() -> None:
     for name, case in cases_of("hermes").items():
         lengths = [len(grown.text) for grown in case.input.grown]
         if name in ("tools", "small tools"):
@@ -129,12 +129,12 @@ def test_an_answer_doubles_from_length_to_length() -> None:
     assert longest.runs[1] == ("the quick brown fox ", 3276)
 
 
-def test_an_answer_that_is_cut_ends_its_turn_and_nothing_else() -> None:
+def test_truncated_answer_still_ends_its_turn() -> None:
     case = cases_of("hermes")["string without an end"]
     assert case.input.text.endswith("the quick brown fox<|im_end|>")
 
 
-def test_every_marker_is_repeated_in_a_case_of_its_own() -> None:
-    found = cases_of("qwen3_json")
+def test_each_marker_has_a_case() -> None:
+    cases = cases_of("qwen3_json")
     for marker in ("<tool_call>", "</tool_call>", "<think>", "</think>"):
-        assert marker * 100 in found[f"text of a marker, {marker}"].input.text
+        assert marker * 100 in cases[f"text of a marker, {marker}"].input.text

@@ -1,4 +1,4 @@
-"""Defects of what an answer costs: jobs, verdicts, scripts and reports, without vLLM."""
+"""Defects of cost: jobs, verdicts, scripts and reports, without vLLM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.defects.repro.test_can_fail import DEFECTS, answer_of, shows_by_an_error
 from tests.unit.defects.repro.test_files import constants_of
-from tests.unit.regression.test_explained import known
+from tests.unit.regression.test_known_defects import known
 from vllm_harness._defects.entry import Defect, FailureSelector
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._defects.repro.reproducer import checked, jobs_of, reproducer_of, run_job
@@ -28,17 +28,17 @@ from vllm_harness.extras.costs.script import folded
 
 
 def costs() -> Iterator[tuple[Defect, CostCase]]:
-    """The defects of what an answer costs."""
+    """The defects of cost."""
     for defect in DEFECTS.values():
-        if isinstance(found := reproducer_of(defect), CostCase):
-            yield defect, found
+        if isinstance(cost := reproducer_of(defect), CostCase):
+            yield defect, cost
 
 
 COSTS = list(costs())
 
 
 @pytest.mark.parametrize(("power", "verdict"), [(1, "fixed"), (2, "reproduced")])
-def test_a_curve_decides(power: int, verdict: str) -> None:
+def test_verdict_from_a_curve(power: int, verdict: str) -> None:
     sizes = (1000, 2000, 4000, 8000)
     points = tuple(
         CostPoint(
@@ -50,28 +50,28 @@ def test_a_curve_decides(power: int, verdict: str) -> None:
         for size in sizes
     )
     verdicts = {
-        defect.id: found.verdict_of(
-            [answer_of(found.case, each, curve=Curve(points=points)) for each in found.deliveries]
+        defect.id: cost.verdict_of(
+            [answer_of(cost.case, each, curve=Curve(points=points)) for each in cost.deliveries]
         ).verdict
-        for defect, found in COSTS
+        for defect, cost in COSTS
         if not shows_by_an_error(defect)
     }
-    assert {each: found for each, found in verdicts.items() if found != verdict} == {}
+    assert {id_: other for id_, other in verdicts.items() if other != verdict} == {}
 
 
-def test_an_error_is_another_failure_than_a_cost() -> None:
+def test_verdict_from_an_error() -> None:
     error = AnswerError(code="http_400", message="No.")
     verdicts = {
-        defect.id: found.verdict_of([answer_of(found.case, each, error=error) for each in found.deliveries])
-        for defect, found in COSTS
+        defect.id: cost.verdict_of([answer_of(cost.case, each, error=error) for each in cost.deliveries])
+        for defect, cost in COSTS
     }
-    assert {each: found for each, found in verdicts.items() if found.verdict != "other failure"} == {}
+    assert {id_: other for id_, other in verdicts.items() if other.verdict != "other failure"} == {}
 
 
-def test_parsers_that_are_not_there_are_not_measured() -> None:
-    _, found = COSTS[0]
+def test_missing_parser_is_not_applicable() -> None:
+    _, cost = COSTS[0]
     lacking = CaseAnswer(family="any", error=AnswerError(code="KeyError", message="no such parser"))
-    outcome = found.verdict_of([lacking])
+    outcome = cost.verdict_of([lacking])
     assert (outcome.verdict, outcome.why) == ("not applicable", "KeyError: no such parser")
 
 
@@ -79,7 +79,7 @@ MEASURED = [defect for defect, _ in COSTS]
 
 
 def measured(defect: Defect) -> Reproduction:
-    """A reproduction, as if four lengths had been measured, or an error had come."""
+    """A reproduction with a curve of four lengths, or with an error."""
     cost = reproducer_of(defect)
     assert isinstance(cost, CostCase)
     sizes = [len(grown.text) for grown in cost.case.input.grown[:4]]
@@ -89,17 +89,17 @@ def measured(defect: Defect) -> Reproduction:
     )
     answer = CaseAnswer(family=cost.family.name, case=cost.case.name, delivery=cost.deliveries[-1])
     failed = {"error": AnswerError(code="RecursionError")}
-    found = [{"curve": Curve(points=points)}, failed][is_error(defect)]
-    return cost.verdict_of([answer.model_copy(update=found)])
+    update = failed if is_error(defect) else {"curve": Curve(points=points)}
+    return cost.verdict_of([answer.model_copy(update=update)])
 
 
 def is_error(defect: Defect) -> bool:
-    """Whether it shows by an exception, not by a curve."""
+    """Whether an exception shows the defect, not a curve."""
     return any(code.startswith("error") for each in defect.failures for code in each.mismatches)
 
 
 @pytest.mark.parametrize("defect", MEASURED, ids=lambda defect: defect.id)
-def test_a_script_that_measures_has_the_lengths_that_were_measured(defect: Defect) -> None:
+def test_script_has_the_measured_lengths(defect: Defect) -> None:
     cost = reproducer_of(defect)
     assert isinstance(cost, CostCase)
     values = constants_of(checked(defect).files(measured(defect), "release vllm 0.32.0").script)
@@ -107,7 +107,7 @@ def test_a_script_that_measures_has_the_lengths_that_were_measured(defect: Defec
         lengths = [step["say"][0][0] for step in values["STEPS"]]
         assert [step["tokens"] for step in values["STEPS"]] == [len(each.text) for each in grown_of(cost, 4)]
     else:
-        lengths = values["LENGTHS"]  # and the next, which may have taken too long
+        lengths = values["LENGTHS"]  # with the next one, which may have taken too long
         assert values["STREAMED"] is cost.deliveries[-1].is_streamed
     texts = ["".join(text * count for text, count in runs) for runs in lengths]
     assert texts == [each.text for each in grown_of(cost, len(texts))]
@@ -120,13 +120,13 @@ def grown_of(cost: CostCase, count: int) -> tuple[Grown, ...]:
     return cost.case.input.grown[:count]
 
 
-def test_what_is_repeated_is_told_once() -> None:
+def test_folded_repetitions() -> None:
     assert folded("<a>" + "the fox " * 900 + "</a>") == [("<a>", 1), ("the fox ", 900), ("</a>", 1)]
     assert folded("abcabcabc") == [("abcabcabc", 1)]
     assert folded("") == []
 
 
-def test_a_report_of_a_cost_has_its_curve() -> None:
+def test_report_has_the_curve() -> None:
     defect = load_defects()["hermes-reads-all-calls-anew"]
     text = checked(defect).files(measured(defect), "release vllm 0.32.0").report
     for part in (
@@ -136,29 +136,29 @@ def test_a_report_of_a_cost_has_its_curve() -> None:
         " * ",
     ):
         assert part in text
-    assert text.count("\n| ") == 5, "a head and a row for each length"
+    assert text.count("\n| ") == 5, "a heading and a row for each length"
 
 
-def test_costs_are_measured_in_one_interpreter_or_on_a_server() -> None:
+def test_jobs() -> None:
     every = [
         Defect(id=id_, title="Slow", kind="defect", failures=(FailureSelector(**selector, groups=("cost",)),))
         for id_, selector in (
             ("calls-are-slow", {"families": ("hermes",), "case": "calls"}),
             ("text-is-slow", {"families": ("holo2",), "case": "text", "deliveries": ("messages:tokens_1",)}),
-            ("thoughts-are-slow", {"families": ("holo2",), "case": "reasoning", "deliveries": ("tokens_1",)}),
+            ("reasoning-is-slow", {"families": ("holo2",), "case": "reasoning", "deliveries": ("tokens_1",)}),
         )
     ]
     jobs = jobs_of(checked(each).defect for each in every)
     assert [(job.first.place, [each.id for each in job.defects]) for job in jobs] == [
-        ("parsers in process", ["calls-are-slow", "thoughts-are-slow"]),
+        ("parsers in process", ["calls-are-slow", "reasoning-is-slow"]),
         ("the cost of holo2", ["text-is-slow"]),
     ]
-    of_calls, of_thoughts = (each for each in jobs[0].reproducers if isinstance(each, CostCase))
+    of_calls, of_reasoning = (each for each in jobs[0].reproducers if isinstance(each, CostCase))
     assert [each.code for each in of_calls.deliveries] == ["whole", "tokens_1"]
-    assert [each.code for each in of_thoughts.deliveries] == ["tokens_1"]
+    assert [each.code for each in of_reasoning.deliveries] == ["tokens_1"]
 
 
-def test_the_parsers_of_an_older_release_are_not_measured() -> None:
+def test_older_release_is_not_applicable() -> None:
     defect = Defect.model_validate(
         {
             "id": "vllm-1",
@@ -173,7 +173,7 @@ def test_the_parsers_of_an_older_release_are_not_measured() -> None:
     assert "0.24" in outcome.why
 
 
-def test_a_cost_is_news_where_no_defect_explains_it() -> None:
+def test_unexplained_cost() -> None:
     cases = case_set("cost", load_families()["hermes"], load_meanings()).only(["text"])
     streamed, whole = Delivery(Chunking.TOKENS, 1, api=Api.CHAT), Delivery(Chunking.WHOLE, api=Api.CHAT)
     selector = {"case": "text", "groups": ("cost",), "deliveries": (streamed.code,)}

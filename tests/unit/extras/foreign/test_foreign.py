@@ -1,4 +1,4 @@
-"""The forms of other tools: agentic-api's turns, VCR, HTTP archives."""
+"""Recordings of other tools: turns of agentic-api, VCR cassettes, HTTP archives."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ FORMS = {
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", FORMS)
-def test_a_file_of_another_tool_is_read_and_checked(name: str, packed: bool, tmp_path: Path) -> None:
+def test_read_and_validate(name: str, packed: bool, tmp_path: Path) -> None:
     text, count = FORMS[name]
     path = tmp_path / (f"{name}.gz" if packed else name)
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
@@ -106,7 +106,7 @@ def test_a_file_of_another_tool_is_read_and_checked(name: str, packed: bool, tmp
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         (
             "a.yaml",
@@ -120,14 +120,14 @@ def test_a_file_of_another_tool_is_read_and_checked(name: str, packed: bool, tmp
         ("a.har", '{"log": {}}', r"a\.har:1: log\.entries: "),
     ],
 )
-def test_what_is_wrong_is_told_with_file_and_line(name: str, text: str, told: str, tmp_path: Path) -> None:
+def test_errors_name_file_and_line(name: str, text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         read(path)
 
 
-def test_turns_are_written_and_read_again(tmp_path: Path) -> None:
+def test_turns_round_trip(tmp_path: Path) -> None:
     cassette = of(*conversation().exchanges, streamed("streamed", {}, EVENTS))
     path, output = tmp_path / "a.yaml", tmp_path / "turns.yaml"
     path.write_text(turns.written(cassette, Redactor()))
@@ -137,7 +137,9 @@ def test_turns_are_written_and_read_again(tmp_path: Path) -> None:
         each.request.body for each in cassette.exchanges
     ]
     assert compare(cassette, again) == []
-    result = CliRunner().invoke(app, ["cassette", "convert", str(path), "-o", str(output), "--form", "turns"])
+    result = CliRunner().invoke(
+        app, ["cassette", "convert", str(path), "-o", str(output), "--format", "turns"]
+    )
     assert result.exit_code == 0, result.output
     assert output.read_text() == path.read_text()
     ours = tmp_path / "ours.yaml.gz"

@@ -1,4 +1,4 @@
-"""The order of a stream's events, through a gateway and without."""
+"""The order of a stream's events, with and without a gateway."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from vllm_harness.extras.gateways.answers import SideExchange
 from vllm_harness.extras.gateways.compare import compare_answers
 
-THOUGHTS, WORDS, OTHERS, END = (0, "reasoning"), (0, "content"), (1, "content"), (0, "finish")
+REASONING, TEXT, OTHER_TEXT, END = (0, "reasoning"), (0, "content"), (1, "content"), (0, "finish")
 
 
 def answer(*parts: tuple[int, str]) -> SideExchange:
-    """A stream of Chat Completions with these parts, each in a chunk of its own."""
+    """A stream of Chat Completions with these parts, each in a separate chunk."""
     frames = []
     for index, part in parts:
         delta = {} if part == "finish" else {part: "Hi"}
@@ -22,7 +22,7 @@ def answer(*parts: tuple[int, str]) -> SideExchange:
         frames.append(f"data: {json.dumps(chunk)}\n\n".encode())
     headers, chunks = (
         {"content-type": "text/event-stream"},
-        [(float(at), one) for at, one in enumerate(frames)],
+        [(float(at), frame) for at, frame in enumerate(frames)],
     )
     return SideExchange(path="/v1/chat/completions").answered(200, headers, chunks)
 
@@ -30,12 +30,12 @@ def answer(*parts: tuple[int, str]) -> SideExchange:
 @pytest.mark.parametrize(
     ("through", "codes"),
     [
-        ((OTHERS, THOUGHTS, WORDS, END), []),  # choices take turns as they come
-        ((THOUGHTS, WORDS, OTHERS, END), []),
-        ((WORDS, THOUGHTS, OTHERS, END), ["GW115"]),
-        ((THOUGHTS, END, WORDS, OTHERS), ["GW115"]),
+        ((OTHER_TEXT, REASONING, TEXT, END), []),  # choices may take turns
+        ((REASONING, TEXT, OTHER_TEXT, END), []),
+        ((TEXT, REASONING, OTHER_TEXT, END), ["GW115"]),
+        ((REASONING, END, TEXT, OTHER_TEXT), ["GW115"]),
     ],
 )
-def test_order_is_that_of_each_choice(through: tuple[tuple[int, str], ...], codes: list[str]) -> None:
-    found = compare_answers(answer(THOUGHTS, WORDS, OTHERS, END), answer(*through))
-    assert [finding.code for finding in found if finding.code == "GW115"] == codes
+def test_order_within_each_choice(through: tuple[tuple[int, str], ...], codes: list[str]) -> None:
+    findings = compare_answers(answer(REASONING, TEXT, OTHER_TEXT, END), answer(*through))
+    assert [finding.code for finding in findings if finding.code == "GW115"] == codes

@@ -1,4 +1,4 @@
-"""The page's table of gateways is the registry's."""
+"""The tables of gateways and engines in the manual match the registry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _row(defect: Defect) -> str:
 
 
 def table(*, engines: bool) -> str:
-    """What the registry knows of gateways, or of other engines, worst first."""
+    """The registry's entries about gateways, or about other engines, the worst first."""
     every = (defect for defect in load_defects().values() if defect.product)
     known = [defect for defect in every if (defect.product in ENGINES) is engines]
     known.sort(key=lambda defect: (defect.product, CLASSES.index(defect.kind), defect.title))
@@ -31,6 +31,6 @@ def table(*, engines: bool) -> str:
 
 
 @pytest.mark.parametrize("engines", [False, True])
-def test_the_page_tells_what_the_registry_knows(engines: bool) -> None:
-    wanted = table(engines=engines)
-    assert wanted in PAGE.read_text(), f"a table of {PAGE} is to be:\n{wanted}"
+def test_page_matches_registry(engines: bool) -> None:
+    expected = table(engines=engines)
+    assert expected in PAGE.read_text(), f"{PAGE} should have this table:\n{expected}"

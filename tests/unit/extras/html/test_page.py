@@ -1,4 +1,4 @@
-"""The page of a run: what it holds is what the run folder holds, bounded, and with no power over the page."""
+"""The page of a run has the data of the run folder, limited in size and without active content."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ HEADER = Header(kind=Kind.SUITES, started=1.0)
 
 
 def unpacked(page: Path) -> dict[str, Any]:
-    """What a page holds, by name."""
-    found = DATA.findall(page.read_text(encoding="utf-8"))
-    return {name: json.loads(gzip.decompress(base64.b64decode(text))) for name, text in found}
+    """The data of a page, by name."""
+    blocks = DATA.findall(page.read_text(encoding="utf-8"))
+    return {name: json.loads(gzip.decompress(base64.b64decode(text))) for name, text in blocks}
 
 
 def detail_of(data: dict[str, Any], row: list[Any]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def one_case(folder: Path, case: CaseRecord, *records: ExchangeRecord | LogLines
     return folder
 
 
-def test_all_cases_are_there_and_what_failed_tells_all(tmp_path: Path) -> None:
+def test_all_cases_and_the_details_of_failures(tmp_path: Path) -> None:
     data = unpacked(write([write_run(tmp_path / "run", cases=60)], tmp_path / "page.html"))
     index = data["index"]
     [run] = index["runs"]
@@ -71,13 +71,13 @@ def test_all_cases_are_there_and_what_failed_tells_all(tmp_path: Path) -> None:
     assert index["defects"][DEFECT]["title"].startswith("A Chat body on Harmony")
 
 
-def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", cases=30)
     pages = [write([run], tmp_path / name).read_bytes() for name in ("a.html", "b.html")]
     assert pages[0] == pages[1]
 
 
-def test_a_stream_adds_up_and_its_events_have_times(tmp_path: Path) -> None:
+def test_sum_and_times_of_a_stream(tmp_path: Path) -> None:
     events = ['data: {"type": "response.created", "response": {"id": "r", "output": []}}\n\n', ": ping\n\n"]
     text = "".join(events) + "data: [DONE]\n\ndata: cut"
     stream = tuple(
@@ -93,14 +93,14 @@ def test_a_stream_adds_up_and_its_events_have_times(tmp_path: Path) -> None:
     assert shown["accumulated"] == {"id": "r", "output": []}
 
 
-def test_twins_are_found_by_what_they_ask(tmp_path: Path) -> None:
+def test_twins_have_the_same_request(tmp_path: Path) -> None:
     def exchange(number: str, stream: bool) -> ExchangeRecord:
-        came: dict[str, Any] = (
+        answer: dict[str, Any] = (
             {"stream": (Arrival(after=0, text="data: {}\n\n"),)} if stream else {"answer": {}}
         )
         request = {"input": "Hi", "stream": stream}
         return ExchangeRecord(
-            id=number, target="t", case="c", at=1.0, path="/v1/responses", request=request, **came
+            id=number, target="t", case="c", at=1.0, path="/v1/responses", request=request, **answer
         )
 
     run = one_case(
@@ -113,7 +113,7 @@ def test_twins_are_found_by_what_they_ask(tmp_path: Path) -> None:
     assert [each["twin"] for each in shown] == ["1", "0", "3", "2"]
 
 
-def test_what_a_server_sends_is_no_markup(tmp_path: Path) -> None:
+def test_answers_are_not_markup(tmp_path: Path) -> None:
     hostile = "</script><script>alert(1)</script><!--"
     case = CaseRecord(
         id=hostile,
@@ -131,7 +131,7 @@ def test_what_a_server_sends_is_no_markup(tmp_path: Path) -> None:
     assert unpacked(page)["index"]["runs"][0]["cases"][0][0] == hostile
 
 
-def test_large_texts_are_cut_and_say_so(tmp_path: Path) -> None:
+def test_large_texts_are_truncated(tmp_path: Path) -> None:
     huge = "x" * 10_000_000
     deep: Any = "end"
     for _ in range(100):
@@ -147,14 +147,15 @@ def test_large_texts_are_cut_and_say_so(tmp_path: Path) -> None:
     data = unpacked(page)
     detail = detail_of(data, data["index"]["runs"][0]["cases"][0])
     assert all(
-        each["answer"][0].endswith("[cut here: 10,000,000 characters in all]") for each in detail["exchanges"]
+        each["answer"][0].endswith("[truncated: 10,000,000 characters in total]")
+        for each in detail["exchanges"]
     )
-    assert "nests more than" in json.dumps(detail["exchanges"][0])
-    assert detail["logs"][0]["lines"][0] == "… [3,000 lines before these are left out]"
+    assert "nested more than" in json.dumps(detail["exchanges"][0])
+    assert detail["logs"][0]["lines"][0] == "… [3,000 earlier lines are left out]"
     assert detail["logs"][0]["lines"][-1] == "line 4999"
 
 
-def test_passed_cases_make_room_for_those_that_failed(tmp_path: Path) -> None:
+def test_passed_cases_lose_their_details_first(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", cases=400, failing=0.02)
     data = unpacked(write([run], tmp_path / "page.html", room=1))
     index = data["index"]
@@ -170,14 +171,14 @@ def test_passed_cases_make_room_for_those_that_failed(tmp_path: Path) -> None:
     assert all("exchanges" not in each for each in left_out)
 
 
-def test_two_runs_are_paired_by_what_they_serve(tmp_path: Path) -> None:
+def test_targets_of_two_runs_are_paired(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / version, version=version, cases=20) for version in ("0.31.0", "0.32.0")]
     index = unpacked(write(runs, tmp_path / "page.html"))["index"]
     before, now = index["runs"]
     assert [target["partner"] for target in now["targets"]] == [target["id"] for target in before["targets"]]
 
 
-def test_a_run_without_targets_or_end_is_shown(tmp_path: Path) -> None:
+def test_run_without_targets_or_end(tmp_path: Path) -> None:
     run = one_case(tmp_path / "run", CaseRecord(id="c", target="t", outcome=Outcome.PASSED))
     index = unpacked(write([run], tmp_path / "page.html"))["index"]
     assert index["runs"][0]["targets"] == [
@@ -188,13 +189,13 @@ def test_a_run_without_targets_or_end_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 3])
-def test_one_or_two_runs_are_wanted(tmp_path: Path, count: int) -> None:
+def test_wrong_number_of_runs(tmp_path: Path, count: int) -> None:
     with pytest.raises(UsageError, match="one run or compares two"):
         write([tmp_path] * count, tmp_path / "page.html")
 
 
-def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_page_that_cannot_be_written(tmp_path: Path) -> None:
     run = one_case(tmp_path / "run", CaseRecord(id="c", target="t", outcome=Outcome.PASSED))
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="can't be written"):
+    with pytest.raises(UsageError, match="cannot write"):
         write([run], tmp_path / "file" / "page.html")

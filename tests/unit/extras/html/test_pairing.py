@@ -1,4 +1,4 @@
-"""Targets of two runs find one another by what is nearest."""
+"""Targets of two runs are paired with the closest ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def target(
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "found"),
+    ("before", "now", "partners"),
     [
         ([target("a"), target("b", "gpt-oss")], [target("b", "gpt-oss"), target("a")], {"a": "a", "b": "b"}),
         ([target("a", vllm="0.31.0")], [target("b")], {"b": "a"}),
@@ -28,7 +28,5 @@ def target(
     ],
     ids=["ids", "versions", "front ends", "same version first", "other front end", "once", "alone", "none"],
 )
-def test_targets_are_paired(
-    before: list[TargetRecord], now: list[TargetRecord], found: dict[str, str]
-) -> None:
-    assert pairs(before, now) == found
+def test_pairs(before: list[TargetRecord], now: list[TargetRecord], partners: dict[str, str]) -> None:
+    assert pairs(before, now) == partners

@@ -1,4 +1,4 @@
-"""What a load refuses."""
+"""A load refuses scenarios that it cannot hold."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.unit.scenarios.test_built_in import STORY, served
 from vllm_harness._errors import UsageError
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._scenarios.running import transports_of
-from vllm_harness.extras.load.driving import Load
-from vllm_harness.extras.load.keeping import Keeper
+from vllm_harness.extras.load.driver import Load
 from vllm_harness.extras.load.plan import Plan
+from vllm_harness.extras.load.recorder import LoadRecorder
 
 
 def test_a_scenario_with_answers_in_the_background_is_refused(tmp_path: Path) -> None:
     plan = Plan(transports_of(["responses"], (True,)), requests=1)
     with pytest.raises(UsageError, match="no answers in the background"):
-        Load(STORY, served(), plan, Keeper(RunWriter(tmp_path), "gpt-oss", 0.0))
+        Load(STORY, served(), plan, LoadRecorder(RunWriter(tmp_path), "gpt-oss", 0.0))

@@ -1,4 +1,4 @@
-"""Words of a conversation's own, what is counted, and what is kept."""
+"""The marks of conversations, the counts of a load, and its run folder."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.transports import TRANSPORTS
 from vllm_harness._scripted.meaning import Meaning, Raw, ToolCall
 from vllm_harness._scripted.quoting import Quoting, sample
+from vllm_harness.extras.load.conversations import LEFT, LoadTurn
 from vllm_harness.extras.load.health import ProcessSample, drift
-from vllm_harness.extras.load.hearing import Heard
-from vllm_harness.extras.load.keeping import Keeper
-from vllm_harness.extras.load.marks import mark, marked, mixed, repeating
-from vllm_harness.extras.load.talking import LEFT, TakenTurn
+from vllm_harness.extras.load.marks import mark, marked, mixed_up, repeating
+from vllm_harness.extras.load.recorder import LoadRecorder
+from vllm_harness.extras.load.streams import StreamResult
 from vllm_harness.extras.load.tally import Distribution, LoadTally
 
 TURN = Turn.model_validate({"name": "ask", "user": "Weather?", "expect": {"calls": [{"name": "look"}]}})
@@ -34,7 +34,7 @@ CALL = Call("c1", "look", "{}")
 CHAT, STREAMED = Exchange(path="/v1/chat/completions"), {"content-type": "text/event-stream"}
 
 
-def taken(
+def load_turn(
     answer: Answer | None = None,
     *,
     status: int = 200,
@@ -42,64 +42,66 @@ def taken(
     reason: str = "",
     findings: tuple[Finding, ...] = (),
     mismatches: tuple[TurnMismatch, ...] = (),
-    asked: bool = True,
+    sent: bool = True,
     body: Any = None,
-) -> TakenTurn:
-    came = CHAT.answered(status, STREAMED, [(0.1, b"data: {}\n\n")], broken)
+) -> LoadTurn:
+    exchange = CHAT.answered(status, STREAMED, [(0.1, b"data: {}\n\n")], broken)
     result = TurnResult(
         "ask", reason, mismatches=list(mismatches), findings=list(findings), sent=Sent((), ()), answer=answer
     )
-    heard = Heard(replace(came, seconds=0.4), body, [], 0.1, [0.1, 0.2], 3) if asked else None
-    return TakenTurn(7, TRANSPORTS["chat"], TURN, result, heard, 2.0)
+    stream = StreamResult(replace(exchange, seconds=0.4), body, [], 0.1, [0.1, 0.2], 3) if sent else None
+    return LoadTurn(7, TRANSPORTS["chat"], TURN, result, stream, 2.0)
 
 
-def tally(*turns: TakenTurn) -> LoadTally:
+def tally(*turns: LoadTurn) -> LoadTally:
     whole = LoadTally()
-    for each in turns:
-        whole.add(each)
+    for turn in turns:
+        whole.add(turn)
     return whole
 
 
-def test_a_conversation_has_words_of_its_own() -> None:
+def test_a_scripted_answer_repeats_the_mark() -> None:
     said = repeating(Meaning.of("Mild, ${x}.", reasoning="Hm.", calls=(ToolCall("look", {}),)))
     assert isinstance(said, Quoting)
     spoken = sample(said, "7")
     assert isinstance(spoken, Meaning)
     assert (spoken.text, spoken.reasoning) == (f"Mild, ${{x}}. {mark(7)}", "Hm.")
-    thought = repeating(Meaning.of(reasoning="Hm.", calls=(ToolCall("look", {}),)))
-    assert isinstance(thought, Quoting)
-    assert sample(thought, "7") == Meaning.of(reasoning=f"Hm. {mark(7)}", calls=(ToolCall("look", {}),))
+    reasoning = repeating(Meaning.of(reasoning="Hm.", calls=(ToolCall("look", {}),)))
+    assert isinstance(reasoning, Quoting)
+    assert sample(reasoning, "7") == Meaning.of(reasoning=f"Hm. {mark(7)}", calls=(ToolCall("look", {}),))
     alone = Meaning.of(calls=(ToolCall("look", {}),))
     assert repeating(alone) == alone
     assert repeating(Raw("raw")) == Raw("raw")
 
 
-def test_the_user_says_them_last() -> None:
+def test_the_user_says_the_mark_last() -> None:
     assert marked((ContentPart(text="Hello"),), 7) == (ContentPart(text="Hello [conversation 7]"),)
     image = ContentPart(image="data:image/png;base64,AA")
     assert marked((image,), 7) == (image, ContentPart(text=mark(7)))
 
 
-def test_words_of_another_conversation_are_found() -> None:
-    assert mixed(Answer("completed", f"Mild {mark(7)}"), 7) is None
-    found = mixed(Answer("completed", "Mild", f"Hm {mark(7)}{mark(71)}"), 7)
-    assert found == TurnMismatch("conversation", mark(7), mark(71))
-    assert mixed(Answer("completed", "Mild"), 7) is None
+def test_the_mark_of_another_conversation_is_a_mismatch() -> None:
+    assert mixed_up(Answer("completed", f"Mild {mark(7)}"), 7) is None
+    mismatch = mixed_up(Answer("completed", "Mild", f"Hm {mark(7)}{mark(71)}"), 7)
+    assert mismatch == TurnMismatch("conversation", mark(7), mark(71))
+    assert mixed_up(Answer("completed", "Mild"), 7) is None
 
 
-def test_what_is_counted() -> None:
+def test_counts() -> None:
     usage = {"usage": {"completion_tokens": 5}}
     whole = tally(
-        taken(Answer("completed", calls=(CALL, Call("c2", "look", "{"))), body=usage),
-        taken(Answer("completed", "None."), mismatches=(TurnMismatch("calls", "look", "no call"),)),
-        taken(Answer("refused"), status=400, mismatches=(TurnMismatch("status", "completed", "HTTP 400"),)),
-        taken(
+        load_turn(Answer("completed", calls=(CALL, Call("c2", "look", "{"))), body=usage),
+        load_turn(Answer("completed", "None."), mismatches=(TurnMismatch("calls", "look", "no call"),)),
+        load_turn(
+            Answer("refused"), status=400, mismatches=(TurnMismatch("status", "completed", "HTTP 400"),)
+        ),
+        load_turn(
             Answer("failed"), status=0, broken=BROKEN, mismatches=(TurnMismatch("answer", "whole", BROKEN),)
         ),
-        taken(Answer("failed"), findings=(FINDING,)),
-        taken(reason=LEFT),
-        taken(reason="it continues turn ask", asked=False),
-        taken(Answer("completed", calls=(CALL,)), mismatches=(TurnMismatch("conversation", "7", "8"),)),
+        load_turn(Answer("failed"), findings=(FINDING,)),
+        load_turn(reason=LEFT),
+        load_turn(reason="it continues turn ask", sent=False),
+        load_turn(Answer("completed", calls=(CALL,)), mismatches=(TurnMismatch("conversation", "7", "8"),)),
     )
     assert (whole.requests, whole.passed, whole.left, whole.left_out) == (7, 1, 1, 1)
     assert (whole.calls, whole.missing, whole.unparsable, whole.mixed) == (3, 1, 1, 1)
@@ -110,23 +112,23 @@ def test_what_is_counted() -> None:
     assert whole.gap.count == 12
     assert whole.turn.count == 5
     assert whole.wrong
-    assert not tally(taken(Answer("completed", calls=(CALL,)))).wrong
+    assert not tally(load_turn(Answer("completed", calls=(CALL,)))).wrong
 
 
-def test_what_a_turn_names_is_no_problem() -> None:
-    """A refusal that is known is no error; what is wrong beside it still counts."""
+def test_a_defect_that_a_turn_names_does_not_count() -> None:
+    """A known refusal is not an error; other problems of the turn still count."""
     refused = TurnMismatch("status", "completed", "HTTP 400", known="vllm-1")
-    known = tally(taken(Answer("refused"), status=400, mismatches=(refused,)))
+    known = tally(load_turn(Answer("refused"), status=400, mismatches=(refused,)))
     assert (known.passed, known.known, known.errors, known.wrong) == (1, {"vllm-1": 1}, {}, False)
     beside = (replace(refused, what="text[0]"), TurnMismatch("text[1]", "a", "b"))
-    wrong = tally(taken(Answer("completed"), mismatches=beside))
+    wrong = tally(load_turn(Answer("completed"), mismatches=beside))
     assert (wrong.passed, wrong.known, wrong.mismatches) == (0, {"vllm-1": 1}, {"text[*]": 1})
 
 
-def test_sums_hold_all() -> None:
-    each = taken(Answer("completed", calls=(CALL,)), findings=(FINDING,))
-    one, two = tally(each), tally(each, each)
-    assert LoadTally.of([one, two]).as_json(3.0) == tally(each, each, each).as_json(3.0)
+def test_sum_of_tallies() -> None:
+    turn = load_turn(Answer("completed", calls=(CALL,)), findings=(FINDING,))
+    one, two = tally(turn), tally(turn, turn)
+    assert LoadTally.of([one, two]).as_json(3.0) == tally(turn, turn, turn).as_json(3.0)
     assert LoadTally.of([]).as_json(0.0)["requests_a_second"] is None
 
 
@@ -140,28 +142,31 @@ def test_percentiles() -> None:
     assert times.as_json()["max"] == pytest.approx(1000.0, rel=2e-3)
 
 
-def test_drift_leaves_the_first_quarter_aside() -> None:
+def test_drift_ignores_the_first_quarter() -> None:
     samples = [ProcessSample(float(n), [500.0, 100.0, 100.0, 110.0][n // 10], 5 + n // 30) for n in range(40)]
-    found = drift(samples)
-    assert found is not None
-    assert (found.memory_mib, found.handles) == ((100.0, 110.0), (5, 6))
+    change = drift(samples)
+    assert change is not None
+    assert (change.memory_mib, change.handles) == ((100.0, 110.0), (5, 6))
     assert drift(samples[:3]) is None
 
 
-def test_the_folder_has_every_turn_and_the_first_exchange_of_a_kind(tmp_path: Path) -> None:
-    wrong, known = taken(Answer("failed"), findings=(FINDING,)), Finding(**{**_fields(), "known": "vllm-1"})
+def test_run_folder(tmp_path: Path) -> None:
+    wrong, known = (
+        load_turn(Answer("failed"), findings=(FINDING,)),
+        Finding(**{**_fields(), "known": "vllm-1"}),
+    )
     turns = [
-        taken(Answer("completed", calls=(CALL,)), findings=(known,)),
+        load_turn(Answer("completed", calls=(CALL,)), findings=(known,)),
         wrong,
         wrong,
-        taken(reason="it continues turn ask", asked=False),
+        load_turn(reason="it continues turn ask", sent=False),
     ]
     with RunWriter.begin(tmp_path / "run", Header(kind=Kind.LOAD, started=1000.0)) as writer:
-        keeper = Keeper(writer, "qwen3", 1000.0)
-        for each in turns:
-            keeper.turn(each)
-        keeper.figures([("chat", tally(*turns))], {"client": [ProcessSample(1.0, 50.0, 7)]})
-        keeper.summary({"requests": 3})
+        recorder = LoadRecorder(writer, "qwen3", 1000.0)
+        for turn in turns:
+            recorder.record_turn(turn)
+        recorder.record_figures([("chat", tally(*turns))], {"client": [ProcessSample(1.0, 50.0, 7)]})
+        recorder.write_summary({"requests": 3})
     read = [record for _, record in records(tmp_path / "run")]
     cases = [record for record in read if isinstance(record, CaseRecord)]
     assert [case.outcome for case in cases] == [

@@ -1,4 +1,4 @@
-"""What a load does is drawn by its seed alone."""
+"""The plan of a load is drawn by its seed alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from vllm_harness._errors import UsageError
 from vllm_harness._scenarios.running import transports_of
-from vllm_harness.extras.load.plan import LEFT_BY, LoadShare, Plan, parts_of
+from vllm_harness.extras.load.plan import LEFT_BY, LoadShare, Plan, shares_of
 
 STREAMED = transports_of((), (True,))
 
@@ -19,7 +19,7 @@ def plan(**more: Any) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("settings", "message"),
     [
         ({"requests": None}, "duration"),
         ({"requests": 0}, "requests is 0"),
@@ -28,10 +28,10 @@ def plan(**more: Any) -> Plan:
         ({"cancel": 1.5}, "cancel is 1.5"),
     ],
 )
-def test_a_plan_without_sense_is_refused(wrong: dict[str, Any], told: str) -> None:
+def test_invalid_plan(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        plan(**wrong)
-    assert told in f"{caught.value}"
+        plan(**settings)
+    assert message in f"{caught.value}"
 
 
 def test_conversations_are_whole() -> None:
@@ -47,20 +47,20 @@ def test_how_many_at_once() -> None:
     ]
 
 
-def test_transports_are_dealt() -> None:
+def test_transports_take_turns() -> None:
     dealt = [plan().transport(number).name for number in range(5)]
     assert dealt == ["responses", "responses-history", "chat", "messages", "responses"]
 
 
-def test_conversations_begin_at_drawn_times() -> None:
-    assert list(islice(plan().begins(), 3)) == [0.0, 0.0, 0.0]
-    times = list(islice(plan(rate=10.0).begins(), 2000))
-    assert times == sorted(times) == list(islice(plan(rate=10.0).begins(), 2000))
-    assert times != list(islice(plan(rate=10.0, seed=1).begins(), 2000))
+def test_random_start_times() -> None:
+    assert list(islice(plan().starts(), 3)) == [0.0, 0.0, 0.0]
+    times = list(islice(plan(rate=10.0).starts(), 2000))
+    assert times == sorted(times) == list(islice(plan(rate=10.0).starts(), 2000))
+    assert times != list(islice(plan(rate=10.0, seed=1).starts(), 2000))
     assert 180 < times[-1] < 220
 
 
-def test_a_share_of_the_streams_is_left() -> None:
+def test_the_client_leaves_a_share_of_the_streams() -> None:
     def drawn(**more: Any) -> list[int | None]:
         return [plan(cancel=0.1, **more).leaves_after(number, "ask") for number in range(2000)]
 
@@ -71,25 +71,25 @@ def test_a_share_of_the_streams_is_left() -> None:
     assert plan().leaves_after(0, "ask") is None
 
 
-def test_the_parts_of_a_load_are_the_whole_at_its_times() -> None:
+def test_shares_add_up_to_the_whole_load() -> None:
     whole = plan(requests=300, concurrency=10, rate=5.0)
-    parts = parts_of(whole, 3, 4)
-    held = [list(part.begins(whole, 3)) for part in parts]
-    assert sorted(each for of_part in held for each in of_part) == list(
-        enumerate(islice(whole.begins(), 100))
+    shares = shares_of(whole, 3, 4)
+    starts = [list(share.starts(whole, 3)) for share in shares]
+    assert sorted(start for of_share in starts for start in of_share) == list(
+        enumerate(islice(whole.starts(), 100))
     )
-    assert [len(of_part) for of_part in held] == [25, 25, 25, 25]
-    assert [part.at_once(whole) for part in parts] == [3, 3, 2, 2]
+    assert [len(of_share) for of_share in starts] == [25, 25, 25, 25]
+    assert [share.at_once(whole) for share in shares] == [3, 3, 2, 2]
     assert LoadShare().at_once(plan(rate=5.0)) is None
 
 
-def test_a_load_without_an_end_has_parts_without_one() -> None:
+def test_share_of_an_endless_load() -> None:
     endless = plan(requests=None, duration_s=1.0, concurrency=2)
-    assert [number for number, _ in islice(LoadShare(1, 2).begins(endless, 3), 3)] == [1, 3, 5]
+    assert [number for number, _ in islice(LoadShare(1, 2).starts(endless, 3), 3)] == [1, 3, 5]
 
 
 @pytest.mark.parametrize(
-    ("more", "parts"),
+    ("more", "shares"),
     [
         ({"requests": 300, "concurrency": 2}, 2),
         ({"requests": 9, "concurrency": 8}, 3),
@@ -97,5 +97,5 @@ def test_a_load_without_an_end_has_parts_without_one() -> None:
         ({"rate": 9.0}, 4),
     ],
 )
-def test_there_is_no_part_without_a_conversation(more: dict[str, Any], parts: int) -> None:
-    assert len(parts_of(plan(**more), 3, 8)) == parts
+def test_no_share_without_a_conversation(more: dict[str, Any], shares: int) -> None:
+    assert len(shares_of(plan(**more), 3, 8)) == shares

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.changed.choice import choose
 from vllm_harness._regression.changed.coverage import Coverage, Outcome, TestLines, lines_run, read_coverage
+from vllm_harness.extras.mutants.choice import choose
 from vllm_harness.extras.mutants.coverage_plugin import lines_of
 from vllm_harness.extras.mutants.importers import all_importers, direct_importers, importers_of
 from vllm_harness.extras.mutants.judge import JudgedMutant, read_judged, verdict

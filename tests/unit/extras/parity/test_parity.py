@@ -1,4 +1,4 @@
-"""Two front ends on the same cases: which is right."""
+"""The comparison of two front ends on the same cases."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 from tests.screens import Screen
 from vllm_harness._defects.entry import Defect
 from vllm_harness._regression.results.cells import CaseResult, Cell
-from vllm_harness._regression.results.explained import parser_defects
+from vllm_harness._regression.results.known_defects import parser_defects
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness.extras.parity.judging import FamilyParity, Parity, parity
 from vllm_harness.extras.parity.table import show_parity
 
 
 def lost(id_: str, *frontends: str) -> Defect:
-    """A defect of these front ends: a call is lost."""
+    """A defect of these front ends, which lose a call."""
     failures = [{"families": ["hermes"], "case": "call", "mismatches": ["call_lost"]}]
     entry = {"id": id_, "title": "A call is lost", "class": "defect", "failures": failures}
     return Defect.model_validate({**entry, "frontends": frontends})
@@ -24,7 +24,7 @@ KNOWN = parser_defects({each.id: each for each in (lost("lost", "python"), lost(
 
 
 def answer(digest: str, *mismatches: str, text: str = "said") -> CaseResult:
-    """A case in one delivery; the answer is the digest."""
+    """The result of a case in one delivery; the digest is also the example."""
     return CaseResult.model_validate(
         {
             "topic": "calls",
@@ -64,12 +64,10 @@ def compared(python: CaseResult, rust: CaseResult) -> Parity:
         (answer('{"a": 1}'), answer('{"a": 1.0}'), "both right, written otherwise", 0),
     ],
 )
-def test_each_difference_has_a_verdict_and_its_defects(
-    python: CaseResult, rust: CaseResult, verdict: str, unjudged: int
-) -> None:
-    found = compared(python, rust)
-    assert [(each.verdict.value, each.unjudged) for each in found.classes] == [(verdict, unjudged)]
-    assert (found.unjudged, found.families[0].verdicts) == (unjudged, {verdict: 1})
+def test_verdicts(python: CaseResult, rust: CaseResult, verdict: str, unjudged: int) -> None:
+    result = compared(python, rust)
+    assert [(each.verdict.value, each.unjudged) for each in result.classes] == [(verdict, unjudged)]
+    assert (result.unjudged, result.families[0].verdicts) == (unjudged, {verdict: 1})
 
 
 def test_a_defect_of_the_other_front_end_explains_nothing() -> None:
@@ -78,33 +76,33 @@ def test_a_defect_of_the_other_front_end_explains_nothing() -> None:
     assert parity(in_python, [cell({"call": answer("a")})], rust).unjudged == 1
 
 
-def test_the_same_right_answers_are_no_difference() -> None:
+def test_equal_right_answers() -> None:
     same = FamilyParity(family="hermes", answers=1, verdicts={})
     assert compared(answer("a"), answer("a")) == Parity(families=(same,), classes=(), not_served={})
 
 
-def test_a_class_has_its_count_its_defects_and_its_smallest_answer() -> None:
+def test_class_of_differences() -> None:
     python = {
         "long": answer("a", text="a long text"),
         "short": answer("a", text="short"),
         "only": answer("a"),
     }
     rust = {name: answer("b", "call_lost") for name in ("long", "short")}
-    (found,) = parity(KNOWN, [cell(python)], [cell(rust, "rust")]).classes
-    assert (found.count, found.families, found.defects) == (2, ("hermes",), ("lost-in-rust",))
-    assert (found.smallest.case, found.smallest.rust.example) == ("short", "b")
+    (difference,) = parity(KNOWN, [cell(python)], [cell(rust, "rust")]).classes
+    assert (difference.count, difference.families, difference.defects) == (2, ("hermes",), ("lost-in-rust",))
+    assert (difference.smallest.case, difference.smallest.rust.example) == ("short", "b")
 
 
-def test_a_family_that_a_front_end_does_not_serve_is_named() -> None:
+def test_family_that_a_front_end_does_not_serve() -> None:
     refused = cell({}, "rust", start_error="StartupError: no")
-    found = parity((), [cell({"call": answer("a")})], [refused], {"dots": "rust has no such parser"})
-    assert (found.answers, found.not_served) == (
+    result = parity((), [cell({"call": answer("a")})], [refused], {"dots": "rust has no such parser"})
+    assert (result.answers, result.not_served) == (
         0,
         {"dots": "rust has no such parser", "hermes": "rust: StartupError: no"},
     )
 
 
-def test_who_is_right_is_shown_by_family_and_class_by_class() -> None:
+def test_table() -> None:
     screen = Screen(terminal=False)
     show_parity(plain_console(screen), compared(answer("a", "text_lost"), answer("b", "call_lost")))
     assert [line.split() for line in screen.lines[:4]] == [

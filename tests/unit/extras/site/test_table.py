@@ -1,4 +1,4 @@
-"""What works where."""
+"""The table of what works where."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.extras.site.made import cell, entry, failing
+from tests.unit.extras.site.samples import cell, entry, failing
 from vllm_harness._errors import UsageError
 from vllm_harness._regression.cases.case import Topic
 from vllm_harness._regression.cases.delivery import Delivery
@@ -51,18 +51,16 @@ def hermes(*cells: Cell, **changes: Any) -> FamilyOnVersion:
         ("properties", "property 7", Topic.PROPERTY, "whole", Feature.CALLS),
     ],
 )
-def test_an_answer_says_something_of_one_feature(
-    group: Any, case: str, topic: Topic, delivery: str, feature: Feature
-) -> None:
+def test_feature_of_an_answer(group: Any, case: str, topic: Topic, delivery: str, feature: Feature) -> None:
     assert feature_of(group, case, topic, Delivery.parse(delivery)) is feature
 
 
-def test_every_feature_has_a_letter_of_its_own_and_a_sentence() -> None:
+def test_each_feature_has_a_unique_letter_and_a_sentence() -> None:
     assert set(LETTERS) == set(TITLES) == set(Feature)
     assert len(set(LETTERS.values())) == len(Feature)
 
 
-def test_a_failure_counts_where_it_shows_alone() -> None:
+def test_failure_counts_only_for_its_feature() -> None:
     measured = hermes(failing())
     several = measured.features[Feature.SEVERAL_TOKENS]
     assert (len(several.cases), len(several.failed), several.state) == (3, 1, FeatureState.BROKEN)
@@ -83,17 +81,17 @@ def test_a_failure_counts_where_it_shows_alone() -> None:
         ({"severity": "delay"}, FeatureState.MINOR),
     ],
 )
-def test_what_explains_a_failure_says_how_bad_it_is(changes: dict[str, Any], state: FeatureState) -> None:
+def test_state_depends_on_the_defect(changes: dict[str, Any], state: FeatureState) -> None:
     assert hermes(failing(), **changes).state(Feature.SEVERAL_TOKENS) is state
 
 
-def test_a_failure_without_a_defect_is_never_minor() -> None:
+def test_failure_without_a_defect_is_never_minor() -> None:
     measured = hermes(failing(mismatches={"whole": ("text_lost",)}), **{"class": "arguable"})
     assert measured.state(Feature.CALLS) is FeatureState.BROKEN
     assert [failure.case for failure in measured.unexplained] == ["call"]
 
 
-def test_what_is_left_out_counts_nowhere() -> None:
+def test_left_out_case_does_not_count() -> None:
     measured = hermes(cell(cases={"text": {"topic": "left_out", "left_out": "no such format"}}))
     assert not measured.features
     assert measured.left_out == {"text": "no such format"}
@@ -104,25 +102,25 @@ def test_parsers_that_cannot_be_made() -> None:
     assert measured.state(Feature.CALLS) is FeatureState.NO_PARSER
 
 
-def test_the_later_run_counts() -> None:
+def test_later_run_counts() -> None:
     assert hermes(failing(), cell()).state(Feature.SEVERAL_TOKENS) is FeatureState.WORKS
     assert hermes(cell(), failing()).state(Feature.SEVERAL_TOKENS) is FeatureState.BROKEN
 
 
-def test_a_family_on_both_tokenizers_is_one_row() -> None:
+def test_family_on_both_tokenizers_is_one_row() -> None:
     measured = hermes(cell(), failing(family="hermes+real", tokenizer="real"))
     assert measured.tokenizers == {"real", "synthetic"}
     assert measured.state(Feature.SEVERAL_TOKENS) is FeatureState.BROKEN
 
 
 def test_columns_are_releases_and_grafts_by_version() -> None:
-    found = table(
+    compatibility_table = table(
         cell("0.33.0@0.32.0"), cell("0.4.0"), cell("0.33.0@0.32.0+rust", frontend="rust", engine="http")
     )
-    assert [column.label for column in found.columns] == ["0.4.0", "0.33.0", "0.33.0 Rust"]
+    assert [column.label for column in compatibility_table.columns] == ["0.4.0", "0.33.0", "0.33.0 Rust"]
 
 
 @pytest.mark.parametrize("environment", ["tree:/src/vllm@0.32.0", "/usr/bin/python3", "installed"])
-def test_what_nobody_else_has_is_no_column(environment: str) -> None:
-    with pytest.raises(UsageError, match="no release of vLLM"):
+def test_other_environments_are_refused(environment: str) -> None:
+    with pytest.raises(UsageError, match="not a release of vLLM"):
         table(cell(environment))

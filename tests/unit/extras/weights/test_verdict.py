@@ -1,4 +1,4 @@
-"""Rounding or a wrong kernel, told from figures alone."""
+"""The figures distinguish rounding from a wrong kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from vllm_harness._runs.records import Outcome
 from vllm_harness.extras.weights.check import DtypeCheck, check_prompts
-from vllm_harness.extras.weights.kept import case_of
+from vllm_harness.extras.weights.records import case_of
 from vllm_harness.extras.weights.verdict import (
     Answers,
     Candidate,
@@ -48,35 +48,35 @@ REFERENCE = Reference(
 def compared(
     dtype: str, tokens: list[int] | None = None, off: float = 0.0, only: int | None = None
 ) -> DtypeComparison:
-    """A server whose log-probabilities are off by so much, all of them or one."""
+    """Compares a server whose log-probabilities, or only one of them, are wrong by `off`."""
     logprobs = [value + (off if only in (None, at) else 0.0) for at, value in enumerate(TEXT)]
     return compare(dtype, REFERENCE, Answers([TOKENS if tokens is None else tokens], logprobs))
 
 
-def test_the_same_is_agreed() -> None:
+def test_equal_answers_agree() -> None:
     comparison = compared("float32")
     assert (comparison.verdict, comparison.same, comparison.prefixes) == ("agrees", 1, ((3, 3),))
     assert comparison.difference.largest == 0
 
 
-def test_float32_is_held_to_its_own_noise() -> None:
+def test_noise_of_float32() -> None:
     assert compared("float32", off=1.5e-6).verdict == "agrees"
     assert compared("float32", off=1e-3).verdict == "wrong"
 
 
-def test_a_dtype_s_noise_is_no_error() -> None:
+def test_noise_of_a_dtype_is_no_error() -> None:
     assert compared("bfloat16", off=1.5 * NOISE).verdict == "agrees"
     assert compared("bfloat16", off=2.5 * NOISE).verdict == "wrong"
     assert compared("bfloat16", off=2.5 * NOISE, only=2).verdict == "agrees"
 
 
-def test_one_token_far_off_is_wrong_though_the_mean_is_small() -> None:
+def test_one_large_difference_is_wrong() -> None:
     comparison = compared("bfloat16", off=5 * NOISE, only=2)
     assert comparison.difference.mean < 2 * NOISE
     assert comparison.verdict == "wrong"
 
 
-def test_a_flip_at_a_near_tie_is_rounding() -> None:
+def test_flip_at_a_near_tie_is_rounding() -> None:
     comparison = compared("bfloat16", tokens=[5, 7, 11, 12])
     (flip,) = comparison.flips
     assert (comparison.verdict, comparison.same, comparison.prefixes) == ("rounding", 0, ((1, 3),))
@@ -86,7 +86,7 @@ def test_a_flip_at_a_near_tie_is_rounding() -> None:
     assert flip.gap == pytest.approx(0.03)
 
 
-def test_the_same_flip_is_wrong_where_the_dtype_does_not_explain_it() -> None:
+def test_same_flip_is_wrong_in_float32() -> None:
     assert compared("float32", tokens=[5, 7, 11]).verdict == "wrong"
 
 
@@ -95,18 +95,18 @@ def test_the_same_flip_is_wrong_where_the_dtype_does_not_explain_it() -> None:
     [[9, 6, 2], [5, 40, 2], [5, 6], [5, 6, 2, 2], []],
     ids=["clear", "unlikely", "short", "long", "nothing"],
 )
-def test_a_flip_that_is_no_near_tie_is_wrong(tokens: list[int]) -> None:
+def test_flip_that_is_not_a_near_tie_is_wrong(tokens: list[int]) -> None:
     comparison = compared("bfloat16", tokens=tokens)
     assert comparison.verdict == "wrong"
     assert not comparison.flips[0].near_tie
 
 
-def test_not_a_number_is_wrong() -> None:
+def test_nan_is_wrong() -> None:
     assert compared("bfloat16", off=math.nan).verdict == "wrong"
     assert spread([0.0, math.nan], [0.0, 0.0]).largest == math.inf
 
 
-def test_a_run_folder_keeps_the_verdict() -> None:
+def test_record_of_a_run_folder() -> None:
     right, wrong = (
         case_of(DtypeCheck(compared("bfloat16", off=off), 1.0), "smollm2-135m") for off in (0.0, 1.0)
     )
@@ -115,13 +115,13 @@ def test_a_run_folder_keeps_the_verdict() -> None:
     assert "differ by 1 on average" in wrong.findings[0].message
 
 
-def test_the_common_prefix() -> None:
+def test_common_prefix() -> None:
     assert common_prefix([1, 2, 3], [1, 2, 4]) == 2
     assert common_prefix([1, 2], [1, 2, 3]) == common_prefix([1, 2, 3], [1, 2]) == 2
     assert common_prefix([], [1]) == 0
 
 
-def test_there_are_20_prompts_and_a_text() -> None:
+def test_prompts() -> None:
     inputs = check_prompts()
     assert len(set(inputs.prompts)) == 20
     assert len(inputs.text) > 500

@@ -66,7 +66,7 @@ def run_suite(cell: str, suite: str, options: Sequence[str]) -> SuiteResult:
             f"--rootdir={root}",
             str(root / suite),
         ]
-        command += [*options, f"--vllm-report={run}", f"--basetemp={folder}/pytest"]
+        command += [*options, f"--vllm-output={run}", f"--basetemp={folder}/pytest"]
         with output.open("wb") as file:
             code = _run(command, root, file.fileno())
         if code not in RAN:

@@ -8,7 +8,7 @@ from functools import partial
 
 from vllm_harness._configuration.model_entries import Lane, ModelEntry
 from vllm_harness._environments.under_test import VllmUnderTest
-from vllm_harness._machine.shard import Needs, Shard
+from vllm_harness._machine.shard import Shard
 from vllm_harness._server.leases.allocation import expected_needs
 from vllm_harness.extras.cluster.suites.on_node import SuiteResult, run_suite
 
@@ -44,17 +44,17 @@ class TargetJob:
 
 def shard_of(job: TargetJob) -> Shard[SuiteResult]:
     """The shard of a target, which an executor runs."""
-    gib, gpus = expected_needs(job.entry, job.vllm.environment, job.lane, job.vllm.frontend)
+    needs = expected_needs(job.entry, job.vllm.environment, job.lane, job.vllm.frontend)
     return Shard(
         name=job.name,
         cells=tuple(_cell(job, suite) for suite in job.suites),
         work=partial(_suites_named, job),
-        needs=Needs(memory_gib=SERVERS * gib, gpus=gpus),
+        needs=replace(needs, memory_gib=SERVERS * needs.memory_gib),
         preparation=job.vllm.preparation,
         server=job.name,
         weight=float(len(job.suites)),
         over_nodes=partial(_suites_named, replace(job, arguments=(*BY_RAY, *job.arguments)))
-        if gpus
+        if needs.gpus
         else None,
     )
 
@@ -78,7 +78,7 @@ def _suites_named(job: TargetJob, names: Sequence[str]) -> Iterator[tuple[str, S
     options = (
         f"--vllm-model={job.entry.name}",
         f"--vllm-lane={job.lane}",
-        f"--vllm-spec={vllm.spec}",
+        f"--vllm={vllm.spec}",
         f"--vllm-frontend={vllm.frontend}",
         *job.arguments,
     )

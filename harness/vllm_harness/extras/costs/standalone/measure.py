@@ -40,7 +40,7 @@ def main():
         memory = f"{reading.peak_bytes() / 1e6:.1f} MB" if seconds < LONG_S else ""
         print(f"{len(reading.ids):9,}  {seconds:10.4f}  {times:>15}  {memory:>15}", flush=True)
         if seconds > LIMIT_S:
-            print(f"it ends here, after more than {LIMIT_S:g} s for one answer")
+            print(f"stopped: one answer took more than {LIMIT_S:g} s")
             break
         last = seconds
     print("\nEXPECTED: " + EXPECTED)
@@ -48,7 +48,7 @@ def main():
 
 
 class Reading:
-    """A text that the parsers read, made anew each time."""
+    """A text that new parsers read in each run."""
 
     def __init__(self, parser_class, tokenizer, text):
         self.parser_class, self.tokenizer = parser_class, tokenizer
@@ -74,14 +74,14 @@ class Reading:
             )
 
     def cpu_s(self):
-        """The CPU seconds that it takes, the least of two where they are few."""
-        taken = [self.run()]
-        if taken[0] < LONG_S:
-            taken.append(self.run())
-        return min(taken)
+        """Measures the CPU seconds; if they are few, twice, and returns the smaller figure."""
+        times = [self.run()]
+        if times[0] < LONG_S:
+            times.append(self.run())
+        return min(times)
 
     def peak_bytes(self):
-        """The memory that is allocated at most."""
+        """Measures the peak of the allocated memory."""
         tracemalloc.start()
         try:
             self.run()
@@ -102,7 +102,7 @@ class Reading:
 
 
 def decoded(tokenizer, ids, skip_special_tokens):
-    """What each token adds to the text; the last ends the turn and adds nothing."""
+    """The text of each token; the last token ends the turn and has no text."""
     stream = DecodeStream(skip_special_tokens=skip_special_tokens)
     return [stream.step(tokenizer._tokenizer, number) or "" for number in ids[:-1]] + [""]
 

@@ -1,8 +1,8 @@
-"""Measures what vLLM's parsers take over answers that grow. Run by a server's interpreter.
+"""Measures the cost of vLLM's parsers for growing answers. Run by a server's interpreter.
 
 Standard input has one JSON object: `families`, as for `vllm_harness_parse`, whose cases have their lengths in
-`grown`, and `deadline_s`, the CPU time that a case without its own may take in one delivery. Standard
-output gets one JSON object a case and delivery, with the curve of its cost.
+`grown`, and `deadline_s`, the CPU time for one case in one delivery, unless the case sets another. Standard
+output gets one JSON object for each case and delivery, with the curve of its cost.
 """
 
 import gc
@@ -21,30 +21,30 @@ sys.path.append(sys.argv[1])  # the folder of the next module
 import vllm_harness_parse as parse
 
 FEWEST = 4
-"""Lengths that tell how a curve grows: before there are so many, only the last resort ends it."""
-RESORT = 4
-"""How many times the deadline of all cases one length may take at most, whatever its own deadline.
+"""The number of lengths that show how a curve grows; until then, only the hard limit ends a curve."""
+HARD_LIMIT = 4
+"""The maximum time of one length, as a multiple of `deadline_s`, whatever deadline the case sets.
 
 A curve that is ended before it has enough lengths counts as steep.
 """
 REPEATED_S = 0.05
-"""What takes less is measured again, and the least counts."""
+"""A shorter measurement is repeated, and the shortest counts."""
 REPEATS = 2
 MEMORY_S = 0.05
-"""What takes longer is not run again for its memory, which makes it several times slower."""
+"""A longer run is not repeated to measure its memory, which makes it several times slower."""
 LONG_ENOUGH = 16384
-"""Tokens from which on a curve ends where its time grew by more than `STEEP` with twice the tokens, twice."""
+"""Above so many tokens, a curve ends if its time grew by more than `STEEP` for the last two lengths each."""
 STEEP = 3.0
 
 Step = Callable[[], object]
 
 
 class _Late(BaseException):
-    """The deadline of a case; nothing that a parser does may keep this from ending its run."""
+    """The deadline of a case has passed. Not an Exception, so that no parser catches it."""
 
 
 class _Answer:
-    """An answer at one length, and the parsers that take it, made anew each time."""
+    """An answer at one length; each run makes new parsers."""
 
     def __init__(self, parsers: Any, case: dict[str, Any], grown: dict[str, Any], streamed: bool) -> None:
         text = "".join(piece * count for piece, count in grown["runs"])
@@ -57,7 +57,7 @@ class _Answer:
         self.size = grown["tools"] or len(self._output.ids)
 
     def steps(self) -> Iterator[Step]:
-        """What the event loop of a server does for it, in the pieces in which it does it."""
+        """The steps that a server's event loop takes for the answer."""
         made: list[Any] = []
         yield lambda: made.extend(self._parsers._new(self._case, stream=self._streamed))
         parser, request = made
@@ -76,7 +76,7 @@ class _Answer:
             )
 
     def _decoded(self, request: Any) -> list[str]:
-        """What each token adds to the text; a server decodes before it parses."""
+        """The text of each token, decoded before the parsers run, as in a server."""
         skipped = request.skip_special_tokens
         if skipped not in self._texts:
             self._texts[skipped] = self._output.texts(request)
@@ -92,19 +92,19 @@ def _whole(parser: Any, request: Any, text: str, ids: list[int], prompt: list[in
 
 
 def _run(steps: Iterator[Step]) -> tuple[float, float]:
-    """The CPU time of all steps, and that of the longest."""
+    """Runs the steps; returns the CPU time of all, and of the longest."""
     total = longest = 0.0
     for step in steps:
         started = thread_time()
         step()
-        taken = thread_time() - started
-        total += taken
-        longest = max(longest, taken)
+        seconds = thread_time() - started
+        total += seconds
+        longest = max(longest, seconds)
     return total, longest
 
 
 def _peak(steps: Iterator[Step]) -> int:
-    """The bytes that all steps have allocated at most."""
+    """Runs the steps; returns the peak of the bytes that they allocate."""
     tracemalloc.start()
     try:
         _run(steps)
@@ -123,14 +123,14 @@ def _point(answer: _Answer) -> dict[str, Any]:
 
 
 def _curve(
-    parsers: Any, case: dict[str, Any], streamed: bool, deadline_s: float, resort_s: float
+    parsers: Any, case: dict[str, Any], streamed: bool, deadline_s: float, limit_s: float
 ) -> dict[str, Any]:
     points: list[dict[str, Any]] = []
     for grown in case["grown"]:
         answer = _Answer(parsers, case, grown, streamed)
         gc.collect()
         gc.disable()
-        signal.setitimer(signal.ITIMER_PROF, resort_s, deadline_s)
+        signal.setitimer(signal.ITIMER_PROF, limit_s, deadline_s)
         try:
             points.append(_point(answer))
         except _Late:
@@ -144,13 +144,13 @@ def _curve(
 
 
 def _is_enough(points: list[dict[str, Any]], deadline_s: float) -> bool:
-    """Whether the next length would end after the deadline, or can tell nothing new."""
-    taken = [point["cpu_s"] for point in points]
-    if len(taken) < FEWEST:
+    """Whether the next length would end after the deadline, or would show nothing new."""
+    times = [point["cpu_s"] for point in points]
+    if len(times) < FEWEST:
         return False
-    if points[-1]["size"] > LONG_ENOUGH and all(b > STEEP * a for a, b in pairwise(taken[-3:])):
+    if points[-1]["size"] > LONG_ENOUGH and all(b > STEEP * a for a, b in pairwise(times[-3:])):
         return True
-    return bool(sum(taken) + 2 * taken[-1] > deadline_s)
+    return bool(sum(times) + 2 * times[-1] > deadline_s)
 
 
 def _answers(number: int, family: dict[str, Any], deadline_s: float) -> Iterator[dict[str, Any]]:
@@ -165,7 +165,7 @@ def _answers(number: int, family: dict[str, Any], deadline_s: float) -> Iterator
             answer = {**place, "case": case["name"], "delivery": delivery["code"]}
             streamed, most_s = delivery["shape"] != "whole", case["cpu_s"] or deadline_s
             try:
-                yield {**answer, "curve": _curve(parsers, case, streamed, most_s, RESORT * deadline_s)}
+                yield {**answer, "curve": _curve(parsers, case, streamed, most_s, HARD_LIMIT * deadline_s)}
             except Exception as error:
                 yield {**answer, "error": parse._error(error)}
 
@@ -175,13 +175,13 @@ def _is_late(*_: Any) -> None:
 
 
 def main() -> None:
-    """Reads the families, writes the curves; whatever vLLM prints goes to standard error."""
+    """Reads the families and writes the curves; the output of vLLM goes to standard error."""
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     signal.signal(signal.SIGPROF, _is_late)
     document = json.load(sys.stdin)
     gc.collect()
-    gc.freeze()  # what vLLM has imported is then no part of the collections between the lengths
+    gc.freeze()  # so that the collections between the lengths skip what vLLM has imported
     with output:
         for number, family in enumerate(document["families"]):
             for answer in _answers(number, family, document["deadline_s"]):

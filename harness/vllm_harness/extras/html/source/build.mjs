@@ -1,4 +1,4 @@
-// Builds ../page.html (or the file that is named): script and style in it, allowed by their hashes alone.
+// Builds ../page.html (or the given file) with script and style inside, which its policy allows by hash.
 import { createHash } from "node:crypto";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -27,7 +27,7 @@ const bundle = async (entry) => {
 
 const hash = (text) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
 
-// what is in the bundle keeps its licence
+// the licences of the bundled packages
 const licences = Object.keys(JSON.parse(readFileSync(join(here, "package.json"), "utf8")).dependencies)
   .map((name) => {
     const folder = join(here, "node_modules", name);

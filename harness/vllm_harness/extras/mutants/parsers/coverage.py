@@ -14,11 +14,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from vllm_harness._environments.installer import package_folder
+from vllm_harness._environments.installer import install_into
 from vllm_harness._environments.spec import Environment
+from vllm_harness._files.paths import cache_dir
 from vllm_harness._regression.cases.case import CaseInput, CaseSet
 from vllm_harness._regression.cases.delivery import deliveries
-from vllm_harness._regression.engines.in_process import INTERPRETERS_FOLDER, Watching, parse_all
+from vllm_harness._regression.engines.in_process import INTERPRETERS_FOLDER, parse_all
 from vllm_harness._regression.run import LIMIT_S, shares
 from vllm_harness.extras.mutants.parsers.unreached import load_unreached, reasons
 
@@ -79,9 +80,8 @@ def measure(
     dealt = shares(case_sets, parallel)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(parallel) as pool:
         reports = [Path(folder, f"{number}.json") for number in range(len(dealt))]
-        code = _WORKER.read_text()
-        watching = [Watching(code, {**environ, "VH_COVERAGE": str(report)}) for report in reports]
-        list(pool.map(partial(_run, environment, progress), dealt, watching))
+        environs = [{**environ, "VH_COVERAGE": str(report)} for report in reports]
+        list(pool.map(partial(_run, environment, progress), dealt, environs))
         return files_of([json.loads(report.read_text()) for report in reports], _source)
 
 
@@ -95,7 +95,8 @@ def with_coverage(environment: Environment, progress: Callable[[str], None]) -> 
     Raises:
         InstallError: coverage.py cannot be installed.
     """
-    package = package_folder(PACKAGE, environment.python, environment.python_version, progress)
+    folder = cache_dir() / f"{PACKAGE.replace('==', '-')}-py{environment.python_version}"
+    package = install_into(folder, f"--python={environment.python}", PACKAGE, progress=progress)
     environ = environment.environ()
     paths = filter(None, [str(package), environ.get("PYTHONPATH")])
     return {**environ, "PYTHONPATH": os.pathsep.join(paths)}
@@ -110,10 +111,11 @@ def _run(
     environment: Environment,
     progress: Callable[[str], None],
     case_sets: Sequence[CaseSet],
-    watching: Watching,
+    environ: dict[str, str],
 ) -> None:
     inputs = [(cases.family, [_measured(input_) for input_ in cases.inputs]) for cases in case_sets]
-    for answers in parse_all(environment, inputs, limit_s=LIMIT_S, watching=watching):
+    watcher = _WORKER.read_text()
+    for answers in parse_all(environment, inputs, limit_s=LIMIT_S, prelude=watcher, environ=environ):
         cases = case_sets[answers[0].case_set]
         progress(f"{cases.family.name}, {cases.group}: {len(answers)} answers")
 

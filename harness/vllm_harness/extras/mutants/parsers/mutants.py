@@ -24,7 +24,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import ConfigDict, Field
 
-from vllm_harness._environments.installer import package_folder
+from vllm_harness._environments.installer import install_into
 from vllm_harness._environments.spec import Environment
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
@@ -144,7 +144,7 @@ def read_results(path: Path) -> list[MutantResult]:
     Raises:
         UsageError: the file does not exist, or holds something else.
     """
-    hint = "give a file that --keep wrote"
+    hint = "give the file that --output wrote"
     if not path.exists():
         raise UsageError(f"{path} does not exist", hint=hint)
     return read_lines(path, MutantResult, what="result of a mutant", hint=hint)
@@ -202,7 +202,8 @@ def _made(path: Path, progress: Callable[[str], None]) -> bytes:
     cached = cache_dir() / "library-mutants" / f"{PACKAGE.replace('==', '-')}-{path.stem}-{code}.jsonl"
     if cached.exists():
         return cached.read_bytes()
-    folder = package_folder(PACKAGE, sys.executable, platform.python_version(), progress)
+    folder = cache_dir() / f"{PACKAGE.replace('==', '-')}-py{platform.python_version()}"
+    install_into(folder, f"--python={sys.executable}", PACKAGE, progress=progress)
     with locked_for_making(cached, progress):
         if not cached.exists():
             maker = subprocess.run(

@@ -1,4 +1,4 @@
-// A case: what was found, what the model said, what the client got, and what it should have got.
+// A case: its findings, what the model generated, what the client got, and what was expected.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -84,7 +84,7 @@ export function CaseView({ index, entry, place, onStep, onClose }: Props) {
       {detail === null ? (
         <p class="loading">Opening the case…</p>
       ) : detail instanceof Error ? (
-        <p class="nothing">{`The case can't be read: ${detail.message}`}</p>
+        <p class="nothing">{`Cannot read the case: ${detail.message}`}</p>
       ) : (
         <Inside key={`${each.run} ${entry.key}`} index={index} each={each} detail={detail} />
       )}
@@ -128,10 +128,10 @@ function Inside({ index, each, detail }: { index: Index; each: Case; detail: Det
           {counting.map((finding) => (
             <FindingView finding={finding} onJump={jumpTo(finding)} />
           ))}
-          {!counting.length && <p class="reason">{reason || (each.outcome === "known" ? `It showed ${defects.join(", ")}, and nothing else.` : WORD[each.outcome])}</p>}
+          {!counting.length && <p class="reason">{reason || (each.outcome === "known" ? `The only problem is ${defects.join(", ")}.` : WORD[each.outcome])}</p>}
           {detail.details && (
             <details open={!findings.length}>
-              <summary>The failure whole</summary>
+              <summary>The whole failure</summary>
               <Text label="Failure">{detail.details}</Text>
             </details>
           )}
@@ -237,7 +237,7 @@ export const DefectView = ({ id, defect, heading: Heading = "h3" }: DefectProps)
         )}
       </>
     ) : (
-      <p>The registry that made this page has no entry of this id.</p>
+      <p>The registry had no entry with this id when this page was made.</p>
     )}
   </section>
 );
@@ -252,11 +252,11 @@ interface ExchangeProps {
 
 function ExchangeView({ exchange, all, findings, wanted, stack }: ExchangeProps) {
   const streamed = Boolean(exchange.events);
-  // a response's findings have the paths of a stream's last event
+  // findings in a body have the paths of the final event of a stream
   const paths = findings.filter((each) => each.event_index === undefined).map((each) => (each.path ?? "").replace(/^\$\.response\b/, "$"));
   return (
     <>
-      {exchange.error && <p class="nothing">{`No whole answer: ${exchange.error}`}</p>}
+      {exchange.error && <p class="nothing">{`No complete answer: ${exchange.error}`}</p>}
       {exchange.output && (
         <Section title="What the model generated" about={tokens(exchange.output)}>
           <Tokens pieces={exchange.output} label="Tokens of the model's output" />
@@ -279,8 +279,8 @@ function ExchangeView({ exchange, all, findings, wanted, stack }: ExchangeProps)
         </Section>
       )}
       {exchange.pieces && (
-        <Section title="What came" about={many(exchange.pieces.length, "piece")}>
-          <Text label="What came">{exchange.pieces.map(([, text]) => text).join("")}</Text>
+        <Section title="Received bytes" about={many(exchange.pieces.length, "piece")}>
+          <Text label="Received bytes">{exchange.pieces.map(([, text]) => text).join("")}</Text>
         </Section>
       )}
       {exchange.answer != null && (
@@ -329,7 +329,7 @@ const Headers = ({ title, headers }: { title: string; headers: Record<string, st
 
 const DRAWN = 6_000; // tokens
 
-/** Tokens beside one another, each told from the next; line ends are seen and kept. */
+/** Tokens in a row, with visible borders and line ends. */
 function Tokens({ pieces, label }: { pieces: Piece[]; label: string }) {
   return (
     <pre class="tokens" tabIndex={0} role="region" aria-label={label}>
@@ -343,7 +343,7 @@ function Tokens({ pieces, label }: { pieces: Piece[]; label: string }) {
           ))}
         </span>
       ))}
-      {pieces.length > DRAWN && <span class="line-end">{` … ${pieces.length - DRAWN} further`}</span>}
+      {pieces.length > DRAWN && <span class="line-end">{` … ${pieces.length - DRAWN} more`}</span>}
     </pre>
   );
 }
@@ -360,7 +360,7 @@ function Compared({ exchange, all }: { exchange: Exchange; all: Exchange[] }) {
     const { accumulated, final } = exchange;
     const twin = all.find((each) => each.id === exchange.twin);
     if (accumulated != null && final != null)
-      found.push({ name: "Stream and its final object", left: ["its events add up to", accumulated], right: ["its final object", final] });
+      found.push({ name: "Stream and its final object", left: ["the sum of its events", accumulated], right: ["its final object", final] });
     const own = final ?? accumulated ?? exchange.answer;
     const other = twin && (twin.final ?? twin.accumulated ?? twin.answer);
     if (own != null && other != null) {
@@ -372,12 +372,12 @@ function Compared({ exchange, all }: { exchange: Exchange; all: Exchange[] }) {
   const [picked, pick] = useState<number | null>(null);
   const [withIds, setWithIds] = useState(false);
   const compared = useMemo(() => choices.map((each) => pairsOf(each.left[1]!, each.right[1]!, withIds)), [choices, withIds]);
-  const at = picked ?? Math.max(0, compared.findIndex((pairs) => !pairs || pairs.some((pair) => !pair.same))); // what differs first
+  const at = picked ?? Math.max(0, compared.findIndex((pairs) => !pairs || pairs.some((pair) => !pair.same))); // the first one with a difference
   const [choice, pairs] = [choices[at], compared[at]];
   if (!choice || pairs === undefined) return null;
   const different = pairs?.filter((pair) => !pair.same).length ?? 0;
   return (
-    <Section title={choices.length > 1 ? "Compared" : choice.name} about={pairs === null ? "too different to be compared line by line" : different ? `${many(different, "line")} ${different === 1 ? "differs" : "differ"}` : "no difference"}>
+    <Section title={choices.length > 1 ? "Compared" : choice.name} about={pairs === null ? "too different for a comparison by lines" : different ? `${many(different, "line")} ${different === 1 ? "differs" : "differ"}` : "no difference"}>
       <div class="buttons">
         {choices.length > 1 && choices.map((each, number) => (
           <button type="button" aria-pressed={number === at} onClick={() => pick(number)}>
@@ -385,7 +385,7 @@ function Compared({ exchange, all }: { exchange: Exchange; all: Exchange[] }) {
           </button>
         ))}
         <label>
-          <input type="checkbox" checked={withIds} onChange={(event) => setWithIds(event.currentTarget.checked)} /> ids and times too
+          <input type="checkbox" checked={withIds} onChange={(event) => setWithIds(event.currentTarget.checked)} /> with ids and times
         </label>
       </div>
       {pairs ? <DiffView pairs={pairs} left={choice.left[0]} right={choice.right[0]} /> : null}
@@ -401,7 +401,7 @@ function DiffView({ pairs, left, right }: { pairs: Pair[]; left: string; right: 
       {words?.map((each) => (each.changed ? <mark>{each.text}</mark> : each.text))}
     </div>
   );
-  if (pairs.every((pair) => pair.same)) return <p class="same-note">{`✓ Both are the same, ${many(pairs.length, "line")}.`}</p>;
+  if (pairs.every((pair) => pair.same)) return <p class="same-note">{`✓ No difference in ${many(pairs.length, "line")}.`}</p>;
   return (
     <div class="diff" tabIndex={0} role="region" aria-label={`${left} beside ${right}`}>
       <div class="diff-pair diff-head">
@@ -439,7 +439,7 @@ function Server({ each, detail }: { each: Case; detail: Detail }) {
       )}
       {logs.map((log, number) => (
         <details open={each.outcome !== "passed"}>
-          <summary>{`Log of that moment${log.source ? `: ${log.source}` : ""} (${many(log.lines.length, "line")})`}</summary>
+          <summary>{`Log of the case${log.source ? `: ${log.source}` : ""} (${many(log.lines.length, "line")})`}</summary>
           <pre class="prose log" tabIndex={0} role="region" aria-label={`Log ${number + 1} ${log.source}`}>
             {log.lines.map((line) => (
               <div class={/\b(ERROR|CRITICAL|Traceback)\b/.test(line) ? "log-error" : /\bWARNING\b/.test(line) ? "log-warning" : ""}>{line}</div>
@@ -452,7 +452,7 @@ function Server({ each, detail }: { each: Case; detail: Detail }) {
         <Fact name="front end">{target.frontend}</Fact>
         <Fact name="ready after">{target.startup_s === undefined ? "" : seconds(target.startup_s)}</Fact>
         <Fact name="node">{detail.node}</Fact>
-        <Fact name="began">{detail.started ? when(detail.started) : ""}</Fact>
+        <Fact name="started">{detail.started ? when(detail.started) : ""}</Fact>
         <Fact name="tries">{each.attempts > 1 ? each.attempts : ""}</Fact>
         <Fact name="log files">{target.logs?.join(", ")}</Fact>
       </dl>

@@ -1,4 +1,4 @@
-// The cases of one run or of two, and which of them a filter leaves.
+// The cases of one or two runs, and the filter.
 
 import type { Index, Outcome, RunIndex, Target } from "./data";
 
@@ -37,16 +37,16 @@ export interface Case {
   place: [number, number] | null;
 }
 
-/** A case as it is now, and as it was in the run that it is compared with. */
+/** A case in this run, and in the run that it is compared with. */
 export interface Entry {
-  at: number; // its place among all
+  at: number; // its index among all
   key: string; // for the address
-  shown: Case; // as it is now; where it is gone, as it was
+  shown: Case; // the case of this run, or of the earlier one if this run does not have it
   before: Case | null;
   row: string; // id of the target's row in the matrix
-  change: Change | null; // none where there is one run
+  change: Change | null; // null if there is one run
   absent: boolean; // only the earlier run has it
-  text: string; // what a search looks at
+  text: string; // the text that is searched
 }
 
 export interface Filter {
@@ -81,7 +81,7 @@ export function casesOf(run: RunIndex, number: number, outcomes: Outcome[]): Cas
 const BAD: Outcome[] = ["finding", "known"];
 const DID_NOT_RUN: Outcome[] = ["skipped", "cancelled"];
 
-/** What became of a case, as `vllm-harness compare` says it. */
+/** How a case changed, as `vllm-harness compare` judges it. */
 export function changeOf(before: Case | null, now: Case | null): Change {
   if (!before) return "new";
   if (!now) return "gone";
@@ -158,7 +158,7 @@ export function chosen(entries: Entry[], filter: Filter): Entry[] {
   );
 }
 
-/** What failed first; then in the order in which they ran. */
+/** Failures first, then in the order in which they ran. */
 export function inOrder(entries: Entry[]): Entry[] {
   const rank = (each: Entry) =>
     (each.change ? CHANGES.indexOf(each.change) * 10 : 0) + OUTCOMES.indexOf(each.shown.outcome);
@@ -170,7 +170,7 @@ export interface Cell {
   changes: Record<Change, number>;
   total: number;
   worst: Outcome | null;
-  only: Entry | null; // the one finding, or the one case
+  only: Entry | null; // the only case with the worst outcome
 }
 
 export function cellsOf(entries: Entry[]): Map<string, Cell> {
@@ -204,7 +204,7 @@ const emptyCell = (): Cell => ({
   only: null,
 });
 
-/** What a case is called: its title, or its id without the file or group, which stands beside it. */
+/** The name of a case: its title, or its id without the file or group, which is shown beside it. */
 export function nameOf(each: Case): string {
   if (each.title) return each.title;
   const [file, ...rest] = each.id.split("::");
@@ -212,7 +212,7 @@ export function nameOf(each: Case): string {
   return rest.length && each.group && stem(file!).endsWith(stem(each.group)) ? rest.join("::") : each.id;
 }
 
-/** Names of groups without what all share: folders, `test_`, `.py`. */
+/** Names of groups without shared folders, `test_` and `.py`. */
 export function shortNames(groups: string[]): Map<string, string> {
   const stems = groups.map((group) => group.replace(/\.py$/, ""));
   const folders = stems.map((stem) => stem.split("/").slice(0, -1));

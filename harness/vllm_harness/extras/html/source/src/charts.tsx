@@ -1,4 +1,4 @@
-// Figures of a run as charts: over time, and as distributions.
+// The series of a run as charts: over time, and as distributions.
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
@@ -6,7 +6,7 @@ import type { Index, Series } from "./data";
 
 interface Line {
   label: string;
-  of: string; // the target, which has one colour
+  of: string; // the target; each target has one colour
   before: boolean;
   points: [number, number][];
 }
@@ -47,7 +47,7 @@ export function Charts({ index, dark }: { index: Index; dark: boolean }) {
 
 const COLOURS = 6;
 const BEFORE = [6, 4]; // a dash
-/** Where a percentile stands: each further nine takes as much room as the one before; the largest value comes last. */
+/** The position of a percentile: each further nine takes the same width; the maximum comes last. */
 function placing(chart: ChartOf): (percentile: number) => number {
   const place = (percentile: number): number => -Math.log10(1 - percentile / 100);
   const below = chart.lines.flatMap((line) => line.points.map(([at]) => at)).filter((at) => at < 100);
@@ -117,7 +117,7 @@ function Chart({ chart }: { chart: ChartOf }) {
       <figcaption>
         {chart.name} <small>{[chart.unit, spread ? "by percentile" : "over time"].filter(Boolean).join(", ")}</small>
       </figcaption>
-      <div ref={box} role="img" aria-label={`${chart.name} in ${chart.unit}; the table below has its figures`} />
+      <div ref={box} role="img" aria-label={`${chart.name} in ${chart.unit}; the table below has the figures`} />
       <details>
         <summary>Figures</summary>
         <div class="matrix-scroll" tabIndex={0} role="region" aria-label={`Figures of ${chart.name}`}>

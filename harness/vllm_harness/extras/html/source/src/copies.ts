@@ -1,4 +1,4 @@
-// What is copied: a request as curl and as Python, a finding as a report to file upstream.
+// The texts to copy: a request as curl and as Python, a finding as a report to file upstream.
 
 import type { Case } from "./cases";
 import type { Defect, Exchange, Finding, Header, Json } from "./data";
@@ -59,11 +59,11 @@ const fenced = (text: string, language = ""): string => {
   return `${fence}${language}\n${text}\n${fence}`;
 };
 
-const LONGEST = 6_000; // characters of what is quoted
+const LONGEST = 6_000; // characters of a quoted text
 const short = (text: string): string =>
   text.length <= LONGEST ? text : `${text.slice(0, LONGEST)}\n… (${text.length - LONGEST} more characters)`;
 
-/** A report to file: what was asked, what the model said, what came, what is right. */
+/** A report to file: the request, the model's output, the answer, and what was expected. */
 export function report(
   each: Case,
   findings: Finding[],

@@ -1,4 +1,4 @@
-// What the page holds, as Python wrote it (contents.py), and how it is unpacked.
+// The data of the page, which Python writes (contents.py), and its unpacking.
 
 export type Outcome = "passed" | "known" | "finding" | "skipped" | "cancelled";
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
@@ -16,7 +16,7 @@ export interface Target {
   logs?: string[];
   startup_s?: number;
   partner: string;
-  about: string; // what tells it from the others of this page
+  about: string; // what distinguishes it from the other targets
   whole: string; // version, front end and lane
 }
 
@@ -102,7 +102,7 @@ export interface Finding {
 export type Piece = [ids: number[], text: string];
 export type WireEvent = [after: number, name: string, data: string, cut?: boolean];
 
-/** What the model was given and generated at another time within the request. */
+/** The prompt and output of a further generation within the request. */
 export interface Generation {
   choice?: number;
   prompt?: { ids: number[]; text: string }[];

@@ -15,7 +15,7 @@ export interface Pair {
 }
 export type Part = { pairs: Pair[] } | { skipped: number; pairs: Pair[] };
 
-const AROUND = 3; // equal lines beside what differs
+const AROUND = 3; // equal lines around a difference
 const LONGEST = 4_000; // characters of a line that is compared word by word
 
 const text = (value: Json, withIds: boolean): string =>
@@ -23,7 +23,7 @@ const text = (value: Json, withIds: boolean): string =>
     .map((line) => plain({ ...line, ends: "" }))
     .join("\n") + "\n";
 
-/** The lines of both, paired; null where they are too different to be compared in a moment. */
+/** The lines of both values in pairs; null if the comparison takes too long. */
 export function pairsOf(left: Json, right: Json, withIds: boolean): Pair[] | null {
   const changes = diffLines(text(left, withIds), text(right, withIds), { timeout: 1500 });
   if (!changes) return null;
@@ -58,7 +58,7 @@ function beside(left: string[], right: string[]): Pair[] {
   });
 }
 
-/** What differs, with a few lines around; the others are folded. */
+/** The differences with a few lines around them; the other lines are folded. */
 export function folded(pairs: Pair[]): Part[] {
   const near = new Set<number>();
   pairs.forEach((pair, at) => {

@@ -1,4 +1,4 @@
-// The events of a stream as a stack: what each belongs to, and from when to when each of these was open.
+// The events of a stream as a stack: the objects that each belongs to, and when each object was open.
 
 import type { Exchange, Json, WireEvent } from "./data";
 
@@ -6,19 +6,19 @@ export interface Event {
   index: number;
   after: number; // ms
   type: string;
-  data: string; // as it came
-  value: Json | undefined; // undefined where it is no JSON
+  data: string; // as received
+  value: Json | undefined; // undefined if it is not valid JSON
   cut: boolean;
   rows: number[]; // of the stack, outermost first
-  text: string; // what it adds
+  text: string; // the text that it adds
 }
 
-/** A thing that is open for a while: a response, an item, a part; a choice, a call; a block. */
+/** An object that is open for a while: a response, an item, a part; a choice, a call; a block. */
 export interface Row {
   depth: number;
   label: string;
   kind: "whole" | "text" | "reasoning" | "call" | "other";
-  events: number[]; // of its own, not those of what it holds
+  events: number[]; // its own events, without those of its parts
   first: number; // ms
   last: number;
   text: string;
@@ -93,7 +93,7 @@ export function stackOf(exchange: Exchange): Stack {
   };
 }
 
-/** Rows below what holds them, in the order in which they began. */
+/** The rows below their parents, in the order of their starts. */
 function sorted(rows: Row[], numbers: Map<string, number>): number[] {
   const below = new Map<string, number[]>();
   for (const [key, number] of numbers) {

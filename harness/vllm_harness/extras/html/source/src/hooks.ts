@@ -1,4 +1,4 @@
-// What the views share: the address, the width, virtual lists, copying.
+// Shared by the views: the address, the width, virtual lists, copying.
 
 import {
   Virtualizer,
@@ -16,7 +16,7 @@ import { CHANGES, NO_FILTER, OUTCOMES, type Filter } from "./cases";
 export type View = "cases" | "defects" | "charts" | "run";
 const VIEWS: View[] = ["cases", "defects", "charts", "run"];
 
-/** All that is seen is in the address, so that it can be linked to. */
+/** The whole state of the view is in the address, so that it can be linked. */
 export interface Address {
   filter: Filter;
   view: View;
@@ -90,7 +90,7 @@ export interface Virtual {
   show: (index: number, align?: "auto" | "center") => void;
 }
 
-/** The rows of a long list that can be seen; it scrolls by itself (`scroller`), or with the page. */
+/** The visible rows of a long list, which scrolls by itself or with the page (`scroller`). */
 export function useVirtual(count: number, height: number, list: RefObject<HTMLElement | null>, scroller: "own" | "page"): Virtual {
   const [, again] = useReducer((n: number) => n + 1, 0);
   const margin = useRef(0);
@@ -147,7 +147,7 @@ export async function copy(text: string): Promise<boolean> {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // a page from the disk may have no clipboard
+    // a page opened from disk may have no clipboard
     const area = Object.assign(document.createElement("textarea"), { value: text });
     area.setAttribute("readonly", "");
     document.body.append(area);

@@ -1,4 +1,4 @@
-// JSON as lines that know their path, so that a finding's place can be marked, and two values compared.
+// JSON as lines with their paths, so that the places of findings can be marked, and two values compared.
 
 import type { Json } from "./data";
 
@@ -34,7 +34,7 @@ export function linesOf(value: Json, most = 20_000): Line[] {
     lines.push({ depth, key: "", text: close, kind: "mark", path, ends });
   };
   put(value, 0, "", "$", "");
-  if (lines.length > most) lines.push({ depth: 0, key: "", text: "… cut here", kind: "mark", path: "", ends: "" });
+  if (lines.length > most) lines.push({ depth: 0, key: "", text: "… truncated", kind: "mark", path: "", ends: "" });
   return lines;
 }
 
@@ -42,7 +42,7 @@ export const plain = (line: Line): string => `${"  ".repeat(line.depth)}${line.k
 
 const VOLATILE = /^(id|item_id|call_id|response_id|created|created_at|completed_at|system_fingerprint|sequence_number|obfuscation)$/;
 
-/** The value without what differs from answer to answer: ids and times. Keys are sorted. */
+/** The value with sorted keys, and without ids and times, which differ from answer to answer. */
 export function comparable(value: Json, withIds: boolean): Json {
   if (Array.isArray(value)) return value.map((each) => comparable(each, withIds));
   if (value === null || typeof value !== "object") return value;

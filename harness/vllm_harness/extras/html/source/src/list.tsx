@@ -1,4 +1,4 @@
-// The cases that the filter leaves, of which only those in sight are drawn.
+// The cases that match the filter; only the visible ones are drawn.
 
 import { useEffect, useRef } from "preact/hooks";
 import { WORD, nameOf, type Entry } from "./cases";
@@ -9,9 +9,9 @@ interface Props {
   entries: Entry[];
   address: Address;
   several: boolean; // targets
-  groups: Map<string, string>; // and their short names
+  groups: Map<string, string>; // short names by group
   last: string; // key of the case that was open
-  hidden: boolean; // behind a case
+  hidden: boolean; // while a case is open
   onOpen: (entry: Entry) => void;
 }
 
@@ -23,7 +23,7 @@ export function List({ entries, address, several, groups, last, hidden, onOpen }
   const { items, size, show } = useVirtual(entries.length, narrow ? 74 : 46, list, "page");
   const wanted = useRef<number | null>(null);
   useEffect(() => {
-    // back from a case: there it was
+    // after a case is closed, focus it in the list
     const at = hidden || !last ? -1 : entries.findIndex((entry) => entry.key === last);
     if (at < 0) return;
     wanted.current = at;

@@ -1,4 +1,4 @@
-// The page: what was run, the matrix, and what the filter leaves; or a case.
+// The page: the run, the matrix, and the cases that match the filter; or one case.
 
 import { render } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -20,7 +20,7 @@ function useTheme(): [Theme, (theme: Theme) => void, boolean] {
       const found = localStorage.getItem("vllm-harness-theme");
       return found === "light" || found === "dark" ? found : "";
     } catch {
-      return ""; // a page from the disk may have no storage
+      return ""; // a page opened from disk may have no storage
     }
   };
   const [theme, set] = useState<Theme>(kept);
@@ -37,7 +37,7 @@ function useTheme(): [Theme, (theme: Theme) => void, boolean] {
     try {
       localStorage.setItem("vllm-harness-theme", next);
     } catch {
-      // it then holds for this visit
+      // the choice then lasts for this visit only
     }
     set(next);
   };
@@ -105,7 +105,7 @@ function App({ index }: { index: Index }) {
         {open && <CaseView index={index} entry={open} place={[at, left.length]} onStep={step} onClose={closeCase} />}
         {address.open && !open && (
           <p class="nothing">
-            This page has no case of that address. <a href="#">All cases</a>
+            This page has no case with this address. <a href="#">All cases</a>
           </p>
         )}
       </main>
@@ -130,7 +130,7 @@ function Top({ index, theme, setTheme }: { index: Index; theme: Theme; setTheme:
           <bdi>{before && before.header.name !== now.header.name ? `${before.header.name || before.header.kind} → ${title}` : title}</bdi>
           <span class="kind">{before ? `${now.header.kind} compared` : now.header.kind}</span>
         </h1>
-        <button type="button" class="theme" onClick={() => setTheme(next[theme])} aria-label={`Colours: ${theme || "as the system has them"}`}>
+        <button type="button" class="theme" onClick={() => setTheme(next[theme])} aria-label={`Colours: ${theme || "as in the system settings"}`}>
           {theme === "dark" ? "☾ dark" : theme === "light" ? "☀ light" : "◐ auto"}
         </button>
       </div>
@@ -141,7 +141,7 @@ function Top({ index, theme, setTheme }: { index: Index; theme: Theme; setTheme:
           {all(run, "frontend") && <span>{`${all(run, "frontend")} front end`}</span>}
           {all(run, "lane") && <span>{`${all(run, "lane")} lane`}</span>}
           <span>{when(run.header.started)}</span>
-          <span>{run.end ? seconds(run.end.at - run.header.started) : "not ended"}</span>
+          <span>{run.end ? seconds(run.end.at - run.header.started) : "not finished"}</span>
           {run.end?.stopped && <span class="stopped">{`stopped: ${run.end.stopped}`}</span>}
           <span>{many(run.cases.length, "case")}</span>
           <span>{many(run.targets.length, "target")}</span>
@@ -215,7 +215,7 @@ function Overview({ index, entries, inMatrix, left, address, go, search, onCell,
       </div>
       {shown === "cases" && (
         <section class="card" aria-label="Cases">
-          {left.length ? <List entries={left} address={address} several={several} groups={groups} last={last} hidden={hidden} onOpen={onOpen} /> : <p class="nothing">No case is left. Take something out of the filter.</p>}
+          {left.length ? <List entries={left} address={address} several={several} groups={groups} last={last} hidden={hidden} onOpen={onOpen} /> : <p class="nothing">No case matches the filter.</p>}
         </section>
       )}
       {shown === "defects" && <Defects index={index} defects={defects} onPick={(defect) => go({ filter: { ...filter, defect }, view: "cases" })} />}
@@ -240,7 +240,7 @@ interface ChipsProps<T extends Outcome | Change> {
   set: (change: Partial<Filter>) => void;
 }
 
-/** A button for each outcome, or change, with the cases that it would leave beside the rest of the filter. */
+/** A button for each outcome or change, with the number of cases that it matches within the rest of the filter. */
 function Chips<T extends Outcome | Change>({ name, of, entries, filter, kind, set }: ChipsProps<T>) {
   const picked = filter[name] as T[];
   const counts = useMemo(() => {
@@ -266,7 +266,7 @@ function Chips<T extends Outcome | Change>({ name, of, entries, filter, kind, se
   );
 }
 
-/** What the filter holds beside outcomes and text, each to be taken out. */
+/** The parts of the filter other than outcomes and text, each with a button that removes it. */
 function Picked({ filter, set, rows, groups }: { filter: Filter; set: (change: Partial<Filter>) => void; rows: RowOf[]; groups: Map<string, string> }) {
   const row = rows.find((each) => each.id === filter.row);
   const shown: [keyof Filter, string][] = [
@@ -279,7 +279,7 @@ function Picked({ filter, set, rows, groups }: { filter: Filter; set: (change: P
       {shown
         .filter(([name]) => filter[name])
         .map(([name, text]) => (
-          <button type="button" onClick={() => set({ [name]: "" })} aria-label={`Take ${text} out of the filter`}>
+          <button type="button" onClick={() => set({ [name]: "" })} aria-label={`Remove ${text} from the filter`}>
             {text} ✕
           </button>
         ))}
@@ -312,8 +312,8 @@ const Runs = ({ index }: { index: Index }) => (
         <dl class="facts">
           <Fact name="name">{run.header.name}</Fact>
           <Fact name="kind">{run.header.kind}</Fact>
-          <Fact name="began">{when(run.header.started)}</Fact>
-          <Fact name="took">{run.end ? `${seconds(run.end.at - run.header.started)}, exit code ${run.end.exit_code}` : "it has not come to its end"}</Fact>
+          <Fact name="started">{when(run.header.started)}</Fact>
+          <Fact name="duration">{run.end ? `${seconds(run.end.at - run.header.started)}, exit code ${run.end.exit_code}` : "not finished"}</Fact>
           <Fact name="stopped">{run.end?.stopped}</Fact>
           <Fact name="harness">{run.header.harness}</Fact>
           <Fact name="machine">{run.header.machine}</Fact>
@@ -352,6 +352,6 @@ readIndex().then(
     render(<App index={index} />, root);
   },
   (error: Error) => {
-    root.textContent = `This page can't be read: ${error.message}. A newer browser may do (Chrome 80, Firefox 113, Safari 16.4).`;
+    root.textContent = `Cannot read this page: ${error.message}. A newer browser may help (Chrome 80, Firefox 113, Safari 16.4).`;
   },
 );

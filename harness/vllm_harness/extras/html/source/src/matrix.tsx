@@ -1,4 +1,4 @@
-// Targets by groups: the first thing that is seen.
+// The matrix of targets and groups.
 
 import { useMemo, useRef, useState } from "preact/hooks";
 import { ALL, OUTCOMES, WORD, cellKey, cellsOf, shortNames, type Cell, type Entry } from "./cases";
@@ -10,7 +10,7 @@ export interface RowOf {
   target: Target;
 }
 
-/** The rows: the targets of the run, and those of an earlier one that it has no more. */
+/** The rows: the targets of the run, and the targets that only the earlier run has. */
 export function rowsOf(index: Index): RowOf[] {
   const [now, before] = [index.runs.at(-1)!, index.runs.length > 1 ? index.runs[0] : undefined];
   const paired = new Set(now.targets.map((target) => target.partner));
@@ -24,7 +24,7 @@ const describe = (cell: Cell): string =>
     ...(["worse", "better", "gone"] as const).filter((each) => cell.changes[each]).map((each) => `${cell.changes[each]} ${WORD[each]}`),
   ].join(", ") || "none";
 
-/** The folders of groups, in their order, and how many groups each has. */
+/** The folders of groups, in order, and the number of groups in each. */
 function foldersOf(names: string[]): [string, number][] {
   const found: [string, number][] = [];
   for (const name of names) {
@@ -69,7 +69,7 @@ export function Matrix({ index, entries, row, group, onCell }: Props) {
     setAt(next);
     table.current?.querySelector<HTMLElement>(`[data-at="${next[0]}-${next[1]}"]`)?.focus();
   };
-  if (!shownRows.length) return <p class="nothing">No case is left. Take something out of the filter.</p>;
+  if (!shownRows.length) return <p class="nothing">No case matches the filter.</p>;
   const button = (each: RowOf, name: string, place: [number, number]) => {
     const cell = cells.get(cellKey(each.id, name));
     const chosen = row === each.id && (name === ALL ? !group : group === name);
@@ -94,7 +94,7 @@ export function Matrix({ index, entries, row, group, onCell }: Props) {
   return (
     <div class="matrix-scroll">
       <table class={`matrix${shownGroups.length > 14 ? " dense" : ""}${index.runs.length > 1 ? " compared" : ""}`} ref={table} onKeyDown={moved}>
-        <caption class="unseen">Targets by groups of cases. The arrow keys move; Enter opens.</caption>
+        <caption class="unseen">Targets and groups of cases. The arrow keys move; Enter opens.</caption>
         <thead>
           {folders.length > 1 && (
             <tr class="folders">

@@ -1,4 +1,4 @@
-// Small things that several views show.
+// Small components that several views use.
 
 import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
@@ -55,7 +55,7 @@ export function Copy({ label, text }: { label: string; text: () => string }) {
   );
 }
 
-/** JSON, its strings wrapped, the places of findings marked. */
+/** JSON with wrapped strings; the places of findings are marked. */
 export function JsonView({ value, marked = [], label }: { value: Json; marked?: string[]; label: string }) {
   const lines = useMemo(() => linesOf(value), [value]);
   return (

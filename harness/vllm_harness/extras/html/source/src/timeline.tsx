@@ -1,4 +1,4 @@
-// The event stack over time, the list of its events, and the one that is looked at; findings at their places.
+// The event stack over time, the list of its events, and the chosen event; all with their findings.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Exchange, Finding } from "./data";
@@ -7,7 +7,7 @@ import { useVirtual } from "./hooks";
 import { JsonView, Text, many, millis } from "./parts";
 
 const LINE = 26; // pixels
-const ROWS = 60; // of the stack that are drawn
+const ROWS = 60; // rows of the stack that are drawn
 
 export function Timeline({ exchange, findings, wanted }: { exchange: Exchange; findings: Finding[]; wanted: number | null }) {
   const stack = useMemo(() => stackOf(exchange), [exchange]);
@@ -88,7 +88,7 @@ function Tracks({ stack, at, chosen, choose }: Shared) {
           </div>
         </div>
       ))}
-      {rows.length > ROWS && <p class="note">{many(rows.length - ROWS, "further row")} are in the list of events alone.</p>}
+      {rows.length > ROWS && <p class="note">{many(rows.length - ROWS, "further row")} are only in the list of events.</p>}
     </div>
   );
 }
@@ -112,7 +112,7 @@ function Events({ stack, at, chosen, choose }: Shared) {
   const box = useRef<HTMLDivElement>(null);
   const { items: seen, size, show } = useVirtual(items.length, LINE, box, "own");
   useEffect(() => {
-    // centred at first, then only as far as it needs to go
+    // centred if out of sight
     const height = box.current?.clientHeight ?? 0;
     const top = place * LINE;
     const scrolled = box.current?.scrollTop ?? 0;

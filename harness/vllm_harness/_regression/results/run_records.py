@@ -1,0 +1,80 @@
+"""Converts the cells of parser regression to the records of a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from vllm_harness._regression.results.cells import CaseResult, Cell
+from vllm_harness._regression.results.known_defects import ParserDefect, explaining_ids, failure_in
+from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, TargetRecord
+
+
+def target_of(cell: Cell) -> TargetRecord:
+    """The record of the family's parsers on one vLLM; the engine is its lane."""
+    return TargetRecord(
+        id=f"{cell.family}/{cell.environment}/{cell.engine}",
+        title=cell.family,
+        family=cell.family,
+        lane=cell.engine,
+        vllm=cell.environment.removesuffix(f"+{cell.frontend}"),
+        environment=cell.described,
+        frontend=cell.frontend,
+    )
+
+
+def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterator[CaseRecord]:
+    """The records of a cell's cases, with the known defects of each family (`known_defects.by_family`).
+
+    If the parsers could not be made, a single record has the error.
+    """
+    target = target_of(cell).id
+    if cell.start_error:
+        reason = cell.start_error.partition("\n")[0]
+        yield CaseRecord(
+            id=f"{cell.group}: the parsers are made",
+            target=target,
+            group=cell.group,
+            outcome=Outcome.FINDING,
+            reason=reason,
+            details=cell.start_error,
+            findings=(RunFinding(message=reason),),
+        )
+    for name, result in cell.cases.items():
+        findings = tuple(_findings(cell, name, result, known))
+        first = next((finding for finding in findings if finding.counts), None) or next(iter(findings), None)
+        yield CaseRecord(
+            id=name,
+            target=target,
+            group=cell.group,
+            title=f"{name} ({result.topic})",
+            outcome=_outcome(result, findings),
+            defects=tuple(dict.fromkeys(finding.known for finding in findings if finding.known)),
+            reason=result.left_out or (first.message if first else ""),
+            details=f"the model generates: {result.text}" if findings else "",
+            findings=findings,
+        )
+
+
+def _outcome(result: CaseResult, findings: Sequence[RunFinding]) -> Outcome:
+    if result.left_out:
+        return Outcome.SKIPPED
+    if not result.mismatches:
+        return Outcome.PASSED
+    return Outcome.FINDING if any(finding.counts for finding in findings) else Outcome.KNOWN
+
+
+def _findings(
+    cell: Cell, name: str, result: CaseResult, known: Mapping[str, Sequence[ParserDefect]]
+) -> Iterator[RunFinding]:
+    """A finding for each mismatch in each delivery, and for each defect that explains it."""
+    for delivery, mismatches in result.mismatches.items():
+        for mismatch in mismatches:
+            failure = failure_in(cell, name, delivery, mismatch)
+            for defect in explaining_ids(failure, known.get(failure.plain_family, ())) or [""]:
+                yield RunFinding(
+                    code=str(mismatch),
+                    message=f"{mismatch.title} ({delivery})",
+                    path=str(delivery),
+                    actual=result.examples.get(delivery, ""),
+                    known=defect,
+                )

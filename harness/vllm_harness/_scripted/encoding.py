@@ -1,0 +1,124 @@
+"""The content of a script, turned into what a server stores: token ids, or pieces that quote the request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeGuard
+
+import requests
+
+from vllm_harness._configuration.model_entries import ModelEntry
+from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._scripted.dialects import find_dialect, render
+from vllm_harness._scripted.in_server import vllm_harness_names as names
+from vllm_harness._scripted.meaning import Meaning, Raw
+from vllm_harness._scripted.quoting import Quoting, pieces, sample
+from vllm_harness._scripted.standin import stand_in_of, vocabulary
+
+Plain = str | Meaning | Raw | Sequence[int]
+"""What the model generates: a text for the user, a meaning, raw text or token ids."""
+Content = Plain | Quoting
+"""The same, or an answer that quotes the request."""
+_OWN = {names.OWN_HEADER: "1"}
+
+
+class BookError(HarnessError):
+    """The server does not accept a book, or does not report on it."""
+
+
+@dataclass(frozen=True)
+class EncodedTake:
+    """A take as a server stores it.
+
+    Attributes:
+        ids: its token ids; for content that quotes the request, those of a sample.
+        ended_early: whether the content lacked a stop token, so that one was appended.
+        wire: what the server stores.
+    """
+
+    ids: tuple[int, ...]
+    ended_early: bool
+    wire: list[int] | dict[str, Any]
+
+
+def encode(content: Content, entry: ModelEntry, endpoint: Endpoint, *, constrained: bool) -> EncodedTake:
+    """Encodes content with the tokenizer of a server.
+
+    Raises:
+        DialectError: the dialect of the entry cannot express it.
+        UsageError: the entry has no stand-in, or a token id is outside its vocabulary.
+        BookError: the server does not tokenize it.
+    """
+    stand_in = stand_in_of(entry)
+    if isinstance(content, Quoting):
+        like = encode(sample(content), entry, endpoint, constrained=constrained)
+        assert entry.dialect is not None
+        markers = find_dialect(entry.dialect).markers
+        parts = pieces(content, lambda plain: raw_text(entry, plain, constrained=constrained), markers)
+        end = [stand_in.stop] if like.ended_early else []
+        return EncodedTake(like.ids, like.ended_early, {"pieces": [*parts, *end]})
+    if isinstance(content, str | Meaning | Raw):
+        ids = list(_tokenized(endpoint, entry.name, raw_text(entry, content, constrained=constrained)))
+    else:
+        check_ids(content, entry)
+        ids = list(content)
+    eos = stand_in.generation_config.get("eos_token_id", [])
+    early = not ids or ids[-1] not in (eos if isinstance(eos, list) else [eos])
+    if early:
+        ids += _tokenized(endpoint, entry.name, stand_in.stop)
+    return EncodedTake(tuple(ids), early, ids)
+
+
+def raw_text(entry: ModelEntry, content: str | Meaning | Raw, *, constrained: bool = False) -> str:
+    """What the model of an entry generates. Raises DialectError if its dialect cannot express it."""
+    if isinstance(content, Raw):
+        return content.text
+    assert entry.dialect is not None
+    meaning = content if isinstance(content, Meaning) else Meaning.of(content)
+    return render(entry.dialect, meaning, constrained=constrained)
+
+
+def check_ids(ids: Sequence[int], entry: ModelEntry) -> None:
+    """Raises UsageError if a token id is outside the vocabulary: the request would end the engine."""
+    size = vocabulary(entry)
+    if unknown := [token for token in ids if not 0 <= token < size]:
+        raise UsageError(
+            f"{unknown[0]} is not a token id of {entry.name}, whose vocabulary ends at {size - 1}",
+            hint="give the text as `raw`, or get its ids from the server's /tokenize",
+        )
+
+
+def is_ids(content: Content) -> TypeGuard[Sequence[int]]:
+    """Whether content is given as token ids."""
+    if not isinstance(content, Sequence) or isinstance(content, (str, bytes)):
+        return False
+    return all(isinstance(token, int) for token in content)
+
+
+def call(endpoint: Endpoint, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    """Sends a request of the harness itself to a server of the scripted lane, and returns its JSON object.
+
+    Raises:
+        BookError: there is no answer, or it is an error or not valid JSON.
+    """
+    try:
+        answer = endpoint.request(method, path, json=body, headers=_OWN)
+        answer.raise_for_status()
+        result: dict[str, Any] = answer.json()
+    except (requests.RequestException, ValueError) as error:
+        raise BookError(
+            f"{method} {endpoint.url_for(path)}: {error}",
+            hint="check that this is a server of the scripted lane and that it is still running",
+        ) from error
+    return result
+
+
+@lru_cache(maxsize=256)
+def _tokenized(endpoint: Endpoint, model: str, text: str) -> tuple[int, ...]:
+    if not text:
+        return ()
+    body = {"model": model, "prompt": text, "add_special_tokens": False}
+    return tuple(int(token) for token in call(endpoint, "POST", "/tokenize", body)["tokens"])
