@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
+from itertools import filterfalse
 from pathlib import Path
 
 from vllm_harness._configuration.model_entries import ModelEntry
@@ -62,9 +63,7 @@ def collect_wheels(
         lock.path.name: requirements(lock.path.read_text()),
     }
     if without_torch:
-        by_lock[lock.path.name] = [
-            pinned for pinned in by_lock[lock.path.name] if not _belongs_to_torch(pinned)
-        ]
+        by_lock[lock.path.name] = list(filterfalse(_belongs_to_torch, by_lock[lock.path.name]))
     if lean:
         by_lock = {name: list(filter(lean.includes, pinned)) for name, pinned in by_lock.items()}
     torch = [] if release.torch_at_hand(lock) else ["--extra-index-url", TORCH_CPU_INDEX]

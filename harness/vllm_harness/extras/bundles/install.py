@@ -206,17 +206,8 @@ def _environment(wheels: Path, folder: Path) -> None:
         environ = offline(wheels)
         venv = folder / ".venv"
         print("making the harness's environment", flush=True)
-        _run(
-            uv,
-            "venv",
-            "--quiet",
-            "--allow-existing",
-            "--no-project",
-            "--python",
-            sys.executable,
-            venv,
-            environ=environ,
-        )
+        options = ("--quiet", "--allow-existing", "--no-project", "--python", sys.executable)
+        _run(uv, "venv", *options, venv, environ=environ)
         _run(uv, "pip", "install", "--quiet", "--python", venv, "--no-deps", wheel, environ=environ)
     _run("bash", folder / "scripts/_bootstrap", environ=environ)
 

@@ -87,7 +87,7 @@ def _set_up(bundle: Path, manifest: Manifest, source: Any) -> Iterator[str]:
     harness.parent.mkdir(parents=True, exist_ok=True)
     with (harness.parent / ".lock").open("w") as lock:
         yield from _locked(lock)
-        if not _is_set_up(harness):
+        if not (harness / ".venv/bin/vllm-harness").exists() or (harness / UNFINISHED).exists():
             received = harness.with_name("received")
             if not _is_at(bundle, manifest):
                 piece = partial(_piece, source, identity(manifest))
@@ -118,10 +118,6 @@ def _trusted(cache: Path) -> Path:
             f"other users may write to {cache}: name another folder in VLLM_HARNESS_CACHE when you start Ray"
         )
     return cache
-
-
-def _is_set_up(harness: Path) -> bool:
-    return (harness / ".venv/bin/vllm-harness").exists() and not (harness / UNFINISHED).exists()
 
 
 def _is_at(bundle: Path, manifest: Manifest) -> bool:

@@ -96,12 +96,7 @@ class RayCluster:
             sleep(_WAIT_S)
 
     def deal(self, cells: int, *, apart: bool) -> int:
-        """The number of shards to make: one for each cell, or a few for each CPU of the cluster.
-
-        Args:
-            cells: the number of cells.
-            apart: whether each cell starts what it needs, so that cells share nothing.
-        """
+        """How many shards to make: one for each cell if these share nothing (`apart`), or a few for each CPU."""
         cpus = sum(int(node.free.cpus) for node in self.nodes())
         return cells if apart else max(1, min(cells, SHARES_A_SLOT * cpus))
 
@@ -170,10 +165,8 @@ class _Run:
         self._cluster, self._ray, self._done = cluster, cluster.ray, done
         self._nodes = {node.name: node for node in cluster.nodes()}
         whole = list(self._nodes.values())
-        several = [shard.over_nodes is not None and needs_several(shard.needs, whole) for shard in shards]
-        self._several = deque(
-            Attempt(shard, shard.cells, several=True) for shard in compress(shards, several)
-        )
+        several = [s.over_nodes is not None and needs_several(s.needs, whole) for s in shards]
+        self._several = deque(Attempt(s, s.cells, several=True) for s in compress(shards, several))
         on_one = list(compress(shards, map(not_, several)))
         self._dispatcher = Dispatcher(on_one, slots_of(whole, on_one))
         self._running: dict[Any, _Running] = {}

@@ -23,7 +23,7 @@ from vllm_harness.extras.mutants.importers import Importers, all_importers
 from vllm_harness.extras.mutants.mutant import Kind, ServingMutant
 from vllm_harness.extras.mutants.parsers.mutants import module_of
 from vllm_harness.extras.mutants.plans import JUDGING, JUDGING_PLAN, JudgingPlan, TestOutcome
-from vllm_harness.extras.mutants.startup_files import write_changed, write_empty
+from vllm_harness.extras.mutants.startup_files import write_changed
 from vllm_harness.extras.mutants.suites import COMPLETED, Suites
 
 MutantStatus = Literal["killed", "noticed", "survived", "unreached", "not judged"]
@@ -85,14 +85,8 @@ class MutantTrial:
     def judge(self) -> JudgedMutant:
         """Judges the mutant on this machine."""
         mutant = self.mutant
-        result = JudgedMutant(
-            id=mutant.id,
-            file=mutant.file,
-            kind=mutant.kind,
-            digest=mutant.digest,
-            status="unreached",
-            of=self.of,
-        )
+        about = {"id": mutant.id, "file": mutant.file, "kind": mutant.kind, "digest": mutant.digest}
+        result = JudgedMutant.model_validate({**about, "status": "unreached", "of": self.of})
         if not self.chosen:
             return result
         started = time.monotonic()
@@ -119,7 +113,9 @@ class MutantTrial:
 
     def _passes_unchanged(self, test: TestLines, folder: Path) -> bool:
         """Whether a test that timed out passes without the mutant, with the machine as busy as it is now."""
-        _, outcomes = self._run([test], write_empty(folder), folder / "unchanged", folder / "log")
+        startup_file = folder / "nothing.py"
+        startup_file.touch()
+        _, outcomes = self._run([test], startup_file, folder / "unchanged", folder / "log")
         return any(outcome.outcome in ("passed", "known") for outcome in outcomes)
 
     def _run(
@@ -196,9 +192,5 @@ def verdict(outcomes: Sequence[TestOutcome], *, loaded: bool) -> dict[str, str]:
 
 
 def read_judged(path: Path) -> list[JudgedMutant]:
-    """Reads the results of earlier runs; empty without the file.
-
-    Raises:
-        UsageError: the file holds something else.
-    """
+    """Reads the results of earlier runs; empty without the file. Raises UsageError for any other file."""
     return read_lines(path, JudgedMutant, what="result of a mutant", hint="give the file that --output wrote")

@@ -123,11 +123,7 @@ def load_by_hand(folder: Path = BY_HAND) -> list[HandMutant]:
 
 
 def applied(mutant: HandMutant, package: Path) -> ServingMutant | None:
-    """The mutant on a vLLM; None unless the file has the old text exactly once.
-
-    Raises:
-        UsageError: the changed file is not valid Python.
-    """
+    """The mutant on a vLLM, by `changed_text`; None unless the file has the old text exactly once."""
     path = package / mutant.file
     before = path.read_text() if path.is_file() else ""
     after = changed_text(mutant, before)

@@ -179,11 +179,9 @@ def show_coverage(environment: Environment, case_sets: Sequence[CaseSet], *, par
         console.print(f"{sum(file.reasons.get(reason, 0) for file in files)} lines: {reason}")
     statements = sum(file.statements for file in files)
     covered = sum(file.statements * file.lines for file in files) / statements
-    at_90, with_reasons = (
-        sum(file.lines >= 90 for file in files),
-        sum(file.explained >= 90 for file in files),
-    )
     console.print(f"{covered:.1f} % of {statements} lines")
+    at_90 = sum(file.lines >= 90 for file in files)
+    explained = sum(file.explained >= 90 for file in files)
     console.print(
-        f"{at_90} of {len(files)} files at 90 % or more, {with_reasons} with the lines that have a reason"
+        f"{at_90} of {len(files)} files at 90 % or more, {explained} with the lines that have a reason"
     )

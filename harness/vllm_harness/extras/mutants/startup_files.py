@@ -79,12 +79,5 @@ def write_watched(folder: Path, package: Path, files: Sequence[str]) -> tuple[Pa
     return first, memory, starts
 
 
-def write_empty(folder: Path) -> Path:
-    """Writes a file that changes nothing."""
-    path = folder / "nothing.py"
-    path.write_text("")
-    return path
-
-
 def _script(folder: Path, imports: str, call: str) -> str:
     return f"import sys\n\nsys.path.append({str(folder)!r})\n{imports}\n\n{call}\n"

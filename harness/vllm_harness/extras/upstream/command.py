@@ -74,18 +74,9 @@ def run(
     given += [f"--upstream-wrong-answers={wrong_answers}"]
     given += [] if unit_tests else ["--upstream-no-unit-tests"]
     settings = ["-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "vllm_harness.extras.upstream",
-        *settings,
-        *named,
-        *given,
-    ]
+    command = [sys.executable, "-m", "pytest", "-p", "vllm_harness.extras.upstream"]
     os.chdir(folder)
-    os.execv(sys.executable, [*command, *every[len(paths) :]])
+    os.execv(sys.executable, [*command, *settings, *named, *given, *every[len(paths) :]])
 
 
 @app.command()

@@ -19,11 +19,12 @@ from _pytest.runner import runtestprotocol
 from vllm_harness._configuration.model_entries import Lane
 from vllm_harness._environments.resolve import resolve, spec_of
 from vllm_harness._errors import HarnessError
+from vllm_harness._server.demo_tools import demo_tools
 from vllm_harness._server.records import run_folder
 from vllm_harness._terminal.tables import one_line, plain_console
 from vllm_harness._testing.results import reason_of
 from vllm_harness.extras.upstream import imports
-from vllm_harness.extras.upstream.books import load_books
+from vllm_harness.extras.upstream.books import book_of, load_books
 from vllm_harness.extras.upstream.faulty_answers import KINDS, read_kinds, wrong_answers
 from vllm_harness.extras.upstream.release_tests import release_of
 from vllm_harness.extras.upstream.results import RESULTS, show
@@ -31,7 +32,6 @@ from vllm_harness.extras.upstream.retries import count_retries
 from vllm_harness.extras.upstream.run import (
     FaultyAnswerTrial,
     UpstreamRun,
-    book_for,
     name_of,
     path_in_upstream,
 )
@@ -77,7 +77,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         environment = resolve(spec, device=option.vllm_device, create=True)
         lane: Lane = option.vllm_lane or "scripted"
         servers = UpstreamServers(environment, lane, option.vllm_frontend)
-        sys.path.append(str(servers.tools()))  # upstream's tests check whether gpt_oss can be imported
+        sys.path.append(
+            str(demo_tools(environment))
+        )  # upstream's tests check whether gpt_oss can be imported
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error
     vllm_process = VllmProcess(environment, scripted=lane == "scripted")
@@ -148,7 +150,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         run.unit_files[path_in_upstream(item.path)] = run.unit_files.get(path_in_upstream(item.path), 0) + 1
     config.hook.pytest_deselected(items=unit)
     for item in items:
-        result, book, test = run.result(item), book_for(item), name_of(item)
+        result, book, test = run.result(item), book_of(item.path), name_of(item)
         result.server, result.retried_for = _starts_server(item), book.retried_for(test)
         result.any_answer = book.any_answer_for(test)
         if run.scripted and book.runs_anyway(test):
@@ -163,7 +165,7 @@ def _why_not(item: pytest.Item, scripted: bool) -> str | None:
     missing = [name for name in _fixtures(item) if name not in _definitions(item)]
     if missing:
         return f"upstream's root conftest has the fixture {missing[0]}, which computes with torch"
-    if scripted and (reason := book_for(item).skip(name_of(item))):
+    if scripted and (reason := book_of(item.path).skip(name_of(item))):
         return reason
     return None
 
@@ -256,7 +258,7 @@ class _Sibling:
 
 
 def _try_wrong_answers(run: UpstreamRun, item: pytest.Item) -> None:
-    rules, result = book_for(item).rules(name_of(item)), run.current
+    rules, result = book_of(item.path).rules(name_of(item)), run.current
     retries = result.retries
     for place, rule in enumerate(rules):
         if rule.name in run.used_rules:

@@ -24,7 +24,7 @@ from vllm_harness._scripted.book import ScriptBook
 from vllm_harness._scripted.dialects.dialect import DialectError
 from vllm_harness._scripted.in_server.vllm_harness_names import DEFAULT_BOOK
 from vllm_harness._server.remote import RemoteServer
-from vllm_harness.extras.upstream.books import UpstreamBook, UpstreamRule, book_of
+from vllm_harness.extras.upstream.books import UpstreamRule, book_of
 from vllm_harness.extras.upstream.results import TestResult, UpstreamResults
 from vllm_harness.extras.upstream.run_records import case_of, target_of
 from vllm_harness.extras.upstream.servers import UpstreamServers
@@ -220,11 +220,6 @@ def path_in_upstream(path: Path) -> str:
 def name_of(item: pytest.Item) -> str:
     """A test's name in the books, with its class and parameters."""
     return item.nodeid.partition("::")[2]
-
-
-def book_for(item: pytest.Item) -> UpstreamBook:
-    """The book of a test's file."""
-    return book_of(item.path)
 
 
 def _servers_of(item: pytest.Item) -> list[RemoteServer]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from vllm_harness._configuration.model_entries import Frontend, Lane, ModelEntry
 from vllm_harness._environments.spec import Environment
-from vllm_harness._server.demo_tools import demo_tools
 from vllm_harness._server.kept import identity
 from vllm_harness._server.launch import plan_launch
 from vllm_harness._server.leases.lease import offered
@@ -105,10 +103,6 @@ class UpstreamServers:
             return False
         self._idle.pop(next(iter(self._idle))).stop()
         return True
-
-    def tools(self) -> Path:
-        """The folder of gpt-oss's own tools, which `--tool-server demo` needs."""
-        return demo_tools(self.environment)
 
     def _entry(self, model: str, args: Sequence[str]) -> ModelEntry:
         if self.lane == "live":

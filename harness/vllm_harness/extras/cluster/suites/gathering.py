@@ -39,12 +39,8 @@ def _renamed(record: AnyRecord, result: SuiteResult, version: str) -> AnyRecord:
             about = {"target": target(record.target), "findings": findings, "node": result.node}
             return record.model_copy(update=about)
         case ExchangeRecord():
-            about = {
-                "id": exchange(record.id),
-                "twin": exchange(record.twin),
-                "target": target(record.target),
-            }
-            return record.model_copy(update=about)
+            names = {"id": exchange(record.id), "twin": exchange(record.twin)}
+            return record.model_copy(update={**names, "target": target(record.target)})
         case LogLines() | Series():
             return record.model_copy(update={"target": target(record.target)})
     return record

@@ -57,16 +57,8 @@ def run_suite(cell: str, suite: str, options: Sequence[str]) -> SuiteResult:
     root = root_of_tests(suite)
     with tempfile.TemporaryDirectory(prefix="vllm-harness-suite-") as folder:
         run, output = Path(folder) / "run", Path(folder) / "output"
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            f"--rootdir={root}",
-            str(root / suite),
-        ]
-        command += [*options, f"--vllm-output={run}", f"--basetemp={folder}/pytest"]
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(root / suite), *options]
+        command += [f"--rootdir={root}", f"--vllm-output={run}", f"--basetemp={folder}/pytest"]
         with output.open("wb") as file:
             code = _run(command, root, file.fileno())
         if code not in RAN:

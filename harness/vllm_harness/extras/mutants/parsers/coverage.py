@@ -86,14 +86,9 @@ def measure(
 
 
 def with_coverage(environment: Environment, progress: Callable[[str], None]) -> dict[str, str]:
-    """The variables with which the environment's interpreter can import coverage.py.
+    """Installs coverage.py; returns the variables with which the environment's interpreter can import it.
 
-    Args:
-        environment: the environment of the interpreter.
-        progress: called if coverage.py must be installed.
-
-    Raises:
-        InstallError: coverage.py cannot be installed.
+    Raises InstallError. `progress` is called if coverage.py is not installed yet.
     """
     folder = cache_dir() / f"{PACKAGE.replace('==', '-')}-py{environment.python_version}"
     package = install_into(folder, f"--python={environment.python}", PACKAGE, progress=progress)

@@ -300,22 +300,14 @@ class _Driver:
         """Yields the worker's lines by the number of the mutant; those of the unchanged file have None."""
         families = [worker_family(cases.family, cases.inputs) for cases in case_sets]
         codes = [mutant.model_dump(include={"code", "statement"}) for mutant in mutants]
-        document = {
-            "families": families,
-            "module": module_of(self.file),
-            "mutants": codes,
-            "most": self.most,
-        }
+        module = module_of(self.file)
+        document = {"families": families, "module": module, "mutants": codes, "most": self.most}
         limit_s = LIMIT_S * (1 + len(mutants))
         lines = lines_of(
             self.environment, (str(_DRIVER), str(WORKERS)), document, environ=self.environ, limit_s=limit_s
         )
         for number, group in groupby(map(json.loads, lines), key=lambda line: line["mutant"]):
-            yield number, [_without_mutant(line) for line in group]
-
-
-def _without_mutant(line: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in line.items() if key != "mutant"}
+            yield number, [{key: value for key, value in line.items() if key != "mutant"} for line in group]
 
 
 def _judge_share(
