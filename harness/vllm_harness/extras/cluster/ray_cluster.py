@@ -96,7 +96,7 @@ class RayCluster:
             sleep(_WAIT_S)
 
     def deal(self, cells: int, *, apart: bool) -> int:
-        """How many shards to make: one for each cell if these share nothing (`apart`), or a few for each CPU."""
+        """How many shards to make: one a cell if these share nothing (`apart`), else a few for each CPU."""
         cpus = sum(int(node.free.cpus) for node in self.nodes())
         return cells if apart else max(1, min(cells, SHARES_A_SLOT * cpus))
 
