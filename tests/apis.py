@@ -1,4 +1,4 @@
-"""The three APIs as HTTP has them, without an SDK, for tests that ask the same over each."""
+"""The three APIs over plain HTTP, for tests that send the same request over each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vllm_harness._protocol import ChatAccumulator, MessageAccumulator, Response
 Json = dict[str, Any]
 Api = Literal["responses", "chat", "messages"]
 Said = tuple[str, list[tuple[str, Any]]]
-"""The words of an answer, blanks at their ends aside, and name and arguments of each call."""
+"""The text of an answer without surrounding whitespace, and name and arguments of each call."""
 
 APIS: tuple[Api, ...] = get_args(Api)
 PATHS: dict[Api, str] = {
@@ -28,11 +28,11 @@ PATHS: dict[Api, str] = {
 }
 AT_ONCE = 32
 KEYLESS = {"authorization": None, "x-api-key": None}
-"""The headers of a request that lacks the key."""
+"""The headers of a request without the key."""
 
 
 def endpoint_of(client: OpenAI) -> Endpoint:
-    """The endpoint of an SDK client: its URL, key, timeout and headers."""
+    """Returns the endpoint of an SDK client: its URL, key, timeout and headers."""
     url = str(client.base_url).rstrip("/").removesuffix("/v1")
     limit = client.timeout if isinstance(client.timeout, (int, float)) else Endpoint.request_s
     return Endpoint(url, client.api_key, limit, tuple(client._custom_headers.items()))
@@ -40,13 +40,13 @@ def endpoint_of(client: OpenAI) -> Endpoint:
 
 @pytest.fixture
 def http(openai_client: OpenAI) -> Endpoint:
-    """The server without an SDK, answered from the test's scripts."""
+    """The server without an SDK, answered by the test's scripts."""
     return endpoint_of(openai_client)
 
 
 @contextmanager
 def opened(endpoint: Endpoint, method: str, path: str, **options: Any) -> Iterator[httpx2.Response]:
-    """An answer that is read as it comes; httpx2.ReadTimeout where nothing comes for `timeout` seconds."""
+    """Opens an answer read as it arrives; httpx2.ReadTimeout if nothing arrives for `timeout` seconds."""
     options = {"timeout": endpoint.request_s, "verify": tls(), **options}
     headers = endpoint.headers_for(api_at(path))
     with httpx2.stream(method, endpoint.url_for(path), headers=headers, **options) as answer:
@@ -54,7 +54,7 @@ def opened(endpoint: Endpoint, method: str, path: str, **options: Any) -> Iterat
 
 
 def question(api: Api, words: str = "Hi") -> Json:
-    """The least that a request says: the user's words, and what its API asks for beside them."""
+    """Returns a minimal request: the user's text and what its API requires besides."""
     if api == "responses":
         return {"input": words}
     limit = {"max_tokens": 64} if api == "messages" else {}
@@ -62,25 +62,25 @@ def question(api: Api, words: str = "Hi") -> Json:
 
 
 def request_fields(described: Json, api: Api) -> Json:
-    """The fields of an API's request, each with its schema, by the server's own `/openapi.json`."""
+    """Returns the fields of an API's request, each with its schema, from the server's `/openapi.json`."""
     body = described["paths"][PATHS[api]]["post"]["requestBody"]["content"]["application/json"]["schema"]
     fields: Json = described["components"]["schemas"][body["$ref"].rpartition("/")[2]]["properties"]
     return fields
 
 
 def said(api: Api, answer: Response) -> Said:
-    """What an answer says, a body or a whole stream."""
+    """Returns the content of an answer, a body or a whole stream."""
     streamed = answer.headers["content-type"].startswith("text/event-stream")
     return said_by(api, accumulated(api, answer) if streamed else answer.json())
 
 
 def said_by(api: Api, body: Json) -> Said:
-    """What a body says, or what a stream adds up to."""
+    """Returns the content of a body, or of what a stream adds up to."""
     return _SAID[api](body)
 
 
 def thoughts_of(api: Api, body: Json) -> str:
-    """The thoughts in a body, or in what a stream adds up to."""
+    """Returns the reasoning in a body, or in what a stream adds up to."""
     match api:
         case "responses":
             items = [item for item in body["output"] if item["type"] == "reasoning"]
@@ -92,7 +92,7 @@ def thoughts_of(api: Api, body: Json) -> str:
 
 
 def error_message(answer: Response) -> str:
-    """The message of an error, also of one that ends a stream; empty where there is none."""
+    """Returns the message of an error, also of one that ends a stream; empty if there is none."""
     last = answer.content.decode().rsplit("data: ", 1)[-1]
     try:
         value = json.loads(last)
@@ -103,7 +103,7 @@ def error_message(answer: Response) -> str:
 
 
 def accumulated(api: Api, answer: Response) -> Json:
-    """The body that the events of a stream add up to."""
+    """Returns the body that the events of a stream add up to."""
     accumulator = _ACCUMULATORS[api]()
     for event in parse_sse([answer.content]):
         accumulator.feed(event)
@@ -149,13 +149,13 @@ _ACCUMULATORS: dict[Api, type[ChatAccumulator | MessageAccumulator | ResponseAcc
 
 
 def known_row(mark: pytest.MarkDecorator, api: Api, row: Any, *parts: Any) -> Any:
-    """A parameter for what an API does with a row, or with a part of it, by a known defect.
+    """Returns a pytest parameter for a row, or part of a row, on which an API shows a known defect.
 
     Args:
-        mark: of the defect.
-        api: which.
-        row: of a table: its id, what it needs of the model entry, the behaviours that it covers.
-        parts: of the row, each with its id.
+        mark: the mark of the defect.
+        api: the API.
+        row: a row of a table: its id, the capabilities it needs, the behaviours that it covers.
+        parts: the parts of the row, each with an id.
     """
     marks = [mark, pytest.mark.vllm_needs(api, *row.needs), pytest.mark.covers(*row.covers)]
     return pytest.param(

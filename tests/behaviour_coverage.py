@@ -1,7 +1,7 @@
 """COVERAGE.md: whether each listed behaviour is checked, shown by expected failures only, or left out.
 
-Run as `scripts/coverage`. Tests are collected as pytest collects them, but without the harness's own plugin,
-so no server and no environment is needed.
+Run as `scripts/coverage`. pytest collects the tests without the harness's own plugin, so no server and no
+environment is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LIST, TABLE = ROOT / "tests/coverage.yaml", ROOT / "tests/COVERAGE.md"
 SOURCES = ROOT / "tests/coverage_sources.yaml"
 VLLM, HARMONY, STANDARD = "0.32.0", ("gpt-oss",), ("qwen3", "llama3.1")
-"""The vLLM and the models of a whole run on the scripted lane."""
+"""The vLLM version and the models of a whole run on the scripted lane."""
 GROUPS = {
     "VR": "vLLM: Responses",
     "VM": "vLLM: MCP and built-in tools",
@@ -49,7 +49,7 @@ REGRESSION = "parser regression"
 
 
 class CoverageError(HarnessError):
-    """The list, the marks and COVERAGE.md do not agree."""
+    """Raised if the list, the marks and COVERAGE.md do not agree."""
 
 
 @dataclass(frozen=True, order=True)
@@ -58,7 +58,7 @@ class Covering:
 
     Attributes:
         test: the test.
-        defects: those by which a case of it is to fail wherever it runs; none where a case is to pass.
+        defects: the defects that make a case fail on all its models; empty if a case should pass.
     """
 
     test: str
@@ -67,13 +67,13 @@ class Covering:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One listed behaviour.
+    """A listed behaviour.
 
     Attributes:
-        title: what it is.
-        out: why no test covers it; empty where one is to.
-        covering: the cases of tests that cover it.
-        families: those whose parsers parser regression drives, where it covers the behaviour.
+        title: a short description.
+        out: why no test covers it; empty if a test should.
+        covering: the test cases that cover it.
+        families: the parser families with which parser regression covers it.
     """
 
     title: str
@@ -83,19 +83,19 @@ class Behaviour:
 
     @property
     def tests(self) -> list[str]:
-        """The tests that cover it."""
+        """The names of the tests that cover the behaviour."""
         return sorted({each.test for each in self.covering})
 
     @property
     def state(self) -> str:
-        """Checked, shown by expected failures only, left to parser regression, out, or open."""
+        """The state: checked, shown by expected failures only, left to parser regression, out, or open."""
         if not self.covering:
             return REGRESSION if self.families else OUT if self.out else OPEN
         return CHECKED if any(not each.defects for each in self.covering) else EXPECTED
 
     @property
     def cells(self) -> str:
-        """The last two cells of its row."""
+        """The last two cells of the behaviour's row."""
         if self.state != EXPECTED:
             tests = ", ".join(f"`{test}`" for test in self.tests)
             return f"{self.state} | {tests or ', '.join(self.families) or self.out}"
@@ -105,18 +105,18 @@ class Behaviour:
 
 @dataclass
 class Collector:
-    """A pytest plugin that notes what each collected test covers."""
+    """A pytest plugin that records what each collected test covers."""
 
     covered: dict[str, set[Covering]] = field(default_factory=dict)
     defects: Defects = field(default_factory=load_defects)
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """The markers, which are otherwise the harness's plugin's to register."""
+        """Registers the markers, which otherwise the harness's plugin registers."""
         for marker in options.MARKERS:
             config.addinivalue_line("markers", marker)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Reads the marks."""
+        """Reads the marks of the collected tests."""
         for item in session.items:
             test = item.nodeid.split("[")[0].removeprefix("tests/")
             covering = Covering(test, failing_by(item, self.defects))
@@ -125,23 +125,23 @@ class Collector:
 
 
 def failing_by(item: pytest.Item, defects: Defects) -> tuple[str, ...]:
-    """The defects by which a case is to fail on each of its models; none where it is to pass on one."""
-    found = set[str]()
+    """Returns the defects that make a case fail on each of its models; empty if it should pass on one."""
+    defect_ids = set[str]()
     for model in _models(item):
-        shown = [
+        of_model = [
             mark.args[0]
             for mark in item.iter_markers(MARK)
             if model in mark.kwargs.get("models", (model,))
             and find(mark.args[0], defects).holds_for(VLLM, model)
         ]
-        if not shown:
+        if not of_model:
             return ()
-        found.update(shown)
-    return tuple(sorted(found))
+        defect_ids.update(of_model)
+    return tuple(sorted(defect_ids))
 
 
 def _models(item: pytest.Item) -> list[str]:
-    """The models of a whole run that a case is for, as far as its marks say."""
+    """Returns the models of a whole run that a case is for, as far as its marks say."""
     models = [*HARMONY, *STANDARD]
     if item.get_closest_marker("vllm_harmony"):
         models = list(HARMONY)
@@ -153,7 +153,7 @@ def _models(item: pytest.Item) -> list[str]:
 
 
 def collect(root: Path = ROOT) -> dict[str, set[Covering]]:
-    """Ids and what covers them. Raises CoverageError where tests cannot be collected."""
+    """Returns each id with the tests that cover it. Raises CoverageError if tests cannot be collected."""
     collector = Collector()
     command = ["--collect-only", "-q", "-p", "no:vllm_harness", "-p", "no:cacheprovider"]
     with redirect_stdout(StringIO()) as output:
@@ -166,7 +166,7 @@ def collect(root: Path = ROOT) -> dict[str, set[Covering]]:
 
 
 def with_marks(root: Path) -> list[Path]:
-    """Where something may cover a behaviour: the folders of tests, and of tests/unit what names the mark."""
+    """Returns where tests may cover a behaviour: the test folders, and files of tests/unit with the mark."""
     unit = root / "tests" / "unit"
     folders = [path for path in sorted((root / "tests").iterdir()) if path.is_dir() and path != unit]
     return [*folders, *(path for path in sorted(unit.rglob("test_*.py")) if MARK_OF_TEST in path.read_text())]
@@ -175,7 +175,7 @@ def with_marks(root: Path) -> list[Path]:
 def behaviours(
     listed: Mapping[str, Any], covered: Mapping[str, Collection[Covering]]
 ) -> dict[str, Behaviour]:
-    """The list with the tests of each behaviour."""
+    """Returns the list, each behaviour with its tests."""
     return {name: _behaviour(name, entry, covered) for name, entry in listed.items()}
 
 
@@ -192,39 +192,45 @@ def problems(
     complete: bool,
     sources: Collection[str] = (),
 ) -> list[str]:
-    """What is wrong: unknown ids, reasons that no longer hold, and, if it is to be complete, what is open.
+    """Returns the problems: unknown ids, outdated reasons and, if `complete`, open behaviours.
 
     Args:
         listed: the behaviours.
-        covered: ids, and what covers them.
+        covered: each id with the tests that cover it.
         complete: whether each behaviour must be covered or left out for a reason.
         sources: the ids of the lists that the behaviours were made from.
     """
-    found = [
-        f"{name}: marked at {', '.join(sorted({each.test for each in covering}))}, and not in {LIST.name}"
+    messages = [
+        f"{name}: marked at {', '.join(sorted({each.test for each in covering}))}, but not in {LIST.name}"
         for name, covering in sorted(covered.items())
         if name not in listed
     ]
-    found += [
-        f"{name}: covered by {', '.join(each.tests)}, and {LIST.name} says why it is out: {each.out}"
+    messages += [
+        f"{name}: covered by {', '.join(each.tests)}, but {LIST.name} excludes it: {each.out}"
         for name, each in listed.items()
         if each.covering and each.out
     ]
     known = load_families()
-    found += [
+    messages += [
         f"{name}: there is no family {family!r}"
         for name, each in listed.items()
         for family in each.families
         if family not in known
     ]
-    found += [f"{name}: in {SOURCES.name}, and not in {LIST.name}" for name in sources if name not in listed]
+    messages += [
+        f"{name}: in {SOURCES.name}, but not in {LIST.name}" for name in sources if name not in listed
+    ]
     if complete:
-        found += [f"{name}: neither covered nor reasoned" for name, b in listed.items() if b.state == OPEN]
-    return found
+        messages += [
+            f"{name}: neither covered nor excluded with a reason"
+            for name, b in listed.items()
+            if b.state == OPEN
+        ]
+    return messages
 
 
 def render(listed: Mapping[str, Behaviour]) -> str:
-    """The text of COVERAGE.md."""
+    """Returns the text of COVERAGE.md."""
     number = Counter(each.state for each in listed.values())
     counts = ", ".join(
         f"{number[state]} {state}" for state in (CHECKED, EXPECTED, REGRESSION, OUT, OPEN) if number[state]
@@ -232,8 +238,8 @@ def render(listed: Mapping[str, Behaviour]) -> str:
     lines = [
         "# Behaviours and the tests that cover them",
         "",
-        f"{len(listed)} behaviours: {counts}. Made by `scripts/coverage` of coverage.yaml",
-        "and the tests' marks; do not edit. Checked: a case of a test is to pass on vLLM "
+        f"{len(listed)} behaviours: {counts}. `scripts/coverage` makes this file from coverage.yaml",
+        "and the tests' marks; do not edit it. Checked: a case of a test should pass on vLLM "
         f"{VLLM}, on a model of the scripted lane.",
     ]
     for prefix, title in GROUPS.items():
@@ -247,21 +253,23 @@ def render(listed: Mapping[str, Behaviour]) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Writes COVERAGE.md, or checks it. Raises CoverageError with everything that is wrong."""
+    """Writes COVERAGE.md, or checks it. Raises CoverageError with all problems."""
     parser = argparse.ArgumentParser(prog="scripts/coverage", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where COVERAGE.md is stale")
-    parser.add_argument("--complete", action="store_true", help="fail where a behaviour is open")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if COVERAGE.md is stale")
+    parser.add_argument("--complete", action="store_true", help="fail if a behaviour is open")
     given = parser.parse_args(arguments)
     covered = collect()
     listed = behaviours(yaml.safe_load(LIST.read_text()), covered)
     sources = yaml.safe_load(SOURCES.read_text())
-    found, text = problems(listed, covered, given.complete, sources), render(listed)
+    messages, text = problems(listed, covered, given.complete, sources), render(listed)
     if not given.check:
         TABLE.write_text(text)
     elif not TABLE.exists() or TABLE.read_text() != text:
-        found.append(f"{TABLE.relative_to(ROOT)} is stale")
-    if found:
-        raise CoverageError("\n".join(found), hint="`scripts/coverage` makes it; coverage.yaml lists the ids")
+        messages.append(f"{TABLE.relative_to(ROOT)} is stale")
+    if messages:
+        raise CoverageError(
+            "\n".join(messages), hint="run `scripts/coverage` to write it; coverage.yaml lists the ids"
+        )
 
 
 if __name__ == "__main__":

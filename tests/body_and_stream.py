@@ -1,4 +1,4 @@
-"""A request answered as a body and as a stream."""
+"""Sends a request twice, for a body and for a stream."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Stream = TypeVar("Stream")
 def body_and_stream(
     body: Callable[[], Body], stream: Callable[[], Stream], *, exact: bool
 ) -> tuple[Body, Stream]:
-    """What both requests answer; an error of the body comes first.
+    """Returns the answers to both requests; an error of the body is raised first.
 
     Args:
-        exact: whether the server says what the test scripted. Then both are sent at once and share the steps
-            of the engine; a model of its own might say something else in a larger batch.
+        exact: whether the answer is scripted. Then both requests run at the same time and share the engine's
+            steps; a real model might answer differently in a larger batch.
     """
     if not exact:
         return body(), stream()

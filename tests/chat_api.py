@@ -1,4 +1,4 @@
-"""Requests over Chat Completions, each answer checked, and what the tests read from an answer."""
+"""Chat Completions for tests: requests whose answers are checked, and readers of answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CITY: dict[str, Any] = {"type": "string", "enum": ["Paris", "Rome"]}
 def function(
     name: str, properties: dict[str, Any] | None = None, *, strict: bool | None = None, **schema: Any
 ) -> dict[str, Any]:
-    """A tool whose properties are all required; without any, a function that takes no arguments."""
+    """Returns a tool whose properties are all required; without any, a function without arguments."""
     properties = properties or {}
     parameters = {
         "type": "object",
@@ -45,13 +45,13 @@ def function(
 
 
 def named(name: str) -> dict[str, Any]:
-    """The tool_choice that forces one function."""
+    """Returns the tool_choice that forces one function."""
     return {"type": "function", "function": {"name": name}}
 
 
 WEATHER = function("get_weather", {"city": CITY}, strict=True)
 CUTS = (1, 1, 1, 2, 3)
-"""Tokens a step of a stream, for what depends on how it is cut."""
+"""Tokens per step of a stream, for what depends on how a stream is split into chunks."""
 FREE = function("get_weather", {"city": {"type": "string"}})
 FORECAST = function("get_weather_forecast", {"city": {"type": "string"}, "days": {"type": "integer"}})
 NOW = function("now")
@@ -78,7 +78,7 @@ HISTORY: list[Any] = [
 
 @dataclass(frozen=True)
 class ChoiceOutput:
-    """What one choice says, whichever way it came.
+    """The content of one choice, from a body or from a stream.
 
     Attributes:
         calls: name and arguments of each tool call, the arguments as text.
@@ -98,12 +98,12 @@ class ChoiceOutput:
 
     @property
     def names(self) -> list[str]:
-        """The functions called, in order."""
+        """The names of the called functions, in order."""
         return [name for name, _ in self.calls]
 
     @property
     def meant(self) -> ChoiceOutput:
-        """The same with each call's arguments written in one way, whichever way the model wrote them."""
+        """The same content with the arguments of each call in a uniform JSON format."""
         return replace(self, calls=tuple((name, _rewritten(arguments)) for name, arguments in self.calls))
 
 
@@ -115,7 +115,7 @@ def _rewritten(arguments: str) -> str:
 
 
 def output_of(completion: ChatCompletion, index: int = 0) -> ChoiceOutput:
-    """What a choice of a body says."""
+    """Returns the content of a choice of a body."""
     choice = completion.choices[index]
     calls = tuple(
         (call.function.name, call.function.arguments)
@@ -151,7 +151,7 @@ class _Streamed:
 
 
 def streamed(chunks: Iterable[ChatCompletionChunk], index: int = 0) -> ChoiceOutput:
-    """What a choice of a stream says."""
+    """Returns the content of a choice of a stream."""
     whole = _Streamed()
     for chunk in chunks:
         whole.add(chunk, index)
@@ -161,30 +161,30 @@ def streamed(chunks: Iterable[ChatCompletionChunk], index: int = 0) -> ChoiceOut
 
 @dataclass(frozen=True)
 class Answers:
-    """One request answered in one piece and as a stream."""
+    """The answers to one request, as a body and as a stream."""
 
     body: ChatCompletion
     chunks: list[ChatCompletionChunk]
 
     @property
     def output(self) -> ChoiceOutput:
-        """What the body says."""
+        """The content of the body."""
         return output_of(self.body)
 
     @property
     def streamed(self) -> ChoiceOutput:
-        """What the stream says."""
+        """The content of the stream."""
         return streamed(self.chunks)
 
 
 @dataclass(frozen=True)
 class Chat:
-    """One server's Chat Completions: whatever comes back is validated, and a stream compared with its body.
+    """A server's Chat Completions: every answer is validated, and a stream is compared with its body.
 
     Attributes:
         server: the server under test.
-        client: an SDK client, answered from the test's scripts.
-        check: the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
+        client: an SDK client, answered by the test's scripts.
+        check: returns the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
         script: scripts the test's answers.
     """
 
@@ -199,30 +199,30 @@ class Chat:
         return isinstance(self.server, RemoteServer) and self.server.launch.frontend == "rust"
 
     def body(self, messages: Sequence[Any] = ASK, **request: Any) -> ChatCompletion:
-        """The answer in one piece; keys that OpenAI does not know go into the body as they are."""
+        """Requests a body; keys that OpenAI's SDK does not know go into the request as they are."""
         answer = self._body(messages, request)
         self.check("check_body")(answer, request=request)
         return answer
 
     def stream(self, messages: Sequence[Any] = ASK, **request: Any) -> list[ChatCompletionChunk]:
-        """The chunks of the streamed answer, by default with usage."""
+        """Requests a stream and returns its chunks, by default with usage."""
         request = _for_stream(request)
         chunks = self._chunks(messages, request)
         self.check("check_stream")(chunks, request=request)
         return chunks
 
     def both(self, messages: Sequence[Any] = ASK, *, but: Sequence[str] = (), **request: Any) -> Answers:
-        """The request answered in both ways, which must say the same; it uses a script twice.
+        """Sends the request as a body and as a stream, which must match; it uses a script twice.
 
         Args:
-            messages: of the request.
-            but: fields that a test of their own compares.
-            request: what is asked beside model and messages.
+            messages: the messages of the request.
+            but: fields that are not compared, because another test compares them.
+            request: further fields of the request.
         """
         return self._checked(self._answered(messages, request), request, but)
 
     def both_of_each(self, requests: Sequence[dict[str, Any]]) -> list[Answers]:
-        """What `both` gives of each request, asked for at the same time where the answer is scripted."""
+        """Calls `both` for each request, at the same time if the answers are scripted."""
         with ThreadPoolExecutor(len(requests) if self.script.exact else 1) as pool:
             answered = list(pool.map(lambda request: self._answered(ASK, request), requests))
         return [self._checked(*each, ()) for each in zip(answered, requests, strict=True)]
@@ -236,7 +236,7 @@ class Chat:
         return Answers(*both)
 
     def _checked(self, answers: Answers, request: dict[str, Any], but: Sequence[str]) -> Answers:
-        """The answers, each valid, and both the same."""
+        """Validates both answers and compares them."""
         self.check("check_body")(answers.body, request=request)
         self.check("check_stream")(answers.chunks, request=_for_stream(request))
         body, stream = answers.output, answers.streamed
@@ -246,13 +246,13 @@ class Chat:
         return answers
 
     def refused(self, request: Any, pattern: str, *, status: int = 400, **headers: str) -> dict[str, Any]:
-        """The error of a request that the server must refuse, and after which it must still serve.
+        """Returns the error of a request that the server must refuse and after which it must still serve.
 
         Args:
-            request: what is asked beside model and messages, or the whole body as bytes.
-            pattern: what the message must hold, a regular expression.
-            status: the HTTP status.
-            headers: of the request.
+            request: the fields besides model and messages, or the whole body as bytes.
+            pattern: a regular expression that the message must match.
+            status: the expected HTTP status.
+            headers: the headers of the request.
         """
         whole = (
             request
@@ -273,27 +273,27 @@ class Chat:
         return error
 
     def post(self, path: str, body: Any, **headers: str) -> Response:
-        """A request as it stands, outside the SDK: JSON, or bytes that need not be JSON."""
+        """Posts JSON, or any bytes, without the SDK."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **headers}
         return endpoint_of(self.client).post(path, data=data, headers=sent)
 
     def tokens(self, text: str) -> list[int]:
-        """A text's token ids, by the server's own tokenizer."""
+        """Returns the token ids of a text, from the server's own tokenizer."""
         request = {"model": self.server.model, "prompt": text, "add_special_tokens": False}
         return [int(token) for token in self._behind("/tokenize", request)["tokens"]]
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The text of token ids, special tokens included."""
+        """Returns the text of token ids, special tokens included."""
         request = {"model": self.server.model, "tokens": list(tokens)}
         return str(self._behind("/detokenize", request)["prompt"])
 
     def prompt(self, messages: Sequence[Any], **request: Any) -> str:
-        """The prompt that vLLM made of a request, special tokens included; it uses a script once."""
+        """Returns the prompt that vLLM made of a request, special tokens included; it uses a script once."""
         return self.text(self.body(messages, return_token_ids=True, **request).prompt_token_ids)  # type: ignore[attr-defined]
 
     def _behind(self, path: str, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer of the server itself, also where a gateway stands before it."""
+        """Sends the request to the server itself, even behind a gateway."""
         books = None if isinstance(self.server, RemoteServer) else self.server.books
         return dict((books or self.server.endpoint).post(path, json=request).json())
 
@@ -320,7 +320,7 @@ def _for_stream(request: dict[str, Any]) -> dict[str, Any]:
     return {"stream_options": {"include_usage": True}, **request, "stream": True}
 
 
-# compared as ChoiceOutput, where empty is as absent; the ids and metrics of vLLM are no part of what is said
+# ChoiceOutput compares the content, with empty equal to absent; vLLM's ids and metrics are not content
 COMPARED = ("content", "stop_reason", "token_ids", "prompt_token_ids", "prompt_text", "metrics")
 _OPENAI = frozenset(
     {

@@ -1,4 +1,4 @@
-"""Which cases a short run takes, and on which model: a few of each test and behaviour."""
+"""Chooses the cases of a short run, and a model for each: a few of each test and behaviour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Case:
-    """One case of a test.
+    """A case of a test.
 
     Attributes:
         name: its id without a model.
@@ -28,47 +28,47 @@ class Case:
 
 
 def seed_of_today() -> int:
-    """What short runs draw with: VLLM_HARNESS_SEED, or else the date."""
+    """Returns the seed of short runs: VLLM_HARNESS_SEED, or else the date."""
     return int(os.environ.get("VLLM_HARNESS_SEED") or time.strftime("%Y%m%d"))
 
 
 def choose(cases: Iterable[Case], most: int, seed: int) -> dict[str, str]:
-    """The cases of a short run, each with the model that runs it; the same seed always gives the same.
+    """Returns the cases of a short run, each with the model that runs it; the seed determines the result.
 
     Args:
         cases: the cases that could run.
         most: the number of cases of each test; 0 for all. A behaviour that none of these covers adds one.
-        seed: another seed takes other cases and other models.
+        seed: another seed chooses other cases and other models.
     """
     every = sorted(cases, key=lambda case: lot(seed, case.name))
-    taken = _first_of_each_test(every, most)
-    seen = {behaviour for case in taken for behaviour in case.covers}
+    chosen = _first_of_each_test(every, most)
+    seen = {behaviour for case in chosen for behaviour in case.covers}
     for case in every:
         if case.covers - seen:
-            taken.append(case)
+            chosen.append(case)
             seen |= case.covers
-    return {case.name: case.models[lot(seed, f"{case.name} on") % len(case.models)] for case in taken}
+    return {case.name: case.models[lot(seed, f"{case.name} on") % len(case.models)] for case in chosen}
 
 
 def lot(seed: int, name: str) -> int:
-    """The number that a name draws with a seed."""
+    """Returns a pseudo-random number for a name and a seed."""
     return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8])
 
 
 def few(names: Iterable[str], most: int, seed: int) -> frozenset[str]:
-    """So many of the names as a seed draws."""
+    """Draws up to `most` of the names with a seed."""
     return frozenset(sorted(names, key=lambda name: lot(seed, name))[:most])
 
 
 def uncovered(behaviours: Iterable[str], cases: Iterable[Case], chosen: Mapping[str, str]) -> list[str]:
-    """The behaviours that no chosen case covers."""
+    """Returns the behaviours that no chosen case covers."""
     covered = {behaviour for case in cases if case.name in chosen for behaviour in case.covers}
     return sorted(set(behaviours) - covered)
 
 
 def _first_of_each_test(cases: Iterable[Case], most: int) -> list[Case]:
-    taken: dict[str, list[Case]] = defaultdict(list)
+    chosen: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
-        if not most or len(taken[case.test]) < most:
-            taken[case.test].append(case)
-    return [case for cases_of_test in taken.values() for case in cases_of_test]
+        if not most or len(chosen[case.test]) < most:
+            chosen[case.test].append(case)
+    return [case for cases_of_test in chosen.values() for case in cases_of_test]

@@ -1,4 +1,4 @@
-"""What every test module shares."""
+"""Fixtures and hooks that all test modules share."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ pytest_plugins = [
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of this project's own tests."""
-    kills = "how often the kill -9 test kills each victim; 1: a few victims"
+    """Adds the options of this project's own tests."""
+    kills = "how often the kill -9 test kills each victim; 1: only a few victims"
     parser.addoption("--kills", type=int, default=20, help=kills)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the markers of this project's own tests, and has Ctrl-C reach them where they send it.
+    """Registers the markers of this project's own tests, and restores the default handling of Ctrl-C.
 
-    A shell has what it starts in the background ignore it, with all that this starts.
+    A shell makes background jobs ignore SIGINT, and all their children inherit that; some tests send it.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "gpu: the test runs on CUDA (set where the plugin sets vllm_gpu)")
-    drawn = "drawn(group, most): of the tests of a group so many run, drawn each day; --vllm-slow: all"
+    drawn = "drawn(group, most): only `most` tests of the group run, drawn daily; --vllm-slow runs all"
     config.addinivalue_line("markers", drawn)
     extra = "extra(name): the test needs this extra of the harness"
     config.addinivalue_line("markers", extra)
@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Has `-m gpu` select what the plugin marks too, and skips what needs an extra that is not installed."""
+    """Makes `-m gpu` select what the plugin marks, and skips tests whose extra is not installed."""
     for marker in item.iter_markers("extra"):
         if not installed(marker.args[0]):
             item.add_marker(pytest.mark.skip(reason=f"needs the extra {marker.args[0]} of the harness"))
@@ -70,19 +70,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Ends a run of `-m gpu` that has nothing to run."""
+    """Ends a run of `-m gpu` that has no tests to run."""
     explain_missing_gpu(config, items, "gpu")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Stops the collector of garbage, which would look at all the tests again and again as they are made."""
+    """Disables garbage collection during test collection, where it costs time and frees nothing."""
     gc.disable()
     session.config.add_cleanup(gc.enable)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Hides the tests from the collector; imports once, before a run forks, what takes seconds."""
+    """Freezes the collected tests for the garbage collector, and imports slow modules before a run forks."""
     gc.freeze()
     gc.enable()
     if session.config.getoption("vllm_at_once", 0) and any(
@@ -100,7 +100,7 @@ def environment(request: pytest.FixtureRequest) -> Environment:
 
 @pytest.fixture(scope="session")
 def launch(environment: Environment) -> Callable[..., Launch]:
-    """Plans the qwen3 stand-in, with flags and variables added and fields replaced."""
+    """Plans the qwen3 stand-in, with added flags and variables, and replaced fields."""
 
     def plan(*args: str, env: dict[str, str] | None = None, **replaced: Any) -> Launch:
         entry = load_models().get("qwen3")

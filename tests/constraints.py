@@ -1,7 +1,7 @@
 """Constraints: what a request lets the model say and what it forbids, on each API, as a body and a stream.
 
-What a request allows must come back as it was said; what it forbids a grammar must refuse, at the first token
-that is wrong. A vLLM that ignores a constraint lets the model say it.
+An allowed answer must come back unchanged; a grammar must refuse a forbidden one at the first wrong token.
+A vLLM that ignores a constraint lets the model give the forbidden answer.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ REFUSED = re.compile(
 
 
 class Named(StrictModel):
-    """The choice of one function."""
+    """Forces one function."""
 
     name: str
 
 
 class Allowed(StrictModel):
-    """The choice among some of the tools."""
+    """Restricts the choice to some of the tools."""
 
     allowed: tuple[str, ...]
     mode: Literal["auto", "required"]
 
 
 class Asks(StrictModel):
-    """A constraint, in no API's words.
+    """A constraint, independent of an API.
 
     Attributes:
-        tools: the names of those that are offered, and whether each is strict.
-        choice: which of them may be called, or must.
-        parallel: false where one call is the most.
+        tools: the names of the offered tools, and whether each is strict.
+        choice: which of them may or must be called.
+        parallel: false if at most one call is allowed.
         format: the format of the answer: any JSON object, or a schema.
         structured: vLLM's own `structured_outputs`.
     """
@@ -76,7 +76,7 @@ class Asks(StrictModel):
 
     @property
     def as_json(self) -> bool:
-        """Whether an answer in words must be JSON, which Harmony says in its header."""
+        """Whether a text answer must be JSON, which Harmony states in its header."""
         return self.format is not None or not {"json", "json_object"}.isdisjoint(self.structured or {})
 
 
@@ -88,34 +88,34 @@ class Call(StrictModel):
 
 
 class After(StrictModel):
-    """Right behind the first occurrence of a text."""
+    """The position right after the first occurrence of a text."""
 
     after: str
 
 
 class ByFormat(StrictModel):
-    """The same for gpt-oss and for all others."""
+    """A position for gpt-oss, and one for all other models."""
 
     harmony: str
     standard: str
 
 
 class KnownOn(StrictModel):
-    """A known defect that a saying shows on these model entries."""
+    """A known defect that an answer shows on these model entries."""
 
     id: str
     models: tuple[str, ...] = ()
 
 
 class Saying(StrictModel):
-    """What the model says.
+    """An answer of the model.
 
     Attributes:
         id: its name within its row.
-        text, calls: words, or calls.
-        joined: no line end stands between the calls, for which the grammar of a forced call has no room.
-        wrong: where it first breaks the constraint; None where it does not.
-        known: the defect by which an API takes it nevertheless, or loses it.
+        text, calls: the text, or the calls.
+        joined: omits the newline between calls, which the grammar of a forced call does not allow.
+        wrong: where it first breaks the constraint; None if it keeps it.
+        known: by API, the defect that makes vLLM accept a wrong answer or lose an allowed one.
     """
 
     id: str
@@ -127,20 +127,20 @@ class Saying(StrictModel):
 
     @property
     def said(self) -> Said:
-        """The words, and the calls."""
+        """The text and the calls."""
         return (self.text or "", [(call.name, call.arguments) for call in self.calls])
 
 
 class Row(StrictModel):
-    """A constraint, what it allows and what it forbids.
+    """A constraint with answers that it allows and answers that it forbids.
 
     Attributes:
         id: its name.
         covers: the behaviours that it covers.
         asks: the constraint.
-        apis: those that have it.
-        needs: what the model entry must be able to do.
-        allows, forbids: what the model says.
+        apis: the APIs that support it.
+        needs: the capabilities that the model entry needs.
+        allows, forbids: the answers of the model.
     """
 
     id: str
@@ -154,19 +154,19 @@ class Row(StrictModel):
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """The rows of the file."""
+    """Returns the rows of the file."""
     loaded = read_yaml(FOLDER / "constraints.yaml").data
     return tuple(Row.model_validate(row) for row in loaded)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """A saying, tried under a constraint as a body and as a stream.
+    """An answer that is tried under a constraint, as a body and as a stream.
 
     Attributes:
-        api: whose request asks for the constraint.
-        row, saying: the constraint, and what the model says.
-        thinks: whether the model thinks before it.
+        api: the API of the request.
+        row, saying: the constraint, and the answer.
+        thinks: whether the model reasons first.
     """
 
     api: Api
@@ -176,16 +176,16 @@ class Attempt:
 
     @property
     def name(self) -> str:
-        """What it is called in a report, and the question of its requests, which finds its script."""
+        """The name in reports; it is also the question of the requests, by which the script is found."""
         return f"{self.api}, {self.row.id}, {self.saying.id}{', after thoughts' if self.thinks else ''}"
 
     @property
     def allowed(self) -> bool:
-        """Whether the constraint allows it."""
+        """Whether the constraint allows the answer."""
         return self.saying.wrong is None
 
     def raw(self, dialect: str) -> str:
-        """What the model writes."""
+        """Returns the raw text of the model."""
         meaning = Meaning.of(
             self.saying.text,
             reasoning=THOUGHTS if self.thinks else None,
@@ -196,12 +196,12 @@ class Attempt:
         return text.replace(PLAIN, AS_JSON) if self.row.asks.as_json else text
 
     def request(self, model: str, *, stream: bool) -> Json:
-        """The request, as its API has it."""
+        """Returns the request in the form of its API."""
         return {"model": model, "stream": stream, **_REQUESTS[self.api](self.row.asks, self.name)}
 
 
 def constraints_of(api: Api) -> list[Any]:
-    """A parameter for each row of which an API has something to try."""
+    """Returns a pytest parameter for each row that has answers to try on an API."""
     return [
         pytest.param(
             row,
@@ -214,14 +214,14 @@ def constraints_of(api: Api) -> list[Any]:
 
 
 def _tried(api: Api, row: Row) -> list[Saying]:
-    """Its sayings, but for those that a known defect concerns."""
+    """Returns the row's answers without those that a known defect affects."""
     return [saying for saying in (*row.allows, *row.forbids) if api not in saying.known]
 
 
 def _attempts(api: Api, row: Row, saying: Saying, capabilities: Collection[str]) -> Iterator[Attempt]:
-    """One; after thoughts too, what is first of its kind, and what is forbidden last.
+    """Yields the answer; for the first of each kind and the last forbidden one, also after reasoning.
 
-    A row says last what breaks it late: arguments, a second call, what follows.
+    The last forbidden answer breaks the constraint late: in the arguments, in a second call, after it.
     """
     yield Attempt(api, row, saying, thinks=False)
     if saying in (row.allows[0], row.forbids[0], row.forbids[-1]) and "reasoning" in capabilities:
@@ -229,7 +229,7 @@ def _attempts(api: Api, row: Row, saying: Saying, capabilities: Collection[str])
 
 
 def known_sayings() -> list[Any]:
-    """A parameter for each saying that an API takes by a known defect: API, row and saying."""
+    """Returns a pytest parameter (API, row, answer) for each answer on which an API shows a known defect."""
     return [
         known_row(_mark(defect), api, row, saying)
         for row in rows()
@@ -244,12 +244,12 @@ def _mark(known: str | KnownOn) -> pytest.MarkDecorator:
 
 @dataclass(frozen=True)
 class Constraints:
-    """Tries sayings on a server.
+    """Tries answers under constraints on a server.
 
     Attributes:
         server: the server.
-        http: it without an SDK, answered from the test's scripts.
-        script: scripts them.
+        http: the server without an SDK, answered by the test's scripts.
+        script: scripts the answers.
     """
 
     server: RemoteServer
@@ -257,16 +257,16 @@ class Constraints:
     script: ScriptWriter
 
     def check(self, api: Api, row: Row) -> None:
-        """Fails with a line for each attempt over an API that does not end as it must."""
+        """Tries all answers of a row over an API; fails with a line for each unexpected result."""
         self._check(api, row, _tried(api, row))
 
     def check_known(self, api: Api, row: Row, saying: Saying) -> None:
-        """The same for one saying that a known defect concerns."""
+        """Tries one answer that a known defect affects."""
         self._check(api, row, [saying])
 
     def _check(self, api: Api, row: Row, sayings: Iterable[Saying]) -> None:
         capabilities = self.server.entry.capabilities
-        tried = [each for saying in sayings for each in _attempts(api, row, saying, capabilities)]
+        tried = [attempt for saying in sayings for attempt in _attempts(api, row, saying, capabilities)]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             wrong = [line for lines in pool.map(self._try, tried) for line in lines]
         assert not wrong, "\n".join(wrong)
@@ -284,14 +284,14 @@ class Constraints:
 
         @cache
         def token(position: int) -> tuple[int, int]:
-            """Where a token begins and ends, in characters; the same for the body and the stream."""
+            """Returns where a token begins and ends, in characters; cached for the body and the stream."""
             ids = written.takes[0]
             return len(self._text(ids[:position])), len(self._text(ids[: position + 1]))
 
         def problem(answer: Response) -> str | None:
             if attempt.allowed:
-                came = said(attempt.api, answer) if answer.status_code == 200 else answer.text[:300]
-                return None if came == attempt.saying.said else f"came as {came}"
+                content = said(attempt.api, answer) if answer.status_code == 200 else answer.text[:300]
+                return None if content == attempt.saying.said else f"came as {content}"
             refused = REFUSED.search(error_message(answer))
             if refused is None:
                 return f"the model may say {attempt.saying.said}: {answer.text[-300:]}"
@@ -305,9 +305,9 @@ class Constraints:
 
         answers = body_and_stream(partial(answer, stream=False), partial(answer, stream=True), exact=True)
         return [
-            f"{attempt.name}, {way}: {found}"
+            f"{attempt.name}, {way}: {fault}"
             for way, came in zip(("body", "streamed"), answers, strict=True)
-            if (found := problem(came))
+            if (fault := problem(came))
         ]
 
     def _text(self, ids: Sequence[int]) -> str:
@@ -316,7 +316,7 @@ class Constraints:
 
 
 def _place(attempt: Attempt, raw: str, *, harmony: bool) -> int:
-    """Where the model first breaks the constraint, in characters."""
+    """Returns where the model first breaks the constraint, in characters."""
     wrong, begin = attempt.saying.wrong, raw.find(THOUGHTS) + len(THOUGHTS) if attempt.thinks else 0
     if wrong == END:
         return len(raw) - 1
@@ -397,5 +397,5 @@ _REQUESTS: dict[Api, Callable[[Asks, str], Json]] = {
 
 @pytest.fixture
 def constraints(vllm_server: RemoteServer, http: Endpoint, script: ScriptWriter) -> Constraints:
-    """Tries sayings under constraints on the server."""
+    """Tries answers under constraints on the server."""
     return Constraints(vllm_server, http, script)

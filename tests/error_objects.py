@@ -1,4 +1,4 @@
-"""What an error object tells of the field at fault, over whatever API."""
+"""Checks which field an error object names, over any API."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import re
 from typing import Any
 
 OF_THE_BODY = "body."
-"""vLLM puts it before the names of what validation refuses, and leaves it out elsewhere."""
+"""vLLM prefixes it to the names of fields that validation refuses, and omits it elsewhere."""
 NAMES = re.compile(r"\w+(\.\w+)*")
 INTERNALS = frozenset({"str", "int", "float", "bool", "list", "dict", "union", "nullable", "none"})
 
 
 def check_param(error: dict[str, Any], expected: str | None = None) -> None:
-    """The error's param is this path, `body.` aside; in any case no type or marker of pydantic's.
+    """Asserts that the error's param is this path, ignoring `body.`, without pydantic's types or markers.
 
     Args:
         error: the error object.
-        expected: the path of the field at fault, such as `tools.0.function`; None: it may be any, or null.
+        expected: the path of the wrong field, such as `tools.0.function`; None accepts any path, or null.
     """
     param = error.get("param")
     if expected is not None:

@@ -1,4 +1,4 @@
-"""What a run of the suites leaves out, counted by target and reason."""
+"""Records what a run of the suites leaves out, counted by target and reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass
 class LeftOut:
-    """The cases that a run does not run.
+    """The cases that a run leaves out.
 
     Attributes:
         total: the number of cases of each target.
@@ -24,16 +24,16 @@ class LeftOut:
     uncovered: Sequence[str] = ()
 
     def add(self, target: str, case: str, reason: str) -> None:
-        """Counts a case; the first reason holds."""
+        """Adds a case; the first reason is kept."""
         self.cases[target].setdefault(case, reason)
 
     def forget(self, target: str) -> None:
-        """Leaves a target to those who run it."""
+        """Removes a target that another process counts."""
         self.total.pop(target, None)
         self.cases.pop(target, None)
 
     def lines(self) -> list[str]:
-        """One line a target, and one for the behaviours."""
+        """Returns one line for each target, and one for the behaviours."""
         lines = [
             f"{target}: {self.total[target] - len(cases)} of {self.total[target]} cases run; "
             f"left out: {_counted(cases)}"
@@ -45,7 +45,7 @@ class LeftOut:
         return lines
 
     def write(self, path: Path) -> None:
-        """Keeps every case with its reason as JSON."""
+        """Writes all cases with their reasons as JSON."""
         path.write_text(json.dumps({"cases": self.cases, "uncovered": list(self.uncovered)}, indent=2))
 
 

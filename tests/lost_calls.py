@@ -1,7 +1,7 @@
 """A known defect that shows by chance: `llama3_json` loses a call whose tokens all fall into one delta.
 
-How tokens fall into deltas depends on how far the API server lags behind the engine: where it stands still
-for a moment, as on a busy machine, the stream may say nothing at all.
+How tokens fall into deltas depends on how far the API server lags behind the engine: when it stalls for a
+moment, as on a busy machine, the stream may be empty.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ INFORMATIVE = {
 
 
 def checks_for(request: pytest.FixtureRequest, server: VllmServer) -> Callable[[str], Check]:
-    """The plugin's checks by name; lost calls are excused where the test is not to show another defect."""
+    """Returns the plugin's checks by name; excuses lost calls unless the test shows another defect."""
     if request.node.get_closest_marker(MARK):
         return request.getfixturevalue
     return lost_calls_excused(request.getfixturevalue, server)
 
 
 def lost_calls_excused(check: Callable[[str], Check], server: VllmServer) -> Callable[[str], Check]:
-    """The plugin's checks by name, of which that of a stream tells the defect from another empty stream.
+    """Returns the plugin's checks by name; the check of streams detects the defect.
 
     Raises, where a stream is checked:
-        DefectShown: the stream is as the defect leaves it; nothing else of the test can be judged then.
+        DefectShown: the stream shows the defect; nothing else of the test can be judged then.
     """
     if server.lane != "scripted" or not _may_lose_calls(server):
         return check
@@ -60,7 +60,7 @@ def lost_calls_excused(check: Callable[[str], Check], server: VllmServer) -> Cal
 
 @contextmanager
 def lost_calls_of_scenarios_excused(server: VllmServer) -> Iterator[None]:
-    """Raises DefectShown where nothing of a scenario is wrong but streams that have lost a call."""
+    """Raises DefectShown if lost calls are the only problem of a scenario."""
     try:
         yield
     except AssertionError as error:
@@ -73,17 +73,20 @@ def lost_calls_of_scenarios_excused(server: VllmServer) -> Iterator[None]:
 
 
 def check_replay(played: Sequence[Played], server: VllmServer) -> None:
-    """A replay is as it was recorded.
+    """Asserts that a replay matches its recording.
 
     Raises:
-        DefectShown: the first exchange that differs is a stream that has lost its call; what follows may be
-            about that call.
+        DefectShown: the first exchange that differs is a stream that lost its call; later exchanges may
+            depend on it.
     """
-    wrong = [each for each in played if each.wrong]
-    if wrong and _says_nothing(wrong[0]) and _may_lose_calls(server):
+    differing = [exchange for exchange in played if exchange.wrong]
+    if differing and _says_nothing(differing[0]) and _may_lose_calls(server):
         raise DefectShown(LOST)
-    told = [f"{each.turn}: {each.reason} {each.differences} {each.findings}" for each in wrong]
-    assert told == []
+    lines = [
+        f"{exchange.turn}: {exchange.reason} {exchange.differences} {exchange.findings}"
+        for exchange in differing
+    ]
+    assert lines == []
 
 
 def _may_lose_calls(server: VllmServer) -> bool:
@@ -91,13 +94,13 @@ def _may_lose_calls(server: VllmServer) -> bool:
 
 
 def _says_nothing(played: Played) -> bool:
-    """Whether a stream came, and said nothing."""
+    """Whether a stream came, and was empty."""
     events = exchange_of(played.exchange).json_events if played.exchange else []
     return bool(events) and not any(map(_is_informative, events))
 
 
 def _is_informative(event: AnyEvent) -> bool:
-    """Whether an event of any API says more than that an answer has begun, or has ended by itself."""
+    """Whether an event of any API says more than that an answer has started or ended normally."""
     value = as_json(event) or {}
     if value.get("type") in INFORMATIVE or value.get("error"):
         return True
@@ -105,5 +108,5 @@ def _is_informative(event: AnyEvent) -> bool:
 
 
 def _of_choice(choice: dict[str, Any]) -> bool:
-    said = any(value for name, value in choice["delta"].items() if name != "role")
-    return said or choice.get("finish_reason") not in {None, "stop"}
+    has_content = any(value for name, value in choice["delta"].items() if name != "role")
+    return has_content or choice.get("finish_reason") not in {None, "stop"}

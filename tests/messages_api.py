@@ -1,4 +1,4 @@
-"""Anthropic Messages as the tests use it: whatever comes back, body or stream, is validated whole."""
+"""Anthropic Messages for tests: every answer, body or stream, is validated."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from vllm_harness._exchange.server import VllmServer
 from vllm_harness._protocol import MessageAccumulator, SSEEvent, parse_sse
 from vllm_harness._testing.fixtures import ScriptWriter
 
-if TYPE_CHECKING:  # two seconds of every start are too much for those who ask for other tests
+if TYPE_CHECKING:  # two seconds at every start are too much for runs that need other tests only
     from anthropic import Anthropic
     from anthropic.types import Message
 
 TOOL: dict[str, Any] = {"name": "get_weather", "description": DESCRIPTION, "input_schema": PARAMETERS}
-NO_STOP_SEQUENCE = ("stop_sequence",)  # vLLM's bodies leave the field out where it is null
+NO_STOP_SEQUENCE = ("stop_sequence",)  # vLLM's bodies omit the field when it is null
 
 
 @dataclass(frozen=True)
 class Stream:
-    """The events of a whole stream, as they came over the wire."""
+    """The events of a whole stream, as received."""
 
     events: list[SSEEvent]
 
@@ -41,7 +41,7 @@ class Stream:
         return [json.loads(event.data) for event in self.events]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        """The events of a type."""
+        """Returns the events of a type."""
         return [value for value in self.values if value["type"] == kind]
 
     @property
@@ -55,14 +55,14 @@ class Stream:
 
 @dataclass(frozen=True)
 class Messages:
-    """One server's Messages API; requests are greedy and name the server's model.
+    """A server's Messages API; requests are greedy and name the server's model.
 
     Attributes:
-        client: an SDK client, answered from the test's scripts.
-        http: the server without an SDK, answered from them too.
+        client: an SDK client, answered by the test's scripts.
+        http: the server without an SDK, answered by the test's scripts.
         model: the model's name on the server.
-        check: the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
-        exact: whether the server says what the test scripted.
+        check: returns the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
+        exact: whether the answers are scripted.
     """
 
     client: Anthropic
@@ -72,19 +72,19 @@ class Messages:
     exact: bool = True
 
     def create(self, messages: Any, **more: Any) -> Message:
-        """The body of one request, checked."""
+        """Requests a body and validates it."""
         message = self._body(messages, more)
         self.check("check_body")(message)
         return message
 
     def stream(self, messages: Any, **more: Any) -> Stream:
-        """The stream of one request, its framing checked with the rest."""
+        """Requests a stream and validates it, including its framing."""
         stream = self._stream(messages, more)
         self.check("check_stream")(stream.events, api="messages")
         return stream
 
     def both(self, messages: Any, **more: Any) -> tuple[Message, Stream]:
-        """The same request as a body and as a stream, which must say the same; it uses a script twice."""
+        """Sends the request as a body and as a stream, which must match; it uses a script twice."""
         body, stream = body_and_stream(
             lambda: self._body(messages, more), lambda: self._stream(messages, more), exact=self.exact
         )
@@ -104,12 +104,12 @@ class Messages:
             return Stream(list(parse_sse(response.iter_bytes())))
 
     def count(self, messages: Any, **more: Any) -> int:
-        """What count_tokens says."""
+        """Returns the result of count_tokens."""
         request = for_sdk({"model": self.model, "messages": message_list(messages), **more})
         return self.client.messages.count_tokens(**request).input_tokens
 
     def request(self, messages: Any, more: dict[str, Any]) -> dict[str, Any]:
-        """A request as JSON."""
+        """Returns a request as JSON."""
         return {
             "model": self.model,
             "messages": message_list(messages),
@@ -119,13 +119,13 @@ class Messages:
         }
 
     def post(self, body: Any, *, path: str = "", raw: bytes | None = None) -> Response:
-        """An answer as HTTP has it, of a body that the SDK might not send."""
+        """Posts a body that the SDK might not send, and returns the HTTP answer."""
         data = json.dumps(body).encode() if raw is None else raw
         headers = {"content-type": "application/json"}
         return self.http.post(f"/v1/messages{path}", data=data, headers=headers, timeout=30)
 
     def refused(self, status: int, **more: Any) -> dict[str, Any]:
-        """The error that a request gets, which must have this status and Anthropic's shape and names."""
+        """Returns the error of a request; it must have this status, and Anthropic's form and names."""
         answer = self.post(self.request("Hi", more))
         assert answer.status_code == status, answer.text
         error: dict[str, Any] = answer.json()
@@ -134,7 +134,7 @@ class Messages:
 
 
 def for_sdk(request: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `messages.create`: what the SDK does not know goes into the body as it is."""
+    """Returns the arguments of `messages.create`; fields unknown to the SDK go into the body unchanged."""
     known = _of_sdk()
     extra = {key: value for key, value in request.items() if key not in known}
     return {**{key: value for key, value in request.items() if key in known}, "extra_body": extra}
@@ -148,17 +148,17 @@ def _of_sdk() -> frozenset[str]:
 
 
 def message_list(messages: Any) -> list[Any]:
-    """The messages of a request; a string is one user message."""
+    """Returns the messages of a request; a string is one user message."""
     return [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
 
 
 def text_of(message: Message) -> str:
-    """The text of all text blocks, blanks at its ends aside."""
+    """Returns the text of all text blocks, without surrounding whitespace."""
     return "".join(block.text for block in message.content if block.type == "text").strip()
 
 
 def kinds(message: Message) -> list[str]:
-    """The types of the content blocks, but for thinking of nothing, which some families always write."""
+    """Returns the types of the content blocks, without the empty thinking that some families always write."""
     return [block.type for block in message.content if block.type != "thinking" or block.thinking.strip()]
 
 
@@ -166,7 +166,7 @@ def kinds(message: Message) -> list[str]:
 def messages_on(
     http: Endpoint, model: str, check: Callable[[str], Callable[..., None]], *, exact: bool = True
 ) -> Iterator[Messages]:
-    """The Messages API of the model at an endpoint, such as that of a book."""
+    """Returns the Messages API of the model at an endpoint, such as the endpoint of a script book."""
     from anthropic import Anthropic, DefaultHttpxClient
 
     client = Anthropic(

@@ -1,4 +1,4 @@
-"""Servers of a test module's own: like the target's, with other flags."""
+"""Separate servers for a test module: like the target's, with other flags."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from vllm_harness._server.remote import RemoteServer
 from vllm_harness._testing.session import needed_by, the_run
 from vllm_harness._testing.skips import NOT_SERVED, skip
 
-Running = dict[tuple[str, ...], RemoteServer]  # by their flags, variables and entries
+Running = dict[tuple[str, ...], RemoteServer]  # keyed by flags, variables and entry
 OwnServer = Callable[..., RemoteServer]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """A test with a server of its own uses two at most, as long as it says nothing else."""
+    """Reserves two servers for a test with a separate server, unless it has its own mark."""
     fixtures = {"own_server", "mortal"} & set(getattr(item, "fixturenames", ()))
     if fixtures and not item.get_closest_marker("vllm_servers"):
         item.add_marker(pytest.mark.vllm_servers(2))
@@ -42,7 +42,7 @@ def own_server(
     _running: Running,
     request: pytest.FixtureRequest,
 ) -> OwnServer:
-    """Starts a server like the target's with other flags; tests of a module that want the same share it."""
+    """Starts a server like the target's with other flags; tests of a module with the same flags share it."""
     assert isinstance(_vllm_target_server, RemoteServer)
     target, servers = _vllm_target_server, the_run(request.config).servers
     needed = needed_by(request.node) & set(API_PATHS)

@@ -1,6 +1,6 @@
-"""Prompts: what the model gets of a conversation, over each API, against the family's own template.
+"""Compares the prompts that a server makes of conversations, over each API, with the family's own template.
 
-The token ids are those of the engine. The template is rendered here, outside the server.
+The token ids are those that the engine received. The template is rendered here, outside the server.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from vllm_harness._server.remote import RemoteServer
 
 AT_ONCE = 16
 Turn = tuple[str, ...]
-"""Its kind, and its texts: of a call the number, the city and the tool where that is not get_weather; of what
-is written for a custom tool the number and the text; of an output the number of its call and the texts."""
+"""The kind, then: for a call its number, the city, and the tool unless it is get_weather; for the input of a
+custom tool its number and the text; for an output the number of its call and the texts.
+"""
 CALLS = ("call", "written")
 OF_THE_MODEL = ("thoughts", "assistant", "call", "written")
 WEATHER = {key: RESPONSES_TOOL[key] for key in ("name", "description", "parameters", "strict")}
@@ -49,7 +50,7 @@ CUSTOM_AS_FUNCTION: Json = {
         "additionalProperties": False,
     },
 }
-"""What vLLM shows a template, which knows functions alone, of a custom tool; the words are its own."""
+"""How vLLM describes a custom tool to a template, which knows functions only; the wording is vLLM's."""
 FORMAT: Json = {
     "type": "object",
     "properties": {"river": {"type": "string"}},
@@ -59,12 +60,11 @@ FORMAT: Json = {
 
 
 class Step(StrictModel):
-    """A request, and what the model says to it.
+    """A request, and the model's answer to it.
 
     Attributes:
-        instructions, tools, tides, custom, effort, format, input, says: the comment of the file documents
-            them.
-        form: an input of Responses that says the same as `input`.
+        instructions, tools, tides, custom, effort, format, input, says: see the comment of the file.
+        form: an input of Responses with the same meaning as `input`.
     """
 
     instructions: str | None = None
@@ -79,12 +79,12 @@ class Step(StrictModel):
 
     @property
     def functions(self) -> list[Json]:
-        """The tools that are offered."""
+        """The offered tools."""
         return [WEATHER] * self.tools + [TIDES] * self.tides + [CUSTOM_AS_FUNCTION] * self.custom
 
 
 class Conversation(StrictModel):
-    """A row of the file; its comment documents the fields."""
+    """A row of the file; the comment of the file documents the fields."""
 
     id: str
     covers: tuple[str, ...]
@@ -102,34 +102,34 @@ class Conversation(StrictModel):
 
     @property
     def as_one(self) -> Conversation:
-        """The same as one request that brings all turns along."""
+        """The conversation as one request that contains all turns."""
         last = self.steps[-1].model_copy(update={"input": tuple(self.turns), "says": ()})
         return self.model_copy(update={"steps": (last,)})
 
     def asked_by(self, name: str, form: Any) -> Conversation:
-        """The same, whose last request has another input of Responses."""
+        """Returns the conversation with another Responses input in the last request."""
         last = self.steps[-1].model_copy(update={"form": form})
         return self.model_copy(update={"id": f"{self.id} ({name})", "steps": (*self.steps[:-1], last)})
 
 
 Rendered = Callable[[Conversation], tuple[list[int], ...]]
-"""The prompts that a family's format allows for a conversation; all but one allow one."""
+"""The prompts that a family's format allows for a conversation; all formats but one allow one prompt."""
 
 
 @cache
 def conversations() -> tuple[Conversation, ...]:
-    """The rows of the file."""
+    """Returns the rows of the file."""
     loaded = read_yaml(FOLDER / "prompts.yaml").data
     return tuple(Conversation.model_validate(row) for row in loaded)
 
 
 def covered() -> pytest.MarkDecorator:
-    """The behaviours of all conversations."""
+    """Returns a mark with the behaviours of all conversations."""
     return pytest.mark.covers(*dict.fromkeys(name for row in conversations() for name in row.covers))
 
 
 def known_prompts(family: str, of: Literal["known", "known_of_route"] = "known") -> list[Any]:
-    """A parameter for each API, or for its render route, that makes another prompt by a known defect."""
+    """Returns a parameter for each API, or its render route, whose prompt is wrong by a known defect."""
     return [
         known_row(known_defect(defect), api, row)
         for row in conversations()
@@ -139,12 +139,12 @@ def known_prompts(family: str, of: Literal["known", "known_of_route"] = "known")
 
 
 def of_entry(server: RemoteServer) -> list[tuple[Api, Conversation]]:
-    """What can be asked of a model entry, but for what a known defect concerns."""
+    """Returns the conversations for a model entry, without those that a known defect affects."""
     return [(api, row) for api, row in _asked(server) if api not in row.known]
 
 
 def of_render_routes(server: RemoteServer) -> list[tuple[Api, Conversation]]:
-    """The same for the routes that give a prompt without generating: they know no earlier response."""
+    """Returns those for the render routes, which do not generate and know no stored response."""
     return [
         (api, row.as_one)
         for api, row in _asked(server)
@@ -164,28 +164,28 @@ def _asked(server: RemoteServer) -> Iterator[tuple[Api, Conversation]]:
 
 @cache
 def _forms() -> tuple[Json, ...]:
-    """The inputs of `cases/responses_input.yaml` that say what a conversation says."""
+    """Returns the inputs of `cases/responses_input.yaml` that have the meaning of a conversation."""
     return tuple(form for form in read_yaml(FOLDER / "responses_input.yaml").data if "says" in form)
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Asks a server for the prompts that it makes, and compares them.
+    """Requests prompts from a server and compares them.
 
     Attributes:
         server: the server.
-        rendered: the prompts of a conversation by the family's own template.
+        rendered: returns the prompts of a conversation by the family's own template.
     """
 
     server: RemoteServer
     rendered: Rendered
 
     def check(self, asked: Iterable[tuple[Api, Conversation]]) -> None:
-        """Fails with a line for each conversation of which an API makes another prompt."""
+        """Fails with a line for each conversation of which an API makes a wrong prompt."""
         self._check(asked, self._generated)
 
     def check_render_routes(self, asked: Iterable[tuple[Api, Conversation]]) -> None:
-        """The same for the routes that give a prompt without generating."""
+        """Checks the render routes, which make a prompt without generating."""
         self._check(asked, lambda api, row: self._render_route(api, row.steps[0]))
 
     def _check(
@@ -203,7 +203,7 @@ class Prompts:
         assert not wrong, "\n".join(wrong)
 
     def _generated(self, api: Api, row: Conversation) -> list[int]:
-        """The prompt of the last request, as the engine got it."""
+        """Returns the prompt of the last request, as the engine received it."""
         book = ScriptBook(self.server.endpoint, self.server.entry)
         previous: Json | None = None
         for step in row.steps:
@@ -217,7 +217,7 @@ class Prompts:
         return prompt
 
     def _said(self, step: Step) -> Raw:
-        """What the model writes, without blank lines; an answer of a format is its JSON."""
+        """Returns the raw text of the model without blank lines; an answer with a format is JSON."""
         says = step.says or ([("assistant", '{"river": "Nile"}')] if step.format else [])
         text = render(self.server.entry.dialect or "", meaning_of(says), constrained=True)
         return Raw(text.replace(PLAIN, AS_JSON) if step.format else text)
@@ -242,22 +242,22 @@ class Prompts:
         return dict(answer.json())
 
     def difference(self, expected: Sequence[int], got: Sequence[int]) -> str:
-        """Where two prompts part, in words."""
+        """Describes where two prompts differ."""
         at = next(
             (n for n, pair in enumerate(zip(expected, got, strict=False)) if pair[0] != pair[1]),
             min(len(expected), len(got)),
         )
-        after, wanted, came = (
+        after, expected_text, actual_text = (
             self._text(ids) for ids in (got[max(0, at - 12) : at], expected[at : at + 40], got[at : at + 40])
         )
-        return f"after {at} tokens, {after!r}: {wanted!r} by the template, {came!r} got"
+        return f"after {at} tokens, {after!r}: {expected_text!r} by the template, {actual_text!r} got"
 
     def _text(self, ids: Sequence[int]) -> str:
         return str(self._post("/detokenize", {"tokens": list(ids)})["prompt"])
 
 
 def _check_shown(api: Api, answer: Json, prompt: list[int]) -> None:
-    """What the answer says of the prompt is what the engine got."""
+    """Asserts that the answer reports the prompt that the engine received."""
     counted = answer["usage"]["prompt_tokens" if api == "chat" else "input_tokens"]
     assert counted == len(prompt), f"{api}: usage has {counted} tokens of input, not {len(prompt)}"
     if api == "chat":
@@ -267,7 +267,7 @@ def _check_shown(api: Api, answer: Json, prompt: list[int]) -> None:
 
 
 def chat_messages(turns: Iterable[Turn]) -> list[Json]:
-    """Turns as messages of Chat Completions; what the model says in a row is one message."""
+    """Returns turns as messages of Chat Completions; consecutive turns of the model become one message."""
     messages: list[Json] = []
     for kind, *texts in turns:
         if kind in OF_THE_MODEL:
@@ -296,14 +296,14 @@ def _add(message: Json, kind: str, texts: Sequence[str]) -> None:
 
 
 def called(turn: Turn) -> str:
-    """The tool of a call."""
+    """Returns the tool of a call."""
     if turn[0] == "written":
         return str(CUSTOM["name"])
     return turn[3] if len(turn) > 3 else str(WEATHER["name"])
 
 
 def arguments(text: str, kind: str = "call") -> str:
-    """The arguments of a call, as a model writes them: the city, or what is written for a custom tool."""
+    """Returns the arguments of a call as a model writes them: the city, or the input of a custom tool."""
     return json.dumps({"city" if kind == "call" else "input": text}, ensure_ascii=False)
 
 
@@ -312,7 +312,7 @@ def _content(texts: Sequence[str], part_type: str) -> Any:
 
 
 def meaning_of(says: Sequence[Turn]) -> Meaning:
-    """What the model says with turns of its own; without any, a word."""
+    """Returns the meaning of the model's turns; a short word if there are none."""
 
     def part(turn: Turn) -> Part:
         match turn:
@@ -329,7 +329,7 @@ def meaning_of(says: Sequence[Turn]) -> Meaning:
 
 
 def request_of(api: Api, step: Step) -> Json:
-    """A request as its API has it; it names no model."""
+    """Returns a request in the form of its API, without a model."""
     return _REQUESTS[api](step)
 
 
@@ -351,7 +351,7 @@ def _for_responses(step: Step) -> Json:
 
 
 def _items(turns: Sequence[Turn]) -> Iterator[Json]:
-    """Turns as items of Responses; an output is of the kind of its call."""
+    """Returns turns as items of Responses; an output has the kind of its call."""
     written = {turn[1] for turn in turns if turn[0] == "written"}
     for turn in turns:
         item = _item(turn)

@@ -1,4 +1,4 @@
-"""The Responses API as the tests use it: whatever comes back, body or stream, is validated whole."""
+"""The Responses API for tests: every answer, body or stream, is validated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._testing.fixtures import ScriptWriter
 
-SHOW = {"enable_response_messages": True}  # vLLM's own: the response carries prompt and output as they were
+SHOW = {"enable_response_messages": True}  # vLLM's own: the response contains the raw prompt and output
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 IDS_MADE_AGAIN = pytest.mark.vllm_known_defect("vllm-47916")
 
@@ -43,23 +43,23 @@ class Stream:
         return last.response
 
     def of(self, *types: str) -> list[Any]:
-        """The events of these types, `response.` left out."""
+        """Returns the events of these types, given without `response.`."""
         return [event for event in self.events if event.type.removeprefix("response.") in types]
 
     def joined(self, channel: str) -> str:
-        """The deltas of a channel (`output_text`, `reasoning_text`, `function_call_arguments`) in one."""
+        """Joins the deltas of a channel (`output_text`, `reasoning_text`, `function_call_arguments`)."""
         return "".join(event.delta for event in self.of(f"{channel}.delta"))
 
 
 @dataclass(frozen=True)
 class Responses:
-    """One server's Responses API; requests are greedy and name the server's model.
+    """A server's Responses API; requests are greedy and name the server's model.
 
     Attributes:
-        client: an SDK client, answered from the test's scripts.
+        client: an SDK client, answered by the test's scripts.
         model: the model's name on the server.
-        check: the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
-        exact: whether the server says what the test scripted.
+        check: returns the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
+        exact: whether the answers are scripted.
     """
 
     client: OpenAI
@@ -68,23 +68,23 @@ class Responses:
     exact: bool = True
 
     def create(self, input: Any, **more: Any) -> Response:
-        """The body of one request, checked."""
+        """Requests a body and validates it."""
         response = self._body(input, more)
         self.check("check_body")(response)
         return response
 
     def stream(self, input: Any, **more: Any) -> Stream:
-        """The stream of one request, checked."""
+        """Requests a stream and validates it."""
         stream = self._stream(input, more)
         self.check("check_stream")(stream.events)
         return stream
 
     def both(self, input: Any, *, but: Sequence[str] = (), **more: Any) -> tuple[Response, Stream]:
-        """The same request twice, as a body and as a stream, which must mean the same.
+        """Sends the request as a body and as a stream, which must have the same meaning.
 
         Args:
-            input: what the model is asked.
-            but: fields that a test of their own compares.
+            input: the input of the request.
+            but: fields that are not compared, because another test compares them.
             more: further arguments of `responses.create`.
         """
         body, stream = body_and_stream(
@@ -103,7 +103,7 @@ class Responses:
         return Stream(list(self.client.responses.create(**self.request(input, more), stream=True)))
 
     def request(self, input: Any, more: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of `responses.create`."""
+        """Returns the arguments of `responses.create`."""
         return {"model": self.model, "input": input, "temperature": 0, **more}
 
     def post(
@@ -114,13 +114,13 @@ class Responses:
         timeout: float = 20,
         kind: str = "application/json",
     ) -> Answer:
-        """An answer as HTTP has it, of a body that the SDK might not send."""
+        """Posts a body that the SDK might not send, and returns the HTTP answer."""
         data = json.dumps(body).encode() if raw is None else raw
         return self.http.post("/v1/responses", data=data, headers={"content-type": kind}, timeout=timeout)
 
     @property
     def http(self) -> Endpoint:
-        """The server without an SDK, answered from the test's scripts."""
+        """The server without an SDK, answered by the test's scripts."""
         return endpoint_of(self.client)
 
 
@@ -134,13 +134,13 @@ def responses(
 
 
 def prompt_of(response: Response) -> str:
-    """All text of the prompt that the model saw, in order (asked for with SHOW)."""
+    """Returns all text of the prompt that the model saw, in order (requested with SHOW)."""
     assert response.model_extra is not None
     return "\n".join(_texts(response.model_extra["input_messages"]))
 
 
 def messages_of(response: Response, side: str = "input") -> list[dict[str, Any]]:
-    """The prompt's messages, or the output's, in vLLM's own shape (asked for with SHOW)."""
+    """Returns the messages of the prompt or of the output, in vLLM's own form (requested with SHOW)."""
     assert response.model_extra is not None
     messages: list[dict[str, Any]] = response.model_extra[f"{side}_messages"]
     return messages
@@ -158,12 +158,12 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def items(response: Response, kind: str) -> list[Any]:
-    """The output items of a type."""
+    """Returns the output items of a type."""
     return [item for item in response.output if item.type == kind]
 
 
 def shape(response: Response) -> list[tuple[str, ...]]:
-    """What the response says, item by item, without ids and the like."""
+    """Returns the content of a response, item by item, without ids and similar fields."""
     return [_item_shape(item) for item in response.output]
 
 
@@ -180,6 +180,6 @@ def _item_shape(item: Any) -> tuple[str, ...]:
 
 
 def expect_shape(script: ScriptWriter, response: Response, *expected: tuple[str, ...]) -> None:
-    """On the scripted lane: the response says exactly this, blanks at the ends of texts aside."""
+    """On the scripted lane, asserts that the response has exactly this content, ignoring outer whitespace."""
     if script.exact:
         assert [tuple(part.strip() for part in item) for item in shape(response)] == list(expected)

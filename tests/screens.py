@@ -1,4 +1,4 @@
-"""What a console has printed, as a person reads it."""
+"""Reads what a console has printed, as a person sees it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from rich.text import Text
 
 
 class Screen(io.StringIO):
-    """A file that is a terminal or is none.
+    """A file that claims to be a terminal, or not to be one.
 
     Args:
-        terminal: whether it is one.
+        terminal: whether it claims to be a terminal.
     """
 
     def __init__(self, *, terminal: bool) -> None:
@@ -19,10 +19,10 @@ class Screen(io.StringIO):
         self._terminal = terminal
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
+        """Whether it claims to be a terminal."""
         return self._terminal
 
     @property
     def lines(self) -> list[str]:
-        """Its lines, without colours and without the white space at their ends."""
+        """The lines without colours and trailing whitespace."""
         return [Text.from_ansi(line).plain.rstrip() for line in self.getvalue().splitlines()]

@@ -1,4 +1,4 @@
-"""Which of the collected tests run: what is settled and, in a short run, what is drawn."""
+"""Selects the collected tests that run: the settled ones and, in a short run, a random choice of them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ DRAWN = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of the choice."""
+    """Adds the options of the selection."""
     parser.addoption("--unsettled", action="store_true", help="run the tests of unsettled.txt as well")
     parser.addoption(
-        "--dealt", metavar="MODEL", help="of tests that several models could run, this one's share"
+        "--dealt", metavar="MODEL", help="run this model's share of the tests that several models could run"
     )
-    parser.addoption("--most", type=int, default=0, help="with --dealt: so many cases of one test; 0: all")
     parser.addoption(
-        "--seed", type=int, default=seed_of_today(), help="what a short run draws with; default: the date"
+        "--most", type=int, default=0, help="with --dealt: the number of cases of each test; 0: all"
+    )
+    parser.addoption(
+        "--seed", type=int, default=seed_of_today(), help="random seed of a short run; default: the date"
     )
 
 
 def unsettled() -> set[str]:
-    """Tests, as file::function or a case of it, that were not yet seen to be right on a real server."""
+    """Returns the tests (file::function or one case) not yet confirmed on a real server."""
     lines = UNSETTLED.read_text().splitlines()
     return {line.split("#")[0].strip() for line in lines} - {""}
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """The number of tests that are not settled."""
+    """Reports the number of unsettled tests."""
     count = len(unsettled())
     if not count or config.option.unsettled:
         return None
@@ -46,8 +48,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Leaves out what is not settled or, in a short run, not drawn; counts what is left out, and why."""
-    whole = config.getoption("vllm_slow", default=True)  # where the plugin is not loaded, nothing runs
+    """Deselects unsettled tests and, in a short run, those not drawn; records what is left out, and why."""
+    whole = config.getoption("vllm_slow", default=True)  # without the plugin nothing runs
     config.stash[DRAWN] = [] if whole else _draw(items, config.option.seed)
     behaviours = {name for item in items for name in covered_by(item)}
     of_targets = [item for item in items if TARGET in item.stash and _is_for_its_target(item)]
@@ -70,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _draw(items: list[pytest.Item], seed: int) -> list[str]:
-    """Of the tests that share a `drawn` mark, leaves the others to --vllm-slow; says how many."""
+    """Draws some tests of each `drawn` group and marks the others as slow; returns a line per group."""
     groups: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if mark := item.get_closest_marker("drawn"):
@@ -78,10 +80,10 @@ def _draw(items: list[pytest.Item], seed: int) -> list[str]:
     lines = []
     for (group, most), members in groups.items():
         every = {function_of(item) for item in members}
-        taken = few(every, most, seed)
-        lines.append(f"{group}: {len(taken)} of {len(every)} tests, drawn with --seed {seed}")
+        drawn = few(every, most, seed)
+        lines.append(f"{group}: {len(drawn)} of {len(every)} tests, drawn with --seed {seed}")
         for item in members:
-            if function_of(item) not in taken:
+            if function_of(item) not in drawn:
                 item.add_marker("vllm_slow")
     return lines
 
@@ -89,7 +91,7 @@ def _draw(items: list[pytest.Item], seed: int) -> list[str]:
 def _choose(
     config: pytest.Config, items: list[pytest.Item], behaviours: set[str], unwanted: LeftOut
 ) -> list[str]:
-    """Keeps this model's share of the chosen cases; gives the behaviours that no model has a case of."""
+    """Keeps this model's share of the chosen cases; returns the behaviours that no model has a case of."""
     of_cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if TARGET in item.stash and not _is_skipped_as_slow(item):
@@ -107,7 +109,7 @@ def _choose(
 
 
 def _leave_to_others(items: list[pytest.Item], theirs: list[pytest.Item], unwanted: LeftOut) -> None:
-    """Another process runs these, and counts them."""
+    """Deselects the tests that another process runs and counts."""
     _leave_out(items, theirs, "another process's", unwanted)
     for target in {item.stash[TARGET].id for item in theirs}:
         unwanted.forget(target)
@@ -124,8 +126,8 @@ def _case(name: str, items: list[pytest.Item]) -> Case:
 def _leave_out(items: list[pytest.Item], gone: list[pytest.Item], reason: str, unwanted: LeftOut) -> None:
     if not gone:
         return
-    left = set(items) - set(gone)
-    items[:] = [item for item in items if item in left]
+    remaining = set(items) - set(gone)
+    items[:] = [item for item in items if item in remaining]
     for item in gone:
         if TARGET in item.stash:
             unwanted.add(item.stash[TARGET].id, item.nodeid, reason)
@@ -133,12 +135,12 @@ def _leave_out(items: list[pytest.Item], gone: list[pytest.Item], reason: str, u
 
 
 def function_of(item: pytest.Item) -> str:
-    """The test that an item is a case of."""
+    """Returns the test that an item is a case of."""
     return item.nodeid.split("[")[0]
 
 
 def covered_by(item: pytest.Item) -> list[str]:
-    """The behaviours that an item covers."""
+    """Returns the behaviours that an item covers."""
     return [name for mark in item.iter_markers("covers") for name in mark.args]
 
 
@@ -151,9 +153,9 @@ def _is_skipped_as_slow(item: pytest.Item) -> bool:
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    """What a run leaves out, in lines; all of it is in the run's folder."""
+    """Reports what a run leaves out, and writes the whole list into the run's folder."""
     unwanted = config.stash.get(LEFT_OUT, None)
-    if unwanted is None:  # nothing was collected: a path that is not there
+    if unwanted is None:  # nothing was collected, for example because a path does not exist
         return []
     lines = [*config.stash[DRAWN], *unwanted.lines()]
     if lines and not config.option.collectonly:

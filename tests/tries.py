@@ -1,4 +1,4 @@
-"""Answers that are asked for again where a busy server joined what it sends piece by piece."""
+"""Repeats a request until a busy server no longer merges what it sends piece by piece."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def asked_until(settled: Callable[[T], bool], ask: Callable[[], T], most: int = 3) -> T:
-    """The first answer that is settled, of so many at most; else the last."""
+    """Returns the first settled answer out of at most so many, or else the last."""
     for _ in range(most - 1):
         if settled(answer := ask()):
             return answer

@@ -1,4 +1,4 @@
-"""Known deviations that have gone: a whole run of the suites did not see them, and fails."""
+"""Makes a whole run of the suites fail if known deviations no longer occur."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NARROWING = ("ignore_glob", "lf", "vllm_replay_tokens", "vllm_server_arg")
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Notes that a run is not whole."""
+    """Records that a run is not whole."""
     for item in items:
         if TARGET in item.stash:
             item.config.stash[NARROWED] = True
@@ -25,7 +25,7 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Looks for known deviations that have gone, before the plugin keeps the results."""
+    """Looks for known deviations that no longer occur, before the plugin stores the results."""
     run = session.config.stash.get(RUN, None)
     if run is None or not run.results or not is_whole(session):
         return
@@ -34,10 +34,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def find_gone(run: PytestRun) -> bool:
-    """Looks for known deviations that a whole run did not see; whether there are any.
+    """Looks for known deviations that a whole run did not see, and returns whether there are any.
 
-    That is decided on the scripted lane, where what the model says does not depend on luck, and where no test
-    of the target failed. A deviation that never occurred then is fixed, or no test shows it.
+    Only the scripted lane counts, where answers are deterministic, and only targets without a failed test. A
+    deviation that never occurred there is fixed, or no test shows it.
     """
     for target in run.choice.targets:
         result = run.results.get(target.id)
@@ -49,7 +49,7 @@ def find_gone(run: PytestRun) -> bool:
 
 
 def is_whole(session: pytest.Session) -> bool:
-    """Whether a run has all the suites, nothing left out and nothing interrupted, on the Python front end."""
+    """Whether a run has all suites on the Python front end, with nothing left out and nothing interrupted."""
     config, option = session.config, session.config.option
     return (
         not config.stash.get(NARROWED, False)
@@ -61,13 +61,13 @@ def is_whole(session: pytest.Session) -> bool:
 
 
 def has_every_suite(root: Path, arguments: Iterable[str], ignored: Iterable[str], start: Path) -> bool:
-    """Whether what pytest is to run holds all the suites, whole.
+    """Whether pytest is asked to run all suites, whole.
 
     Args:
         root: pytest's root folder.
-        arguments: files, folders or node ids as pytest was given them.
-        ignored: files or folders that it leaves out.
-        start: the folder they are relative to.
+        arguments: the files, folders or node ids given to pytest.
+        ignored: files or folders that pytest ignores.
+        start: the folder that they are relative to.
     """
     folders = [(start / argument).resolve() for argument in arguments if "::" not in argument]
     suites = [(root / suite).resolve() for suite in SUITES]
@@ -81,12 +81,12 @@ def has_every_suite(root: Path, arguments: Iterable[str], ignored: Iterable[str]
 
 
 def gone(known: Sequence[KnownDeviation], version: str, seen: Iterable[Finding]) -> list[str]:
-    """A sentence for each deviation that a whole run did not see (KD101).
+    """Returns a sentence for each deviation that a whole run did not see (KD101).
 
     Args:
-        known: the entry's.
+        known: the known deviations of the model entry.
         version: version of the server.
-        seen: one finding at least of each code and path.
+        seen: at least one finding of each code and path.
     """
     every = {deviation.reference for deviation in known}
     findings = apply_known(seen, known, version, exercised=every)

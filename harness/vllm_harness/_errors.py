@@ -1,46 +1,27 @@
 """The errors of the harness: one hierarchy; each error has a message, a hint, and an exit code.
 
-    HarnessError                          exit code 1: a failure, or findings
-        EndpointError                     endpoint
-        AssetError                        environments.sources
+    HarnessError                        a failure, or findings: exit code 1
+        AssetError
             SourceUnavailableError, ChecksumError
-        BrokenEnvironmentError            environments.verify
-        InstallError                      environments.installer
-        MissingEnvironmentError           environments.store
-        NoVllmError                       environments.installed
-        InProcessError                    regression.engines.in_process
-        BookError, ScriptError            scripted.book
-        McpError                          scenarios.mcp_servers
-        NamesError                        server.model_check (exit code 2)
-        NoFreePort                        server.leases.ports
-        OtherUserAnswers                  server.private_socket
-        ForkServerFailed                  server.fork_server
+        BookError, BrokenEnvironmentError, EndpointError, InProcessError, InstallError, McpError
+        MissingEnvironmentError, NamesError, NoFreePort, NoVllmError, NotReproduced, OtherUserAnswers
+        ScriptError
+        ForkServerFailed
             TemplateEnded
-        NotReproduced                     cli.repro
-        ServerError                       server.errors
+        ServerError
             ServerDied, StopFailed
-            StartupError                  a class for each cause
-                CpuMemoryTooSmall, DamagedWeights, GatedModel, GpuOutOfMemory, HubUnreachable, KilledByOom,
-                KvCacheTooSmall, MissingOperator, MissingPackage, ModelNotFound, NameNotServed, NoCudaDevice,
-                PortTaken, StartupTimeout, UnknownFlag, UnknownParser, UnsupportedArchitecture,
-                WrongTorchBuild
-                LeaseTimeout, NotEnoughHardware, WaitCannotEnd      server.leases.lease
-        UsageError                        exit code 2: bad input
-            ModelsFileError                 configuration.model_entries
-            DefectsError                    defects.registry
-            MissingExtra                    extensions
-            UntrustedFolder               files.folders
-            YamlFileError                 files.located_yaml
-            ProtocolInputError            protocol.errors
-            BookFileError                 scripted.book_file
-            CassetteError                 cassettes.reading
-            DialectError                  scripted.dialects.dialect
-            ScenarioError                 scenarios.reading
-            StandInError                  scripted.standin
+            StartupError                a class for each cause
+                DamagedWeights, GatedModel, KvCacheTooSmall, MissingOperator, MissingPackage, ModelNotFound
+                NameNotServed, UnknownFlag, UnknownParser, UnsupportedArchitecture, WrongTorchBuild
+                MachineError
+                    CpuMemoryTooSmall, GpuOutOfMemory, HubUnreachable, KilledByOom, LeaseTimeout
+                    NoCudaDevice, NotEnoughHardware, PortTaken, StartupTimeout, WaitCannotEnd
+        UsageError                      invalid input: exit code 2
+            BookFileError, CassetteError, DefectsError, DialectError, MissingExtra, ModelsFileError
+            ProtocolInputError, ScenarioError, StandInError, UntrustedFolder, YamlFileError
 
-Those of the extras stand in `vllm_harness.extras`. Failures of a test are AssertionErrors instead, such as
-`protocol.watching.ProtocolViolation`. Code that runs without the harness has its own errors, such as
-`extras.bundles.install.InstallerError`.
+`vllm_harness.extras` lists the errors of the extras. A failed check of a test is an AssertionError instead,
+such as `ProtocolViolation`. Code that runs without the harness has its own errors.
 """
 
 from __future__ import annotations
@@ -51,11 +32,11 @@ class HarnessError(Exception):
 
     Args:
         message: what happened, in a sentence or two.
-        hint: what to try, in the imperative; empty where that is unknown.
+        hint: what to try, in the imperative; empty if that is unknown.
 
     Attributes:
-        exit_code: exit code of the command line when this error ends it (1: findings or a failure, 2: usage).
-        of_machine: whether the machine is to blame, so that it may not happen on another one.
+        exit_code: exit code of a command that this error ends.
+        of_machine: whether the cause is this machine, so that another machine may not have it.
     """
 
     __module__ = "vllm_harness"  # as tracebacks show it
@@ -72,7 +53,7 @@ class HarnessError(Exception):
 
 
 class UsageError(HarnessError):
-    """Bad input from the user: an unknown name, a malformed file, a wrong flag. Exit code 2."""
+    """Invalid input from the user: an unknown name, a malformed file, a wrong flag. Exit code 2."""
 
     __module__ = "vllm_harness"
     exit_code = 2

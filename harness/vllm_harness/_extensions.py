@@ -1,7 +1,7 @@
-"""What the extras add to the core, in one table; the core reaches them through it alone.
+"""The table of what the extras add; the core reaches them only through it.
 
-An extra is a package below `vllm_harness.extras`, with optional dependencies of the same name. A place in it
-is written `extra:module.attribute`.
+An extra is a package in `vllm_harness.extras`, with optional dependencies of the same name. A place in it is
+written `extra:module.attribute`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ COMMANDS: Mapping[str, str] = {
     "upstream": "upstream:command.app",
     "weights": "weights:command.check_weights",
 }
-"""Commands of the first screen, and commands of groups: a function, or a group of commands."""
+"""Commands, and commands in groups: a function, or a group of commands."""
 RECORDING = "recording.json"
-"""The file by which a recording of a gateway is known."""
+"""The file that marks a folder as the recording of a gateway."""
 COMPARE_RECORDINGS = "gateways:command.compare_recordings"
 RECORDINGS: Mapping[str, str] = {
     ".har": "foreign:har.read",
@@ -36,12 +36,12 @@ RECORDINGS: Mapping[str, str] = {
     "interactions": "foreign:vcr.read",
     "turns": "foreign:turns.read",
 }
-"""The readers of what others have recorded, by the ending of a file or the key at its top."""
+"""Readers of foreign recordings, by the suffix of a file or the key at its top."""
 WRITE_TURNS = "foreign:turns.written"
 RULES = ("gateways:rules",)
 """Modules of protocol rules."""
 COMPARE_ANSWERS = "gateways:compare.compare_samples"
-"""Gives the findings of an answer as it came directly and through a gateway."""
+"""Finds the differences of an answer that came directly and one that came through a gateway."""
 CLUSTER = "cluster:options.executor_on_nodes"
 """The executor of `--ray`."""
 SUITES_ON_CLUSTER = "cluster:run_suites.run_on_cluster"
@@ -58,15 +58,15 @@ PARSER_COVERAGE = "mutants:parsers_command.show_coverage"
 
 
 class MissingExtra(UsageError):
-    """What was asked for belongs to an extra that is not installed."""
+    """An extra is not installed."""
 
 
 def load(place: str, what: str = "this") -> Any:
-    """What stands at a place of an extra.
+    """Loads the object at a place of an extra.
 
     Args:
         place: such as `load:command.load`, or `gateways:rules` for a module.
-        what: was asked for, for the message.
+        what: what needs it, for the message.
 
     Raises:
         MissingExtra: the extra is not installed.
@@ -78,15 +78,15 @@ def load(place: str, what: str = "this") -> Any:
             hint=f"pip install 'vllm-harness[{extra}]'",
         )
     module, _, attribute = inside.rpartition(".")
-    found = import_module(f"{EXTRAS}.{extra}.{module or attribute}")
-    return getattr(found, attribute) if module else found
+    imported = import_module(f"{EXTRAS}.{extra}.{module or attribute}")
+    return getattr(imported, attribute) if module else imported
 
 
 def installed(extra: str) -> bool:
-    """Whether the package of an extra is there."""
+    """Whether an extra is installed."""
     return find_spec(EXTRAS) is not None and find_spec(f"{EXTRAS}.{extra}") is not None
 
 
 def rule_modules() -> Iterator[Any]:
-    """The modules of the rules that installed extras add."""
+    """The modules of rules that installed extras add."""
     return (load(place) for place in RULES if installed(place.partition(":")[0]))

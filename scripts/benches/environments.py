@@ -6,6 +6,7 @@ import json
 from typing import Annotated
 
 import openai
+import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -16,7 +17,7 @@ from vllm_harness._environments import locks, resolve
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import HarnessError
 from vllm_harness._scripted.meaning import ToolCall
-from vllm_harness._server.process_tree import pss_bytes
+from vllm_harness._server.process_tree import tree_pids
 from vllm_harness._server.progress import ConsoleProgress
 from vllm_harness._server.remote import RemoteServer
 
@@ -74,7 +75,8 @@ def _started(environment: Environment, model: str, frontend: Frontend, *, cold: 
     try:
         with server:
             verdict = _call(server)
-            return f"{server.startup_seconds:.1f} s", f"{pss_bytes(server.pid) / 2**20:.0f} MiB", verdict
+            pss = sum(psutil.Process(pid).memory_full_info().pss for pid in tree_pids(server.pid))
+            return f"{server.startup_seconds:.1f} s", f"{pss / 2**20:.0f} MiB", verdict
     except (HarnessError, openai.APIError) as error:
         return "-", "-", error.message
 

@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
+import psutil
 import requests
 import typer
 from rich.console import Console
@@ -21,9 +22,10 @@ from vllm_harness._configuration.model_entries import Lane, load_models
 from vllm_harness._scripted.in_server.vllm_harness_names import SCRIPT_DIR
 from vllm_harness._server.launch import Launch, plan_launch
 from vllm_harness._server.leases.ports import lease_port
-from vllm_harness._server.process_tree import pss_bytes
+from vllm_harness._server.process_tree import tree_pids
 from vllm_harness._server.progress import ConsoleProgress
-from vllm_harness._server.remote import POLL_S, RemoteServer
+from vllm_harness._server.readiness import POLL_S
+from vllm_harness._server.remote import RemoteServer
 from vllm_harness.cli.option_table import option
 from vllm_harness.cli.options import environment
 
@@ -92,8 +94,12 @@ def _at_once(launch: Launch, count: int) -> None:
         elapsed = time.monotonic() - begin
         for server in servers:
             stack.push(server)
-        memory = ", ".join(f"{pss_bytes(server.pid) / 2**20:.0f}" for server in servers)
+        memory = ", ".join(f"{_pss_bytes(server.pid) / 2**20:.0f}" for server in servers)
     console.print(f"{count} forked at once: all ready after {elapsed:.1f} s; MiB of each (PSS): {memory}")
+
+
+def _pss_bytes(root: int) -> int:
+    return sum(psutil.Process(pid).memory_full_info().pss for pid in tree_pids(root))
 
 
 def bare_start(launch: Launch) -> float:

@@ -1,1 +1,1 @@
-"""Behaviours written once, for every model entry and lane whose capabilities allow."""
+"""Tests of behaviours, written once for every model entry and lane with the needed capabilities."""

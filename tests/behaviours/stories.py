@@ -1,6 +1,6 @@
-"""Stories: a whole conversation in a chosen shape, what is asked with it, and what the model says to it.
+"""Stories: a conversation in a chosen form, a request that continues it, and the model's answer.
 
-A story is data, so that one that failed is kept as a file of `cases/properties` and told again.
+A story is data, so that a story that failed can be kept in `cases/properties` and run again.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from vllm_harness._files.strict import StrictModel
 
 KEPT = FOLDER / "properties"
 ShapedTurn = tuple[str, ...]
-"""Its kind, the shape in which it is sent, and its texts: as a `Turn` of tests/prompts.py with a shape."""
+"""A kind, the form in which the turn is sent, and its texts: a `Turn` of tests/prompts.py with a form."""
 JOINTS = ("\n", "")
 Effort = Literal["none", "low", "high"]
 
 
 class Story(StrictModel):
-    """A conversation, and the request that goes on with it.
+    """A conversation, and the request that continues it.
 
     Attributes:
-        api: over which.
-        turns: what was said before: `[user, text, Hello.]`, `[call, item, "1", Oslo]`,
+        api: the API.
+        turns: the earlier turns: `[user, text, Hello.]`, `[call, item, "1", Oslo]`,
             `[output, parts, "1", Rain.]`.
-        by_id: whether the server itself said the model's turns, so that each request follows the one before
-            by previous_response_id; otherwise the request holds the whole history.
+        by_id: whether the server generates the model's turns and each request refers to the response before
+            by previous_response_id; otherwise the request contains the whole history.
         tools: whether get_weather is offered.
-        options: what the request asks beside, as the API has it.
-        says: turns, without shape: what the model says next.
-        refused: for options that the API refuses: what the error names, a regular expression.
+        options: further fields of the request, in the form of its API.
+        says: the model's answer, as turns without a form.
+        refused: a regular expression for the error, if the API refuses the options.
     """
 
     api: Api
@@ -52,75 +52,79 @@ class Story(StrictModel):
 
     @property
     def segments(self) -> list[tuple[list[ShapedTurn], list[Turn]]]:
-        """The requests: what each adds, and what the model says to it."""
+        """The requests: the turns that each adds, and the model's answer."""
         if not self.by_id:
             return [(list(self.turns), list(self.says))]
-        found: list[tuple[list[ShapedTurn], list[Turn]]] = [([], [])]
+        requests: list[tuple[list[ShapedTurn], list[Turn]]] = [([], [])]
         for turn in self.turns:
-            added, said = found[-1]
+            added, answer = requests[-1]
             if turn[0] in OF_THE_MODEL:
-                said.append(without_shape(turn))
-            elif said:
-                found.append(([turn], []))
+                answer.append(without_shape(turn))
+            elif answer:
+                requests.append(([turn], []))
             else:
                 added.append(turn)
-        found[-1][1].extend(self.says)
-        return found
+        requests[-1][1].extend(self.says)
+        return requests
 
     @property
     def effort(self) -> Effort | None:
-        """How much the model is to think, where that changes the prompt."""
+        """The reasoning effort, if it changes the prompt."""
         return _effort(self.api, self.options)
 
     @property
     def is_json(self) -> bool:
         """Whether the answer must be JSON."""
-        asked = {
+        answer_format = {
             "responses": self.options.get("text", {}).get("format"),
             "chat": self.options.get("response_format"),
             "messages": self.options.get("output_config", {}).get("format"),
         }[self.api]
-        return bool(asked) and asked["type"] != "text"
+        return bool(answer_format) and answer_format["type"] != "text"
 
     def conversations(self, *, harmony: bool) -> list[Conversation]:
-        """What the family's template may make the prompt of.
+        """Returns the conversations from which the family's template may make the prompt.
 
-        No API says what stands between the parts of a system message or of an output. A summary of thoughts
-        stands for them, but not on Harmony, whose analysis is what the model thought. A template that knows
-        no developer gets his words and the instructions as one system message (vllm#43590).
+        No API defines what joins the parts of a system message or of an output. A summary is rendered as
+        reasoning, except on Harmony, whose analysis is the full reasoning. For a template without a developer
+        role, the developer's text and the instructions become one system message (vllm#43590).
         """
         turns = [turn for turn in self.turns if not (harmony and turn[:2] == ("thoughts", "summary"))]
-        asked = {"instructions": self.options.get("instructions"), "tools": self.tools, "effort": self.effort}
-        if not harmony and asked["instructions"] and turns[0][0] == "developer":
+        fields = {
+            "instructions": self.options.get("instructions"),
+            "tools": self.tools,
+            "effort": self.effort,
+        }
+        if not harmony and fields["instructions"] and turns[0][0] == "developer":
             kind, shape, text, *more = turns[0]
-            turns[0] = (kind, shape, f"{asked.pop('instructions')}\n\n{text}", *more)
+            turns[0] = (kind, shape, f"{fields.pop('instructions')}\n\n{text}", *more)
         inputs = dict.fromkeys(
             tuple(_as_rendered(turn, joint, of_output) for turn in turns)
             for joint, of_output in product(JOINTS, repeat=2)
         )
         return [
-            Conversation(id="story", covers=(), steps=(Step.model_validate({**asked, "input": each}),))
+            Conversation(id="story", covers=(), steps=(Step.model_validate({**fields, "input": each}),))
             for each in inputs
         ]
 
     def refused_for(self, why: tuple[Json, str]) -> Story:
-        """The same with options that the API refuses, and what the error names."""
+        """Returns the story with options that the API refuses, and a pattern for the error."""
         options, names = why
         return self.model_copy(update={"options": {**self.options, **options}, "refused": names})
 
     def request(self, turns: Sequence[ShapedTurn]) -> Json:
-        """The request with these turns, as its API has it."""
+        """Returns the request with these turns, in the form of its API."""
         return _REQUESTS[self.api](self, turns)
 
 
 class KeptStory(StrictModel):
-    """A story that failed once, as a file.
+    """A story that once failed, as a file.
 
     Attributes:
-        id: its name, the file's.
-        title: what it is about.
-        models: the entries on which it is told.
-        known: the defect of vLLM that it shows; empty where it passes.
+        id: the name of the file.
+        title: a short description.
+        models: the model entries on which it runs.
+        known: the defect of vLLM that it shows; empty if it passes.
         story: the story.
     """
 
@@ -133,19 +137,19 @@ class KeptStory(StrictModel):
 
 @cache
 def kept_stories() -> tuple[KeptStory, ...]:
-    """All files of the folder."""
+    """Returns the stories in the folder."""
     files = sorted(KEPT.glob("*.yaml"))
     return tuple(KeptStory.model_validate({"id": file.stem, **read_yaml(file).data}) for file in files)
 
 
 def without_shape(turn: ShapedTurn) -> Turn:
-    """A turn as tests/prompts.py has it."""
+    """Returns the turn as tests/prompts.py defines it."""
     kind, _, *texts = turn
     return (kind, *texts)
 
 
 def _as_rendered(turn: ShapedTurn, joint: str, of_output: str) -> Turn:
-    """Parts of a system message or of an output are one text."""
+    """Joins the parts of a system message or of an output to one text."""
     kind, _, *texts = turn
     if kind == "output":
         return (kind, texts[0], of_output.join(texts[1:]))
@@ -153,14 +157,14 @@ def _as_rendered(turn: ShapedTurn, joint: str, of_output: str) -> Turn:
 
 
 def _effort(api: Api, options: Json) -> Effort | None:
-    asked = {
+    effort = {
         "responses": options.get("reasoning", {}).get("effort"),
         "chat": options.get("reasoning_effort"),
         "messages": options.get("output_config", {}).get("effort"),
     }[api]
     if options.get("thinking", {}).get("type") == "disabled":
         return "none"
-    return asked if asked in ("none", "low", "high") else None
+    return effort if effort in ("none", "low", "high") else None
 
 
 def _texts(texts: Sequence[str], part_type: str) -> list[Json]:
@@ -212,15 +216,15 @@ def _for_chat(story: Story, turns: Sequence[ShapedTurn]) -> Json:
         if kind in OF_THE_MODEL:
             _add(_assistant(messages), kind, shape, texts)
         elif kind == "output":
-            said = _texts(texts[1:], "text") if shape == "parts" else texts[1]
-            messages.append({"role": "tool", "tool_call_id": f"call_{texts[0]}", "content": said})
+            output = _texts(texts[1:], "text") if shape == "parts" else texts[1]
+            messages.append({"role": "tool", "tool_call_id": f"call_{texts[0]}", "content": output})
         else:
             messages.append({"role": kind, "content": content})
     return {"messages": messages, **({"tools": [CHAT_TOOL]} if story.tools else {}), **story.options}
 
 
 def _assistant(messages: list[Json]) -> Json:
-    """The message of the model that goes on."""
+    """Returns the model's message that the turn continues."""
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant"})
     return messages[-1]
@@ -249,8 +253,8 @@ def _for_messages(story: Story, turns: Sequence[ShapedTurn]) -> Json:
         elif kind in OF_THE_MODEL:
             _assistant(messages).setdefault("content", []).append(_block(kind, texts))
         elif kind == "output":
-            said = _texts(texts[1:], "text") if shape == "parts" else texts[1]
-            result = {"type": "tool_result", "tool_use_id": f"call_{texts[0]}", "content": said}
+            output = _texts(texts[1:], "text") if shape == "parts" else texts[1]
+            result = {"type": "tool_result", "tool_use_id": f"call_{texts[0]}", "content": output}
             _blocks_of_user(messages).append(result)
         elif shape == "after outputs":
             _blocks_of_user(messages).extend(_texts(texts, "text"))
@@ -261,7 +265,7 @@ def _for_messages(story: Story, turns: Sequence[ShapedTurn]) -> Json:
 
 
 def _blocks_of_user(messages: list[Json]) -> list[Json]:
-    """The blocks of the message that outputs stand in; the results of all calls of a turn are in one."""
+    """Returns the blocks of the user's last message, which holds the results of all calls of a turn."""
     if messages[-1]["role"] == "assistant":
         messages.append({"role": "user", "content": list[Json]()})
     blocks: list[Json] = messages[-1]["content"]

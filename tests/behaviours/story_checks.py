@@ -1,4 +1,4 @@
-"""What must hold of a story that is told to a server."""
+"""Checks that hold for every story on a server."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ NOT_ECHOED = {
     "include": "no field of a response",
 }
 OF_THE_PROMPT = ("instructions", "reasoning")
-"""What the earlier requests of a story ask as well: what their prompts are made of."""
+"""Fields of a story that its earlier requests need as well, because they change the prompt."""
 
 
 @dataclass(frozen=True)
 class StoryChecks:
-    """Tells stories to a server, and judges what comes.
+    """Runs stories on a server and checks the answers.
 
     Attributes:
         prompts: the server, and the prompts that its family's own template makes.
-        check: the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
-        without_known: whether what is known not to be echoed is left aside.
+        check: returns the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
+        without_known: whether to skip fields that a known defect keeps from being echoed.
     """
 
     prompts: Prompts
@@ -48,10 +48,10 @@ class StoryChecks:
     without_known: bool = True
 
     def tell(self, story: Story) -> None:
-        """Fails where anything is wrong with what comes.
+        """Runs a story, and fails if anything is wrong with the answers.
 
-        A 200, a stream that is valid and means what the body means, the scripted answer, the prompt of the
-        family's template, and the request's options in the response; or the error that the options get.
+        It expects a 200, a valid stream that matches the body, the scripted answer, the prompt of the
+        family's template, and the request's options in the response; or an error about the refused options.
         """
         server = self.prompts.server
         book = ScriptBook(server.endpoint, server.entry)
@@ -89,29 +89,29 @@ class StoryChecks:
         self.check("check_body")(body.json(), api=story.api, request=request)
         self.check("check_stream")(events, api=story.api, request=streamed)
         self.check("check_same")(events, body.json(), ignore=_unlike(story, body.json()))
-        for name, came in (("body", body.json()), ("stream", accumulated(story.api, stream))):
-            _check_answer(story, name, came)
+        for name, content in (("body", body.json()), ("stream", accumulated(story.api, stream))):
+            _check_answer(story, name, content)
         self._check_prompts(story, book)
         self._check_echo(story, request, [body.json(), *_responses_in(story, events)])
 
     def _last_request(self, story: Story, book: ScriptBook) -> Json:
-        """The request of the story's end, after those before it were answered."""
+        """Returns the last request of the story, after sending those before it."""
         *earlier, (turns, _) = story.segments
         last = story.request(turns)
         previous: Json | None = None
         for added, says in earlier:
             book.script(meaning_of(says), constrained=True)
             request = story.request(added)
-            asked = {key: request[key] for key in ("input", "tools", *OF_THE_PROMPT) if key in request}
-            answer = self._post(story, _following(asked, previous), book)
+            fields = {key: request[key] for key in ("input", "tools", *OF_THE_PROMPT) if key in request}
+            answer = self._post(story, _following(fields, previous), book)
             assert answer.status_code == 200, f"an earlier request: {answer.text[:500]}"
             previous = answer.json()
         return _following(last, previous)
 
     def _say(self, story: Story) -> Content:
-        """What the model says.
+        """Returns the model's answer.
 
-        Where the prompt has closed the thoughts already, it does not open them; Harmony marks JSON as such.
+        If the prompt has already closed the reasoning, the answer does not open it; Harmony marks JSON.
         """
         entry = self.prompts.server.entry
         text = render(entry.dialect or "", meaning_of(story.says), constrained=True)
@@ -125,8 +125,8 @@ class StoryChecks:
 
     def _check_prompts(self, story: Story, book: ScriptBook) -> None:
         harmony = self.prompts.server.entry.harmony
-        told = story.conversations(harmony=harmony)
-        allowed = [prompt for each in told for prompt in self.prompts.rendered(each)]
+        conversations = story.conversations(harmony=harmony)
+        allowed = [prompt for conversation in conversations for prompt in self.prompts.rendered(conversation)]
         for prompt in book.prompts(ANSWER):
             assert prompt in allowed, f"the prompt: {self.prompts.difference(allowed[0], prompt)}"
 
@@ -144,7 +144,7 @@ class StoryChecks:
 
 
 def _following(request: Json, previous: Json | None) -> Json:
-    """The request as one that goes on from the response before."""
+    """Returns the request as one that continues the previous response."""
     if previous is None:
         return request
     request = {**copy.deepcopy(request), "previous_response_id": previous["id"]}
@@ -155,22 +155,24 @@ def _following(request: Json, previous: Json | None) -> Json:
     return request
 
 
-def _check_answer(story: Story, name: str, came: Json) -> None:
+def _check_answer(story: Story, name: str, answer: Json) -> None:
     meaning = meaning_of(story.says)
-    said = meaning.text.strip(), [(call.name, call.arguments) for call in meaning.calls]
-    assert said_by(story.api, came) == said, f"the {name} says something else than was scripted"
-    assert thoughts_of(story.api, came).strip() == meaning.reasoning.strip(), f"the {name} thinks otherwise"
+    expected = meaning.text.strip(), [(call.name, call.arguments) for call in meaning.calls]
+    assert said_by(story.api, answer) == expected, f"the {name} has other content than the script"
+    assert thoughts_of(story.api, answer).strip() == meaning.reasoning.strip(), (
+        f"the {name} has other reasoning than the script"
+    )
 
 
 def _unlike(story: Story, body: Json) -> tuple[str, ...]:
-    """Fields that may differ: compared as words, or left out of a body where they are null (vllm-56371)."""
+    """Returns fields that may differ: checked elsewhere, or omitted from a body when null (vllm-56371)."""
     if story.api == "chat":
         return COMPARED
     return NO_STOP_SEQUENCE if story.api == "messages" and not body.get("stop_sequence") else ()
 
 
 def _responses_in(story: Story, events: Sequence[SSEEvent]) -> list[Json]:
-    """The responses that the events of a stream hold."""
+    """Returns the responses that the events of a stream contain."""
     if story.api != "responses":
         return []
     values = [json.loads(event.data) for event in events if event.data != "[DONE]"]
@@ -178,7 +180,7 @@ def _responses_in(story: Story, events: Sequence[SSEEvent]) -> list[Json]:
 
 
 def _has(got: Any, sent: Any) -> bool:
-    """Whether a value is the one sent; an object may have more keys."""
+    """Whether a value equals the one sent; an object may have additional keys."""
     if isinstance(sent, dict):
         return isinstance(got, dict) and all(_has(got.get(key), value) for key, value in sent.items())
     if isinstance(sent, list):

@@ -1,6 +1,6 @@
-"""Stories by hypothesis: whole conversations in all legal shapes and request options, drawn together.
+"""Generates stories with hypothesis: conversations in all legal forms with random request options.
 
-What is known to be wrong is drawn around, as narrowly as can be said; its defect is named where that is.
+It avoids known defects as narrowly as possible, and names the defect in each place.
 """
 
 from __future__ import annotations
@@ -67,24 +67,24 @@ REFUSED: dict[Api, list[tuple[Json, str]]] = {
         ({"max_tokens": "many"}, "max_tokens"),
     ],
 }
-"""Options that an API refuses with a 400, whatever else is asked, and what the error names."""
+"""Options that an API refuses with a 400 whatever the other options, and a pattern for the error."""
 plain = st.sampled_from(
     ["Hello.", "The Nile.", "It is 4 °C.", "Ça va, 東京?", "Yes: [1] {2} <3>.", "One\n\nTwo 🦊"]
 )
-"""What a model says, without what its parsers might take for a marker: tests/regression look for that."""
+"""Text of a model without anything that a parser might take for a marker; tests/regression covers that."""
 cities = st.sampled_from(["Oslo", "Zürich", "東京", 'New "York"', "a\\b"])
 wild = st.one_of(plain, st.text("ab Z\n\t.,'\"\\{}[]<>&|#é東🦊\u0301", min_size=1, max_size=12))
-"""What a request says, which is text whatever it looks like."""
+"""Text of a request, which stays text whatever it looks like."""
 
 
 @st.composite
 def stories(draw: st.DrawFn, api: Api, entry: ModelEntry) -> Story:
-    """Stories that an API of a model entry can tell."""
+    """Generates stories for an API of a model entry."""
     tools = draw(st.booleans())
     options = draw(_OPTIONS[api])
     by_id = api == "responses" and draw(st.booleans())
     if by_id:
-        options.pop("store", None)  # what is not stored cannot be followed
+        options.pop("store", None)  # a response that is not stored cannot be continued
     if api == "responses" and options.get("temperature") == 0:
         options.pop("top_p", None)  # greedy-request-top-p-is-echoed-as-1
     if entry.harmony:
@@ -104,7 +104,7 @@ def _without_what_harmony_lacks(options: Json) -> None:
         options.pop("top_logprobs", None)
     if options.get("thinking", {}).get("type") == "enabled":  # thinking-with-budget-on-harmony
         del options["thinking"]
-    for effort in (options.get("reasoning", {}), options):  # gpt-oss always thinks
+    for effort in (options.get("reasoning", {}), options):  # gpt-oss always reasons
         for key in ("effort", "reasoning_effort"):
             if effort.get(key) == "none":
                 effort[key] = "low"
@@ -112,7 +112,7 @@ def _without_what_harmony_lacks(options: Json) -> None:
 
 @st.composite
 def _turns(draw: st.DrawFn, api: Api, entry: ModelEntry, *, tools: bool, by_id: bool) -> list[ShapedTurn]:
-    """What was said before: a system's or a developer's message, rounds, and a question or an output."""
+    """Generates the earlier turns: a system or developer message, rounds, and a question or an output."""
     words = plain if by_id else wild
     turns = draw(_head(api, entry, by_id=by_id))
     calls = tools and not (by_id and not entry.harmony)  # vllm-43244
@@ -148,7 +148,7 @@ def _questions(draw: st.DrawFn, api: Api, *, after_outputs: bool) -> list[Shaped
 
 @st.composite
 def _texts(draw: st.DrawFn, shapes: Sequence[str]) -> tuple[str, ...]:
-    """A shape, and texts: several where it has parts."""
+    """Generates a form and texts; several texts if the form has parts."""
     shape = draw(st.sampled_from(shapes))
     return (shape, *draw(st.lists(wild, min_size=1, max_size=2 if shape == "parts" else 1)))
 
@@ -157,7 +157,7 @@ def _texts(draw: st.DrawFn, shapes: Sequence[str]) -> tuple[str, ...]:
 def _step(
     draw: st.DrawFn, api: Api, entry: ModelEntry, words: Any, numbers: Any, *, by_id: bool
 ) -> list[ShapedTurn]:
-    """Thoughts, words, calls and their outputs."""
+    """Generates reasoning, text, calls and their outputs."""
     turns = draw(_thoughts(api, words, by_id=by_id))
     if not entry.harmony and draw(st.booleans()):  # vllm-50975, replayed-preamble-comes-before-its-reasoning
         turns.append(("assistant", draw(st.sampled_from(ASSISTANT[api])), draw(words)))
@@ -183,24 +183,24 @@ def _answer(draw: st.DrawFn, api: Api, words: Any, *, by_id: bool) -> list[Shape
 
 @st.composite
 def _thoughts(draw: st.DrawFn, api: Api, words: Any, *, by_id: bool) -> list[ShapedTurn]:
-    """Thoughts that come back in some shape, or not at all; by id the server has them as they were."""
+    """Generates reasoning in some form, or none; with ids the server has it as generated."""
     shapes = THOUGHTS[api][:1] if by_id else THOUGHTS[api]
     return [("thoughts", draw(st.sampled_from(shapes)), draw(words))] if draw(st.booleans()) else []
 
 
 @st.composite
 def _says(draw: st.DrawFn, api: Api, options: Json, entry: ModelEntry, *, tools: bool) -> list[Turn]:
-    """What the model says, of what the options let it say."""
-    asked = Story(api=api, turns=(), options=options)
+    """Generates the model's answer within the limits of the options."""
+    request = Story(api=api, turns=(), options=options)
     choice = _choice(options) if tools else "none"
     if not entry.harmony and choice in ("any", "one"):  # stop-string-shifts-what-hermes-streams
         options.pop("stop", None)
         options.pop("stop_sequences", None)
-    # the same, and reasoning-tokens-stream-beside-stop-string
+    # likewise, and reasoning-tokens-stream-beside-stop-string
     only_words = not entry.harmony and bool({"stop", "stop_sequences"} & set(options))
     thinks = (
         "reasoning" in entry.capabilities
-        and asked.effort != "none"
+        and request.effort != "none"
         and not only_words
         and draw(st.booleans())
     )
@@ -208,7 +208,7 @@ def _says(draw: st.DrawFn, api: Api, options: Json, entry: ModelEntry, *, tools:
         plain if entry.harmony else plain.filter(str.isascii)
     )  # partial-characters-are-no-thoughts-in-a-stream
     says: list[Turn] = [("thoughts", draw(words))] if thinks else []
-    if asked.is_json and choice not in ("any", "one"):
+    if request.is_json and choice not in ("any", "one"):
         return [*says, ("assistant", ANSWER_IN_JSON)]
     if choice in ("any", "one") or (choice == "auto" and not only_words and draw(st.booleans())):
         several = "parallel_tools" in entry.capabilities and choice == "auto" and not _is_single(options)
@@ -220,7 +220,7 @@ def _says(draw: st.DrawFn, api: Api, options: Json, entry: ModelEntry, *, tools:
 
 
 def _choice(options: Json) -> str:
-    """Whether the model may call, must, or must not: auto, any, one, none."""
+    """Returns whether the model may or must call a tool: auto, any, one, none."""
     choice = options.get("tool_choice", "auto")
     if isinstance(choice, str):
         return {"required": "any"}.get(choice, choice)
@@ -234,7 +234,7 @@ def _is_single(options: Json) -> bool:
 
 
 def _choices(api: Api) -> Options:
-    """The choice among the tools."""
+    """Generates the choice among the tools."""
     named: Json = {
         "responses": {"type": "function", "name": "get_weather"},
         "chat": {"type": "function", "function": {"name": "get_weather"}},
@@ -251,7 +251,7 @@ def _choices(api: Api) -> Options:
 
 
 def _any_of(**values: Any) -> Options:
-    """Some of these options, each with one of its values."""
+    """Generates some of these options, each with one of its values."""
     return st.fixed_dictionaries({}, optional={name: st.sampled_from(each) for name, each in values.items()})
 
 

@@ -1,4 +1,4 @@
-"""A conversation with a real server as a cassette, which is then sent to the server again."""
+"""Records a conversation with a real server as a cassette, and replays it against the server."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ def test_a_conversation_is_recorded_checked_and_the_same_again(
     tmp_path: Path,
 ) -> None:
     with lost_calls_of_scenarios_excused(vllm_server):
-        held = scenario(STORY, transports=[transport], streamed=(streamed,))[0]
+        result = scenario(STORY, transports=[transport], streamed=(streamed,))[0]
     recorded = Recorded(by="scenario", model=served.entry.name, vllm=served.version, lane="scripted")
     path = tmp_path / "a.yaml.gz"
-    write(of_conversation(read_scenario(find_scenario(STORY)), held, recorded), path, Redactor())
+    write(of_conversation(read_scenario(find_scenario(STORY)), result, recorded), path, Redactor())
     again = read(path)
-    assert len(again.cassette.exchanges) == len(held.turns)
+    assert len(again.cassette.exchanges) == len(result.turns)
     assert [each for each in check(again) if each.finding.counts] == []
     check_replay(replay(again.cassette, served), vllm_server)
 
 
 def test_what_comes_otherwise_is_told(scenario: ScenarioRunner, served: Served) -> None:
     story = read_scenario(find_scenario(SHORT_STORY))
-    held = scenario(SHORT_STORY, transports=["chat"], streamed=(False,))[0]
-    cassette = of_conversation(story, held, Recorded(model=served.entry.name))
+    result = scenario(SHORT_STORY, transports=["chat"], streamed=(False,))[0]
+    cassette = of_conversation(story, result, Recorded(model=served.entry.name))
     first = cassette.exchanges[0]
     body = {**first.response.body, "object": "chat.completion.other"}
     changed = first.model_copy(update={"response": first.response.model_copy(update={"body": body})})
     others = Cassette.model_validate({**dict(cassette), "exchanges": (changed, *cassette.exchanges[1:])})
     played = replay(others, served)
     assert [each.turn for each in played if each.differences] == [first.turn]
-    told = played[0].differences
-    assert {each.layer for each in told} == {"protocol"}
-    assert any((each.left, each.right) == ('"chat.completion.other"', "nothing") for each in told)
+    differences = played[0].differences
+    assert {each.layer for each in differences} == {"protocol"}
+    assert any((each.left, each.right) == ('"chat.completion.other"', "nothing") for each in differences)

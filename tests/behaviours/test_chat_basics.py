@@ -29,7 +29,7 @@ def test_chat_answer(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("VR-050")
 def test_chat_length_limit(chat: Chat, script: ScriptWriter) -> None:
-    script("one two three four five six seven eight nine ten eleven twelve", expect="cut")
+    script("one two three four five six seven eight nine ten eleven twelve", expect="truncated")
     body = chat.body(FRANCE, max_tokens=4)
     assert output_of(body).finish == "length"
     assert body.usage is not None

@@ -1,4 +1,4 @@
-"""Tool calls over Chat Completions: every tool_choice, streamed and not, and what arguments may hold."""
+"""Tool calls over Chat Completions: each tool_choice, streamed and not, and unusual arguments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from vllm_harness._testing.fixtures import ScriptWriter
 
 
 def call_ids(answers: Answers) -> list[str]:
-    """The ids of all calls, of the body and of the stream."""
+    """Returns the ids of all calls, of the body and of the stream."""
     in_body = [call.id for call in answers.body.choices[0].message.tool_calls or []]
     in_stream = [
         call.id
@@ -80,7 +80,7 @@ def test_required_call(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-008", "VC-015", "VC-017")
 def test_named_call(chat: Chat, script: ScriptWriter) -> None:
-    """A forced function ends with `stop`, as on OpenAI; no content, no JSON beside the call."""
+    """A forced function finishes with `stop`, as on OpenAI, and its JSON does not appear as content."""
     script(calls=[PARIS], constrained=not chat.rust, times=2)
     answers = chat.both(tools=[NOW, WEATHER], tool_choice=named("get_weather"), max_tokens=100)
     assert answers.output.names == ["get_weather"]
@@ -98,7 +98,7 @@ def test_named_call(chat: Chat, script: ScriptWriter) -> None:
     "choice", ["auto", "required", named("get_weather")], ids=["auto", "required", "named"]
 )
 def test_function_of_a_call_is_name_and_arguments(choice: Any, chat: Chat, script: ScriptWriter) -> None:
-    """Nothing stands beside them, not even null; the id is the call's."""
+    """The function of a call has no other fields, not even null ones."""
     script(calls=[PARIS], constrained=not chat.rust, times=2)
     answers = chat.both(tools=[WEATHER], tool_choice=choice)
     calls = answers.body.choices[0].message.tool_calls or []
@@ -148,7 +148,7 @@ def test_strict_that_is_not_set_stays_out_of_the_prompt(
 def test_call_that_is_not_allowed_is_no_call(
     request_: dict[str, Any], chat: Chat, script: ScriptWriter
 ) -> None:
-    """The model calls all the same: neither body nor stream may hand the client a call."""
+    """The model makes a call although it may not: neither body nor stream passes it to the client."""
     script(calls=[PARIS], times=2, constrained=True)
     answers = chat.both(**request_)
     assert not answers.streamed.calls
@@ -169,7 +169,7 @@ def test_call_that_is_not_allowed_is_no_call(
     ids=["text", "part", "parts"],
 )
 def test_tool_output_reaches_the_model(content: Any, chat: Chat, script: ScriptWriter) -> None:
-    """The prompt holds the call and its whole output, and the answer is text."""
+    """The prompt contains the call and its whole output, and the answer is text."""
     script("It rains: 98 percent humid.", times=3)
     messages = [*HISTORY[:-1], {**HISTORY[-1], "content": content}]
     answers = chat.both(messages, tools=[FREE])
@@ -212,7 +212,7 @@ def test_call_without_arguments(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.parametrize("case", cases("chat_arguments"))
 def test_arguments_arrive_whole(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
-    """The same JSON value in the body and in the stream, whatever it holds."""
+    """Body and stream have the same JSON value as the script."""
     script(calls=[ToolCall("store", case["arguments"])], times=2, constrained=True)
     answers = Answers(chat.body(tools=[ANYTHING]), chat.stream(tools=[ANYTHING]))
     for output in (answers.output, answers.streamed):
@@ -227,7 +227,7 @@ def test_arguments_arrive_whole(case: dict[str, Any], chat: Chat, script: Script
 @pytest.mark.covers("VT-001", "CO-14")
 @pytest.mark.parametrize("case", cases("chat_argument_bytes"))
 def test_arguments_arrive_as_written(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
-    """Byte for byte what the model wrote, in the body as in the stream."""
+    """Body and stream have the arguments byte for byte as the model wrote them."""
     script(calls=[ToolCall("store", case["text"])], times=2, constrained=True)
     streamed = chat.stream(tools=[ANYTHING])
     deltas = [
@@ -281,7 +281,7 @@ def test_text_before_a_call(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VT-013", "VC-015", "VT-016")
 @pytest.mark.vllm_known_defect("blank-lines-before-a-call-are-streamed", models=["qwen3"])
 def test_reasoning_then_call(chat: Chat, script: ScriptWriter) -> None:
-    """Blanks between the thoughts and the call are no content."""
+    """Whitespace between reasoning and call does not become content."""
     script(reasoning="Which tool? The weather.", calls=[PARIS], times=2)
     answers = chat.both(tools=[FREE])
     assert answers.output.reasoning.strip() == "Which tool? The weather."
@@ -306,7 +306,7 @@ def test_reasoning_then_text_then_call(chat: Chat, script: ScriptWriter) -> None
 @pytest.mark.covers("VT-005", "VT-010", "VT-014")
 @pytest.mark.parametrize("count", [2, 8])
 def test_parallel_calls(count: int, chat: Chat, script: ScriptWriter) -> None:
-    """In order, each with an id of its own; the same function may be called twice."""
+    """The calls keep their order and have different ids; the same function may be called several times."""
     calls = [ToolCall("get_weather", {"city": f"City {number}"}) for number in range(count - 1)]
     script(calls=[*calls, ToolCall("now", {})], times=2, constrained=True)
     answers = chat.both(tools=[FREE, NOW])
@@ -320,7 +320,7 @@ def test_parallel_calls(count: int, chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("tools", "parallel_tools")
 @pytest.mark.covers("VT-006")
 def test_outputs_of_parallel_calls(chat: Chat, script: ScriptWriter) -> None:
-    """Two calls are answered in the other order; the prompt holds both outputs."""
+    """The outputs of two calls are sent in the reverse order; the prompt contains both."""
     script("98 there, 78 here.", times=3)
     calls = [
         {
@@ -356,7 +356,7 @@ def test_one_call_where_parallel_calls_are_forbidden(chat: Chat, script: ScriptW
 @pytest.mark.vllm_needs("tools", "parallel_tools")
 @pytest.mark.covers("VT-010")
 def test_several_calls_where_one_is_required(chat: Chat, script: ScriptWriter) -> None:
-    """The grammar of hermes leaves no room for the line end between two calls."""
+    """The grammar of hermes does not allow the newline between two calls, so the script omits it."""
     pair = render(chat.server.entry.dialect or "", Meaning((PARIS, ROME)), constrained=not chat.rust)
     script(Raw(pair if chat.rust else pair.replace("</tool_call>\n", "</tool_call>")), times=2)
     answers = chat.both(tools=[WEATHER], tool_choice="required")
@@ -368,7 +368,7 @@ def test_several_calls_where_one_is_required(chat: Chat, script: ScriptWriter) -
 @pytest.mark.vllm_needs("tools", "structured_output")
 @pytest.mark.covers("VT-004")
 def test_required_call_beside_a_response_format(chat: Chat, script: ScriptWriter) -> None:
-    """A forced call wins over json_object (vllm#32006: it killed the engine)."""
+    """A forced call takes precedence over json_object (vllm#32006: it crashed the engine)."""
     script(calls=[PARIS], constrained=not chat.rust, times=2)
     answers = chat.both(
         tools=[WEATHER], tool_choice="required", response_format={"type": "json_object"}, max_tokens=200
@@ -378,7 +378,7 @@ def test_required_call_beside_a_response_format(chat: Chat, script: ScriptWriter
 
 
 def kept(message: ChatCompletionMessage, form: str) -> Any:
-    """An answer as clients keep it: the SDK's object, all its fields, or only those that were sent."""
+    """Returns an answer as clients store it: the SDK's object, all its fields, or only those sent."""
     return {
         "object": message,
         "dump": message.model_dump(),
@@ -390,7 +390,7 @@ def kept(message: ChatCompletionMessage, form: str) -> Any:
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-024", "VC-032")
 def test_every_token_of_a_call_is_accounted_for(chat: Chat, script: ScriptWriter) -> None:
-    """Logprobs and token ids of a streamed call add up to the body's, markup included."""
+    """Streamed logprobs and token ids of a call equal those of the body, markup included."""
     script(calls=[PARIS], times=2, constrained=True)
     answers = chat.both(tools=[FREE], logprobs=True, return_token_ids=True)
     logprobs = answers.body.choices[0].logprobs
@@ -419,7 +419,7 @@ def test_every_token_of_a_call_is_accounted_for(chat: Chat, script: ScriptWriter
 @pytest.mark.covers("VT-010", "VT-015")
 @pytest.mark.parametrize("tokens", [2, 3, 5, 8, 1000])
 def test_calls_survive_any_chunk_length(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """vllm#27641, #19056, #60351: several tokens a chunk lost calls, or parts of their arguments."""
+    """vllm#27641, #19056, #60351: with several tokens per chunk, calls or parts of arguments were lost."""
     call = ToolCall("store", {"text": "a } b ] c", "on": True, "number": 12.5, "none": None})
     script(calls=[call], times=2, constrained=True)
     answers = chat.both(tools=[ANYTHING], stream_interval=tokens)
@@ -442,9 +442,9 @@ def test_parallel_calls_survive_any_chunk_length(tokens: int, chat: Chat, script
 @pytest.mark.covers("VT-012", "VC-035")
 @pytest.mark.vllm_known_defect("stop-string-inside-call")
 def test_stop_string_inside_arguments(chat: Chat, script: ScriptWriter) -> None:
-    """A stop string cuts a call as it cuts text: the client must see that, and the same in both ways."""
+    """A stop string inside a call truncates it; body and stream both say so."""
     call = ToolCall("store", {"text": f"alpha beta{AND_ON}"})
-    script(calls=[call], times=2, expect="cut", constrained=True)
+    script(calls=[call], times=2, expect="truncated", constrained=True)
     answers = chat.both(tools=[ANYTHING], stop=["beta"])
     assert answers.output.finish == "stop"
     assert "beta" not in answers.streamed.content + str(answers.streamed.calls)
@@ -455,7 +455,7 @@ def test_stop_string_inside_arguments(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VT-012")
 @pytest.mark.vllm_known_defect("stop-string-shifts-what-hermes-streams")
 def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> None:
-    """However the stream is cut."""
+    """A stop string changes nothing if it does not occur, however the stream is split into chunks."""
     script(calls=[PARIS], times=2 * len(CUTS), constrained=True)
     for tokens in CUTS:
         answers = chat.both(tools=[FREE], stop=["Observation:", "###"], stream_interval=tokens)
@@ -478,10 +478,10 @@ def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> No
 )
 @pytest.mark.vllm_known_defect("vllm-47903", models=["qwen3", "llama3.1"])
 def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) -> None:
-    """finish_reason length, in the body as in the stream, and no markup as text."""
-    taken = script(calls=[PARIS], constrained=not chat.rust, times=2, expect="cut")
-    assert taken is not None
-    within = len(taken.takes[0]) - 6
+    """Body and stream have finish_reason length, and markup does not appear as content."""
+    written = script(calls=[PARIS], constrained=not chat.rust, times=2, expect="truncated")
+    assert written is not None
+    within = len(written.takes[0]) - 6
     tool_choice = named("get_weather") if choice == "named" else choice
     answers = chat.both(tools=[FREE], tool_choice=tool_choice, max_tokens=within)
     assert answers.output.finish == answers.streamed.finish == "length"
@@ -494,8 +494,8 @@ def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) ->
 @pytest.mark.parametrize("choice", ["required", named("get_weather")], ids=["required", "named"])
 @pytest.mark.vllm_known_defect("vllm-47903", models=["smollm2-135m", "llama3.1"])
 def test_no_room_for_a_call(choice: Any, chat: Chat, script: ScriptWriter) -> None:
-    """Too few tokens even for the name: finish_reason length, no call, streamed and not."""
-    script(calls=[PARIS], constrained=not chat.rust, times=2, expect="cut")
+    """If the limit leaves too few tokens for the name, finish_reason is length and there is no call."""
+    script(calls=[PARIS], constrained=not chat.rust, times=2, expect="truncated")
     answers = chat.both(tools=[WEATHER], tool_choice=choice, max_tokens=1)
     assert answers.output.finish == "length"
     assert not answers.output.calls
@@ -506,7 +506,7 @@ def test_no_room_for_a_call(choice: Any, chat: Chat, script: ScriptWriter) -> No
 @pytest.mark.covers("VT-002", "VC-022")
 @pytest.mark.parametrize("form", ["object", "dump", "sent"])
 def test_own_answer_is_taken_back(form: str, chat: Chat, script: ScriptWriter) -> None:
-    """An answer with a call goes back unchanged, in each form that clients keep it in."""
+    """An answer with a call can be sent back unchanged, in each form in which clients store it."""
     script(calls=[PARIS], constrained=True)
     answer = chat.body(tools=[FREE]).choices[0].message
     assert answer.tool_calls
@@ -519,7 +519,7 @@ def test_own_answer_is_taken_back(form: str, chat: Chat, script: ScriptWriter) -
 @pytest.mark.covers("VC-004", "VC-022")
 @pytest.mark.parametrize("form", ["object", "dump", "sent"])
 def test_own_text_is_taken_back(form: str, chat: Chat, script: ScriptWriter) -> None:
-    """So does an answer without a call, whose empty fields clients send as null."""
+    """An answer without a call can be sent back too; clients send its empty fields as null."""
     script("Rain today.")
     answer = chat.body(max_tokens=30).choices[0].message
     script("Sun.")

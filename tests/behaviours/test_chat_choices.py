@@ -14,14 +14,14 @@ from vllm_harness._testing.skips import NOT_SERVED, skip
 
 @pytest.fixture
 def many(chat: Chat) -> Chat:
-    """Chat on a front end that takes n > 1."""
+    """Chat on a front end that accepts n > 1; skips the test on others."""
     if chat.rust:
         skip(NOT_SERVED, "the Rust front end says: Only n=1 is supported.")
     return chat
 
 
 def by_choice(answers: Answers, number: int) -> list[Any]:
-    """What each choice of the body says; the stream must say the same."""
+    """Returns the content of each choice of the body, which the stream must match."""
     assert [choice.index for choice in answers.body.choices] == list(range(number))
     bodies = [output_of(answers.body, choice) for choice in range(number)]
     assert [streamed(answers.chunks, choice) for choice in range(number)] == bodies
@@ -46,37 +46,37 @@ def test_choices(many: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-010")
 def test_usage_is_of_all_choices(many: Chat, script: ScriptWriter) -> None:
-    """The prompt counts once, the completions each."""
-    taken = script(choices=["One.", "Two of them, and longer."], times=2)
-    assert taken is not None
+    """Usage counts the prompt once and the tokens of all choices."""
+    written = script(choices=["One.", "Two of them, and longer."], times=2)
+    assert written is not None
     answers = many.both(n=2, temperature=1, return_token_ids=True)
     usage = answers.body.usage
     assert usage is not None
-    assert usage.completion_tokens == sum(len(take) for take in taken.takes)
+    assert usage.completion_tokens == sum(len(take) for take in written.takes)
     assert usage.prompt_tokens == len(answers.body.prompt_token_ids)  # type: ignore[attr-defined]
     ids = [choice.token_ids for choice in answers.body.choices]  # type: ignore[attr-defined]
-    assert ids == [list(take) for take in taken.takes]
+    assert ids == [list(take) for take in written.takes]
 
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-010", "VC-004")
 def test_usage_on_the_way_is_of_the_chunk_s_choice(many: Chat, script: ScriptWriter) -> None:
-    """vLLM's own `continuous_usage_stats`."""
-    taken = script(choices=["One.", "Two of them, and longer."])
-    assert taken is not None
+    """vLLM's own `continuous_usage_stats`: a chunk's usage counts the tokens of its choice."""
+    written = script(choices=["One.", "Two of them, and longer."])
+    assert written is not None
     options = {"include_usage": True, "continuous_usage_stats": True}
     last: dict[int, int] = {}
     for chunk in many.stream(n=2, temperature=1, stream_options=options):
         for choice in chunk.choices:
             assert chunk.usage is not None
             last[choice.index] = chunk.usage.completion_tokens
-    assert last == {index: len(take) for index, take in enumerate(taken.takes)}
+    assert last == {index: len(take) for index, take in enumerate(written.takes)}
 
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-010")
 def test_choices_of_different_length(many: Chat, script: ScriptWriter) -> None:
-    """A choice that ends early is over; the others go on, one of them into the limit."""
+    """A short choice ends early, and the longer one continues."""
     long = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
     script(choices=["Short.", long], times=2, expect="done")
     answers = many.both(n=2, temperature=1)
@@ -89,9 +89,9 @@ def test_choices_of_different_length(many: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("tools", "parallel_tools")
 @pytest.mark.covers("VC-023", "VT-015")
 def test_calls_of_each_choice(many: Chat, script: ScriptWriter) -> None:
-    """Each choice has a parser of its own: indices begin at 0 in each, and ids are all different.
+    """Each choice has its own parser: indices start at 0, and all ids differ.
 
-    A choice without a call is none of the others' calls, whether it ends before or after them.
+    A choice without a call takes no call of another choice, whether it ends before or after that one.
     """
     calls = [ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome", "Zürich")]
     texts = ("None.", " and".join(["None"] * 60))

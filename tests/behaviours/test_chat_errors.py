@@ -1,4 +1,4 @@
-"""What a client does wrong: 4xx with the error object, never 5xx, and the server still serves after each."""
+"""Client errors: a 4xx with the error object, never a 5xx, and the server keeps serving."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vllm_harness._testing.fixtures import ScriptWriter
 @pytest.mark.parametrize("case", cases("chat_errors"))
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_wrong_request(stream: bool, case: dict[str, Any], chat: Chat) -> None:
-    """An error is a body with a status, also where a stream was asked for."""
+    """An error is a body with a status, even if a stream was requested."""
     error = chat.refused(
         {**case["request"], "stream": stream}, case["pattern"], status=case.get("status", 400)
     )
@@ -65,7 +65,7 @@ def test_body_that_is_no_object(body: bytes, pattern: str, chat: Chat) -> None:
     ids=["without a type", "null audio"],
 )
 def test_wrong_part(role: str, part: dict[str, Any], words: str, param: str | None, chat: Chat) -> None:
-    """Named by what is wrong with it; null is an audio part, too, which a model of texts cannot take."""
+    """The error names what is wrong; null still counts as an audio part, which a text model cannot take."""
     check_param(chat.refused({"messages": [{"role": role, "content": [part]}]}, words), param)
 
 
@@ -80,7 +80,7 @@ def test_number_that_is_none_or_infinite(name: str, number: str, chat: Chat) -> 
 @pytest.mark.covers("VC-029", "VC-035")
 @pytest.mark.parametrize("name", ["logit_bias", "stop_token_ids", "allowed_token_ids"])
 def test_token_that_there_is_not(name: str, chat: Chat) -> None:
-    """Refused by its name, from the first id beyond the vocabulary on, whose size the refusal tells."""
+    """From the first id beyond the vocabulary, the error names the field, and gives the vocabulary's size."""
     far = chat.refused({"logit_bias": {"100000000": 1}}, "logit_bias")
     size = re.search(r"ocabulary size: (\d+)", far["message"])
     assert size is not None, far["message"]
@@ -92,7 +92,7 @@ def test_token_that_there_is_not(name: str, chat: Chat) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-029", "VC-035")
 def test_token_that_there_is_not_in_a_stream(chat: Chat) -> None:
-    """A refusal that comes in a stream says as much as one of a body."""
+    """An error in a stream has the same content as one in a body."""
     request = {"model": chat.server.model, "messages": ASK, "logit_bias": {"100000000": 1}}
     body = chat.post("/v1/chat/completions", request).json()["error"]
     stream = chat.post("/v1/chat/completions", {**request, "stream": True}).text
@@ -103,7 +103,7 @@ def test_token_that_there_is_not_in_a_stream(chat: Chat) -> None:
 @pytest.mark.covers("VC-037")
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON;charset=UTF-8"])
 def test_json_by_each_of_its_names(kind: str, chat: Chat, script: ScriptWriter) -> None:
-    """A media type may have parameters, and case does not matter in it (RFC 9110, 8.3.1)."""
+    """A media type may have parameters, and its case does not matter (RFC 9110, 8.3.1)."""
     script("Served.")
     request = {"model": chat.server.model, "messages": ASK, "max_tokens": 20 if script.exact else 1}
     answer = chat.post("/v1/chat/completions", request, **{"Content-Type": kind})
@@ -114,7 +114,7 @@ def test_json_by_each_of_its_names(kind: str, chat: Chat, script: ScriptWriter) 
 @pytest.mark.covers("VC-029", "VC-037")
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded"])
 def test_wrong_content_type(kind: str, chat: Chat, script: ScriptWriter) -> None:
-    """Refused by a 4xx with the error object, whatever the number."""
+    """The server answers any 4xx with the error object."""
     answer = chat.post(
         "/v1/chat/completions", {"model": chat.server.model, "messages": ASK}, **{"Content-Type": kind}
     )
@@ -144,7 +144,7 @@ def test_unknown_path_or_method(method: str, path: str, status: int, chat: Chat)
 
 @pytest.mark.covers("VC-029")
 def test_error_stays_small(chat: Chat) -> None:
-    """vllm#49239: a 4 KB body got an error of 23 MB."""
+    """vllm#49239: a 4 KB body caused an error of 23 MB."""
     wrong = {"messages": [{"role": 5, "content": {"a": ["x" * 500]}}] * 500}
     answer = chat.post("/v1/chat/completions", {"model": chat.server.model, **wrong})
     assert answer.status_code == 400
@@ -166,7 +166,7 @@ def test_unknown_model(stream: bool, chat: Chat) -> None:
 @pytest.mark.covers("VC-029", "VC-025")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_prompt_longer_than_the_context(stream: bool, chat: Chat) -> None:
-    """Told before anything is generated, with the numbers."""
+    """The request is refused before anything is generated, and the message gives the context length."""
     longest = chat.client.models.list().data[0].max_model_len  # type: ignore[attr-defined]
     words = " one two three four" * (longest // 4 + 10)
     error = chat.refused(
@@ -186,7 +186,7 @@ def test_named_function_among_tools_without_one(chat: Chat) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-027")
 def test_error_after_the_first_token(chat: Chat, script: ScriptWriter) -> None:
-    """A stream that fails on its way says so as an event; here a script that the format forbids."""
+    """A stream that fails reports it in an event; here the format forbids the scripted answer."""
     script("not JSON at all", expect="refused")
     with pytest.raises(openai.APIError, match="was refused at token"):
         list(

@@ -1,4 +1,4 @@
-"""Any value in any field of a chat request: no 5xx, errors are error objects, the server still serves."""
+"""Any value in any field of a chat request: no 5xx, errors are error objects, the server keeps serving."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VALUES: list[Any] = [
 
 
 def with_value(request: Any, path: list[Any], value: Any) -> Any:
-    """A copy of the request with another value at a path."""
+    """Returns a copy of the request with another value at a path."""
     changed = copy.deepcopy(request)
     inner = changed
     for key in path[:-1]:
@@ -41,13 +41,13 @@ def with_value(request: Any, path: list[Any], value: Any) -> Any:
 
 
 def broken(body: Any) -> list[Finding]:
-    """What is wrong with an answer; that it may be empty is a matter of the value sent."""
+    """Returns what is wrong with an answer; whether it may be empty depends on the value sent."""
     return [finding for finding in validate_body(body) if finding.severity is Severity.ERROR]
 
 
 @pytest.fixture
 def endless(vllm_server: VllmServer) -> Iterator[ScriptBook]:
-    """A book that answers every request, whatever becomes of it."""
+    """A script book that answers any number of requests."""
     assert isinstance(vllm_server, RemoteServer)
     book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
     book.script("Rain.", times=None)

@@ -1,4 +1,4 @@
-"""Images over Chat Completions: read where the model can, refused with the reason where it cannot."""
+"""Images over Chat Completions: accepted by models that support them, refused with a reason by others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vllm_harness._testing.content import expect_content
 
 
 def red_square(side: int = 32) -> str:
-    """A PNG as a data URL."""
+    """Returns a PNG as a data URL."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -31,7 +31,7 @@ def red_square(side: int = 32) -> str:
 
 
 def about(url: str) -> list[Any]:
-    """A question about one image."""
+    """Returns a question about one image."""
     image = {"type": "image_url", "image_url": {"url": url}}
     return [{"role": "user", "content": [image, {"type": "text", "text": "Which colour is this? One word."}]}]
 

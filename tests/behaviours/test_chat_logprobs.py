@@ -1,4 +1,4 @@
-"""Logprobs and token ids over Chat Completions: their number, order, bytes, and the same when streamed."""
+"""Logprobs and token ids over Chat Completions: their number, order, bytes, and equality when streamed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from vllm_harness._testing.fixtures import ScriptWriter
 
 TEXT = "Rain in Paris, sun in Rome."
 WIDE = "Zürich 🏔️ 日本語 👩‍👧"
-NOISE = 0.05  # a GPU adds in another order where another batch or a cached prefix changes the kernel
+NOISE = 0.05  # a GPU adds in a different order if another batch or a cached prefix changes the kernel
 
 
 def entries(body: ChatCompletion) -> list[ChatCompletionTokenLogprob]:
-    """The logprobs of a body."""
+    """Returns the logprobs of a body."""
     logprobs = body.choices[0].logprobs
     assert logprobs is not None
     assert logprobs.content is not None
@@ -28,7 +28,7 @@ def entries(body: ChatCompletion) -> list[ChatCompletionTokenLogprob]:
 
 
 def streamed(chunks: list[ChatCompletionChunk]) -> list[ChatCompletionTokenLogprob]:
-    """The logprobs of a stream, chunk after chunk."""
+    """Returns the logprobs of a stream, chunk after chunk."""
     return list(
         chain.from_iterable(
             (choice.logprobs.content if choice.logprobs else None) or ()
@@ -39,14 +39,14 @@ def streamed(chunks: list[ChatCompletionChunk]) -> list[ChatCompletionTokenLogpr
 
 
 def assert_same_tops(left: ChatCompletionTokenLogprob, right: ChatCompletionTokenLogprob) -> None:
-    """The same alternatives to the token said; of those as likely as the last, either may be named."""
+    """Compares the alternatives of a token; where several are as likely as the last, any may be listed."""
     tops = [
         sorted((top.logprob, top.token) for top in entry.top_logprobs if top.token != entry.token)
         for entry in (left, right)
     ]
     assert [value for value, _ in tops[0]] == pytest.approx([value for value, _ in tops[1]], abs=NOISE)
     last = min(tops[0][0][0], tops[1][0][0])
-    likelier = [{token for value, token in each if value > last + 2 * NOISE} for each in tops]
+    likelier = [{token for value, token in pairs if value > last + 2 * NOISE} for pairs in tops]
     assert likelier[0] <= {token for _, token in tops[1]}
     assert likelier[1] <= {token for _, token in tops[0]}
 
@@ -62,7 +62,7 @@ def test_no_logprobs_unless_asked_for(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-001")
 @pytest.mark.parametrize("top_logprobs", [0, 1, 5, 20])
 def test_number_of_top_logprobs(top_logprobs: int, chat: Chat, script: ScriptWriter) -> None:
-    """Exactly as many as asked for, each a probability, an entry for every token."""
+    """Every token has an entry with exactly the requested number of alternatives."""
     script(TEXT, times=2)
     answers = chat.both(logprobs=True, top_logprobs=top_logprobs, max_tokens=20)
     content = entries(answers.body)
@@ -81,7 +81,7 @@ def test_number_of_top_logprobs(top_logprobs: int, chat: Chat, script: ScriptWri
 @pytest.mark.covers("VC-001", "VC-024", "VR-011")
 @pytest.mark.parametrize("tokens", [1, 4, 1000])
 def test_streamed_logprobs_equal_the_body(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """Token for token, tops included, and none is lost where several tokens make a chunk."""
+    """Each token and its alternatives are the same, and none is lost when a chunk has several tokens."""
     script(TEXT, times=2)
     answers = chat.both(logprobs=True, top_logprobs=3, stream_interval=tokens)
     expected, got = entries(answers.body), streamed(answers.chunks)
@@ -99,13 +99,13 @@ def test_streamed_logprobs_equal_the_body(tokens: int, chat: Chat, script: Scrip
 @pytest.mark.covers("VC-001", "VC-024")
 @pytest.mark.parametrize("tokens", [1, 4, 1000])
 def test_no_logprobs_of_a_call_are_lost(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """Those of markup, and of text that may become some, which a parser holds back."""
-    taken = script("A tag is <t", calls=[PARIS], times=2)
-    assert taken is not None
+    """Markup, and text that may become markup, has logprobs although the parser holds it back."""
+    written = script("A tag is <t", calls=[PARIS], times=2)
+    assert written is not None
     answers = chat.both(tools=[FREE], logprobs=True, stream_interval=tokens)
-    said = [entry.token for entry in entries(answers.body)]
-    assert len(said) == len(taken.takes[0])
-    assert [entry.token for entry in streamed(answers.chunks)] == said
+    expected = [entry.token for entry in entries(answers.body)]
+    assert len(expected) == len(written.takes[0])
+    assert [entry.token for entry in streamed(answers.chunks)] == expected
 
 
 @pytest.mark.vllm_scripted
@@ -113,7 +113,7 @@ def test_no_logprobs_of_a_call_are_lost(tokens: int, chat: Chat, script: ScriptW
 @pytest.mark.covers("VC-001", "VR-005")
 @pytest.mark.parametrize("text", [TEXT, WIDE], ids=["text", "wide"])
 def test_tokens_join_to_the_text(text: str, chat: Chat, script: ScriptWriter) -> None:
-    """A character of several tokens stands in the last of them alone."""
+    """A character of several tokens appears in the last of them only."""
     script(text)
     body = chat.body(logprobs=True)
     assert text in "".join(entry.token for entry in entries(body))
@@ -122,7 +122,7 @@ def test_tokens_join_to_the_text(text: str, chat: Chat, script: ScriptWriter) ->
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-001", "VR-005")
 def test_bytes_join_to_the_text(chat: Chat, script: ScriptWriter) -> None:
-    """`bytes` is there for characters of several tokens: joined, they give the text (OpenAI's own words)."""
+    """OpenAI documents that joining `bytes` restores characters that consist of several tokens."""
     script(WIDE)
     body = chat.body(logprobs=True)
     joined = b"".join(bytes(entry.bytes or ()) for entry in entries(body))
@@ -133,7 +133,7 @@ def test_bytes_join_to_the_text(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-001")
 @pytest.mark.vllm_known_defect("said-token-takes-a-top-logprob")
 def test_top_logprobs_are_the_most_likely(chat: Chat, script: ScriptWriter) -> None:
-    """In order of probability; a token that was said though unlikely is not among them."""
+    """The alternatives are in order of probability."""
     script(TEXT)
     content = entries(chat.body(logprobs=True, top_logprobs=5))
     for entry in content:
@@ -186,17 +186,17 @@ def test_too_many_top_logprobs_are_refused(stream: bool, chat: Chat) -> None:
 @pytest.mark.covers("VC-003")
 @pytest.mark.parametrize("prompt_logprobs", [0, 1, 2])
 def test_prompt_logprobs(prompt_logprobs: int, chat: Chat, script: ScriptWriter) -> None:
-    """One entry a prompt token, null for the first; each holds the token itself and the likeliest."""
+    """Each prompt token has an entry with itself and the likeliest tokens; the first entry is null."""
     script(TEXT)
     body = chat.body(prompt_logprobs=prompt_logprobs, return_token_ids=True, max_tokens=20)
-    found: list[Any] = body.prompt_logprobs  # type: ignore[attr-defined]
+    returned: list[Any] = body.prompt_logprobs  # type: ignore[attr-defined]
     prompt: list[int] = body.prompt_token_ids  # type: ignore[attr-defined]
-    assert len(found) == len(prompt)
-    assert found[0] is None
-    for token, logprobs in zip(prompt[1:], found[1:], strict=True):
+    assert len(returned) == len(prompt)
+    assert returned[0] is None
+    for token, logprobs in zip(prompt[1:], returned[1:], strict=True):
         assert str(token) in logprobs
         assert prompt_logprobs <= len(logprobs) <= prompt_logprobs + 1
-        assert all(-9999 <= each["logprob"] <= 0 for each in logprobs.values())
+        assert all(-9999 <= logprob["logprob"] <= 0 for logprob in logprobs.values())
 
 
 @pytest.mark.covers("VC-003")
@@ -208,16 +208,16 @@ def test_no_prompt_logprobs_unless_asked_for(chat: Chat, script: ScriptWriter) -
 @pytest.mark.covers("VC-003")
 @pytest.mark.parametrize("prompt_logprobs", [1, -1], ids=["one", "all"])
 def test_no_prompt_logprobs_in_a_stream(prompt_logprobs: int, chat: Chat) -> None:
-    """The stream is the reason, whatever their number: all of them would be too many by default, too."""
-    told = "prompt_logprobs" if chat.rust else r"prompt_logprobs.*stream"
-    with pytest.raises(openai.BadRequestError, match=told):
+    """The error names the stream as the reason, even for -1 (all), which also exceeds the maximum."""
+    pattern = "prompt_logprobs" if chat.rust else r"prompt_logprobs.*stream"
+    with pytest.raises(openai.BadRequestError, match=pattern):
         chat.stream(prompt_logprobs=prompt_logprobs)
 
 
 @pytest.mark.vllm_alone
 @pytest.mark.covers("VC-031")
 def test_logprobs_of_chosen_tokens(chat: Chat, script: ScriptWriter) -> None:
-    """Exactly the ids asked for, and the token said, at every position."""
+    """Every position has exactly the requested ids and the generated token."""
     script(TEXT)
     wanted = [11, 500, 4321]
     body = chat.body(logprobs=True, logprob_token_ids=wanted, return_tokens_as_token_ids=True, max_tokens=20)
@@ -231,8 +231,8 @@ def test_logprobs_of_chosen_tokens(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-031")
 @pytest.mark.vllm_known_defect("vllm-51789")
 def test_chosen_tokens_of_one_request_are_not_another_s(chat: Chat, script: ScriptWriter) -> None:
-    """Two requests in one batch: each gets as many as it asked for."""
-    script("word " * 1000, when=When(user="on and on"), expect="cut")
+    """Two requests in one batch each get the number that they requested."""
+    script("word " * 1000, when=When(user="on and on"), expect="truncated")
     script(TEXT, when=When(user="be brief"))
     stream = chat.client.chat.completions.create(
         model=chat.server.model,
@@ -272,7 +272,7 @@ def test_wrong_token_ids_are_refused(request_: dict[str, Any], pattern: str, cha
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-031")
 def test_bias_forbids_a_token(chat: Chat, script: ScriptWriter) -> None:
-    """allowed_token_ids leaves nothing else: the script's first token is not among them."""
+    """With allowed_token_ids no other token is possible, and the script's first token is not among them."""
     script("Rain.", expect="refused")
     with pytest.raises(openai.APIError, match="was refused at token 0"):
         chat.body(allowed_token_ids=[11])
@@ -282,7 +282,7 @@ def test_bias_forbids_a_token(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-031")
 @pytest.mark.parametrize(("text", "place"), [("Rain comes.", 0), ("Then Rain comes.", 1)])
 def test_bad_word_is_forbidden(text: str, place: int, chat: Chat, script: ScriptWriter) -> None:
-    """At the beginning of a text, and behind a blank."""
+    """The word is forbidden at the beginning of a text and after a space."""
     script(chat.tokens(text), expect="refused")
     with pytest.raises(openai.APIError, match=f"was refused at token {place}"):
         chat.body(bad_words=["Rain"])
@@ -296,15 +296,15 @@ def test_text_of_the_prompt(chat: Chat, script: ScriptWriter) -> None:
     answers = chat.both(return_prompt_text=True, return_token_ids=True, max_tokens=20)
     text: str = answers.body.prompt_text  # type: ignore[attr-defined]
     assert chat.text(answers.body.prompt_token_ids) == text  # type: ignore[attr-defined]
-    told = [getattr(chunk, "prompt_text", None) for chunk in answers.chunks]
-    assert told[0] == text
-    assert not any(told[1:])
+    prompt_texts = [getattr(chunk, "prompt_text", None) for chunk in answers.chunks]
+    assert prompt_texts[0] == text
+    assert not any(prompt_texts[1:])
 
 
 @pytest.mark.covers("VC-032")
 def test_token_ids(chat: Chat, script: ScriptWriter) -> None:
-    """Prompt ids in the first chunk only; the deltas' ids join to the body's; both decode to the text."""
-    taken = script(TEXT, times=2)
+    """Only the first chunk has prompt ids; the deltas' ids add up to the body's; both decode to the text."""
+    written = script(TEXT, times=2)
     answers = chat.both(return_token_ids=True, max_tokens=20)
     ids: list[int] = answers.body.choices[0].token_ids  # type: ignore[attr-defined]
     parts = [getattr(c, "token_ids", None) or [] for chunk in answers.chunks for c in chunk.choices]
@@ -316,8 +316,8 @@ def test_token_ids(chat: Chat, script: ScriptWriter) -> None:
     assert usage is not None
     assert (len(prompts[0] or ()), len(ids)) == (usage.prompt_tokens, usage.completion_tokens)
     assert answers.output.content.strip() in chat.text(ids)
-    if taken is not None:
-        assert ids == list(taken.takes[0])
+    if written is not None:
+        assert ids == list(written.takes[0])
 
 
 @pytest.mark.covers("VC-032")
@@ -332,7 +332,7 @@ def test_no_token_ids_unless_asked_for(chat: Chat, script: ScriptWriter) -> None
 
 @pytest.mark.covers("VC-032")
 def test_tokens_by_their_ids(chat: Chat, script: ScriptWriter) -> None:
-    """`token_id:N` in place of the text, in the body and in the stream."""
+    """`token_id:N` replaces the text, in the body and in the stream."""
     script(TEXT, times=2)
     answers = chat.both(
         logprobs=True,

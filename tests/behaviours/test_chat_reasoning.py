@@ -1,4 +1,4 @@
-"""Reasoning over Chat Completions: kept apart from the answer, counted, hidden, cut, switched off."""
+"""Reasoning over Chat Completions: kept apart from the answer, counted, hidden, truncated, switched off."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANSWER = "It rains."
 
 
 def reasoning_tokens(usage: Any) -> int:
-    """What usage says of the thoughts."""
+    """Returns the number of reasoning tokens in the usage."""
     assert usage is not None
     assert usage.completion_tokens_details is not None
     return int(usage.completion_tokens_details.reasoning_tokens)
@@ -27,7 +27,7 @@ def reasoning_tokens(usage: Any) -> int:
 @pytest.mark.covers("VC-013", "VT-016", "VC-025")
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5, 8, 1000])
 def test_reasoning_is_kept_apart(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """vllm#42691: a delta with the end of the thoughts and the begin of the answer lost one of them."""
+    """vllm#42691: a delta with the end of the reasoning and the start of the answer lost one of them."""
     script(ANSWER, reasoning=THOUGHT, times=2)
     answers = chat.both(stream_interval=tokens)
     assert answers.output.reasoning.strip() == THOUGHT
@@ -37,7 +37,7 @@ def test_reasoning_is_kept_apart(tokens: int, chat: Chat, script: ScriptWriter) 
 
 @pytest.mark.covers("VC-013", "VC-025", "VT-015")
 def test_reasoning_tokens_are_counted(chat: Chat, script: ScriptWriter) -> None:
-    """As many as the thoughts have, markup and the line breaks about them aside."""
+    """The count equals the tokens of the reasoning, apart from markup and surrounding newlines."""
     script(ANSWER, reasoning=THOUGHT, times=2)
     script(ANSWER, times=2)
     thought = reasoning_tokens(chat.both().body.usage)
@@ -48,7 +48,7 @@ def test_reasoning_tokens_are_counted(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("VC-013", "VT-016")
 def test_hidden_reasoning(chat: Chat, script: ScriptWriter) -> None:
-    """include_reasoning false: the answer alone, but its tokens are still counted."""
+    """include_reasoning false leaves the answer alone, but the reasoning tokens are still counted."""
     script(ANSWER, reasoning=THOUGHT, times=2)
     answers = chat.both(include_reasoning=False)
     assert answers.output.reasoning == ""
@@ -60,7 +60,7 @@ def test_hidden_reasoning(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("VC-013", "VT-016", "VC-043")
 def test_hidden_reasoning_does_not_leak_by_the_side(chat: Chat, script: ScriptWriter) -> None:
-    """Neither logprobs nor token ids may tell the thoughts that are hidden."""
+    """Neither logprobs nor token ids reveal the hidden reasoning."""
     script(ANSWER, reasoning="secret plan", times=2)
     answers = chat.both(include_reasoning=False, logprobs=True, return_token_ids=True)
     payload = answers.body.model_dump_json() + "".join(chunk.model_dump_json() for chunk in answers.chunks)
@@ -83,8 +83,8 @@ def test_hidden_reasoning_before_a_call(chat: Chat, script: ScriptWriter) -> Non
 @pytest.mark.covers("VC-020", "VT-015", "VT-016")
 @pytest.mark.parametrize("stream_interval", [1, 1000])
 def test_reasoning_cut_by_the_limit(stream_interval: int, chat: Chat, script: ScriptWriter) -> None:
-    """Thoughts that never end stay thoughts: nothing of them is content."""
-    script(ANSWER, reasoning=THOUGHT, times=2, expect="cut")
+    """Reasoning that does not end stays reasoning: none of it becomes content."""
+    script(ANSWER, reasoning=THOUGHT, times=2, expect="truncated")
     answers = chat.both(max_tokens=8, stream_interval=stream_interval)
     assert answers.output.finish == "length"
     assert answers.output.content == ""
@@ -94,9 +94,9 @@ def test_reasoning_cut_by_the_limit(stream_interval: int, chat: Chat, script: Sc
 
 @pytest.mark.covers("VC-020", "VR-050")
 def test_answer_cut_by_the_limit(chat: Chat, script: ScriptWriter) -> None:
-    """The part of the answer that was said is there; content is not null."""
+    """The generated part of the answer is there; content is not null."""
     text = "one two three four five six seven eight nine ten"
-    ids = script(text, reasoning=THOUGHT, times=2, expect="cut")
+    ids = script(text, reasoning=THOUGHT, times=2, expect="truncated")
     assert ids is not None
     answers = chat.both(max_tokens=len(ids.takes[0]) - 5)
     assert answers.output.finish == "length"
@@ -108,7 +108,7 @@ def test_answer_cut_by_the_limit(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-022", "VT-009")
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
 def test_reasoning_goes_back_under_either_name(field: str, chat: Chat, script: ScriptWriter) -> None:
-    """Thoughts before a call belong to the running turn, so the prompt keeps them."""
+    """Reasoning before a call belongs to the current turn, so the prompt keeps it."""
     script("Rain.")
     call = {**HISTORY[1], field: "marker thought 77"}
     prompt = chat.prompt([*ASK, call, HISTORY[2]], tools=[FREE])
@@ -151,7 +151,7 @@ def test_reasoning_of_a_finished_turn_is_dropped(chat: Chat, script: ScriptWrite
     ids=["template", "effort", "template beats effort"],
 )
 def test_reasoning_switched_off(off: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
-    """vllm#40466: the whole stream came as reasoning. The prompt closes the thoughts by itself."""
+    """vllm#40466: the whole stream came as reasoning. The prompt itself closes the reasoning."""
     script(Raw("It rains.<|im_end|>"), times=3)
     answers = chat.both(**off)
     assert answers.output.content == "It rains."
@@ -175,9 +175,9 @@ def test_call_with_reasoning_switched_off(chat: Chat, script: ScriptWriter) -> N
 @pytest.mark.parametrize("stop", [["nowhere to be seen"], ["</thing>"]], ids=["far", "near"])
 @pytest.mark.parametrize("tokens", [1, 3, 6])
 def test_reasoning_with_a_stop_string(stop: list[str], tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """vllm#51641: with `stop`, text is held back and ids are not, so thoughts went to the content.
+    """vllm#51641: with `stop`, text is held back and ids are not, so reasoning became content.
 
-    What the usage of such a stream says depends on how its tokens come together (test_chat_stop.py).
+    The usage of such a stream depends on how its tokens are grouped (test_chat_stop.py).
     """
     script(ANSWER, reasoning=THOUGHT)
     answer = streamed(chat.stream(stop=stop, stream_interval=tokens))
@@ -208,7 +208,7 @@ def test_wrong_thinking_budget(budget: Any, chat: Chat) -> None:
     ids=["open", "ended again"],
 )
 def test_thinking_budget(end: str, budget: int, chat: Chat, script: ScriptWriter) -> None:
-    """Thoughts end at the budget, whatever the model would go on to say, however a stream is cut."""
+    """Reasoning ends at the budget even if the model would continue, whatever the chunk length."""
     thought = " ".join(f"thought{number}" for number in range(20))
     script(Raw(f"<think>\n{thought}\n{end}Rain.<|im_end|>"), times=2 * len(CUTS))
     for answers in chat.both_of_each(

@@ -1,4 +1,4 @@
-"""What belongs to the shared server: models, tokens, ids, fingerprint, batches of conversations."""
+"""Endpoints and properties of the server: models, tokens, ids, fingerprint, batches of conversations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_it_answers(path: str, chat: Chat) -> None:
 @pytest.mark.covers("VC-009")
 @pytest.mark.parametrize("api", APIS)
 def test_defaults_may_be_said(api: Api, chat: Chat, script: ScriptWriter) -> None:
-    """What the description of the server has as the default of a field, a request may have, too."""
+    """A request may contain the defaults that the server's OpenAPI schema states."""
     script("Rain.")
     fields = request_fields(chat.server.endpoint.get("/openapi.json").json(), api)
     defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
@@ -82,7 +82,7 @@ def test_token_beyond_the_vocabulary(chat: Chat) -> None:
 @pytest.mark.covers("VC-030", "VC-011")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_request_id_of_the_client(stream: bool, chat: Chat, script: ScriptWriter) -> None:
-    """X-Request-Id becomes the completion's id, the same in every chunk."""
+    """X-Request-Id becomes the completion's id, and is the same in every chunk."""
     script("Rain.")
     headers = {"X-Request-Id": f"mine-{stream}-17"}
     if stream:
@@ -119,7 +119,7 @@ def test_no_request_id_header_unless_configured(chat: Chat) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-030")
 def test_fingerprint(chat: Chat, script: ScriptWriter) -> None:
-    """One server has one fingerprint: in bodies, and in the last chunk of a stream."""
+    """A server has one fingerprint: in bodies, and in the last chunk of a stream."""
     script("Rain.", times=4)
     first, second = chat.body(), chat.body()
     assert first.system_fingerprint
@@ -130,8 +130,8 @@ def test_fingerprint(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("VC-028")
 def test_batch_of_conversations(chat: Chat, script: ScriptWriter) -> None:
-    """One choice a conversation."""
-    script("One, two, three, four, five, six, seven, eight, nine, ten.", expect="cut", times=4)
+    """The answer has one choice for each conversation."""
+    script("One, two, three, four, five, six, seven, eight, nine, ten.", expect="truncated", times=4)
     conversations = [ASK, [{"role": "user", "content": "Count to three."}], ASK]
     answer = chat.post(
         "/v1/chat/completions/batch",
@@ -165,8 +165,8 @@ def test_batch_of_conversations(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-028")
 def test_options_of_a_batch(chat: Chat, script: ScriptWriter) -> None:
-    """The limit by its new name, and arguments of the template, after which a text is no thought."""
-    script(Raw("One, two, three, four, five, six."), expect="cut")
+    """max_completion_tokens applies, and so do template arguments that switch reasoning off."""
+    script(Raw("One, two, three, four, five, six."), expect="truncated")
     answer = chat.post(
         "/v1/chat/completions/batch",
         {
@@ -187,7 +187,7 @@ def test_options_of_a_batch(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-028")
 def test_echo_of_a_batch(chat: Chat, script: ScriptWriter) -> None:
-    """What the assistant said last comes before the answer; what the user said does not."""
+    """The assistant's last message precedes the answer; a user's last message does not."""
     script("Rain.")
     answer = chat.post(
         "/v1/chat/completions/batch",
@@ -211,7 +211,7 @@ def test_echo_of_a_batch(chat: Chat, script: ScriptWriter) -> None:
     ids=["by default", "shown", "hidden"],
 )
 def test_reasoning_of_a_batch(shown: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
-    """Each conversation's own, unless it is not wanted."""
+    """Each conversation has its own reasoning, unless the request excludes it."""
     script("Rain.", reasoning="Clouds.")
     request = {"model": chat.server.model, "messages": [ASK, ASK], "temperature": 0, **shown}
     answer = chat.post("/v1/chat/completions/batch", request)

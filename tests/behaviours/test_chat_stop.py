@@ -1,4 +1,4 @@
-"""Where generation stops: stop strings and stop tokens, what of them is shown, and what is refused."""
+"""Where generation stops: stop strings and stop tokens, how much of them is shown, and what is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vllm_harness._testing.fixtures import ScriptWriter
 TEXT = "alpha beta gamma delta epsilon"
 LONG = TEXT + AND_ON
 SHOWN = pytest.mark.vllm_known_defect("vllm-52599")
-# text is held back and its tokens are not: what a stream counts depends on its cuts; see the last test
+# text is held back and its tokens are not, so a stream's counts depend on its chunks; see the last test
 COUNTED = ("reasoning_tokens",)
 
 
@@ -24,8 +24,8 @@ COUNTED = ("reasoning_tokens",)
 @pytest.mark.parametrize("stop", ["gamma", ["nowhere", "gamma"], [" gam"]], ids=["text", "list", "part"])
 @SHOWN
 def test_stop_string(stop: Any, tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """The text ends before it, no part of it is shown, finish_reason is stop, stop_reason tells which."""
-    script(LONG, times=2, expect="cut")
+    """The text ends before the stop string, none of which is shown; finish_reason and stop_reason are set."""
+    script(LONG, times=2, expect="truncated")
     answers = chat.both(but=COUNTED, stop=stop, stream_interval=tokens)
     assert answers.output.content.strip() == "alpha beta"
     assert answers.output.finish == "stop"
@@ -37,7 +37,7 @@ def test_stop_string(stop: Any, tokens: int, chat: Chat, script: ScriptWriter) -
 @pytest.mark.covers("VC-035")
 @pytest.mark.parametrize("tokens", [1, 3, 1000])
 def test_stop_string_is_shown_on_demand(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    script(LONG, times=2, expect="cut")
+    script(LONG, times=2, expect="truncated")
     answers = chat.both(but=COUNTED, stop=["gamma"], include_stop_str_in_output=True, stream_interval=tokens)
     assert answers.output.content.strip() == "alpha beta gamma"
     assert answers.output.finish == "stop"
@@ -47,7 +47,7 @@ def test_stop_string_is_shown_on_demand(tokens: int, chat: Chat, script: ScriptW
 @pytest.mark.covers("VC-035")
 @SHOWN
 def test_first_of_several_stop_strings(chat: Chat, script: ScriptWriter) -> None:
-    script(LONG, times=2, expect="cut")
+    script(LONG, times=2, expect="truncated")
     answers = chat.both(but=COUNTED, stop=["delta", "beta"])
     assert answers.output.content.strip() == "alpha"
 
@@ -55,7 +55,7 @@ def test_first_of_several_stop_strings(chat: Chat, script: ScriptWriter) -> None
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-035")
 def test_stop_string_that_begins_and_does_not_come(chat: Chat, script: ScriptWriter) -> None:
-    """A text that looks like a stop string is held back, then shown whole."""
+    """Text that starts like a stop string is held back, then shown whole."""
     script(TEXT, times=2)
     answers = chat.both(but=COUNTED, stop=["gamma delta zeta", "epsilonx"])
     assert answers.output.content.strip() == TEXT
@@ -67,8 +67,8 @@ def test_stop_string_that_begins_and_does_not_come(chat: Chat, script: ScriptWri
 @pytest.mark.covers("VC-035", "VT-016")
 @SHOWN
 def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
-    """What was thought before it stays thought."""
-    script("Never said.", reasoning=f"first halt{AND_ON}", times=2, expect="cut")
+    """The reasoning before the stop string stays reasoning."""
+    script("Never said.", reasoning=f"first halt{AND_ON}", times=2, expect="truncated")
     answers = chat.both(but=COUNTED, stop=["halt"])
     assert answers.output.reasoning.strip() == "first"
     assert answers.output.content == ""
@@ -79,16 +79,16 @@ def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-035")
 @pytest.mark.parametrize("tokens", [1, 1000])
 def test_stop_token(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """Generation ends at the token, which stop_reason names."""
-    taken = script(LONG, times=2, expect="cut")
-    assert taken is not None
+    """Generation ends at the token, and stop_reason names it."""
+    written = script(LONG, times=2, expect="truncated")
+    assert written is not None
     token = chat.tokens(" gamma")[0]
-    assert token in taken.takes[0]
+    assert token in written.takes[0]
     answers = chat.both(stop_token_ids=[token], return_token_ids=True, stream_interval=tokens)
     assert answers.output.finish == "stop"
     assert answers.body.choices[0].stop_reason == token  # type: ignore[attr-defined]
     ids: list[int] = answers.body.choices[0].token_ids  # type: ignore[attr-defined]
-    assert ids == list(taken.takes[0][: taken.takes[0].index(token) + 1])
+    assert ids == list(written.takes[0][: written.takes[0].index(token) + 1])
     assert answers.output.content.strip() in ("alpha beta", "alpha beta gamma")
 
 
@@ -96,7 +96,7 @@ def test_stop_token(tokens: int, chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-035")
 def test_stop_tokens_of_the_model_hold_beside_the_clients(chat: Chat, script: ScriptWriter) -> None:
-    """The client's list adds to the model's own ends of a turn (`<|call|>`, `<|im_end|>`)."""
+    """The client's list adds to the model's own end tokens (`<|call|>`, `<|im_end|>`)."""
     script(calls=[PARIS], constrained=True, times=2)
     answers = chat.both(tools=[FREE], stop_token_ids=[chat.tokens(" never")[0]])
     assert answers.output.arguments == [PARIS.arguments]
@@ -106,7 +106,7 @@ def test_stop_tokens_of_the_model_hold_beside_the_clients(chat: Chat, script: Sc
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-035")
 def test_nothing_stops_before_min_tokens(chat: Chat, script: ScriptWriter) -> None:
-    """A minimum forbids the end of the turn: the script's own end is refused there."""
+    """min_tokens forbids the end of the turn, so the end of the script is refused."""
     script("Hi.", expect="refused")
     with pytest.raises(openai.APIError, match="was refused at token"):
         chat.body(min_tokens=200, max_tokens=300)
@@ -144,7 +144,7 @@ def test_stop_that_stops_nothing(stop: Any, chat: Chat, script: ScriptWriter) ->
 @pytest.mark.covers("VC-035", "VT-016")
 @pytest.mark.vllm_known_defect("reasoning-tokens-stream-beside-stop-string")
 def test_thoughts_count_the_same_beside_a_stop_string(chat: Chat, script: ScriptWriter) -> None:
-    """However the stream is cut: what an engine has ready while a client reads comes as one piece."""
+    """The count must not depend on the chunks: everything ready while a client reads becomes one chunk."""
     script("Rain in Rome.", times=2 * len(CUTS))
     for tokens in CUTS:
         chat.both(stop="never-to-be-seen", stream_interval=tokens)

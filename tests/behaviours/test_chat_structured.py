@@ -35,7 +35,7 @@ TRIP = '{"city": "Rome", "days": 3, "dry": true}'
 
 
 def holds(script: ScriptWriter, chat: Chat, text: str, *, as_json: bool = True, times: int = 2) -> None:
-    """Scripts an answer that a grammar holds, in the frame that vLLM's grammar of the family wants."""
+    """Scripts an answer under a grammar, in the form that vLLM's grammar of the family requires."""
     if chat.server.entry.harmony:
         constrain = " <|constrain|>json" if as_json else ""
         script(Raw(f"<|channel|>final{constrain}<|message|>{text}<|return|>"), times=times)
@@ -55,7 +55,7 @@ def test_schema(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("VC-008")
 def test_schema_by_the_sdk(chat: Chat, openai_client: OpenAI, script: ScriptWriter) -> None:
-    """`parse`: the SDK makes the schema of a class, and an object of the class of the answer."""
+    """The SDK's `parse` makes the schema from a class, and an object of the class from the answer."""
 
     class Trip(BaseModel):
         city: Literal["Paris", "Rome"]
@@ -93,7 +93,7 @@ def test_schema_with_references(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("VC-008")
 def test_json_object(chat: Chat, script: ScriptWriter) -> None:
-    """Whatever is said is the begin of a JSON object, and a whole one where it stops by itself."""
+    """The answer is the start of a JSON object, and a complete one if it stops by itself."""
     holds(script, chat, '{"result": 2}')
     answers = chat.both(response_format={"type": "json_object"}, max_tokens=60)
     assert answers.output.content.lstrip().startswith("{")
@@ -124,7 +124,7 @@ def test_regex(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("VC-007")
 def test_choice(chat: Chat, script: ScriptWriter) -> None:
-    """One of the choices, and each of its tokens has a probability (a masked one would be minus infinity)."""
+    """The answer is one of the choices, and no token is masked, which would be minus infinity."""
     holds(script, chat, "C++", as_json=False)
     choices = ["Python", "C", "C++", "日本語"]
     answers = chat.both(structured_outputs={"choice": choices}, logprobs=True, top_logprobs=2, max_tokens=20)
@@ -155,7 +155,7 @@ def test_grammar(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_model("qwen3", "llama3.1")
 @pytest.mark.covers("VC-007", "VC-027")
 def test_structural_tag(chat: Chat, script: ScriptWriter) -> None:
-    """Free text, and within a tag only what its schema allows."""
+    """Text is free outside the tag, and must fit the schema inside."""
     tag = {
         "type": "structural_tag",
         "structures": [{"begin": "<trip>", "schema": SCHEMA, "end": "</trip>"}],
@@ -172,7 +172,7 @@ def test_structural_tag(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VC-008", "VC-014", "VT-016")
 def test_reasoning_is_free_before_a_constrained_answer(chat: Chat, script: ScriptWriter) -> None:
-    """The grammar holds the answer, not the thoughts before it."""
+    """The grammar applies to the answer, not to the reasoning before it."""
     thought = "Rome, for {three} days?"
     if chat.server.entry.harmony:
         head = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant"
@@ -191,7 +191,7 @@ def test_reasoning_is_free_before_a_constrained_answer(chat: Chat, script: Scrip
 @pytest.mark.covers("VT-004", "VC-008")
 @pytest.mark.parametrize("outcome", ["call", "answer"])
 def test_call_or_constrained_answer(outcome: str, chat: Chat, script: ScriptWriter) -> None:
-    """tool_choice auto beside a schema (vllm#39929): either a call, or an answer of the schema."""
+    """With tool_choice auto and a schema, the model may call or answer by the schema (vllm#39929)."""
     tools = [{**FREE, "function": {**FREE["function"], "strict": True}}]
     if outcome == "call":
         script(calls=[PARIS], constrained=not chat.rust, times=2)
@@ -208,19 +208,19 @@ def test_call_or_constrained_answer(outcome: str, chat: Chat, script: ScriptWrit
 @pytest.mark.covers("VC-007", "VC-011", "VC-027", "VT-009", "VT-010")
 @pytest.mark.parametrize("case", cases("chat_wrong_constraints"))
 def test_wrong_constraint_is_refused(case: dict[str, Any], chat: Chat) -> None:
-    """400 before anything is generated; the next request is served."""
+    """The server answers 400 before anything is generated, and serves the next request."""
     refuses(chat, case, stream=False)
 
 
 @pytest.mark.covers("VC-007", "VC-011", "VC-027", "VT-009", "VT-010")
 @pytest.mark.parametrize("case", cases("chat_wrong_constraints", known="known_in_streams"))
 def test_wrong_constraint_of_a_stream_is_refused(case: dict[str, Any], chat: Chat) -> None:
-    """The same where a stream was asked for."""
+    """The server refuses a streamed request in the same way."""
     refuses(chat, case, stream=True)
 
 
 def refuses(chat: Chat, case: dict[str, Any], *, stream: bool) -> None:
-    """The server refuses a case's constraint, and says what is wrong: a KeyError's text does not."""
+    """Asserts that the server refuses the constraint with a clear message, not the text of a KeyError."""
     request = dict(case["request"])
     if request.pop("named", False):
         request |= {"tools": [FREE], "tool_choice": named("get_weather")}
@@ -233,7 +233,7 @@ def refuses(chat: Chat, case: dict[str, Any], *, stream: bool) -> None:
 @pytest.mark.parametrize("name", ["guided_json", "guided_regex", "guided_choice"])
 @pytest.mark.vllm_known_defect("vllm-53975")
 def test_removed_fields_are_not_ignored(name: str, chat: Chat) -> None:
-    """A client of old asks for a constraint: it must get it, or be told that it does not."""
+    """An old client's constraint must be applied or refused, not ignored."""
     value: Any = {"guided_json": SCHEMA, "guided_regex": "[0-9]{3}", "guided_choice": ["yes", "no"]}[name]
     body = {"model": chat.server.model, "messages": [{"role": "user", "content": "hi"}], name: value}
     answer = chat.post("/invocations", {**body, "max_tokens": 3, "temperature": 0})
@@ -247,8 +247,8 @@ def test_removed_fields_are_not_ignored(name: str, chat: Chat) -> None:
 @pytest.mark.covers("VC-007")
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_follows_the_end_of_a_grammar_is_free(stream: bool, chat: Chat, script: ScriptWriter) -> None:
-    """`ignore_eos` has the model go on after an answer that its grammar has ended."""
-    script(Raw("yes<|im_end|>and so on, and so on, and so on"), expect="cut")
+    """With `ignore_eos` the model continues after an answer that has completed its grammar."""
+    script(Raw("yes<|im_end|>and so on, and so on, and so on"), expect="truncated")
     request = {
         "structured_outputs": {"choice": ["yes", "no"]},
         "chat_template_kwargs": {"enable_thinking": False},
@@ -268,11 +268,11 @@ def test_what_follows_the_end_of_a_grammar_is_free(stream: bool, chat: Chat, scr
 @pytest.mark.covers("VC-007")
 @pytest.mark.parametrize("stream", [False, True])
 def test_format_holds_where_the_thoughts_are_behind(stream: bool, chat: Chat, script: ScriptWriter) -> None:
-    """A message that the model goes on with ends its thoughts: the format holds from the first token."""
-    begun = {"role": "assistant", "reasoning": "Hm.", "content": "The trip:"}
+    """Continuing a message implies that its reasoning has ended: the format applies from the first token."""
+    unfinished = {"role": "assistant", "reasoning": "Hm.", "content": "The trip:"}
     request = {
         "model": chat.server.model,
-        "messages": [{"role": "user", "content": "A trip?"}, begun],
+        "messages": [{"role": "user", "content": "A trip?"}, unfinished],
         "response_format": BY_SCHEMA,
         "stream": stream,
         **{"add_generation_prompt": False, "continue_final_message": True},
@@ -288,7 +288,7 @@ def test_format_holds_where_the_thoughts_are_behind(stream: bool, chat: Chat, sc
 @pytest.mark.covers("VC-007")
 @pytest.mark.parametrize("choice", ['C:\\new "folder"', "two\nlines", "a/b | c"])
 def test_choice_is_taken_as_it_is(choice: str, chat: Chat, script: ScriptWriter) -> None:
-    """Whatever its characters mean to a grammar."""
+    """Characters with a meaning in grammars are taken literally."""
     holds(script, chat, choice, as_json=False)
     assert chat.both(structured_outputs={"choice": [choice, "no"]}, max_tokens=40).output.content == choice
 
@@ -297,7 +297,7 @@ def test_choice_is_taken_as_it_is(choice: str, chat: Chat, script: ScriptWriter)
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-007", "VC-008")
 def test_choice_holds_beside_the_format_text(chat: Chat, script: ScriptWriter) -> None:
-    """Which asks for nothing."""
+    """The format `text` does not lift the constraint."""
     script("perhaps", constrained=True, expect="refused")
     with pytest.raises(openai.APIStatusError, match="was refused at token"):
         chat.body(structured_outputs={"choice": ["yes", "no"]}, response_format={"type": "text"})

@@ -1,4 +1,4 @@
-"""Text over Chat Completions: roles, parts, prompts, limits, and streams in any segmentation."""
+"""Text over Chat Completions: roles, parts, prompts, limits, and streams with any chunk length."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ INT64 = 2**63
 
 @pytest.mark.covers("VC-004")
 def test_session(chat: Chat, script: ScriptWriter) -> None:
-    """Exact usage, the length reason, then a second turn that holds the first."""
-    script("one two three four five six seven eight", expect="cut", times=2)
+    """Checks exact usage and finish_reason length, then a second turn whose prompt contains the first."""
+    script("one two three four five six seven eight", expect="truncated", times=2)
     script("Yes, again.")
     answers = chat.both(max_tokens=4)
     usage = answers.body.usage
@@ -41,7 +41,7 @@ def test_session(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-004", "VC-025")
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
 def test_limit_by_either_name(name: str, chat: Chat, script: ScriptWriter) -> None:
-    script("one two three four five six seven eight", expect="cut", times=2)
+    script("one two three four five six seven eight", expect="truncated", times=2)
     answers = chat.both(**{name: 4})
     assert answers.output.finish == "length"
     assert answers.body.usage is not None
@@ -51,7 +51,7 @@ def test_limit_by_either_name(name: str, chat: Chat, script: ScriptWriter) -> No
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-025")
 def test_new_name_of_the_limit_wins(chat: Chat, script: ScriptWriter) -> None:
-    script("one two three four five six seven eight", expect="cut")
+    script("one two three four five six seven eight", expect="truncated")
     body = chat.body(max_tokens=6, max_completion_tokens=4)
     assert body.usage is not None
     assert body.usage.completion_tokens == 4
@@ -61,7 +61,7 @@ def test_new_name_of_the_limit_wins(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-005", "VT-015")
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5, 1000])
 def test_text_survives_any_chunk_length(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """Characters of several tokens come out whole, however many tokens a chunk has."""
+    """Characters of several tokens stay whole, however many tokens a chunk has."""
     script(WIDE, times=2)
     answers = chat.both(stream_interval=tokens)
     assert answers.streamed.content.strip() == WIDE
@@ -83,7 +83,7 @@ def test_one_role_and_one_finish(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-009")
 @pytest.mark.parametrize("case", cases("chat_messages"))
 def test_message_reaches_the_model(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
-    """Each shape of a message is accepted, and the prompt holds its text once, in order."""
+    """Each form of a message is accepted, and the prompt contains its text once, in order."""
     script("Good.")
     prompt = chat.prompt(case["messages"], max_tokens=30)
     places = [prompt.find(text) for text in case["prompt"]]
@@ -117,8 +117,8 @@ def test_seed_beyond_64_bits(seed: int, chat: Chat) -> None:
 
 @pytest.mark.covers("VC-009")
 def test_invocations_answer_as_chat(chat: Chat, script: ScriptWriter) -> None:
-    """SageMaker's path takes a chat request."""
-    script("One, two, three, four, five.", expect="cut")
+    """SageMaker's path accepts a chat request."""
+    script("One, two, three, four, five.", expect="truncated")
     answer = chat.post(
         "/invocations", {"model": chat.server.model, "messages": ASK, "max_tokens": 8, "temperature": 0}
     )
@@ -131,7 +131,7 @@ def test_invocations_answer_as_chat(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VT-003")
 def test_text_is_the_same_with_tools_offered(chat: Chat, script: ScriptWriter) -> None:
-    """Blanks at either end included."""
+    """The text is identical, surrounding whitespace included."""
     script("Just text.", times=4)
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
     assert chat.both().output == chat.both(tools=tools).output
@@ -141,8 +141,8 @@ def test_text_is_the_same_with_tools_offered(chat: Chat, script: ScriptWriter) -
 @pytest.mark.covers("VC-025")
 @pytest.mark.vllm_known_defect("content-is-null-where-limit-cuts-markup")
 def test_one_token(chat: Chat, script: ScriptWriter) -> None:
-    """The smallest budget: finish_reason length, one token, nothing lost between body and stream."""
-    script("Good.", times=2, expect="cut")
+    """With the smallest budget finish_reason is length, and body and stream have the same token."""
+    script("Good.", times=2, expect="truncated")
     answers = chat.both(max_tokens=1)
     assert answers.output.finish == "length"
     assert answers.body.usage is not None
@@ -152,7 +152,7 @@ def test_one_token(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-033")
 def test_long_prompt(chat: Chat, script: ScriptWriter) -> None:
-    """A prompt of more tokens than one prefill step: no empty chunk before the first, usage exact."""
+    """With a prompt longer than one prefill step there is no empty first chunk, and usage is exact."""
     script("Good.", times=2)
     messages = [{"role": "user", "content": " ".join(f"word{number}" for number in range(1500))}]
     answers = chat.both(messages, return_token_ids=True)
@@ -177,7 +177,7 @@ def test_prompt_is_truncated_on_the_side_asked_for(side: str, chat: Chat, script
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-009")
 def test_sampling_parameters_are_taken(chat: Chat, script: ScriptWriter) -> None:
-    """All that OpenAI and vLLM know, each within its bounds; a script is said whatever they are."""
+    """The server accepts the parameters of OpenAI and vLLM; they do not change a scripted answer."""
     script("Good.", times=2)
     answers = chat.both(
         temperature=1.7,
@@ -197,7 +197,7 @@ def test_sampling_parameters_are_taken(chat: Chat, script: ScriptWriter) -> None
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-025")
 def test_echo_is_of_the_same_role(chat: Chat, script: ScriptWriter) -> None:
-    """What the user said last is no beginning of the answer."""
+    """The user's last message does not become the start of the answer."""
     script("Rain.", times=2)
     body = chat.body(echo=True, logprobs=True, top_logprobs=1)
     content = body.choices[0].message.content or ""
@@ -217,7 +217,7 @@ GO_ON: dict[str, Any] = {
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.parametrize("stream", [False, True])
 def test_echo_begins_with_the_last_message(stream: bool, chat: Chat, script: ScriptWriter) -> None:
-    """vLLM's own `echo`, of an answer that the model goes on with."""
+    """vLLM's own `echo` when the model continues an answer."""
     script(Raw(" is blue.<|im_end|>"))
     if stream:
         content = streamed(chat.stream(BEGUN, **GO_ON)).content

@@ -1,4 +1,4 @@
-"""Usage over Chat Completions: when it comes, that it adds up, and that it grows."""
+"""Usage over Chat Completions: when it is sent, that it adds up, and that it grows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_no_usage_unless_asked_for(options: Any, chat: Chat, script: ScriptWrite
 
 @pytest.mark.covers("VC-006")
 def test_usage_in_a_last_chunk_of_its_own(chat: Chat, script: ScriptWriter) -> None:
-    """Null before it; it has no choices, and the sums of the body."""
+    """The last chunk has the same usage as the body and no choices; earlier chunks have none."""
     script(TEXT, times=2)
     answers = chat.both(max_tokens=20)
     *before, last = answers.chunks
@@ -42,7 +42,7 @@ def test_usage_in_a_last_chunk_of_its_own(chat: Chat, script: ScriptWriter) -> N
 @pytest.mark.covers("VC-006")
 @pytest.mark.parametrize("tokens", [1, 4])
 def test_usage_in_every_chunk(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """It never falls, the prompt's part stays, and it ends at the sum."""
+    """Completion tokens never decrease, prompt tokens stay constant, and the last chunk has the total."""
     script(TEXT)
     chunks = chat.stream(
         stream_options={"include_usage": True, "continuous_usage_stats": True},
@@ -83,7 +83,7 @@ def test_stream_options_without_stream(stream: Any, chat: Chat) -> None:
 
 @pytest.mark.covers("VC-004", "VC-025")
 def test_prompt_tokens_are_those_of_the_prompt(chat: Chat, script: ScriptWriter) -> None:
-    """Usage, the prompt's ids and, where the family has a chat template, /tokenize agree."""
+    """Usage, the prompt's ids and, if the family has a chat template, /tokenize agree."""
     script("Rain.")
     body = chat.body(return_token_ids=True, max_tokens=20)
     assert body.usage is not None
@@ -110,7 +110,7 @@ def test_prompt_tokens_are_those_of_the_prompt(chat: Chat, script: ScriptWriter)
     ids=["tools", "history", "template's arguments", "goes on"],
 )
 def test_tokens_of_a_chat_are_its_prompt(more: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
-    """/tokenize makes of messages, tools and the template's arguments what a request's prompt is."""
+    """/tokenize makes the same prompt of messages, tools and template arguments as a request."""
     script("Rain.")
     request = {"messages": ASK, **more}
     body = chat.body(return_token_ids=True, max_tokens=20, **request)
@@ -121,9 +121,9 @@ def test_tokens_of_a_chat_are_its_prompt(more: dict[str, Any], chat: Chat, scrip
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-004", "VC-025")
 def test_completion_tokens_are_those_of_the_script(chat: Chat, script: ScriptWriter) -> None:
-    """The token that ends the turn counts."""
-    taken = script(TEXT, times=2)
-    assert taken is not None
+    """The count includes the token that ends the turn."""
+    written = script(TEXT, times=2)
+    assert written is not None
     answers = chat.both()
     assert answers.body.usage is not None
-    assert answers.body.usage.completion_tokens == len(taken.takes[0])
+    assert answers.body.usage.completion_tokens == len(written.takes[0])

@@ -1,7 +1,7 @@
-"""A schema that nests without end is refused over every API before a grammar is made of it.
+"""Over every API, a very deeply nested schema is refused before vLLM makes a grammar of it.
 
-OpenAI takes ten levels, https://platform.openai.com/docs/guides/structured-outputs. A server may take more,
-up to some end.
+OpenAI allows ten levels, https://platform.openai.com/docs/guides/structured-outputs. A server may allow
+more, up to some limit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ USER: Json = {"messages": [{"role": "user", "content": "Plan a trip."}]}
 
 
 def nested(levels: int) -> Json:
-    """The schema of objects within each other."""
+    """Returns a schema of nested objects."""
     schema: Json = {"type": "string"}
     for _ in range(levels):
         schema = {"type": "object", "properties": {"inner": schema}, "required": ["inner"]}
@@ -29,7 +29,7 @@ def nested(levels: int) -> Json:
 
 
 def by_format(api: Api, schema: Json) -> Json:
-    """A request whose answer has a format."""
+    """Returns a request for an answer in a format."""
     named = {"name": "deep", "schema": schema}
     match api:
         case "responses":
@@ -42,7 +42,7 @@ def by_format(api: Api, schema: Json) -> Json:
 
 
 def by_tool(api: Api, schema: Json) -> Json:
-    """A request that demands a call of a strict tool."""
+    """Returns a request that forces a call of a strict tool."""
     function = {"name": "plan", "strict": True}
     match api:
         case "responses":

@@ -1,4 +1,4 @@
-"""What a long history costs: each request of an agent sends all calls again that came before."""
+"""The cost of a long history: each request of an agent sends all earlier calls again."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from vllm_harness._testing.fixtures import ScriptWriter
 
 CALLS = 100
 MOST = 3
-"""How many times as long a prompt of calls may take as one of as many texts; it has twice the tokens."""
+"""The limit for the time of a prompt of calls over that of as many texts; it has twice the tokens."""
 TRIES = 4
 
 
 def answered(number: int) -> tuple[Turn, ...]:
-    """An answer in words, and the user's next words."""
+    """Returns a text answer and the user's next message."""
     return ("assistant", "It rains."), ("user", f"And on day {number}?")
 
 
 def called(number: int) -> tuple[Turn, ...]:
-    """A call with its output."""
+    """Returns a call and its output."""
     return ("call", str(number), "Paris"), ("output", str(number), f"Rain on day {number}.")
 
 
@@ -36,17 +36,17 @@ def called(number: int) -> tuple[Turn, ...]:
 def test_calls_of_the_history_cost_about_what_texts_do(
     api: Api, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
-    """The shortest of some times each, so that how busy the machine is does not matter."""
+    """Takes the shortest of several times, so that a busy machine does not matter."""
     script("Rain.", times=2 * TRIES)
 
     def seconds(turns: Callable[[int], tuple[Turn, ...]]) -> float:
         history = [turn for number in range(CALLS) for turn in turns(number)]
-        asked = request_of(api, Step(tools=True, input=(("user", "Hi"), *history)))
+        request = request_of(api, Step(tools=True, input=(("user", "Hi"), *history)))
         started = time.perf_counter()
-        answer = http.post(PATHS[api], json={"model": vllm_server.model, **asked})
+        answer = http.post(PATHS[api], json={"model": vllm_server.model, **request})
         assert answer.status_code == 200, answer.text
         return time.perf_counter() - started
 
     times = [(seconds(called), seconds(answered)) for _ in range(TRIES)]
-    calls, texts = (min(each) for each in zip(*times, strict=True))
+    calls, texts = (min(durations) for durations in zip(*times, strict=True))
     assert calls < MOST * texts

@@ -1,4 +1,4 @@
-"""What Anthropic Messages tells of the prefix cache, on a server that tells prompt details."""
+"""Prefix cache counts in Anthropic Messages, on a server that reports prompt details."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LONG = "This is a long prompt that fills several blocks of the cache. " * 60
 
 @pytest.fixture
 def server(own_server: OwnServer) -> RemoteServer:
-    """A server that tells how much of a prompt was cached."""
+    """A server that reports how much of a prompt was cached."""
     return own_server(["--enable-prompt-tokens-details"])
 
 
 @pytest.fixture
 def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """The scripts of one test on it."""
+    """The scripts of one test on that server."""
     book = ScriptBook(server.endpoint, server.entry)
     yield book
     book.verify()
@@ -37,14 +37,14 @@ def book(server: RemoteServer) -> Iterator[ScriptBook]:
 
 @pytest.fixture
 def cached(server: RemoteServer, book: ScriptBook, request: pytest.FixtureRequest) -> Iterator[Messages]:
-    """Its Messages API."""
+    """The Messages API of that server."""
     with messages_on(book.endpoint, server.model, request.getfixturevalue) as messages:
         yield messages
 
 
 @pytest.mark.covers("VA-006", "VA-011", "VA-015")
 def test_cold_and_warm_streams(cached: Messages, book: ScriptBook) -> None:
-    """Nothing is read of a cold cache, most of a warm one; the three counts are always the whole prompt."""
+    """A cold cache serves no tokens, a warm one most of them; the three counts add up to the whole prompt."""
     book.script("Yes.", times=2)
     prompt = f"cold and warm: {LONG}"
     total = cached.count(prompt)
@@ -74,7 +74,7 @@ def test_cold_and_warm_bodies(cached: Messages, book: ScriptBook) -> None:
 
 @pytest.mark.covers("VA-017")
 def test_cache_salt_separates(cached: Messages, book: ScriptBook) -> None:
-    """The same prompt under another salt finds nothing cached."""
+    """The same prompt with another salt is not found in the cache."""
     book.script("Yes.", times=3)
     prompt = f"salted: {LONG}"
     usages = [cached.create(prompt, cache_salt=salt).usage for salt in ("a", "b", "a")]

@@ -54,7 +54,7 @@ def test_the_sdks_own_stream_helper(messages: Messages, script: ScriptWriter) ->
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-001", "LS-041")
 def test_system_prompt_is_part_of_the_prompt(messages: Messages, script: ScriptWriter) -> None:
-    """As text and as blocks; the same words as a system message of Chat Completions make the same prompt."""
+    """A system prompt counts the same as text and as blocks, and count_tokens includes it."""
     script("Aye.", times=2)
     plain = messages.create("Ahoy", system="Talk like a pirate.")
     blocks = [{"type": "text", "text": "Talk like "}, {"type": "text", "text": "a pirate."}]
@@ -74,7 +74,7 @@ def test_turns(messages: Messages, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("LS-041", "VA-019")
 def test_token_limit(messages: Messages, script: ScriptWriter) -> None:
-    script(STORY, expect="cut", times=2)
+    script(STORY, expect="truncated", times=2)
     body, stream = messages.both("Tell me a long story about a dragon.", max_tokens=6)
     assert body.stop_reason == "max_tokens"
     assert body.usage.output_tokens == 6
@@ -85,7 +85,7 @@ def test_token_limit(messages: Messages, script: ScriptWriter) -> None:
 @pytest.mark.covers("VA-018", "LS-041")
 @pytest.mark.vllm_known_defect("vllm-52599")
 def test_stop_sequence(messages: Messages, script: ScriptWriter) -> None:
-    script(f"We count: one two STOP{AND_ON}", expect="cut", times=2)
+    script(f"We count: one two STOP{AND_ON}", expect="truncated", times=2)
     body, stream = messages.both("Count", stop_sequences=["never said", "STOP"])
     assert body.stop_reason == "stop_sequence"
     assert body.stop_sequence == "STOP"
@@ -104,7 +104,7 @@ def test_natural_end_names_no_stop_sequence(messages: Messages, script: ScriptWr
 
 @pytest.mark.covers("VA-002", "VA-011", "LS-041")
 def test_usage(messages: Messages, script: ScriptWriter) -> None:
-    """What the stream counts at its beginning and its end is what the body and count_tokens say."""
+    """The counts at the start and end of the stream equal those of the body and of count_tokens."""
     take = script(PARIS, times=2)
     body, stream = messages.both(FRANCE)
     message = stream.of("message_start")[0]["message"]
@@ -133,7 +133,7 @@ def test_sampling_parameters_are_taken(messages: Messages, script: ScriptWriter)
 def test_answer_that_is_cut_before_its_first_word_has_an_empty_text(
     messages: Messages, script: ScriptWriter
 ) -> None:
-    script(PARIS, reasoning="Hm.", expect="cut")
+    script(PARIS, reasoning="Hm.", expect="truncated")
     message = messages.create(FRANCE, max_tokens=1)
     assert [(block.type, getattr(block, "text", None)) for block in message.content] == [("text", "")]
     assert message.stop_reason == "max_tokens"
@@ -143,7 +143,7 @@ def test_answer_that_is_cut_before_its_first_word_has_an_empty_text(
 @pytest.mark.vllm_model("gpt-oss", "llama3.1")
 @pytest.mark.covers("VA-016")
 def test_empty_answer_has_an_empty_text(messages: Messages, script: ScriptWriter) -> None:
-    """So that clients which read content[0] do not fail."""
+    """An empty answer has a text block, for clients that read content[0]."""
     script("")
     message = messages.create("Say nothing.")
     assert [block.model_dump(include={"type", "text"}) for block in message.content] == [
@@ -175,7 +175,7 @@ def test_billing_header_is_left_out(messages: Messages) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-012")
 def test_system_message_among_the_others(messages: Messages, script: ScriptWriter) -> None:
-    """Claude Code's reminders: merged into the system prompt or kept in place, never lost, never refused."""
+    """Claude Code's reminders are merged into the system prompt or kept in place, not lost or refused."""
     script("Fine.")
     reminder = {"role": "system", "content": "The user opened notes.txt."}
     conversation = [*TURNS[:2], reminder, TURNS[2]]

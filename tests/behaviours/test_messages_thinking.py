@@ -29,7 +29,7 @@ FIELDS = {
     "text": {"type", "text", "citations"},
     "tool_use": {"type", "id", "name", "input", "caller"},
 }
-"""Those that Anthropic's blocks have."""
+"""The fields of Anthropic's blocks."""
 CONFIGS = [None, {"type": "adaptive"}, {"type": "adaptive", "display": "summarized"}]
 
 
@@ -55,11 +55,11 @@ def test_thinking_comes_first(config: Any, messages: Messages, script: ScriptWri
 @pytest.mark.covers("VA-010", "VA-024")
 @pytest.mark.parametrize("calls", [[], [CALL]], ids=["text", "call"])
 def test_message_has_no_field_of_vllms(calls: Any, messages: Messages, script: ScriptWriter) -> None:
-    """Nor a block a field of another kind, not as null either."""
+    """A message has Anthropic's fields only, and a block has only those of its type, not even null ones."""
     script(None if calls else PARIS, reasoning=THOUGHT, calls=calls, constrained=bool(calls), times=2)
     body, stream = messages.both(WEATHER, tools=[{**TOOL, "strict": False}])
-    begun = stream.of("message_start")[0]["message"]
-    assert {*body.to_dict(), *begun} <= type(body).model_fields.keys()
+    start = stream.of("message_start")[0]["message"]
+    assert {*body.to_dict(), *start} <= type(body).model_fields.keys()
     blocks = [block.to_dict() for block in body.content]
     assert len(blocks) == 2
     for block in [*blocks, *(event["content_block"] for event in stream.of("content_block_start"))]:
@@ -91,7 +91,7 @@ def test_thinking_then_call(messages: Messages, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VA-021", "VA-024")
 def test_limit_within_the_thoughts(messages: Messages, script: ScriptWriter) -> None:
-    script(PARIS, reasoning="one two three four five six seven eight nine ten", expect="cut", times=2)
+    script(PARIS, reasoning="one two three four five six seven eight nine ten", expect="truncated", times=2)
     body, _ = messages.both(FRANCE, max_tokens=9)
     assert kinds(body) == ["thinking"]
     assert body.stop_reason == "max_tokens"
@@ -101,9 +101,9 @@ def test_limit_within_the_thoughts(messages: Messages, script: ScriptWriter) -> 
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VA-021")
 def test_thinking_disabled_is_counted(messages: Messages, script: ScriptWriter) -> None:
-    """For count_tokens as for the answer; what the prompt then is stands in cases/prompts.yaml."""
+    """count_tokens applies it as well; cases/prompts.yaml has the prompt itself."""
     disabled = {"thinking": {"type": "disabled"}}
-    # where the prompt has closed the thoughts already, the model does not open them again
+    # if the prompt has closed the reasoning already, the model does not open it again
     script(Raw(f"{PARIS}<|im_end|>") if messages.model == "qwen3" else PARIS)
     message = messages.create(FRANCE, **disabled)
     assert text_of(message) == PARIS
@@ -123,7 +123,7 @@ def test_thinking_disabled_is_counted(messages: Messages, script: ScriptWriter) 
     ids=["disabled beside an effort", "template's arguments"],
 )
 def test_thinking_is_off_and_counted(more: dict[str, Any], messages: Messages, script: ScriptWriter) -> None:
-    """The prompt closes the thoughts, also for count_tokens."""
+    """The prompt closes the reasoning, also for count_tokens."""
     script(Raw(f"{PARIS}<|im_end|>"))
     message = messages.create(FRANCE, **more)
     assert kinds(message) == ["text"]
@@ -172,7 +172,7 @@ def test_thinking_in_the_history_is_taken(
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-021")
 def test_payload_of_claude_code(messages: Messages, script: ScriptWriter) -> None:
-    """Fields that agents send and a local server has no use for are passed over."""
+    """The server ignores fields that agents send and a local server does not use."""
     script(PARIS, times=2)
     body, _ = messages.both(
         [

@@ -1,6 +1,6 @@
-"""Tool calls over Anthropic Messages: every tool_choice, results, cut calls, tools that come and go.
+"""Tool calls over Anthropic Messages: each tool_choice, results, truncated calls, changing tools.
 
-The scripts leave out the blank lines before a call, which a stream has as text (vllm#36445).
+The scripts leave out the blank lines before a call, which a stream contains as text (vllm#36445).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ PENDING_CALL: list[Any] = [
 
 
 def result(content: Any = "sunny, 21 degrees", **more: Any) -> dict[str, Any]:
-    """A tool's answer to the call in PENDING_CALL."""
+    """Returns a tool's result for the call in PENDING_CALL."""
     return {"type": "tool_result", "tool_use_id": "toolu_1", "content": content, **more}
 
 
 def answered(*blocks: dict[str, Any]) -> list[Any]:
-    """The conversation with these blocks as the user's next turn."""
+    """Returns the conversation with these blocks as the user's next turn."""
     return [*PENDING_CALL, {"role": "user", "content": list(blocks)}]
 
 
@@ -92,7 +92,7 @@ def test_no_call_where_none_is_allowed(messages: Messages, script: ScriptWriter)
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("LS-041")
 def test_call_where_none_is_allowed_is_none(messages: Messages, script: ScriptWriter) -> None:
-    """The model calls all the same."""
+    """A call that the model makes anyway is not returned as one."""
     script(calls=[CALL], times=2)
     body, _ = messages.both(WEATHER, tools=[FREE], tool_choice={"type": "none"})
     assert "tool_use" not in kinds(body)
@@ -153,8 +153,8 @@ def test_call_without_arguments(messages: Messages, script: ScriptWriter) -> Non
 @pytest.mark.covers("VA-019", "vllm-48273")
 @pytest.mark.vllm_known_defect("vllm-48273", models=["gpt-oss"])
 def test_limit_within_a_call(messages: Messages, script: ScriptWriter) -> None:
-    """A call that a limit cut must not be run."""
-    take = script(calls=[CALL], expect="cut")
+    """stop_reason is max_tokens, so the client does not run the truncated call."""
+    take = script(calls=[CALL], expect="truncated")
     assert take is not None
     answer = messages.post(messages.request(WEATHER, {"tools": [FREE], "max_tokens": len(take.takes[0]) - 4}))
     assert answer.status_code == 200, answer.text
@@ -164,7 +164,7 @@ def test_limit_within_a_call(messages: Messages, script: ScriptWriter) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-019", "VA-024")
 def test_limit_within_a_streamed_call(messages: Messages, script: ScriptWriter) -> None:
-    take = script(calls=[CALL], expect="cut")
+    take = script(calls=[CALL], expect="truncated")
     assert take is not None
     stream = messages.stream(WEATHER, tools=[FREE], max_tokens=len(take.takes[0]) - 4)
     assert stream.of("message_delta")[0]["delta"]["stop_reason"] == "max_tokens"
@@ -174,8 +174,8 @@ def test_limit_within_a_streamed_call(messages: Messages, script: ScriptWriter) 
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VA-019")
 def test_stop_sequence_after_a_call(messages: Messages, script: ScriptWriter) -> None:
-    """The call is whole, so it is to be run, whatever ended the text behind it."""
-    script(Meaning((CALL, Text(STOPPED))), expect="cut")
+    """The call is complete, so the client should run it, whatever ended the text after it."""
+    script(Meaning((CALL, Text(STOPPED))), expect="truncated")
     body = messages.create(WEATHER, tools=[FREE], stop_sequences=["STOP"])
     assert body.stop_reason == "tool_use"
 
@@ -186,8 +186,8 @@ def test_stop_sequence_after_a_call(messages: Messages, script: ScriptWriter) ->
 @pytest.mark.vllm_known_defect("stop-sequence-after-streamed-call")
 @pytest.mark.vllm_known_defect("stop-string-shifts-what-hermes-streams")
 def test_stop_sequence_after_a_streamed_call(messages: Messages, script: ScriptWriter) -> None:
-    """However the stream is cut: with the call and the stop in one piece it is right."""
-    script(Meaning((CALL, Text(STOPPED))), expect="cut", times=TRIES)
+    """The stop reason must not depend on the chunks; it is right if call and stop share one chunk."""
+    script(Meaning((CALL, Text(STOPPED))), expect="truncated", times=TRIES)
     for _ in range(TRIES):
         stream = messages.stream(WEATHER, tools=[FREE], stop_sequences=["STOP"])
         assert stream.of("message_delta")[0]["delta"]["stop_reason"] == "tool_use"
@@ -213,7 +213,7 @@ def test_bad_arguments_are_no_error_of_the_client(messages: Messages, script: Sc
 def test_result_reaches_the_model(
     content: Any, messages: Messages, script: ScriptWriter, openai_client: OpenAI
 ) -> None:
-    """The prompt is the one that the same story makes over Chat Completions; a question may stand beside."""
+    """The prompt equals that of Chat Completions; a question may accompany the result."""
     script("It is sunny.", times=3, when=When(tool_output="sunny"))
     body, _ = messages.both(answered(result(content)), tools=[FREE])
     assert text_of(body) == "It is sunny."
@@ -259,7 +259,7 @@ def test_results_are_taken(blocks: list[Any], messages: Messages, script: Script
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("LS-041")
 def test_round_trip(vllm_server: VllmServer, messages: Messages, script: ScriptWriter) -> None:
-    """The server's own answer is taken back as it came, thoughts included where the model has any."""
+    """The server's own answer is accepted unchanged, with its reasoning if the model has any."""
     thinks = "reasoning" in vllm_server.entry.capabilities
     script(calls=[CALL], **({"reasoning": "I need the weather."} if thinks else {}))
     first = messages.create(WEATHER, tools=[FREE])
@@ -280,7 +280,7 @@ def test_round_trip(vllm_server: VllmServer, messages: Messages, script: ScriptW
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-022")
 def test_tools_come_and_go_with_system_messages(messages: Messages, script: ScriptWriter) -> None:
-    """Added by value, added by reference, removed: the prompt has the tools in effect at the end."""
+    """Tools are added by value or by reference, or removed: the prompt has those in effect at the end."""
     script("Fine.", times=4)
 
     def changed(*blocks: Any) -> list[Any]:
@@ -304,7 +304,7 @@ def test_tools_come_and_go_with_system_messages(messages: Messages, script: Scri
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-022")
 def test_tool_that_is_defined_anew(messages: Messages) -> None:
-    """The later definition is in effect."""
+    """The later definition takes effect."""
     anew = {**NOW, "description": "The time of day in a zone, to the second"}
     addition = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": anew}}
     turns = [{"role": "user", "content": "Hi"}, {"role": "system", "content": [addition]}]

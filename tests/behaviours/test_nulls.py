@@ -1,4 +1,4 @@
-"""Fields that say nothing: null, where the server's own schema allows it, is as good as leaving one out."""
+"""A null field means the same as an absent one, if the server's own schema allows null."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CALLS = [
     pytest.param(2, marks=pytest.mark.vllm_needs("tools", "parallel_tools")),
 ]
 WRONG: dict[Api, set[str]] = {"responses": {"background", "truncation"}, "chat": {"tool_choice"}}
-"""Fields with tests of their own, by known defects: null-where-request-allows-it has those of Responses."""
+"""Fields of known defects with separate tests; for Responses: null-where-request-allows-it."""
 
 
 CheckAnswer = Callable[[Api, Response], None]
@@ -36,7 +36,7 @@ CheckAnswer = Callable[[Api, Response], None]
 @pytest.fixture
 def check_streamed(request: pytest.FixtureRequest, vllm_server: VllmServer) -> CheckAnswer:
     """Checks an answer that is a stream."""
-    check = checks_for(request, vllm_server)  # a check that is asked for and checks nothing is an error
+    check = checks_for(request, vllm_server)  # a check that is requested but checks nothing is an error
     return lambda api, answer: check("check_stream")(list(parse_sse([answer.content])), api=api)
 
 
@@ -52,7 +52,7 @@ def test_null_says_nothing(
     script: ScriptWriter,
     check_streamed: CheckAnswer,
 ) -> None:
-    """All of them at once; where that is refused, one by one, to name them."""
+    """Sends all nulls at once; if the server refuses, sends them one by one to name the refused fields."""
     tools = {"tools": [TOOLS[api]]} if calls else {}
     request: dict[str, Any] = {"model": vllm_server.model, **question(api), **tools, "stream": stream}
     fields = request_fields(http.get("/openapi.json").json(), api)

@@ -1,4 +1,4 @@
-"""Operations: clients that leave, load, shutdown, restart, metrics; what counts has a server of its own."""
+"""Operation of a server: disconnecting clients, load, shutdown, restart, metrics."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ pytestmark = [
 ]
 
 AT_ONCE = 64
-LONG = "word " * 3500  # for what is never heard to its end
+LONG = "word " * 3500  # for streams that are never read to the end
 FEW = "word " * 80
 LOAD = ["--enable-server-load-tracking"]
 DRAIN_S = 60
@@ -66,7 +66,7 @@ PATHS = {
 
 
 def request_of(api: str, model: str, prompt: str, **more: Any) -> dict[str, Any]:
-    """A request of an API, as JSON."""
+    """Returns a request of an API, as JSON."""
     if api == "responses":
         return {"model": model, "input": prompt, "stream": True, **more}
     limit = {"max_tokens": 4000} if api == "messages" else {}
@@ -81,7 +81,7 @@ def request_of(api: str, model: str, prompt: str, **more: Any) -> dict[str, Any]
 
 @dataclass(frozen=True)
 class Http:
-    """A server over plain HTTP, answered from one book."""
+    """A server over plain HTTP, answered by one script book."""
 
     endpoint: Endpoint
     model: str
@@ -89,16 +89,16 @@ class Http:
     def open(
         self, api: str, prompt: str, *, silent_s: float = DRAIN_S, **more: Any
     ) -> contextlib.AbstractContextManager[httpx2.Response]:
-        """An open stream; httpx2.ReadTimeout where nothing comes for so many seconds."""
+        """Opens a stream; httpx2.ReadTimeout if nothing arrives for `silent_s` seconds."""
         request = request_of(api, self.model, prompt, **more)
         return opened(self.endpoint, "POST", PATHS[api], json=request, timeout=silent_s)
 
     def get(self, path: str) -> Response:
-        """A plain GET."""
+        """Sends a plain GET."""
         return self.endpoint.get(path, timeout=DRAIN_S)
 
     def counted(self, name: str, **labels: str) -> float:
-        """A metric, summed over the samples with these labels."""
+        """Returns a metric, summed over the samples with these labels."""
         return sum(
             sample.value
             for family in text_string_to_metric_families(self.get("/metrics").text)
@@ -109,7 +109,7 @@ class Http:
 
 @dataclass(frozen=True)
 class Own:
-    """A server of these tests' own, with the book of one test."""
+    """A separate server, with the script book of one test."""
 
     server: RemoteServer
     book: ScriptBook
@@ -117,13 +117,13 @@ class Own:
 
     @property
     def client(self) -> OpenAI:
-        """An SDK client."""
+        """An SDK client of the script book."""
         return self.book.client()
 
 
 @pytest.fixture
 def own(own_server: OwnServer) -> Callable[..., Own]:
-    """A server of these tests' own with these flags; without any, the one that most of them share."""
+    """Starts a separate server with these flags; without flags, the one that most tests here share."""
 
     def start(*args: str) -> Own:
         server = own_server(list(args) or LOAD)
@@ -134,7 +134,7 @@ def own(own_server: OwnServer) -> Callable[..., Own]:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20) -> bool:
-    """Whether the condition became true in time."""
+    """Waits until the condition is true, and returns whether that happened in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -144,16 +144,16 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20) -> bool:
 
 
 def data_lines(lines: Iterator[str], number: int) -> list[str]:
-    """The first data lines of a stream, which stays open as long as the caller keeps the iterator."""
+    """Returns the first data lines of a stream, which stays open while the caller keeps the iterator."""
     return list(islice((line for line in lines if line.startswith("data:")), number))
 
 
 @pytest.mark.covers("VC-037")
 def test_load_counts_open_requests(own: Callable[..., Own]) -> None:
-    """The first test on its server, since clients that leave may take the count below 0 (vllm#49526)."""
+    """Runs first on its server, since disconnecting clients may take the count below 0 (vllm#49526)."""
     server = own()
     assert server.http.get("/load").json() == {"server_load": 0}
-    server.book.script(LONG, expect="cut")
+    server.book.script(LONG, expect="truncated")
     with server.http.open("chat", "Go on and on") as response:
         lines = response.iter_lines()
         data_lines(lines, 3)
@@ -164,15 +164,15 @@ def test_load_counts_open_requests(own: Callable[..., Own]) -> None:
     assert server.http.get("/load").json() == {"server_load": 0}
 
 
-# clients that leave
+# clients that disconnect
 
 
 @pytest.mark.covers("VC-037", "VC-038", "VC-040")
 @pytest.mark.parametrize("api", PATHS)
 def test_stream_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own]) -> None:
-    """The engine stops generating."""
+    """The engine stops generating when the client disconnects."""
     server = own()
-    take = server.book.script(LONG, expect="cut")
+    take = server.book.script(LONG, expect="truncated")
     before = server.http.counted("vllm:generation_tokens_total")
     begin_and_leave(server, api)
     assert 0 < server.http.counted("vllm:generation_tokens_total") - before < len(take.takes[0])
@@ -180,7 +180,7 @@ def test_stream_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own]
 
 
 def begin_and_leave(server: Own, api: str) -> None:
-    """Leaves a stream after eight events; comes back when nothing is generated any more."""
+    """Disconnects from a stream after eight events, and returns when nothing is generated any more."""
     with server.http.open(api, "Go on and on") as response:
         lines = response.iter_lines()
         assert len(data_lines(lines, 8)) == 8
@@ -191,9 +191,9 @@ def begin_and_leave(server: Own, api: str) -> None:
 @pytest.mark.covers("VC-038")
 @pytest.mark.vllm_known_defect("vllm-31503")
 def test_metrics_count_aborts(own: Callable[..., Own]) -> None:
-    """A request that its client left is a finished one, with `abort` as the reason."""
+    """A request whose client disconnected counts as finished, with the reason `abort`."""
     server = own()
-    server.book.script(LONG, expect="cut")
+    server.book.script(LONG, expect="truncated")
     aborted = server.http.counted("vllm:request_success_total", finished_reason="abort")
     begin_and_leave(server, "chat")
     assert wait_until(
@@ -205,9 +205,9 @@ def test_metrics_count_aborts(own: Callable[..., Own]) -> None:
 @pytest.mark.covers("VC-037", "VC-038")
 @pytest.mark.parametrize("api", PATHS)
 def test_request_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own]) -> None:
-    """The same where the client waits for a body; it leaves once the model has begun."""
+    """The engine also stops if the client waits for a body and disconnects during generation."""
     server = own()
-    take = server.book.script(LONG, expect="cut")
+    take = server.book.script(LONG, expect="truncated")
     before = server.http.counted("vllm:generation_tokens_total")
 
     def generated() -> float:
@@ -225,9 +225,9 @@ def test_request_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own
 @pytest.mark.vllm_alone
 @pytest.mark.covers("VC-037")
 def test_many_clients_leave(own: Callable[..., Own]) -> None:
-    """200 streams and bodies given up: the next one is answered before they would have been."""
+    """200 streams and bodies are abandoned, and the next request does not wait for them."""
     server = own()
-    take = server.book.script(LONG, times=200, expect="cut", when=When(user="on and on"))
+    take = server.book.script(LONG, times=200, expect="truncated", when=When(user="on and on"))
 
     def give_up(number: int) -> None:
         api, streamed = list(PATHS)[number % len(PATHS)], number % 2 == 0
@@ -251,44 +251,44 @@ def test_many_clients_leave(own: Callable[..., Own]) -> None:
 
 @dataclass(frozen=True)
 class StreamCase:
-    """One of many streams at once: what it says and how it is asked for."""
+    """One of many concurrent streams: its answer, and how it is requested."""
 
     number: int
 
     @property
     def key(self) -> str:
-        """What makes its request its own."""
+        """A text that only this request contains."""
         return f"question number {self.number}."
 
     @property
     def api(self) -> str:
-        """chat or responses."""
+        """The API: chat or responses."""
         return "responses" if self.number % 2 else "chat"
 
     @property
     def call(self) -> ToolCall | None:
-        """The call it makes, if it makes one."""
+        """The call in the answer, if it has one."""
         if self.number % 4 < 2:
             return None
         return ToolCall("get_weather", {"city": f"City {self.number}"})
 
     @property
     def text(self) -> str:
-        """The text it says."""
+        """The text of the answer."""
         return " ".join(f"word{self.number}x{count}" for count in range(8))
 
     def script(self, script: Callable[..., Any]) -> None:
-        """Its script, which no other request matches."""
+        """Scripts the answer, which no other request matches."""
         turn = {"calls": [self.call]} if self.call else {"say": self.text}
         script(**turn, when=When(user=re.escape(self.key)), name=self.key)
 
     def request(self, model: str) -> dict[str, Any]:
-        """The arguments of the SDK's create."""
+        """Returns the arguments of the SDK's create."""
         tool = RESPONSES_TOOL if self.api == "responses" else CHAT_TOOL
         return request_of(self.api, model, f"This is {self.key}", tools=[tool])
 
     def check(self, events: list[Any]) -> None:
-        """It says its own and nothing of another's."""
+        """Asserts that the stream has its own answer and nothing of another's."""
         accumulator = ResponseAccumulator() if self.api == "responses" else ChatAccumulator()
         for event in events:
             accumulator.feed(event)
@@ -301,7 +301,7 @@ class StreamCase:
 
 
 async def events_of(client: AsyncOpenAI, case: StreamCase, model: str) -> list[Any]:
-    """The events of one stream."""
+    """Returns the events of one stream."""
     create: Any = client.responses.create if case.api == "responses" else client.chat.completions.create
     return [event async for event in await create(**case.request(model))]
 
@@ -311,7 +311,7 @@ async def events_of(client: AsyncOpenAI, case: StreamCase, model: str) -> list[A
 async def test_streams_at_once_do_not_mix(
     vllm_server: VllmServer, async_openai_client: AsyncOpenAI, script: ScriptWriter
 ) -> None:
-    """64 at once, Chat and Responses, text and calls: each valid, each its own; /health answers meanwhile."""
+    """64 concurrent streams with text and calls are valid and separate, and /health answers meanwhile."""
     every = [StreamCase(number) for number in range(AT_ONCE)]
     for case in every:
         await asyncio.to_thread(case.script, script)
@@ -340,7 +340,7 @@ async def test_streams_at_once_do_not_mix(
 
 
 def counting(server: VllmServer, events: list[Any]) -> list[Finding]:
-    """The findings about a stream that are no known deviation."""
+    """Returns the findings about a stream that are not known deviations."""
     known = known_deviations(server.entry.name, server.vllm_version)
     findings = apply_known(validate_stream(events), known, server.vllm_version)
     return [finding for finding in findings if finding.counts]
@@ -348,7 +348,7 @@ def counting(server: VllmServer, events: list[Any]) -> list[Finding]:
 
 @pytest.mark.covers("VC-037")
 def test_basics(vllm_server: VllmServer) -> None:
-    """Version, health, and a content type that is no JSON."""
+    """Checks version, health, and a content type other than JSON."""
     endpoint = vllm_server.endpoint
     assert endpoint.get("/health", timeout=DRAIN_S).status_code == 200
     version = endpoint.get("/version", timeout=DRAIN_S).json()["version"]
@@ -366,7 +366,7 @@ def test_basics(vllm_server: VllmServer) -> None:
 
 @pytest.mark.covers("VC-038")
 def test_metrics_count_tokens(own: Callable[..., Own]) -> None:
-    """By exactly what the answers say, streamed or not, over both APIs."""
+    """The counters grow by exactly the usage of the answers, streamed or not, over both APIs."""
     server = own()
     server.book.script("Six words make a short answer.", times=2)
 
@@ -400,9 +400,9 @@ def test_metrics_count_tokens(own: Callable[..., Own]) -> None:
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-040")
 def test_comments_keep_an_idle_stream_alive(own: Callable[..., Own]) -> None:
-    """Only while nothing else comes, and no data is lost by them."""
+    """Comments are sent only while nothing else is, and do not cost data."""
     server = own("--sse-keep-alive-interval", "1", "--max-num-seqs", "1")
-    server.book.script(LONG, when=When(user="first"), expect="cut")
+    server.book.script(LONG, when=When(user="first"), expect="truncated")
     server.book.script("At last.", when=When(user="second"))
     waited: list[str] = []
 
@@ -430,7 +430,7 @@ def test_comments_keep_an_idle_stream_alive(own: Callable[..., Own]) -> None:
 
 
 def comments_of(lines: list[str]) -> list[str]:
-    """The comments among the lines of a stream."""
+    """Returns the comments among the lines of a stream."""
     return [line for line in lines if line.startswith(":")]
 
 
@@ -441,7 +441,7 @@ def comments_of(lines: list[str]) -> list[str]:
 def mortal(
     _vllm_target_server: VllmServer, _vllm_seed: int, _vllm_reservation: None, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., Own]]:
-    """A server for one test, which the test may end."""
+    """Starts a server for one test, which may stop it."""
     assert isinstance(_vllm_target_server, RemoteServer)
     target = _vllm_target_server
     with contextlib.ExitStack() as stack:
@@ -456,7 +456,7 @@ def mortal(
 
 
 def gone(pids: set[int]) -> bool:
-    """Whether none of the processes runs any more."""
+    """Whether none of the processes is running."""
     return not [pid for pid in pids if psutil.pid_exists(pid) and _runs(pid)]
 
 
@@ -468,7 +468,7 @@ def _runs(pid: int) -> bool:
 
 
 def begun(chunks: Iterator[bytes]) -> list[bytes]:
-    """The chunks up to the first text: events may come before the engine has heard of the request."""
+    """Returns the chunks up to the first text: events may come before the engine has the request."""
     received: list[bytes] = []
     while b"word" not in b"".join(received):
         received.append(next(chunks))
@@ -479,7 +479,7 @@ def begun(chunks: Iterator[bytes]) -> list[bytes]:
 @pytest.mark.covers("VC-039")
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_shutdown_finishes_open_streams(api: str, mortal: Callable[..., Own]) -> None:
-    """With --shutdown-timeout an open stream comes to its end."""
+    """With --shutdown-timeout the server finishes an open stream."""
     server = mortal("--shutdown-timeout", str(DRAIN_S))
     server.book.script(FEW)
     pids = tree_pids(server.server.pid)
@@ -497,9 +497,9 @@ def test_shutdown_finishes_open_streams(api: str, mortal: Callable[..., Own]) ->
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-039")
 def test_shutdown_refuses_new_requests(mortal: Callable[..., Own]) -> None:
-    """While an open stream comes to its end: an error or a closed door, so that the client asks elsewhere.
+    """During the shutdown a new request gets an error or no connection, so that the client tries elsewhere.
 
-    A server that is gone refuses as well, so it must still be there; silence is no refusal.
+    A server that is gone refuses as well, so it must still be running; silence does not count as a refusal.
     """
     server = mortal("--shutdown-timeout", str(DRAIN_S))
     server.book.script(LONG, when=When(user="on and on"))
@@ -521,9 +521,9 @@ def test_shutdown_refuses_new_requests(mortal: Callable[..., Own]) -> None:
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-039")
 def test_shutdown_at_once_leaves_no_process(mortal: Callable[..., Own]) -> None:
-    """Without a timeout, and with a client that goes."""
+    """The server has no shutdown timeout, and the client disconnects."""
     server = mortal()
-    server.book.script(LONG, expect="cut")
+    server.book.script(LONG, expect="truncated")
     pids = tree_pids(server.server.pid)
     with server.http.open("chat", "Go on and on") as response:
         lines = response.iter_lines()
@@ -537,9 +537,9 @@ def test_shutdown_at_once_leaves_no_process(mortal: Callable[..., Own]) -> None:
 @pytest.mark.vllm_known_defect("shutdown-leaves-streams-open")
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_shutdown_ends_open_streams(api: str, mortal: Callable[..., Own]) -> None:
-    """A client is told, or its connection broken; the engine is held still, for else it is a race."""
+    """The stream ends with an error or a closed connection; the engine is suspended to avoid a race."""
     server = mortal()
-    server.book.script(LONG, expect="cut")
+    server.book.script(LONG, expect="truncated")
     with server.http.open(api, "Go on and on", silent_s=4) as response:
         chunks = response.iter_bytes()
         received = begun(chunks)
@@ -553,7 +553,7 @@ def test_shutdown_ends_open_streams(api: str, mortal: Callable[..., Own]) -> Non
 
 @contextlib.contextmanager
 def held_still(server: RemoteServer) -> Iterator[None]:
-    """The engine's process is stopped, and let go at the end if it is still there."""
+    """Suspends the engine's process, and resumes it at the end if it is still there."""
     engine = next(
         child
         for child in psutil.Process(server.pid).children(recursive=True)
@@ -568,7 +568,7 @@ def held_still(server: RemoteServer) -> Iterator[None]:
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-039")
 def test_restart_forgets(mortal: Callable[..., Own]) -> None:
-    """Stored responses, chained turns and counters are of one server's life."""
+    """A restart loses stored responses and their turns, and resets the counters."""
     server = mortal()
     server.book.script("Paris.")
     stored = server.client.responses.create(model=server.server.model, input="Capital of France?")

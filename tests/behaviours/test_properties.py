@@ -1,7 +1,7 @@
-"""Whole conversations and request options, drawn together: what must hold of every one of them.
+"""Random conversations with random request options: what must hold for all of them.
 
-A failure is shrunk to the smallest story. The run's folder keeps it as a file; once it is judged it belongs
-into `cases/properties`, with the defect that it shows or without one, and is told again in every run.
+hypothesis shrinks a failure to the smallest story, and the run's folder keeps it as a file. Once judged, it
+belongs in `cases/properties`, with its known defect if it shows one, and every run repeats it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3", "gpt-os
 
 FEW, MANY = 20, 100
 SETTLED = 0
-"""Seed of a short run, which looks for what broke; a whole one looks for what nobody has seen."""
+"""The seed of a short run, which looks for regressions; a whole run looks for new failures."""
 SHRINKING_S = 120
 
 
 @pytest.fixture
 def checks(vllm_server: RemoteServer, request: pytest.FixtureRequest) -> StoryChecks:
-    """Tells stories to the server."""
+    """The story checks of the target's server."""
     if vllm_server.entry.harmony:
         rendered: Any = partial(prompts_of, request.getfixturevalue("harmony"))
     else:
@@ -53,19 +53,19 @@ def checks(vllm_server: RemoteServer, request: pytest.FixtureRequest) -> StoryCh
 @pytest.mark.parametrize("api", [pytest.param(api, marks=pytest.mark.vllm_needs(api)) for api in APIS])
 def test_any_story(api: Api, checks: StoryChecks, request: pytest.FixtureRequest) -> None:
     option = request.config.option
-    told = stories(api, checks.prompts.server.entry)
+    strategy = stories(api, checks.prompts.server.entry)
     smallest = Smallest(checks.tell)
 
     @seed(option.seed if option.vllm_slow else SETTLED)
     @settings(
         max_examples=MANY if option.vllm_slow else FEW,
-        derandomize=False,  # the seed says which
+        derandomize=False,  # the seed determines the examples
         database=None,
         phases=(Phase.generate, Phase.shrink),
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
-    @given(told)
+    @given(strategy)
     def every(story: Story) -> None:
         smallest.tell(story)
 
@@ -78,9 +78,9 @@ def test_any_story(api: Api, checks: StoryChecks, request: pytest.FixtureRequest
 
 
 class Smallest:
-    """Tells stories, and knows the one that failed last: the smallest, where hypothesis has shrunk it.
+    """Runs stories, and keeps the one that failed last: the smallest, once hypothesis has shrunk it.
 
-    A story takes a second of a busy machine, so that shrinking ends after a while.
+    A story takes a second on a busy machine, so shrinking is limited in time.
     """
 
     def __init__(self, tell: Callable[[Story], None]) -> None:
@@ -103,11 +103,11 @@ class Smallest:
 
 
 def keep(story: Story, model: str) -> str:
-    """Writes a story into the run's folder, and says what to do with it."""
+    """Writes a story into the run's folder, and returns a note that says what to do with it."""
     path = run_folder() / f"story-{story.api}-{model}.yaml"
-    told = story.model_dump(mode="json", exclude_defaults=True)
+    data = story.model_dump(mode="json", exclude_defaults=True)
     path.write_text(
-        plain_yaml({"title": "", "models": [model], "story": told}, allow_unicode=True, width=110)
+        plain_yaml({"title": "", "models": [model], "story": data}, allow_unicode=True, width=110)
     )
     return f"kept as {path}: once it is judged, it belongs into {KEPT}"
 

@@ -1,4 +1,4 @@
-"""Responses in the background: queued, worked on, cancelled, and their streams read from any place."""
+"""Responses in the background: queued, running, cancelled, and their streams read from any position."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHORTER = " ".join(f"word{number}" for number in range(70))
 def wait_for(
     client: OpenAI, response_id: str, done: Callable[[Response], bool], seconds: float = 30
 ) -> Response:
-    """The response once it is as wanted, asked for every 50 ms; the last one seen when time is up."""
+    """Polls a response every 50 ms until `done` holds, and returns it; the last one seen after a timeout."""
     end = time.monotonic() + seconds
     while True:
         response = client.responses.retrieve(response_id)
@@ -40,14 +40,14 @@ def wait_for(
 
 
 def finished(response: Response) -> bool:
-    """Whether it changes no more."""
+    """Whether the response has reached its final status."""
     return response.status not in ("queued", "in_progress")
 
 
 def replay(
     responses: Responses, response_id: str, after: int | None, read_s: float = 10
 ) -> list[dict[str, Any]]:
-    """The events of a stored stream from a place on, as JSON; an error where none comes for so long."""
+    """Returns the events of a stored stream after a position, as JSON; fails if none arrives for `read_s`."""
     params = {"stream": "true"} | ({} if after is None else {"starting_after": str(after)})
     answer = responses.http.get(f"/v1/responses/{response_id}", params=params, timeout=read_s)
     assert answer.status_code == 200
@@ -60,7 +60,7 @@ def replay(
 def test_background_ends_as_the_foreground_does(
     responses: Responses, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    """Queued when created, completed in the end, and then what a plain request gets."""
+    """It is queued when created, completed at the end, and has the output of a foreground response."""
     script("The end.", times=2)
     created = responses.create(STORY, background=True, max_output_tokens=32)
     assert created.status == "queued"
@@ -87,7 +87,7 @@ def test_background_ends_as_the_foreground_does(
 def test_background_is_seen_in_progress(
     responses: Responses, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    script(" ".join(f"word{number}" for number in range(150)))  # long enough to be seen
+    script(" ".join(f"word{number}" for number in range(150)))  # long enough to be observed
     created = responses.create(STORY, background=True)
     seen: list[str | None] = []
 
@@ -129,8 +129,8 @@ def test_background_must_be_stored(stream: bool, responses: Responses) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-019", "VR-034", "LS-014")
 def test_cancelled_stays_cancelled(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
-    """The engine stops at once (the script is cut), and nothing is said afterwards."""
-    script(LONG, expect="cut")
+    """The engine stops at once (the script is not finished), and no output appears afterwards."""
+    script(LONG, expect="truncated")
     created = responses.create(STORY, background=True)
     time.sleep(0.3)
     cancelled = openai_client.responses.cancel(created.id)
@@ -147,7 +147,7 @@ def test_cancelled_stays_cancelled(responses: Responses, openai_client: OpenAI, 
 @pytest.mark.covers("LS-014")
 @pytest.mark.vllm_known_defect("vllm-57999")
 def test_cancel_may_be_repeated(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
-    script(LONG, expect="cut")
+    script(LONG, expect="truncated")
     created = responses.create(STORY, background=True)
     time.sleep(0.3)
     for _ in range(2):
@@ -175,7 +175,7 @@ def test_cancel_of_an_unknown_response_is_not_found(responses: Responses, openai
 
 @pytest.mark.covers("VR-038")
 def test_replay_from_every_place(responses: Responses, script: ScriptWriter) -> None:
-    """A background stream can be read again whole, and from each of its events on, byte for byte."""
+    """A background stream can be read again, whole or after each of its events, byte for byte."""
     script("The end of it.")
     stream = responses.stream(STORY, background=True, max_output_tokens=16)
     events = replay(responses, stream.terminal.id, None)
@@ -189,7 +189,7 @@ def test_replay_from_every_place(responses: Responses, script: ScriptWriter) -> 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-038")
 def test_second_reader_follows_a_running_stream(responses: Responses, script: ScriptWriter) -> None:
-    """From the third event on while the first reader has hardly begun, to the end and no further."""
+    """A second reader starts after the third event of a running stream, and gets all further events."""
     script(SHORTER)
     request = responses.request(STORY, {"background": True, "stream": True})
     with responses.client.responses.create(**request) as running:
@@ -207,7 +207,7 @@ def test_second_reader_follows_a_running_stream(responses: Responses, script: Sc
 def test_background_stream_goes_on_without_its_reader(
     responses: Responses, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    """The client leaves after three events; the job ends, and all events are kept."""
+    """The client disconnects after the first event; the job finishes, and all events are stored."""
     script(SHORTER)
     request = responses.request(STORY, {"background": True, "stream": True})
     with responses.client.responses.create(**request) as running:
@@ -225,7 +225,7 @@ def test_background_stream_goes_on_without_its_reader(
 @pytest.mark.covers("VR-019")
 @pytest.mark.vllm_known_defect("vllm-49721")
 def test_cancel_ends_the_stream(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
-    script(LONG, expect="cut")
+    script(LONG, expect="truncated")
     request = responses.request(STORY, {"background": True, "stream": True})
     with responses.client.responses.create(**request, timeout=4) as running:
         head: Any = next(iter(running))

@@ -1,4 +1,4 @@
-"""Responses, the basics: an answer, its limits, its state, and a call, streamed and not."""
+"""Responses, the basics: an answer, its limits, its stored state, and a call, streamed and not."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_reasoning_comes_first(responses: Responses, script: ScriptWriter) -> No
 
 @pytest.mark.covers("VR-013")
 def test_max_output_tokens_gives_incomplete(responses: Responses, script: ScriptWriter) -> None:
-    script("one two three four five six seven eight nine ten eleven twelve", expect="cut")
+    script("one two three four five six seven eight nine ten eleven twelve", expect="truncated")
     response = responses.create("Tell me a long story about a dragon.", max_output_tokens=8)
     assert response.status == "incomplete"
     assert response.incomplete_details is not None
@@ -132,12 +132,12 @@ def test_unknown_response_is_not_found(openai_client: OpenAI, check_body: BodyCh
 def test_what_a_cold_prompt_writes_a_warm_one_reads(
     stream: bool, responses: Responses, script: ScriptWriter
 ) -> None:
-    """The cache's tokens in the usage, of a prompt that nobody has asked before and of the same again."""
+    """Usage reports the cached tokens of a new prompt and of the same prompt sent again."""
     script("Fine.", times=2)
     more: dict[str, Any] = {"extra_body": {"cache_salt": uuid4().hex}}
-    asked = f"{'word ' * 200}and an end."
+    prompt = f"{'word ' * 200}and an end."
     cold, warm = (
-        (responses.stream(asked, **more).terminal if stream else responses.create(asked, **more)).usage
+        (responses.stream(prompt, **more).terminal if stream else responses.create(prompt, **more)).usage
         for _ in range(2)
     )
     assert cold is not None
@@ -154,7 +154,7 @@ def test_what_a_cold_prompt_writes_a_warm_one_reads(
 def test_prompt_is_found_in_the_cache_under_its_salt_alone(
     responses: Responses, script: ScriptWriter
 ) -> None:
-    """The usage tells it, streamed and not. The salts are new, as the server's cache outlives a test."""
+    """Usage shows it, streamed and not. The salts are new, because the server's cache outlives a test."""
     script("Yes.", times=4)
     salts = [uuid4().hex, uuid4().hex]
     long = "This is a long prompt that fills several blocks of the cache. " * 40

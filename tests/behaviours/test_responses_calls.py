@@ -29,20 +29,20 @@ FREE: dict[str, Any] = {
 
 
 def only_call(response: Response) -> Any:
-    """The response's only call."""
+    """Returns the only call of a response."""
     calls = items(response, "function_call")
     assert len(calls) == 1, f"one call, not {[item.type for item in response.output]}"
     return calls[0]
 
 
 def check_events(stream: Stream) -> None:
-    """Every call's events tell the same name, ids and arguments, and none is another tool's."""
+    """Asserts that each call's events have its name, ids and arguments, without events of other calls."""
     calls = items(stream.terminal, "function_call")
     for call in calls:
         ends = stream.of("output_item.added", "output_item.done")
         reported = [event.item for event in ends if event.item.id == call.id]
         assert len(reported) == 2, (
-            f"the stream tells item {call.id} of the terminal response {len(reported)} times"
+            f"the stream reports item {call.id} of the terminal response {len(reported)} times"
         )
         added, done = reported
         assert (added.name, added.call_id, added.status) == (call.name, call.call_id, "in_progress")
@@ -58,7 +58,7 @@ def check_events(stream: Stream) -> None:
 @pytest.mark.covers("VR-025", "VR-027", "VR-028", "VR-029", "VR-030", "VR-037", "AG-002", "OR-004", "OR-005")
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
 def test_forced_call(choice: Any, responses: Responses, script: ScriptWriter) -> None:
-    """One call that fits the schema, no text beside it, and its stream tells the same."""
+    """There is one call, which fits the schema, and no text; the stream agrees."""
     script(calls=[CALL], constrained=True, times=2)
     body, stream = responses.both(WEATHER, tools=[RESPONSES_TOOL], tool_choice=choice, max_output_tokens=256)
     for response in (body, stream.terminal):
@@ -109,7 +109,7 @@ def test_no_call_where_none_is_chosen(responses: Responses, script: ScriptWriter
 @pytest.mark.covers("AG-002")
 @pytest.mark.vllm_known_defect("vllm-23227")
 def test_call_against_none_is_not_taken(responses: Responses, script: ScriptWriter) -> None:
-    """The model calls although it must not: nobody is asked to run anything."""
+    """The model makes a call although it may not: the client gets no call to run."""
     script(calls=[CALL], times=2, constrained=True)
     body, stream = responses.both(WEATHER, tools=[RESPONSES_TOOL], tool_choice="none")
     for response in (body, stream.terminal):
@@ -119,7 +119,7 @@ def test_call_against_none_is_not_taken(responses: Responses, script: ScriptWrit
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.parametrize("case", cases("responses_calls", "compatibility"))
 def test_compatibility_calls(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    """Thoughts, then the call whose arguments are those that the model wrote."""
+    """The answer has reasoning, then the call with the arguments that the model wrote."""
     call = ToolCall(case["name"], case["arguments"])
     script(reasoning="I should call the tool.", calls=[call], times=2, constrained=True)
     tool = {
@@ -129,15 +129,15 @@ def test_compatibility_calls(case: dict[str, Any], responses: Responses, script:
     }
     body, stream = responses.both(case["ask"], tools=[tool])
     for response in (body, stream.terminal):
-        made = items(response, "function_call")
-        expect_content(made, f"a call, not {[item.type for item in response.output]}")
-        assert made[0].name == case["name"]
-        jsonschema.validate(json.loads(made[0].arguments), case["parameters"])
+        calls = items(response, "function_call")
+        expect_content(calls, f"a call, not {[item.type for item in response.output]}")
+        assert calls[0].name == case["name"]
+        jsonschema.validate(json.loads(calls[0].arguments), case["parameters"])
         thoughts = items(response, "reasoning")
-        expect_content(thoughts, "thoughts before the call")
+        expect_content(thoughts, "reasoning before the call")
         assert [part.type for item in thoughts for part in item.content] == ["reasoning_text"] * len(thoughts)
         if script.exact:
-            assert json.loads(made[0].arguments) == case["arguments"]
+            assert json.loads(calls[0].arguments) == case["arguments"]
             assert thoughts[0].content[0].text.strip() == "I should call the tool."
     assert stream.of("reasoning_text.delta")
     assert stream.of("reasoning_text.done")
@@ -148,7 +148,7 @@ def test_compatibility_calls(case: dict[str, Any], responses: Responses, script:
 @pytest.mark.covers("VT-012", "VR-028", "GO-003")
 @pytest.mark.parametrize("case", cases("responses_calls", "shapes"))
 def test_arguments_come_through(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    """Byte for byte, in the body and in the deltas."""
+    """Body and deltas have the arguments byte for byte."""
     call = ToolCall("record", case["arguments"])
     script(calls=[call], times=2, constrained=True)
     body, stream = responses.both("Record this.", tools=[FREE])
@@ -169,13 +169,13 @@ def test_long_arguments_come_through(responses: Responses, script: ScriptWriter)
 
 
 def output_of(call: Any, output: str = "21 degrees and sunny") -> dict[str, str]:
-    """What the function returned."""
+    """Returns the output of the function."""
     return {"type": "function_call_output", "call_id": call.call_id, "output": output}
 
 
 @pytest.mark.covers("VR-044", "VR-053")
 def test_answer_after_the_whole_history(responses: Responses, script: ScriptWriter) -> None:
-    """The output items go back as they came; the prompt holds call and output once."""
+    """The output items are sent back unchanged; the prompt contains the output once."""
     script(calls=[CALL], constrained=True)
     first = responses.create(WEATHER, tools=[RESPONSES_TOOL], tool_choice=NAMED, max_output_tokens=256)
     expect_content(first.status == "completed", "a call within the budget")
@@ -201,7 +201,7 @@ def test_answer_after_the_whole_history(responses: Responses, script: ScriptWrit
 @pytest.mark.covers("VR-041", "VR-042", "VR-045", "OR-009", "LS-024", "AG-004")
 @pytest.mark.parametrize("stream", [False, True])
 def test_answer_after_a_stored_call(stream: bool, responses: Responses, script: ScriptWriter) -> None:
-    """Call, output by `previous_response_id`, answer, and one more question."""
+    """A call, its output by `previous_response_id`, the answer, and one more question."""
 
     def ask(input: Any, previous: Response | None, choice: Any = "none") -> Response:
         more: dict[str, Any] = {
@@ -234,7 +234,7 @@ def test_answer_after_a_stored_call(stream: bool, responses: Responses, script: 
 @pytest.mark.covers("VR-041", "VR-044", "VR-061")
 @pytest.mark.vllm_known_defect("vllm-43244", models=["qwen3", "llama3.1", "smollm2-135m"])
 def test_stored_turn_is_the_history_sent_again(responses: Responses, script: ScriptWriter) -> None:
-    """The same conversation, by state and by full history, costs the same prompt."""
+    """The prompt has the same length by stored state as with the full history."""
     script(calls=[CALL], constrained=True)
     first = responses.create(WEATHER, tools=[RESPONSES_TOOL])
     output = output_of(only_call(first))
@@ -251,7 +251,7 @@ def test_stored_turn_is_the_history_sent_again(responses: Responses, script: Scr
 @pytest.mark.covers("VR-042", "VT-013", "LS-024")
 @pytest.mark.parametrize("streamed", [False, True])
 def test_second_tool_in_a_story(streamed: bool, responses: Responses, script: ScriptWriter) -> None:
-    """A call of one tool, its output, a call of the other one, its output, then the answer."""
+    """A call of one tool, its output, a call of another tool, its output, then the answer."""
     tides = {**RESPONSES_TOOL, "name": "get_tides"}
     history: list[Any] = [{"role": "user", "content": "Compare Oslo and Paris."}]
     ids = []
@@ -299,7 +299,7 @@ PAIR = (ToolCall("get_weather", {"city": "Paris"}), ToolCall("get_weather", {"ci
 @pytest.mark.covers("VR-065", "VR-067", "LS-013", "AG-004")
 @pytest.mark.parametrize("parallel", [True, None])
 def test_parallel_calls(parallel: bool | None, responses: Responses, script: ScriptWriter) -> None:
-    """Two calls in one turn: in order, each with ids and an index of its own."""
+    """Two calls in one turn keep their order, and each has its own ids and index."""
     script(calls=PAIR, times=2, constrained=True)
     body, stream = responses.both("Paris and Oslo?", tools=[RESPONSES_TOOL], parallel_tool_calls=parallel)
     for response in (body, stream.terminal):
@@ -333,7 +333,7 @@ def test_outputs_of_parallel_calls_in_any_order(responses: Responses, script: Sc
 @pytest.mark.vllm_needs("parallel_tools")
 @pytest.mark.covers("LS-025")
 def test_max_tool_calls_does_not_bind_functions(responses: Responses, script: ScriptWriter) -> None:
-    """`max_tool_calls` counts built-in tools only: more functions than that are called."""
+    """`max_tool_calls` counts built-in tools only, so more functions may be called."""
     script(calls=PAIR, constrained=True, times=2)
     body, stream = responses.both("Paris and Oslo?", tools=[RESPONSES_TOOL], max_tool_calls=1)
     for response in (body, stream.terminal):
@@ -344,7 +344,7 @@ def test_max_tool_calls_does_not_bind_functions(responses: Responses, script: Sc
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-025")
 def test_tool_with_references_in_its_schema(responses: Responses, script: ScriptWriter) -> None:
-    """`$defs` and `$ref` hold under a grammar."""
+    """`$defs` and `$ref` work under a grammar."""
     tool = {
         "type": "function",
         "name": "get_weather",

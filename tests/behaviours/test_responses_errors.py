@@ -1,4 +1,4 @@
-"""Responses: requests that are wrong get a 4xx with the error object, and the server serves on."""
+"""Responses: invalid requests get a 4xx with the error object, and the server keeps serving."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OMIT = "~omit"
 def check_refused(
     responses: Responses, answer: Response, status: int, words: list[str], param: str | None = None
 ) -> None:
-    """The status, the error object, a message about the fault, and its param; not the script's absence."""
+    """Checks the status and the error object, whose message must name the problem, not a missing script."""
     assert answer.status_code == status, answer.text
     body = answer.json()
     responses.check("check_body")(body)
@@ -38,13 +38,13 @@ def check_refused(
 
 
 def check_serves(responses: Responses, script: ScriptWriter) -> None:
-    """A plain request is answered."""
+    """Asserts that a plain request is answered."""
     script("Still here.")
     assert responses.create("Are you there?", max_output_tokens=16 if script.exact else 1).output
 
 
 def check_wrong(responses: Responses, case: dict[str, Any], **more: Any) -> None:
-    """The case's request is refused as it should be."""
+    """Asserts that the case's request is refused as expected."""
     body = {"model": responses.model, "input": "hi", "max_output_tokens": 16, **more, **case["body"]}
     body = {key: value for key, value in body.items() if value != OMIT}
     check_refused(responses, responses.post(body), case.get("status", 400), case["words"], case.get("param"))
@@ -58,7 +58,7 @@ def test_wrong_request(case: dict[str, Any], responses: Responses, script: Scrip
 
 @pytest.mark.parametrize("case", cases("responses_bad_requests", known="known_streamed"))
 def test_wrong_streamed_request(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    """The refusal comes in place of the stream, not within it."""
+    """The refusal replaces the stream and is not an event of it."""
     check_wrong(responses, case, stream=True)
     check_serves(responses, script)
 
@@ -87,7 +87,7 @@ def test_wrong_content_type(responses: Responses) -> None:
 
 @pytest.mark.covers("VC-029")
 def test_refusal_of_many_faults_stays_small(responses: Responses, script: ScriptWriter) -> None:
-    """The answer does not grow with the faults (vllm#49239)."""
+    """The size of the answer does not grow with the number of faults (vllm#49239)."""
     answer = responses.post({"model": responses.model, "input": [{"type": "message"}] * 40})
     assert answer.status_code == 400
     assert len(answer.content) < 16_000
@@ -96,7 +96,7 @@ def test_refusal_of_many_faults_stays_small(responses: Responses, script: Script
 
 @pytest.mark.covers("VR-062", "LS-032")
 def test_refusal_shows_what_was_sent(responses: Responses) -> None:
-    """vLLM fills a message of the assistant before it reads it; what it refuses is shown as it came."""
+    """vLLM completes assistant messages before it validates them; the error shows only what was sent."""
     broken = {"type": "message", "role": "assistant", "content": [{"type": "output_text"}]}
     answer = responses.post({"model": responses.model, "input": [broken]})
     check_refused(responses, answer, 400, ["text"])
@@ -120,9 +120,9 @@ def test_stored_response_can_be_deleted(
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("LS-032", "VR-062")
 def test_arguments_of_an_old_call_may_be_no_json(responses: Responses, script: ScriptWriter) -> None:
-    """A call that was cut goes back with the history: it is taken, or refused by name (vllm#45273).
+    """A truncated call in the history is accepted, or refused with a clear error (vllm#45273).
 
-    Nothing is scripted for it, so on the scripted lane what is taken ends with the 400 of a missing script.
+    It has no script, so on the scripted lane an accepted request gets the 400 of a missing script.
     """
     history = [
         {"role": "user", "content": "Weather?"},

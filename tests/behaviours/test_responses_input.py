@@ -1,4 +1,4 @@
-"""Responses: every shape of `input` is accepted, and what it says reaches the model."""
+"""Responses: every form of `input` is accepted, and its content reaches the model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.vllm_needs("responses")
 
 @pytest.mark.parametrize("case", cases("responses_input"))
 def test_input_reaches_the_prompt(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    """On every lane; on the scripted one the tests of prompts compare token ids."""
+    """Runs on every lane; on the scripted lane, the tests of prompts also compare token ids."""
     script("The answer.")
     tools = {"tools": [RESPONSES_TOOL]} if case.get("tools") else {}
     response = responses.create(case["input"], **tools, max_output_tokens=16, extra_body=SHOW)

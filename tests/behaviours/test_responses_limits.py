@@ -1,4 +1,4 @@
-"""Responses: budgets, stop strings and the context's end."""
+"""Responses: token budgets, stop strings and the end of the context."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ TERMINAL_NAME = pytest.mark.vllm_known_defect("vllm-45386")
 
 
 def ask(responses: Responses, stream: bool, input: Any, **more: Any) -> Any:
-    """One response, as a body or as the end of a stream."""
+    """Returns one response, from a body or from the end of a stream."""
     return responses.stream(input, **more).terminal if stream else responses.create(input, **more)
 
 
 @pytest.mark.covers("VR-013", "LS-010", "LS-016")
 @pytest.mark.parametrize("limit", [1, 5, 16])
 def test_budget_cuts_the_body(limit: int, responses: Responses, script: ScriptWriter) -> None:
-    script(TWELVE * 3, expect="cut")
+    script(TWELVE * 3, expect="truncated")
     response = responses.create(STORY, max_output_tokens=limit)
     assert response.status == "incomplete"
     assert response.incomplete_details is not None
@@ -42,7 +42,7 @@ def test_budget_cuts_the_body(limit: int, responses: Responses, script: ScriptWr
 @pytest.mark.covers("VR-013", "VR-075", "LS-016", "AG-005")
 @TERMINAL_NAME
 def test_budget_cuts_the_stream(responses: Responses, script: ScriptWriter) -> None:
-    script(TWELVE * 3, expect="cut")
+    script(TWELVE * 3, expect="truncated")
     stream = responses.stream(STORY, max_output_tokens=12)
     assert stream.types[-1] == "response.incomplete"
     assert stream.terminal.status == "incomplete"
@@ -56,12 +56,12 @@ def test_budget_cuts_the_stream(responses: Responses, script: ScriptWriter) -> N
 @pytest.mark.covers("VR-013", "LS-010")
 @pytest.mark.parametrize(("short", "status"), [(0, "completed"), (1, "incomplete")])
 def test_budget_is_exact(short: int, status: str, responses: Responses, script: ScriptWriter) -> None:
-    """An answer that just fits, its last token included, is complete; one token less cuts it."""
+    """An answer that just fits, with its last token, is complete; with one token less it is truncated."""
     probe = script(TWELVE)
     assert probe is not None
     length = len(probe.takes[0])
     responses.create(STORY)
-    script(TWELVE, expect="cut" if short else "done")
+    script(TWELVE, expect="truncated" if short else "done")
     response = responses.create(STORY, max_output_tokens=length - short)
     assert response.status == status
     assert response.output_text.strip() == TWELVE
@@ -71,7 +71,7 @@ def test_budget_is_exact(short: int, status: str, responses: Responses, script: 
 @pytest.mark.covers("VR-013", "VR-061", "VR-075")
 @pytest.mark.vllm_known_defect("vllm-57998")
 def test_cut_message_is_incomplete(responses: Responses, script: ScriptWriter) -> None:
-    script(TWELVE, expect="cut")
+    script(TWELVE, expect="truncated")
     response = responses.create(STORY, max_output_tokens=12)
     assert response.status == "incomplete"
     assert response.output[-1].type == "message"
@@ -85,7 +85,7 @@ def test_cut_message_is_incomplete(responses: Responses, script: ScriptWriter) -
 @pytest.mark.vllm_known_defect("vllm-57998-harmony")
 @pytest.mark.vllm_known_defect("vllm-57998")
 def test_cut_message_of_a_stream_is_incomplete(responses: Responses, script: ScriptWriter) -> None:
-    script(TWELVE, expect="cut")
+    script(TWELVE, expect="truncated")
     events = list(
         responses.client.responses.create(**responses.request(STORY, {"max_output_tokens": 12}), stream=True)
     )
@@ -99,9 +99,9 @@ def test_cut_message_of_a_stream_is_incomplete(responses: Responses, script: Scr
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VR-026", "VR-074")
 def test_budget_before_a_forced_call_ends(responses: Responses, script: ScriptWriter) -> None:
-    """No call that a client could run: a cut one is marked, or not there."""
+    """The client gets no call that it could run: a truncated one is marked as such, or left out."""
     call = ToolCall("get_weather", {"city": "Paris, and then some more words " * 4})
-    script(calls=[call], constrained=True, expect="cut")
+    script(calls=[call], constrained=True, expect="truncated")
     tool = {**RESPONSES_TOOL, "strict": False}
     response = responses.create("Weather?", tools=[tool], tool_choice="required", max_output_tokens=24)
     assert response.status == "incomplete"
@@ -115,8 +115,8 @@ def test_budget_before_a_forced_call_ends(responses: Responses, script: ScriptWr
 @pytest.mark.covers("VR-013", "VR-053")
 @pytest.mark.parametrize("stream", [False, True])
 def test_budget_before_the_thoughts_end(stream: bool, responses: Responses, script: ScriptWriter) -> None:
-    """What was thought so far is reasoning, none of it is text."""
-    script("Yes.", reasoning=TWELVE, expect="cut", name="thoughts")
+    """The reasoning so far stays reasoning, and none of it becomes text."""
+    script("Yes.", reasoning=TWELVE, expect="truncated", name="thoughts")
     request = responses.request(STORY, {"max_output_tokens": 10})
     if stream:
         last: Any = list(responses.client.responses.create(**request, stream=True))[-1]
@@ -135,7 +135,7 @@ def test_budget_before_the_thoughts_end(stream: bool, responses: Responses, scri
 def test_budget_of_a_follow_up_is_its_own(responses: Responses, script: ScriptWriter) -> None:
     script("Noted.")
     first = responses.create("Remember heliotrope.", max_output_tokens=64)
-    script(TWELVE, expect="cut")
+    script(TWELVE, expect="truncated")
     second = responses.create(STORY, previous_response_id=first.id, max_output_tokens=6)
     assert second.status == "incomplete"
     assert second.usage is not None
@@ -148,7 +148,7 @@ def test_budget_of_a_follow_up_is_its_own(responses: Responses, script: ScriptWr
 @pytest.mark.parametrize("stop", ["seven", ["nowhere", "seven"]])
 def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: ScriptWriter) -> None:
     """vLLM's own `stop`: the text ends before it, and the response is complete."""
-    script(LONG, expect="cut", times=2)
+    script(LONG, expect="truncated", times=2)
     body, stream = responses.both(STORY, but=["reasoning_tokens"], extra_body={"stop": stop})
     for response in (body, stream.terminal):
         assert response.status == "completed"
@@ -161,8 +161,8 @@ def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: Scri
 @pytest.mark.covers("VT-012")
 @pytest.mark.vllm_known_defect("reasoning-tokens-stream-beside-stop-string")
 def test_thoughts_count_the_same_beside_a_stop_string(responses: Responses, script: ScriptWriter) -> None:
-    """However the stream is cut: what an engine has ready while a client reads comes as one piece."""
-    script(LONG, expect="cut", times=2 * TRIES)
+    """The count must not depend on the chunks: everything ready while a client reads becomes one chunk."""
+    script(LONG, expect="truncated", times=2 * TRIES)
     for _ in range(TRIES):
         responses.both(STORY, extra_body={"stop": ["nowhere", "seven"]})
 
@@ -172,7 +172,7 @@ def test_thoughts_count_the_same_beside_a_stop_string(responses: Responses, scri
 @pytest.mark.covers("VT-012")
 @pytest.mark.vllm_known_defect("stop-string-shifts-what-hermes-streams")
 def test_stop_string_that_never_comes_changes_nothing(responses: Responses, script: ScriptWriter) -> None:
-    """However the stream is cut."""
+    """The stop string changes nothing, however the stream is split into chunks."""
     script(calls=[CALL], times=2 * TRIES)
     for _ in range(TRIES):
         body, _ = responses.both("Weather?", tools=[RESPONSES_TOOL], extra_body={"stop": ["nowhere"]})
@@ -180,7 +180,7 @@ def test_stop_string_that_never_comes_changes_nothing(responses: Responses, scri
 
 
 def over_the_context(words: int = 60_000) -> str:
-    """More text than any of the entries has room for."""
+    """Returns more text than fits into the context of any model entry."""
     return "dragon " * words
 
 
@@ -200,8 +200,8 @@ def test_context_overflow_is_refused(stream: bool, responses: Responses, script:
 @pytest.mark.vllm_model("qwen3", "smollm2-135m")
 @pytest.mark.covers("LS-012")
 def test_long_input_is_truncated_where_asked(responses: Responses, script: ScriptWriter) -> None:
-    """`truncation: auto` drops what is over; the prompt then fits, and leaves room for one token at least."""
-    script("Fine.", expect="cut")
+    """`truncation: auto` drops the excess; the prompt then fits and leaves room for at least one token."""
+    script("Fine.", expect="truncated")
     response = responses.create(over_the_context(), truncation="auto", max_output_tokens=16, extra_body=SHOW)
     assert response.status in ("completed", "incomplete")
     assert response.usage is not None
@@ -215,7 +215,7 @@ def test_long_input_is_truncated_where_asked(responses: Responses, script: Scrip
 def test_long_input_is_truncated_without_a_limit_of_the_answer(
     stream: bool, responses: Responses, script: ScriptWriter
 ) -> None:
-    script("Fine.", expect="cut")
+    script("Fine.", expect="truncated")
     long = over_the_context(140_000)
     answer = responses.client.responses.create(
         model=responses.model, input=long, truncation="auto", stream=stream
@@ -227,9 +227,9 @@ def test_long_input_is_truncated_without_a_limit_of_the_answer(
 @pytest.mark.covers("LS-012")
 @pytest.mark.vllm_known_defect("truncation-auto-drops-the-instructions")
 def test_truncation_leaves_the_instructions(responses: Responses, script: ScriptWriter) -> None:
-    """Items are dropped, from the beginning of the conversation; the instructions are none of them."""
+    """Truncation drops items from the start of the conversation, but never the instructions."""
     script("Fine.")
-    script("Fine.", expect="cut")
+    script("Fine.", expect="truncated")
     conversation = [{"role": "user", "content": over_the_context(600)}] * 100
     begins = [
         messages_of(

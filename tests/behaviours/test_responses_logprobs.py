@@ -1,4 +1,4 @@
-"""Responses: log-probabilities, each joined to its token."""
+"""Responses: log-probabilities and how they match the tokens."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ INCLUDE: dict[str, Any] = {"include": ["message.output_text.logprobs"]}
 
 
 def logprobs_of(response: Response) -> list[Any]:
-    """The entries of the last message's text."""
+    """Returns the entries of the last message's text."""
     return list(items(response, "message")[-1].content[0].logprobs or ())
 
 
 def check_entries(entries: list[Any], top: int, *, greedy: bool) -> None:
-    """What each entry must be; a greedy model takes the likeliest token, a scripted one its own."""
+    """Checks each entry; a greedy model takes the likeliest token, a scripted one its own."""
     assert entries
     for entry in entries:
         assert entry.logprob <= 0
@@ -36,7 +36,7 @@ def check_entries(entries: list[Any], top: int, *, greedy: bool) -> None:
 
 
 def text_of(entries: list[Any]) -> str:
-    """The text that the entries' bytes make."""
+    """Returns the text that the bytes of the entries add up to."""
     return bytes(byte for entry in entries for byte in entry.bytes).decode("utf-8", errors="replace")
 
 
@@ -77,7 +77,7 @@ def test_tokens_join_to_the_text(responses: Responses, script: ScriptWriter) -> 
 
 @pytest.mark.covers("VR-011", "LS-005")
 def test_streamed_on_every_delta(responses: Responses, script: ScriptWriter) -> None:
-    """Each delta brings the entries of its tokens, and the final response has them all."""
+    """Each delta has the entries of its tokens, and the final response has all of them."""
     script(ANSWER)
     stream = responses.stream(ASK, **INCLUDE, top_logprobs=3, max_output_tokens=24)
     deltas = stream.of("output_text.delta")

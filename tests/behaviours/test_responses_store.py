@@ -1,4 +1,4 @@
-"""Responses: what is stored, and what a follow-up knows of it."""
+"""Responses: what the server stores, and what a follow-up knows of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAME = "Remember this word: heliotrope."
 def test_stored_body_is_the_body(
     store: bool | None, responses: Responses, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    """Stored by default; the same after a follow-up."""
+    """Responses are stored by default, and a follow-up does not change them."""
     script("I shall.")
     created = responses.create(NAME, max_output_tokens=32, **({} if store is None else {"store": store}))
     assert openai_client.responses.retrieve(created.id).model_dump() == created.model_dump()
@@ -41,7 +41,7 @@ def test_stored_body_is_the_body(
 def test_stored_is_what_was_sent_by_each_field(
     vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
-    """As JSON, with a schema and a tool, whose fields have other names in types of Python."""
+    """Compares raw JSON with a schema and a tool, whose fields have other names in vLLM's Python types."""
     script('{"word": "heliotrope"}', constrained=True)
     schema = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
     format = {"type": "json_schema", "name": "word", "schema": {**schema, "additionalProperties": False}}
@@ -78,7 +78,7 @@ def test_not_stored_cannot_be_retrieved_or_followed(
 
 @pytest.mark.covers("VR-021", "VR-035", "LS-004", "OR-010")
 def test_chain_of_three_turns_by_its_prompts(responses: Responses, script: ScriptWriter) -> None:
-    """Each turn's prompt holds all that was said before it, once and in order, and nothing else."""
+    """Each turn's prompt contains every earlier text once and in order."""
     turns = [("First question?", "One."), ("Second question?", "Two."), ("Third question?", "Three.")]
     history: list[str] = []
     previous: Response | None = None
@@ -121,10 +121,10 @@ def test_streamed_turn_is_followed_like_a_body(responses: Responses, script: Scr
 @pytest.mark.covers("VR-021", "VR-013")
 @pytest.mark.parametrize("stream", [False, True])
 def test_incomplete_response_is_followed(stream: bool, responses: Responses, script: ScriptWriter) -> None:
-    """What was said before the limit cut it is part of the conversation."""
-    script("one two three four five six " * 6, expect="cut")
-    asked = responses.request(NAME, {"max_output_tokens": 12})
-    answer: Any = responses.client.responses.create(**asked, stream=stream)
+    """The text before the limit is part of the conversation."""
+    script("one two three four five six " * 6, expect="truncated")
+    request = responses.request(NAME, {"max_output_tokens": 12})
+    answer: Any = responses.client.responses.create(**request, stream=stream)
     first = list(answer)[-1].response if stream else answer
     assert first.status == "incomplete"
     script("It is heliotrope.")
@@ -140,7 +140,7 @@ def test_incomplete_response_is_followed(stream: bool, responses: Responses, scr
 async def test_two_children_of_one_parent_know_nothing_of_each_other(
     vllm_server: VllmServer, async_openai_client: AsyncOpenAI, script: ScriptWriter
 ) -> None:
-    """Both at once, and a grandchild of one of them: a branch holds its own line only."""
+    """Runs both at once, and a child of one of them: a branch contains only its own turns."""
     script("Noted.", when=When(user="parent"))
     script("Noted left.", when=When(user="left"))
     script("Noted right.", when=When(user="right"))
@@ -160,19 +160,19 @@ async def test_two_children_of_one_parent_know_nothing_of_each_other(
     left, right = await asyncio.gather(ask("left", parent), ask("right", parent))
     deep = await ask("deep", left)
 
-    def heard(response: Response) -> set[str]:
+    def words_in_prompt(response: Response) -> set[str]:
         words = ("parent", "left", "right", "deep")
         return {word for word in words if f"The {word} word." in prompt_of(response)}
 
-    assert heard(left) == {"parent", "left"}
-    assert heard(right) == {"parent", "right"}
-    assert heard(deep) == {"parent", "left", "deep"}
+    assert words_in_prompt(left) == {"parent", "left"}
+    assert words_in_prompt(right) == {"parent", "right"}
+    assert words_in_prompt(deep) == {"parent", "left", "deep"}
 
 
 @pytest.mark.covers("VR-062")
 @pytest.mark.vllm_needs("reasoning")
 def test_thoughts_of_a_finished_turn_are_left_out(responses: Responses, script: ScriptWriter) -> None:
-    """The follow-up's prompt costs no more than one that never heard the thoughts."""
+    """The follow-up's prompt has the same length however long the reasoning was."""
     sizes = []
     for thoughts in ("Hm.", "A very long thought about nothing in particular, " * 8):
         script("Noted.", reasoning=thoughts)

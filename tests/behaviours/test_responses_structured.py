@@ -25,20 +25,20 @@ ECHO = pytest.mark.vllm_known_defect("harmony-does-not-echo-text-format")
 
 
 class Trip(BaseModel):
-    """An answer as a type."""
+    """An answer, as a type for the SDK's `parse`."""
 
     city: Literal["Paris", "Rome"]
     days: Literal[1, 2, 3]
 
 
 def schema_format(schema: dict[str, Any], name: str = "answer") -> dict[str, Any]:
-    """`text` that asks for a schema."""
+    """Returns a `text` field that requires a schema."""
     return {"format": {"type": "json_schema", "name": name, "schema": schema, "strict": True}}
 
 
 @pytest.fixture
 def script_json(vllm_server: VllmServer, script: ScriptWriter) -> Any:
-    """Scripts JSON under a grammar, which wants Harmony's final message to be marked as JSON."""
+    """Scripts JSON under a grammar, which requires Harmony's final message to be marked as JSON."""
 
     def write(value: Any, **options: Any) -> None:
         text = value if isinstance(value, str) else json.dumps(value)
@@ -54,7 +54,7 @@ def script_json(vllm_server: VllmServer, script: ScriptWriter) -> Any:
 def test_answer_fits_its_schema(
     case: dict[str, Any], responses: Responses, script: ScriptWriter, script_json: Any
 ) -> None:
-    """The body and the stream; on the scripted lane exactly what the model says."""
+    """Body and stream fit the schema; on the scripted lane they equal the scripted answer."""
     script_json(case["answer"], times=2)
     body, stream = responses.both(ASK, text=schema_format(case["schema"]), max_output_tokens=256)
     for response in (body, stream.terminal):
@@ -108,7 +108,7 @@ def test_format_is_echoed(responses: Responses, script_json: Any) -> None:
 
 @pytest.mark.covers("VR-059", "LS-031")
 def test_json_object(responses: Responses, script: ScriptWriter, vllm_server: VllmServer) -> None:
-    """The begin of a JSON object; a whole one unless the budget cuts it: the grammar leaves its end open."""
+    """The answer starts like a JSON object, and is a whole one unless the budget truncates it."""
     answer = '{"river": "Nile"}'
     if vllm_server.entry.harmony:
         script(Raw(f"<|channel|>final <|constrain|>json<|message|>{answer}<|return|>"))
@@ -117,7 +117,7 @@ def test_json_object(responses: Responses, script: ScriptWriter, vllm_server: Vl
     question = 'Name a river, as a JSON object with the key "river".'
     body = responses.create(question, text={"format": {"type": "json_object"}}, max_output_tokens=96)
     expect_content(
-        body.output_text.lstrip().startswith("{"), f"the begin of an object, not {body.output_text!r}"
+        body.output_text.lstrip().startswith("{"), f"the start of an object, not {body.output_text!r}"
     )
     if body.status == "completed":
         assert isinstance(json.loads(body.output_text), dict)
@@ -196,16 +196,19 @@ def test_two_grammars_are_refused(responses: Responses) -> None:
 def test_format_holds_where_a_message_goes_on(
     stream: bool, responses: Responses, script: ScriptWriter
 ) -> None:
-    """Its thoughts are behind: the format holds from the first token."""
+    """Its reasoning has ended, so the format applies from the first token."""
     text = {"type": "output_text", "text": "The trip:", "annotations": []}
-    begun = {
+    unfinished = {
         "type": "message",
         "id": "msg_1",
         "role": "assistant",
         "status": "in_progress",
         "content": [text],
     }
-    asked = {"input": [{"role": "user", "content": "A trip?"}, begun], "text": schema_format({"enum": [7]})}
+    request = {
+        "input": [{"role": "user", "content": "A trip?"}, unfinished],
+        "text": schema_format({"enum": [7]}),
+    }
     script(Raw("Rome, three days."), expect="refused")
-    answer = responses.post({"model": responses.model, "stream": stream, **asked})
+    answer = responses.post({"model": responses.model, "stream": stream, **request})
     assert "was refused at token 0 of" in answer.text

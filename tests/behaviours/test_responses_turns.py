@@ -1,8 +1,8 @@
-"""Responses: whatever a turn holds, its items come in order, and the stream tells what the body says.
+"""Responses: whatever a turn contains, its items come in order, and the stream matches the body.
 
-Once token by token, and once on servers that hand out several tokens at a time (`--stream-interval`), where a
-delta may hold the end of one item and the start of the next. No blank line stands between the items
-(`constrained`): what becomes of one is a test of test_responses_calls.
+Each turn is sent token by token, and by servers that send several tokens at a time (`--stream-interval`),
+where one delta may hold the end of an item and the start of the next. There is no blank line between the
+items (`constrained`); test_responses_calls covers that.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ AT_ONCE = 8
 
 
 def meaning_of(case: dict[str, Any]) -> Meaning:
-    """The case's turn."""
+    """Returns the turn of the case."""
     calls = tuple(ToolCall(call["name"], call["arguments"]) for call in case.get("calls", ()))
     return Meaning.of(case.get("text"), reasoning=case.get("reasoning"), calls=calls)
 
 
 def expected_items(case: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The items that the turn is."""
+    """Returns the expected items of the turn."""
     expected: list[tuple[str, ...]] = []
     if "reasoning" in case:
         expected.append(("reasoning", case["reasoning"]))
@@ -47,17 +47,17 @@ def expected_items(case: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def check_turn(responses: Responses, case: dict[str, Any]) -> None:
-    """The request as a body and as a stream: same items, as scripted."""
+    """Checks that body and stream have the scripted items."""
     body, stream = responses.both("Go on.", tools=TOOLS if "calls" in case else [])
     for response in (body, stream.terminal):
-        found = [tuple(part.strip() for part in item) for item in shape(response)]
-        # Qwen3 thinks nothing in an empty block, which is a blank item of its own
-        assert [item for item in found if item != ("reasoning", "")] == expected_items(case)
+        actual = [tuple(part.strip() for part in item) for item in shape(response)]
+        # Qwen3 writes an empty block if it does not reason, which becomes a blank item
+        assert [item for item in actual if item != ("reasoning", "")] == expected_items(case)
     check_reasoning_tokens(body, stream, "reasoning" in case)
 
 
 def check_reasoning_tokens(body: Any, stream: Stream, thoughtful: bool) -> None:
-    """Counted alike, and only where there are thoughts."""
+    """Asserts that body and stream count reasoning tokens alike, and only if there is reasoning."""
     counts = [response.usage.output_tokens_details.reasoning_tokens for response in (body, stream.terminal)]
     assert counts[0] == counts[1]
     if thoughtful:
@@ -92,9 +92,9 @@ def test_parallel_turn(case: dict[str, Any], responses: Responses, script: Scrip
 @pytest.mark.covers("VR-012", "VR-066")
 @pytest.mark.vllm_known_defect("partial-characters-are-no-thoughts-in-a-stream")
 def test_split_characters_count_as_thoughts(responses: Responses, script: ScriptWriter) -> None:
-    """Thoughts of characters that take several tokens each cost the same as body and stream.
+    """Reasoning whose characters take several tokens counts the same in body and stream.
 
-    Asked three times: a busy server may have all of a character's tokens at once.
+    The request is sent three times: a busy server may have all tokens of a character at once.
     """
     for _ in range(3):
         script(Meaning.of("Yes.", reasoning="Animals: 🦊 🐉 🦩 🦚 🦭 🐙 🦔."), constrained=True, times=2)
@@ -103,7 +103,7 @@ def test_split_characters_count_as_thoughts(responses: Responses, script: Script
 
 @pytest.fixture(params=TOKENS_A_STEP, ids=lambda tokens: f"{tokens} tokens a step")
 def stepping_server(request: pytest.FixtureRequest, own_server: OwnServer) -> RemoteServer:
-    """A server like the target's that hands out several tokens at a time."""
+    """A server like the target's that sends several tokens at a time."""
     return own_server(["--stream-interval", str(request.param)])
 
 
@@ -112,21 +112,21 @@ def stepping_server(request: pytest.FixtureRequest, own_server: OwnServer) -> Re
 def test_turns_in_larger_steps(
     stepping_server: RemoteServer, check_body: BodyCheck, check_stream: StreamCheck, check_same: SameCheck
 ) -> None:
-    """All cases, many at once: what they cost is the server's start and its steps."""
+    """Runs all cases concurrently, since the server's start takes most of the time."""
     checks = {"check_body": check_body, "check_stream": check_stream, "check_same": check_same}
 
     def fault(name: str) -> str | None:
-        found = None
+        message = None
         book = stepping_server.book(f"steps {name}")
         book.script(meaning_of(named[name]), constrained=True, times=2)
         with book.client() as client:
             try:
                 check_turn(Responses(client, stepping_server.model, checks.__getitem__), named[name])
             except AssertionError as error:
-                found = str(error)
+                message = str(error)
         book.verify()
         book.close()
-        return found
+        return message
 
     groups = ["everyone", "thoughtful"]
     if "parallel_tools" in stepping_server.entry.capabilities:

@@ -1,6 +1,6 @@
-"""Sampling parameters: what the engine is told of those that a request has, and of those that it leaves out.
+"""Sampling parameters: what reaches the engine of those that a request has, and of those that it omits.
 
-A script is said whatever they are, so that nothing else tells whether they have arrived.
+They do not change a scripted answer, so nothing else would show whether they have arrived.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def test_engine_is_told(
     request = {"model": vllm_server.model, **question(api), **case["request"], **case.get("more", {})}
     answer = http.post(PATHS[api], json={**request, "stream": stream})
     assert answer.status_code == 200, answer.text
-    (told,) = script.sampling("rain")
+    (parameters,) = script.sampling("rain")
     sent = {renamed.get(name, name): value for name, value in request.items() if value is not None}
-    expected = {**{name: value for name, value in sent.items() if name in told}, **case["engine"]}
+    expected = {**{name: value for name, value in sent.items() if name in parameters}, **case["engine"]}
     stops = set(expected.pop("stop_token_ids", ()))
-    assert {name: told[name] for name in expected} == expected
-    assert stops <= set(told["stop_token_ids"]), "the model's own end stands beside them"
-    assert len(told["stop_token_ids"]) == len(set(told["stop_token_ids"]))
+    assert {name: parameters[name] for name in expected} == expected
+    assert stops <= set(parameters["stop_token_ids"]), "the client's stop tokens are missing"
+    assert len(parameters["stop_token_ids"]) == len(set(parameters["stop_token_ids"]))
 
 
 @pytest.mark.covers("VC-037", "LS-012")
@@ -52,7 +52,7 @@ def test_engine_is_told(
 def test_model_may_be_left_out(
     api: Api, stream: bool, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
-    """A server has one, and says it."""
+    """The server uses its only model, and names it in the answer."""
     script("Rain.")
     answer = http.post(PATHS[api], json={**question(api), "stream": stream})
     assert answer.status_code == 200, answer.text
@@ -64,14 +64,14 @@ def test_model_may_be_left_out(
 def test_answer_may_fill_the_context(
     api: Api, limit: str | None, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
-    """Where the request has no limit; one of the whole context is cut to what the prompt leaves."""
+    """Without a limit the answer may fill the context, and a limit of the whole context is lowered to fit."""
     script("Rain.", name="rain", keep_prompt=True)
     context = http.get("/v1/models").json()["data"][0]["max_model_len"]
     more = {limit: context} if limit else {}
     answer = http.post(PATHS[api], json={"model": vllm_server.model, **question(api), **more})
     assert answer.status_code == 200, answer.text
-    (told,), (prompt,) = script.sampling("rain"), script.prompts("rain")
-    assert told["max_tokens"] + len(prompt) == context
+    (parameters,), (prompt,) = script.sampling("rain"), script.prompts("rain")
+    assert parameters["max_tokens"] + len(prompt) == context
 
 
 @pytest.mark.vllm_standard
@@ -80,7 +80,7 @@ def test_answer_may_fill_the_context(
 def test_limit_beyond_the_context_is_refused(
     api: Api, limit: str, vllm_server: VllmServer, http: Endpoint
 ) -> None:
-    """No answer of the model could reach it. The server cuts it for gpt-oss, which is not tested."""
+    """No answer could reach that limit. For gpt-oss, which is not tested here, the server lowers it."""
     context = http.get("/v1/models").json()["data"][0]["max_model_len"]
     request = {"model": vllm_server.model, **question(api), limit: context + 1}
     answer = http.post(PATHS[api], json=request)
@@ -96,8 +96,8 @@ def test_limit_beyond_the_context_is_refused(
 def test_end_is_ignored_where_asked(
     api: Api, ignored: bool, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
-    """vLLM's own `ignore_eos`: the model writes on behind its end token, up to the limit."""
-    script(Raw(f"Rain.<|im_end|>{' More rain.' * 8}"), expect="cut")
+    """vLLM's own `ignore_eos`: the model continues after its end token, up to the limit."""
+    script(Raw(f"Rain.<|im_end|>{' More rain.' * 8}"), expect="truncated")
     limit = {"max_output_tokens" if api == "responses" else "max_tokens": 12}
     request = {"model": vllm_server.model, **question(api), **limit, "ignore_eos": ignored}
     answer = http.post(PATHS[api], json=request)
@@ -109,7 +109,7 @@ def test_end_is_ignored_where_asked(
 @pytest.mark.covers("VC-025", "LS-032", "VA-017")
 @pytest.mark.parametrize("api", APIS)
 def test_longest_cache_salt(api: Api, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter) -> None:
-    """vLLM's own `cache_salt` has 128 characters at most, and some not at all."""
+    """vLLM's own `cache_salt` has at most 128 characters, and some characters are not allowed."""
     script("Rain.")
     request = {"model": vllm_server.model, **question(api)}
     answer = http.post(PATHS[api], json={**request, "cache_salt": "s" * 128})

@@ -1,4 +1,4 @@
-"""Conversations as data: the stories over every transport, and what is told where something is wrong."""
+"""Scenarios over every transport, and what is reported if something is wrong."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ STORIES = [
         marks=pytest.mark.vllm_needs(*needed_capabilities(read_scenario(path), scripted=False)),
     )
     for path in stories_of_package()
-    if not read_scenario(path).of_server  # which the server under test must be started for
+    if not read_scenario(path).of_server  # which needs a server with certain flags
 ]
 TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "21 degrees"}]}
 CALL: dict[str, Any] = {"calls": [{"name": "get_weather"}]}
 
 
 def of(*turns: dict[str, Any], **more: Any) -> Scenario:
-    """A scenario with one tool."""
+    """Returns a scenario with one tool."""
     return Scenario.model_validate({"scenario": 1, "tools": {"get_weather": TOOL}, "turns": turns, **more})
 
 
@@ -48,7 +48,7 @@ def served(vllm_server: VllmServer) -> Served:
 @pytest.mark.covers("AG-004", "VR-021", "VR-022", "VR-042", "VR-044", "VR-045", "LS-004")
 @pytest.mark.parametrize("story", STORIES)
 def test_story(story: str, scenario: ScenarioRunner, vllm_server: VllmServer) -> None:
-    """Every transport, streamed and not."""
+    """Runs a story over every transport, streamed and not."""
     with lost_calls_of_scenarios_excused(vllm_server):
         scenario(story)
 
@@ -56,7 +56,7 @@ def test_story(story: str, scenario: ScenarioRunner, vllm_server: VllmServer) ->
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("store")
 def test_a_defect_that_does_not_show_is_told(served: Served) -> None:
-    """Neither where the server is right, nor where it is wrong in another way."""
+    """KD101 is reported if the answer is right, and if it is wrong in another way."""
     id = "harmony-takes-few-kinds-of-input"
     known = [{"defect": id, "over": ["responses"]}]
     story = of(
@@ -65,33 +65,35 @@ def test_a_defect_that_does_not_show_is_told(served: Served) -> None:
     )
     every = load_defects()
     of_all = every[id].model_copy(update={"models": (), "versions": ""})
-    (held,) = run(story, served, transports_of(["responses"], (False,)), defects={**every, id: of_all})
-    assert [turn.state for turn in held.turns] == ["failed", "failed"]
-    assert [[each.code for each in turn.findings if each.counts] for turn in held.turns] == [["KD101"]] * 2
-    assert [each.known for each in held.turns[1].mismatches] == [""]
+    (result,) = run(story, served, transports_of(["responses"], (False,)), defects={**every, id: of_all})
+    assert [turn.state for turn in result.turns] == ["failed", "failed"]
+    assert [[each.code for each in turn.findings if each.counts] for turn in result.turns] == [["KD101"]] * 2
+    assert [each.known for each in result.turns[1].mismatches] == [""]
 
 
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("store", "background")
 @pytest.mark.covers("VR-017", "LS-014")
 def test_answers_in_the_background_are_those_of_responses(served: Served) -> None:
-    """Polled or read again, and continued; over another API the turns are cancelled."""
+    """A background answer is polled or replayed, and continued; other APIs cancel such turns."""
     story = of(
         {"name": "word", "user": "Remember heliotrope.", "background": True, "say": "I shall remember it."},
         {"name": "which", "user": "Which word?", "background": True, "say": "It is heliotrope."},
     )
-    held = {each.transport.label: each for each in run(story, served, transports_of(["responses", "chat"]))}
+    results = {
+        each.transport.label: each for each in run(story, served, transports_of(["responses", "chat"]))
+    }
     for label in ("responses", "responses-stream"):
-        assert [turn.state for turn in held[label].turns] == ["passed", "passed"], list(
-            held[label].problems()
+        assert [turn.state for turn in results[label].turns] == ["passed", "passed"], list(
+            results[label].problems()
         )
-        assert all(turn.exchange and turn.exchange.request["background"] for turn in held[label].turns)
+        assert all(turn.exchange and turn.exchange.request["background"] for turn in results[label].turns)
     reason = "an answer is made in the background over the Responses API only"
-    assert {turn.reason for label in ("chat", "chat-stream") for turn in held[label].turns} == {reason}
+    assert {turn.reason for label in ("chat", "chat-stream") for turn in results[label].turns} == {reason}
 
 
 class _Forgetful(Transport):
-    """Leaves out the turns that a turn continues."""
+    """A transport that leaves out the turns before."""
 
     def request(self, ask: Ask) -> Json:
         return super().request(replace(ask, line=()))
@@ -101,7 +103,7 @@ class _Forgetful(Transport):
 @pytest.mark.vllm_needs("store")
 @pytest.mark.covers("LS-004")
 def test_a_server_that_forgets_is_found(served: Served) -> None:
-    """Without the id of the turn before, the prompt lacks what was said, and that is told."""
+    """Without the id of the previous turn, the prompt lacks its text, and a finding says so."""
     forgetful = _Forgetful("responses", "responses", stored=True)
     story = of(
         {"name": "word", "user": "Remember heliotrope.", "say": "I shall remember it."},
@@ -110,15 +112,17 @@ def test_a_server_that_forgets_is_found(served: Served) -> None:
     right, wrong = run(story, served, [*transports_of(["responses-history"], (False,)), forgetful])
     assert not right.wrong
     assert [turn.state for turn in wrong.turns] == ["passed", "failed"]
-    found = [(each.code, each.path, each.kind) for each in wrong.turns[1].findings if each.counts]
-    assert found == [("CP102", "$.responses.which.prompt", "message")] * 2
+    findings = [
+        (finding.code, finding.path, finding.kind) for finding in wrong.turns[1].findings if finding.counts
+    ]
+    assert findings == [("CP102", "$.responses.which.prompt", "message")] * 2
 
 
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("AG-004")
 def test_what_becomes_of_a_missing_call(served: Served) -> None:
-    """The turn that lacks it, the one that would send its output, one more, and one beside them."""
+    """Covers the turn without the call, the turn with its output, a later turn, and an independent one."""
     turns = (
         {"name": "ask", "user": "Weather?", "expect": CALL, "say": "I do not know."},
         {"name": "output", "say": "Mild."},
@@ -131,21 +135,21 @@ def test_what_becomes_of_a_missing_call(served: Served) -> None:
         "ignore_continue": ["no call", "cancelled", "passed", "passed"],
     }
     for behaviour, states in expected.items():
-        (held,) = run(of(*turns, missing_tool_call=behaviour), served, transports_of(["chat"], (True,)))
-        assert [turn.state for turn in held.turns] == states, behaviour
-        assert held.wrong == (behaviour == "error_stop")
+        (result,) = run(of(*turns, missing_tool_call=behaviour), served, transports_of(["chat"], (True,)))
+        assert [turn.state for turn in result.turns] == states, behaviour
+        assert result.wrong == (behaviour == "error_stop")
         stopped = f"turn ask made no call ({behaviour})"
         if behaviour == "ignore_continue":
-            assert held.turns[1].reason == "it sends outputs alone, and turn ask made no call"
+            assert result.turns[1].reason == "it sends outputs alone, and turn ask made no call"
         else:
-            assert {turn.reason for turn in held.turns[1:]} == {stopped}
+            assert {turn.reason for turn in result.turns[1:]} == {stopped}
 
 
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("AG-004")
 def test_what_is_not_as_expected_is_told(served: Served) -> None:
-    """Other arguments, another text, a limit, an event that does not come, an answer in place of an error."""
+    """Other arguments, another text, a limit, a missing event, and an answer instead of an error."""
     call = {"calls": [{"name": "get_weather", "arguments": {"city": "Oslo"}}]}
     story = of(
         {
@@ -166,8 +170,8 @@ def test_what_is_not_as_expected_is_told(served: Served) -> None:
         {"name": "refused", "after": "start", "user": "Hi", "expect": {"status": "refused"}, "say": "Hello."},
         {"name": "orphan", "user": "Well?", "say": "Well."},
     )
-    (held,) = run(story, served, transports_of(["responses"], (True,)))
-    assert {turn.turn: [each.what for each in turn.mismatches] for turn in held.turns} == {
+    (result,) = run(story, served, transports_of(["responses"], (True,)))
+    assert {turn.turn: [mismatch.what for mismatch in turn.mismatches] for turn in result.turns} == {
         "call": ["calls[0].arguments.city", "calls[0].arguments.day"],
         "text": ["text[0]"],
         "cut": ["status"],
@@ -175,5 +179,5 @@ def test_what_is_not_as_expected_is_told(served: Served) -> None:
         "refused": ["status"],
         "orphan": [],
     }
-    assert held.turns[0].mismatches[0].expected == '"Paris"'
-    assert held.turns[2].mismatches[0].actual == "incomplete"
+    assert result.turns[0].mismatches[0].expected == '"Paris"'
+    assert result.turns[2].mismatches[0].actual == "incomplete"

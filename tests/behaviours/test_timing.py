@@ -1,6 +1,6 @@
-"""When the events of a stream come: while the model writes, and not in one piece once it is done.
+"""When the events of a stream arrive: while the model generates, and not all at the end.
 
-Nothing here depends on how fast a machine is: an event is held against how far its own script has come.
+Nothing depends on the speed of the machine: an event is compared with the progress of its own script.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from vllm_harness._scripted.meaning import Meaning, Reasoning, Text, ToolCall
 from vllm_harness._server.remote import RemoteServer
 
 WORDS = " ".join(f"word {number}" for number in range(40))
-LONG = " ".join(["word"] * 5000)  # takes many times as long as hanging up
+LONG = " ".join(["word"] * 5000)  # takes many times as long as disconnecting
 
 
 def text(words: str) -> Meaning:
-    """An answer in words."""
+    """Returns a text answer."""
     return Meaning((Text(words),))
 
 
-def thoughts(words: str) -> Meaning:
-    """Thoughts, and a short answer."""
+def reasoning(words: str) -> Meaning:
+    """Returns reasoning and a short answer."""
     return Meaning((Reasoning(words), Text("Done.")))
 
 
 def call(words: str) -> Meaning:
-    """A call with a long argument."""
+    """Returns a call with a long argument."""
     return Meaning((ToolCall("get_weather", {"city": words}),))
 
 
@@ -49,12 +49,12 @@ EARLY: dict[Api, tuple[str, ...]] = {
     "chat": ("reasoning",),
     "messages": ("message_start", "content_block_start", "content_block_stop", "content_block_start"),
 }
-"""What a stream must bring before the words that follow thoughts."""
+"""The events that a stream must send before the text that follows reasoning."""
 ENOUGH = 100
-"""Words, each a token, that one hears of 5000 before one leaves."""
+"""The number of words, each a token, that the client reads of 5000 before it disconnects."""
 SAYINGS = [
     pytest.param(text, id="text"),
-    pytest.param(thoughts, id="thoughts", marks=pytest.mark.vllm_needs("reasoning")),
+    pytest.param(reasoning, id="thoughts", marks=pytest.mark.vllm_needs("reasoning")),
     pytest.param(call, id="call"),
 ]
 FUNCTION = {key: RESPONSES_TOOL[key] for key in ("name", "description", "parameters")}
@@ -74,7 +74,7 @@ REQUESTS: dict[Api, Json] = {
 
 @contextmanager
 def stream(server: RemoteServer, book: ScriptBook, api: Api) -> Iterator[Iterator[SSEEvent]]:
-    """The events of a streamed answer as they come."""
+    """Opens a streamed answer, and yields its events as they arrive."""
     body = {"model": server.model, "stream": True, "temperature": 0, **REQUESTS[api]}
     with opened(book.endpoint, "POST", PATHS[api], json=body) as answer:
         yield iter(parse_sse(answer.iter_bytes()))
@@ -86,16 +86,16 @@ def stream(server: RemoteServer, book: ScriptBook, api: Api) -> Iterator[Iterato
 @pytest.mark.covers("VR-006", "VA-002")
 @pytest.mark.parametrize("say", SAYINGS)
 def test_answer_comes_while_it_is_written(say: Callable[[str], Meaning], vllm_server: RemoteServer) -> None:
-    """The first words are there before the last are written, without a gap up to the end.
+    """The first words arrive before the last are generated, without a gap up to the end.
 
     The longest wait between two deltas is not asserted: on a busy machine it says nothing about the server.
     """
     for api in PATHS:
         book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
-        book.script(say(LONG), expect="cut")
+        book.script(say(LONG), expect="truncated")
         with stream(vllm_server, book, api) as events:
-            assert heard(events) >= ENOUGH, f"{api}: too few words"
-        book.verify()  # the client left, and that cut the answer: no words had waited for its end
+            assert count_words(events) >= ENOUGH, f"{api}: too few words"
+        book.verify()  # the client left before the script ended, so no words had waited for the end
         ask = partial(timed, vllm_server, book, api, say(WORDS))
         facts = asked_until(lambda facts: bool(facts.incremental), ask)
         assert facts.incremental, f"{api}: {facts}"
@@ -104,15 +104,15 @@ def test_answer_comes_while_it_is_written(say: Callable[[str], Meaning], vllm_se
 
 
 def timed(server: RemoteServer, book: ScriptBook, api: Api, answer: Meaning) -> TimingFacts:
-    """When the events of an answer come."""
+    """Returns the timing of the events of an answer."""
     book.script(answer)
     began = time.monotonic()
     with stream(server, book, api) as events:
         return timing_facts((time.monotonic() - began, event) for event in events)
 
 
-def heard(events: Iterator[SSEEvent]) -> int:
-    """The words of a stream, up to as many as one hears before one leaves."""
+def count_words(events: Iterator[SSEEvent]) -> int:
+    """Counts the words of a stream, and stops at ENOUGH."""
     words = 0
     for event in events:
         words += event.data.count("word") if carries_text(event) else 0
@@ -125,22 +125,24 @@ def heard(events: Iterator[SSEEvent]) -> int:
 @pytest.mark.vllm_needs("reasoning", "responses", "chat", "messages")
 @pytest.mark.covers("VR-006", "VA-002")
 def test_no_event_waits_for_the_end(vllm_server: RemoteServer) -> None:
-    """What closes the thoughts, and what announces the words after them, comes before the words.
+    """The events that end the reasoning and announce the text come before the text.
 
-    The client leaves at the first words of an answer that would go on: nothing that is there by then can have
-    waited for its end, and the script ends cut.
+    The client disconnects at the first words of an answer that would continue: whatever has arrived by then
+    has not waited for the end, and the script is not finished.
     """
     for api in PATHS:
         early = asked_until(
             lambda names, api=api: not missing(names, api), partial(names_to_words, vllm_server, api)
         )
-        assert not missing(early, api), f"{api}: {missing(early, api)} did not come before, but {early}"
+        assert not missing(early, api), (
+            f"{api}: {missing(early, api)} did not come before the text, only {early}"
+        )
 
 
 def names_to_words(server: RemoteServer, api: Api) -> list[str]:
-    """What comes up to the first words of an answer that is left then."""
+    """Returns the names of the events up to the first words, then disconnects."""
     book = ScriptBook(server.endpoint, server.entry)
-    book.script(Meaning((Reasoning("Hm."), Text(LONG))), expect="cut")
+    book.script(Meaning((Reasoning("Hm."), Text(LONG))), expect="truncated")
     with stream(server, book, api) as events:
         names = [name_of(event) for event in to_the_first_words(events)]
     book.verify()
@@ -149,12 +151,12 @@ def names_to_words(server: RemoteServer, api: Api) -> list[str]:
 
 
 def missing(names: list[str], api: Api) -> list[str]:
-    """Those of the early events that are not among them."""
+    """Returns the early events that are not among the names."""
     return [name for name in EARLY[api] if names.count(name) < EARLY[api].count(name)]
 
 
 def to_the_first_words(events: Iterator[SSEEvent]) -> Iterator[SSEEvent]:
-    """The events up to the first with words of the answer, which the thoughts lack."""
+    """Yields the events up to the first with words of the answer, which the reasoning lacks."""
     for event in events:
         yield event
         if carries_text(event) and "word" in event.data:
@@ -162,7 +164,7 @@ def to_the_first_words(events: Iterator[SSEEvent]) -> Iterator[SSEEvent]:
 
 
 def name_of(event: SSEEvent) -> str:
-    """The type of an event; a chunk of Chat Completions has none, and is called by what its delta brings."""
+    """Returns the type of an event; for a chunk of Chat Completions, the fields of its delta."""
     value = json.loads(event.data)
     if "type" in value:
         return str(value["type"])

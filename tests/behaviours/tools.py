@@ -1,4 +1,4 @@
-"""The tool that tests offer, in the shapes of both APIs, and the call of it."""
+"""The tool that tests offer, in the form of both APIs, and a call of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CALL = ToolCall("get_weather", {"city": "Paris"})
 
 
 def check_call(item: Any) -> None:
-    """The one call that these tests want, complete."""
+    """Asserts that the item is the expected call, and complete."""
     assert item.type == "function_call"
     assert item.name == CALL.name
     assert json.loads(item.arguments) == CALL.arguments

@@ -1,4 +1,4 @@
-"""What third-party clients see of a server that answers from the books of their cases."""
+"""Runs third-party clients against a server that answers from the script books of their cases."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from vllm_harness._testing.skips import skip
 
 CLIENTS = clients()
 BOOKS = Path(__file__).with_name("books")
-# what a case asks of a model entry beside tools
+# the capabilities that a case needs beside tools
 NEEDS = {"parallel": {"parallel_tools"}, "structured": {"structured_output"}, "stateful": {"store"}}
-# what becomes of a case's scripts, where they are not said to their end
+# the cases whose scripts are truncated
 CUT = {"cut"}
-MODES = 2  # in bodies and streamed
+MODES = 2  # bodies and streams
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a client saw in one case.
+    """The results of a client in one case.
 
     Attributes:
-        body, stream: the same thing done twice, as the client's program tells it.
-        tokens: length of each script of the case's book, in order.
+        body, stream: the result of each mode, as the client's program printed it.
+        tokens: the length of each script of the case's book, in order.
     """
 
     body: Any
@@ -46,7 +46,7 @@ class Seen:
 
 @dataclass
 class Visit:
-    """One run of a client's program on one server: all its cases in one process."""
+    """One run of a client's program on one server, with all its cases in one process."""
 
     client: Client
     api: str
@@ -55,7 +55,7 @@ class Visit:
 
     @cached_property
     def outcome(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """What the program printed, and what became of the scripts."""
+        """The program's output, and the states of the scripts."""
         entry = self.server.entry
         book = ScriptBook(self.server.endpoint, entry)
         for case in self.client.cases[self.api]:  # type: ignore[index]
@@ -71,7 +71,7 @@ class Visit:
         return results, uses
 
     def case(self, name: str) -> Seen:
-        """One case. Raises AssertionError where it failed, or a rule served other than once each way."""
+        """One case. Raises AssertionError if it failed, or if a rule was not used once per mode."""
         results, uses = self.outcome
         if failure := results[name].get("failed"):
             raise ClientFailedError(failure)
@@ -93,7 +93,7 @@ def _visits() -> dict[tuple[str, str, str], Visit]:
 
 @pytest.fixture
 def see(vllm_server: VllmServer, _visits: dict[tuple[str, str, str], Visit]) -> See:
-    """`see(client, api, case)`: what the client saw; its program runs once for all its cases."""
+    """`see(client, api, case)` gives the results of a case; the program runs once for all its cases."""
     assert isinstance(vllm_server, RemoteServer)
 
     def see(name: str, api: str, case: str) -> Seen:
@@ -109,7 +109,7 @@ def see(vllm_server: VllmServer, _visits: dict[tuple[str, str, str], Visit]) -> 
 
 
 def _sayable(rule: BookRule, entry: ModelEntry) -> BookRule:
-    """The rule without thoughts, where the model has none."""
+    """The rule, without reasoning if the model does not support it."""
     if "reasoning" in entry.capabilities:
         return rule
     takes = [take for take in rule.takes if isinstance(take, Meaning)]

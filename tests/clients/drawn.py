@@ -1,4 +1,4 @@
-"""Which third-party clients a short run visits over which API; all cases of a visit are one process."""
+"""Draws the third-party clients and APIs that a short run visits; one process runs all cases of a visit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.clients.environments import Client
 
 
 def drawn(clients: Mapping[str, Client], seed: int) -> frozenset[tuple[str, str]]:
-    """One API of each client, and of each client's cases every one at least once; client and API.
+    """Draws client and API pairs: an API of each client, and each case of each client at least once.
 
     Args:
-        clients: by name.
-        seed: another seed takes other APIs.
+        clients: the clients by name.
+        seed: the seed of the draw.
     """
     visits = {
         f"{name}-{api}": ((name, api), Case(f"{name}-{api}", name, (api,), cases_of(client, api)))

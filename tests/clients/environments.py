@@ -31,15 +31,15 @@ NO_INDEX = (
 
 
 class NotToBeHadError(HarnessError):
-    """This machine lacks what the client needs: node, or a package index."""
+    """This machine lacks what the client needs: Node or a package index."""
 
 
 class ClientFailedError(AssertionError):
-    """The client's program ended with an error; its last words are the message."""
+    """The client's program failed; the message has the end of its output."""
 
 
 class Client(BaseModel):
-    """One entry of clients.yaml; its header tells what the fields mean."""
+    """One entry of clients.yaml; its header explains the fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,16 +52,16 @@ class Client(BaseModel):
 
     @property
     def folder(self) -> Path:
-        """Where its environment is, or is to be."""
+        """The folder of its environment, which may not exist yet."""
         made_of = json.dumps([self.kind, self.requirements, sys.version_info[:2]])
         return cache_dir() / "clients" / f"{self.name}-{hashlib.sha256(made_of.encode()).hexdigest()[:8]}"
 
     def make(self, progress: Progress = quiet) -> None:
-        """Makes its environment unless it is there.
+        """Makes its environment unless it exists.
 
         Raises:
-            NotToBeHadError: no node, or no package index is reached.
-            InstallError: the installation failed otherwise.
+            NotToBeHadError: Node is missing, or no package index can be reached.
+            InstallError: the installation failed for another reason.
         """
         with locked_for_making(self.folder, progress):
             if self.folder.exists():
@@ -73,20 +73,20 @@ class Client(BaseModel):
                     half.rename(self.folder)
             except InstallError as error:
                 if re.search(NO_INDEX, str(error)):
-                    raise NotToBeHadError(f"{self.name}: no package index is reached") from error
+                    raise NotToBeHadError(f"{self.name}: no package index can be reached") from error
                 raise
 
     def run(self, *arguments: str, environ: Mapping[str, str]) -> Any:
-        """What its program prints, read as JSON.
+        """Runs its program and parses the JSON that it prints.
 
         Raises:
-            NotToBeHadError: no node.
-            ClientFailedError: the program failed, or said nothing for a long time.
+            NotToBeHadError: Node is missing.
+            ClientFailedError: the program failed or timed out.
         """
         program = HERE / "programs" / self.program
         if self.kind == "python":
             command, source = [str(self.folder / "bin" / "python"), "-P", str(program)], ""
-        else:  # from standard input, so that packages are looked up in the working folder
+        else:  # from standard input, so that Node looks up packages in the working folder
             command, source = [_tool("node"), "--input-type=module", "-"], program.read_text()
         try:
             done = subprocess.run(
@@ -100,7 +100,7 @@ class Client(BaseModel):
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise ClientFailedError(f"{self.name} was not done in {RUN_S} s: {error.stderr}") from error
+            raise ClientFailedError(f"{self.name} did not finish in {RUN_S} s: {error.stderr}") from error
         if done.returncode:
             raise ClientFailedError(f"{self.name} failed:\n{done.stderr[-4000:]}")
         return json.loads(done.stdout)
@@ -135,5 +135,5 @@ def _make_node(folder: Path, requirements: Sequence[str], progress: Progress) ->
 def _tool(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        raise NotToBeHadError(f"there is no {name} on this machine", hint="install Node.js 20 or newer")
+        raise NotToBeHadError(f"{name} is not installed on this machine", hint="install Node.js 20 or newer")
     return found

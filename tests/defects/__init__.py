@@ -1,4 +1,4 @@
-"""Defects that were reported of vLLM's endpoints, or seen in its code: each test states what is right."""
+"""Defects of vLLM's endpoints, reported or found in its code; each test states the correct behaviour."""
 
 import pytest
 

@@ -25,7 +25,7 @@ def wire(vllm_server: VllmServer, http: Endpoint) -> Wire:
 
 @pytest.fixture
 def talk() -> Talk:
-    """Opens a book on another server, and its API; what was scripted must have been said at the end."""
+    """Opens a script book on another server and returns its API; all scripts must be used at the end."""
 
     @contextmanager
     def open_book(server: RemoteServer) -> Iterator[tuple[ScriptBook, Wire]]:

@@ -1,4 +1,4 @@
-"""What is special to gpt-oss: its prompt over several turns, and what becomes of odd Harmony."""
+"""Behaviour specific to gpt-oss: its prompt over several turns, and how vLLM handles malformed Harmony."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PREAMBLE_KEPT = pytest.mark.vllm_known_defect("harmony-follow-up-keeps-the-first
 
 
 def follow_up(wire: Wire, script: ScriptWriter, first: Json, second: Json) -> str:
-    """The prompt of a second turn."""
+    """Returns the prompt of a second turn."""
     script("One.")
     script("Two.")
     before = wire.respond("First?", **first)
@@ -61,14 +61,14 @@ def follow_up(wire: Wire, script: ScriptWriter, first: Json, second: Json) -> st
 def test_follow_up_turn_takes_its_own_settings(
     setting: Json, shown: str, wire: Wire, script: ScriptWriter
 ) -> None:
-    """Source: API reference, previous_response_id: it brings the items, all else is of this request."""
+    """Source: API reference, previous_response_id: it brings the items, the new request the settings."""
     assert shown.lower() in follow_up(wire, script, {}, setting).lower()
 
 
 @pytest.mark.covers("CO-01", "vllm-37697")
 @PREAMBLE_KEPT
 def test_follow_up_turn_drops_old_instructions(wire: Wire, script: ScriptWriter) -> None:
-    """Source: API reference, `instructions`: those of a previous response are not carried over."""
+    """Source: API reference, `instructions`: instructions of a previous response are not carried over."""
     assert "Rhyme always." not in follow_up(wire, script, {"instructions": "Rhyme always."}, {})
 
 
@@ -76,7 +76,7 @@ def test_follow_up_turn_drops_old_instructions(wire: Wire, script: ScriptWriter)
 @pytest.mark.vllm_known_defect("background-job-raises")
 @pytest.mark.timeout(30)
 def test_background_job_that_fails_says_so(wire: Wire, script: ScriptWriter) -> None:
-    """The model calls a browser tool that does not exist, on which vLLM raises: a failed response then."""
+    """The model calls a browser tool that does not exist, and vLLM raises: the response must fail."""
     script(Raw("<|channel|>commentary to=browser.dance<|message|>{}<|call|>"))
     response = wire.respond("Dance", background=True)
     end = time.monotonic() + 5
@@ -88,7 +88,7 @@ def test_background_job_that_fails_says_so(wire: Wire, script: ScriptWriter) -> 
 
 @pytest.mark.covers("CO-09")
 def test_no_parallel_calls_where_they_are_not_wanted(wire: Wire, script: ScriptWriter) -> None:
-    """Source: API reference, parallel_tool_calls false: one call at most; a grammar refuses more."""
+    """Source: API reference, parallel_tool_calls false: at most one call; a grammar refuses more."""
     arguments = json.dumps({"city": "Paris"})
     script(Raw(f"{TO_WEATHER}{arguments}<|end|>{START}{TO_WEATHER}{arguments}<|call|>"), expect="refused")
     answer = wire.post("responses", input="Weather?", tools=[TOOL], parallel_tool_calls=False)
@@ -98,7 +98,7 @@ def test_no_parallel_calls_where_they_are_not_wanted(wire: Wire, script: ScriptW
 @pytest.mark.covers("CO-09")
 @pytest.mark.vllm_known_defect("include-reasoning-on-harmony-responses")
 def test_reasoning_is_left_out_where_asked(wire: Wire, script: ScriptWriter) -> None:
-    """vLLM's own `include_reasoning: false`: reasoning is generated and not shown."""
+    """vLLM's own `include_reasoning: false`: reasoning is generated but not shown."""
     script("Hello.", reasoning="A greeting.")
     assert not items(wire.respond("Hi", include_reasoning=False), "reasoning")
 
@@ -110,7 +110,7 @@ def test_reasoning_is_left_out_where_asked(wire: Wire, script: ScriptWriter) -> 
 def test_chat_shows_what_goes_to_another_recipient(
     stream: bool, recipient: str, wire: Wire, script: ScriptWriter
 ) -> None:
-    """Arguable how it is to be shown; that nothing at all comes of so many tokens is not."""
+    """The API does not say how to show such output, but it must not disappear altogether."""
     script(Raw(f"<|channel|>commentary to={recipient}<|message|>print(1)<|call|>"))
     if stream:
         deltas = [chunk["choices"][0]["delta"] for chunk in wire.chat_stream("Go") if chunk["choices"]]
@@ -138,7 +138,7 @@ LOST = pytest.mark.vllm_known_defect("vllm-46464")
 @LOST
 @pytest.mark.parametrize("case", ODD)
 def test_chat_keeps_words_that_harmony_does_not_expect(case: str, wire: Wire, script: ScriptWriter) -> None:
-    """Arguable how they are to be shown; that words vanish from a `stop` answer is not."""
+    """The API does not say how to show such words, but they must not vanish from a `stop` answer."""
     raw, words = ODD[case]
     script(Raw(raw))
     assert words in (message_of(wire.chat("Go"))["content"] or "")
@@ -150,7 +150,7 @@ def test_chat_keeps_words_that_harmony_does_not_expect(case: str, wire: Wire, sc
 def test_responses_keep_words_that_harmony_does_not_expect(
     case: str, wire: Wire, script: ScriptWriter
 ) -> None:
-    """The same over the Responses API."""
+    """The same words must not vanish from a response of the Responses API."""
     raw, words = ODD[case]
     script(Raw(raw))
     assert words in text_of(wire.respond("Go"))
@@ -168,7 +168,7 @@ UNKNOWN_CHANNEL = pytest.mark.vllm_known_defect("unplaceable-harmony-is-blamed-o
 
 
 def malformed() -> Iterator[Any]:
-    """Every malformed text over every API, streamed and not."""
+    """Yields every malformed text for every API, streamed and not."""
     for name, raw in MALFORMED.items():
         for api, mode in itertools.product(("chat", "responses"), ("body", "stream")):
             known = api == "responses" and name.endswith("channel")
@@ -182,7 +182,7 @@ def malformed() -> Iterator[Any]:
 def test_odd_harmony_ends_in_an_answer(
     raw: str, stream: bool, api: str, wire: Wire, script: ScriptWriter
 ) -> None:
-    """Malformed Harmony gives a defined result: an answer that ends; the client is not to blame."""
+    """Malformed Harmony still gives an answer that ends, and never an error that blames the client."""
     script(Raw(raw))
     if api == "responses":
         answer = terminal(wire.stream("Go")) if stream else wire.respond("Go")
@@ -263,7 +263,7 @@ def test_output_items_of_tools_may_come_back(kind: str, wire: Wire, script: Scri
 @pytest.mark.covers("CO-17")
 @pytest.mark.vllm_known_defect("harmony-takes-few-kinds-of-input")
 def test_item_reference_is_looked_up(wire: Wire, script: ScriptWriter) -> None:
-    """Source: API reference, item_reference: an item of a stored response by its id."""
+    """Source: API reference, item_reference: refers to an item of a stored response by its id."""
     script("Rome.")
     script("Sure.")
     first = wire.respond("Capital?", store=True)
@@ -275,7 +275,7 @@ def test_item_reference_is_looked_up(wire: Wire, script: ScriptWriter) -> None:
 @pytest.mark.covers("vllm-32587")
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_names_of_functions_hold_no_special_tokens(api: str, wire: Wire, script: ScriptWriter) -> None:
-    """Not so any more: gpt-oss writes the channel a second time, and it came into the name."""
+    """No longer reproduces: gpt-oss writes the channel twice, and the second one became part of the name."""
     twice = "<|channel|>commentary to=functions.get_weather<|channel|>commentary <|constrain|>json<|message|>"
     script(Raw(f'{twice}{{"city": "Paris"}}<|call|>'))
     if api == "responses":
@@ -299,7 +299,7 @@ def test_names_of_functions_hold_no_special_tokens(api: str, wire: Wire, script:
     ids=["recipient first", "constrain without blank", "in analysis", "no constrain"],
 )
 def test_every_way_to_write_a_call(header: str, wire: Wire, script: ScriptWriter) -> None:
-    """Source: Harmony format, "Receiving tool calls", and what gpt-oss is seen to write."""
+    """Source: Harmony format, "Receiving tool calls", and forms that gpt-oss has been seen to write."""
     script(Raw(f'{header}{{"city": "Paris"}}<|call|>'), times=2)
     (call,) = items(wire.respond("Go", tools=[TOOL]), "function_call")
     (chat,) = message_of(wire.chat("Go", tools=[CHAT_TOOL]))["tool_calls"]
@@ -311,7 +311,7 @@ def test_every_way_to_write_a_call(header: str, wire: Wire, script: ScriptWriter
 def test_content_index_begins_anew_with_each_item(
     wire: Wire, script: ScriptWriter, check_stream: StreamCheck
 ) -> None:
-    """Not so any more: the index grew over the items, and the SDK raised an IndexError."""
+    """No longer reproduces: the index grew across items, and the SDK raised an IndexError."""
     script(Meaning((Reasoning("Weather, then."), Text("I shall look."), CALL)))
     events = wire.stream("Weather?", tools=[TOOL])
     check_stream(events)
@@ -320,7 +320,7 @@ def test_content_index_begins_anew_with_each_item(
 
 @pytest.mark.covers("vllm-28262")
 def test_replayed_reasoning_and_calls_keep_their_channels(wire: Wire, script: ScriptWriter) -> None:
-    """Not so any more for these: they were rendered as plain words of the assistant."""
+    """No longer reproduces for these items: they were rendered as plain text of the assistant."""
     script(reasoning="Weather, then.", calls=[CALL])
     first = wire.respond("Weather?", tools=[TOOL])
     (call,) = items(first, "function_call")
@@ -338,7 +338,7 @@ def test_replayed_reasoning_and_calls_keep_their_channels(wire: Wire, script: Sc
 @pytest.mark.covers("vllm-28262")
 @pytest.mark.vllm_known_defect("vllm-50975")
 def test_replayed_preamble_stays_a_preamble(wire: Wire, script: ScriptWriter) -> None:
-    """Source: Harmony format, "Preambles": commentary; OpenAI's items tell them by `phase`."""
+    """Source: Harmony format, "Preambles": commentary; OpenAI's items mark them with `phase`."""
     script(Meaning((Text("I shall look."), CALL)))
     first = wire.respond("Weather?", tools=[TOOL])
     output = {"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "sunny"}
@@ -374,7 +374,7 @@ def test_reasoning_of_finished_turns_leaves_the_prompt(wire: Wire, script: Scrip
 @pytest.mark.covers("vllm-49493")
 @pytest.mark.vllm_known_defect("vllm-49493")
 def test_namespaces_of_tools_are_taken(wire: Wire, script: ScriptWriter) -> None:
-    """Source: OpenAPI, NamespaceTool; Codex sends such."""
+    """Source: OpenAPI, NamespaceTool; Codex sends such tools."""
     script("Hello.")
     namespace = {"type": "namespace", "name": "sky", "description": "Weather", "tools": [TOOL]}
     wire.respond("Hi", tools=[namespace])
@@ -382,7 +382,7 @@ def test_namespaces_of_tools_are_taken(wire: Wire, script: ScriptWriter) -> None
 
 @pytest.mark.covers("vllm-34417")
 def test_logprobs_come_or_are_refused(wire: Wire) -> None:
-    """Arguable: gpt-oss answers 400, which is clean; silence would not be."""
+    """OpenAI returns logprobs; for gpt-oss vLLM may refuse them with a 400, but must not ignore them."""
     answer = wire.post("responses", input="Hi", include=["message.output_text.logprobs"], top_logprobs=2)
     assert answer.status_code == 400
     assert "logprobs" in answer.json()["error"]["message"]
@@ -391,7 +391,7 @@ def test_logprobs_come_or_are_refused(wire: Wire) -> None:
 @pytest.mark.covers("vllm-40418")
 @pytest.mark.vllm_known_defect("code-interpreter-call-becomes-reasoning")
 def test_python_call_is_the_same_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:
-    """One answer has one shape; to=python without a tool server is no reasoning."""
+    """Body and stream have the same items; to=python without a tool server is not reasoning."""
     script(Raw("<|channel|>analysis to=python<|message|>print(1)<|call|>"), times=2)
     body = wire.respond("Go")
     events = wire.stream("Go")
@@ -402,7 +402,7 @@ def test_python_call_is_the_same_streamed_and_not(wire: Wire, script: ScriptWrit
 
 @pytest.mark.covers("vllm-22403")
 def test_thoughts_only(wire: Wire, script: ScriptWriter) -> None:
-    """A turn that ends within its thoughts has them, and no message."""
+    """A turn that ends within its reasoning has a reasoning item and no message."""
     script(Raw("<|channel|>analysis<|message|>Hm.<|return|>"))
     response = wire.respond("Go")
     assert reasoning_of(response) == "Hm."
@@ -419,7 +419,7 @@ BROWSER: dict[str, Any] = {
 @pytest.mark.covers("CO-12")
 @pytest.mark.parametrize("case", ["search without query", "no JSON"])
 def test_odd_browser_call_ends_in_an_answer(case: str, wire: Wire, script: ScriptWriter) -> None:
-    """Not so: arguments that lack what a search needs break neither body nor stream."""
+    """Not a defect: arguments that a search cannot use break neither body nor stream."""
     script(Raw(f"<|channel|>commentary to=browser.search<|message|>{BROWSER[case]}<|call|>"), times=2)
     wire.respond("Go")
     assert terminal(wire.stream("Go"))

@@ -1,4 +1,4 @@
-"""Many tokens in one delta (`--stream-interval`): the boundary between two kinds of output lies within it."""
+"""Many tokens in one delta (`--stream-interval`), so that one delta holds several kinds of output."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ ROME = '{"city": "Rome"}'
 
 
 def hermes(*arguments: str, before: str = "", between: str = "\n", after: str = "") -> str:
-    """Thoughts, then calls, then the end of the turn, as qwen3 writes them."""
+    """Returns reasoning, then calls, then the end of the turn, as qwen3 writes them."""
     calls = [
-        f'<tool_call>\n{{"name": "get_weather", "arguments": {each}}}\n</tool_call>' for each in arguments
+        f'<tool_call>\n{{"name": "get_weather", "arguments": {argument}}}\n</tool_call>'
+        for argument in arguments
     ]
     return f"<think>\nHm.\n</think>\n\n{before}{between.join(calls)}{after}<|im_end|>"
 
 
 def harmony(*arguments: str, before: str = "", between: str = "", after: str = "") -> str:
-    """The same as gpt-oss writes it."""
+    """Returns the same turn as gpt-oss writes it."""
     header = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
-    calls = [f"{header}{each}" for each in arguments]
+    calls = [f"{header}{argument}" for argument in arguments]
     messages = ["<|channel|>analysis<|message|>Hm.", *_channel_message("commentary", before), calls[0]]
     for call in calls[1:]:
         messages += [*_channel_message("commentary", between), call]
@@ -59,7 +60,7 @@ CASES: dict[str, dict[str, str]] = {
 
 
 def output_of(response: Json) -> dict[str, Any]:
-    """What a response says, blanks at the ends aside."""
+    """Returns the content of a response without surrounding whitespace."""
     return {
         "reasoning": reasoning_of(response).strip(),
         "text": text_of(response).strip(),
@@ -73,7 +74,7 @@ def output_of(response: Json) -> dict[str, Any]:
 def test_responses_stream_as_their_body(
     case: str, own_server: OwnServer, talk: Talk, check_stream: StreamCheck
 ) -> None:
-    """Nothing is lost where thoughts, text and calls come in one step, and the stream is well formed."""
+    """Nothing is lost when reasoning, text and calls come in one step, and the stream is well formed."""
     server = own_server(STEPS)
     with talk(server) as (book, wire):
         book.script(Raw(CASES[case][server.entry.name]), times=2)
@@ -90,7 +91,7 @@ def test_responses_stream_as_their_body(
 def test_chat_streams_as_its_body(
     case: str, own_server: OwnServer, talk: Talk, check_stream: StreamCheck
 ) -> None:
-    """The same over Chat Completions."""
+    """Nothing is lost over Chat Completions either."""
     server = own_server(STEPS)
     with talk(server) as (book, wire):
         book.script(Raw(CASES[case][server.entry.name]), times=2)
@@ -110,10 +111,10 @@ def test_chat_streams_as_its_body(
 @pytest.mark.covers("vllm-60351")
 @pytest.mark.vllm_model("qwen3")
 def test_required_calls_in_one_step(own_server: OwnServer, talk: Talk) -> None:
-    """Not so any more: of several calls in one delta all but the last were lost."""
+    """No longer reproduces: all but the last of several calls in one delta were lost."""
     calls = [ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome")]
     with talk(own_server(STEPS)) as (book, wire):
-        # the grammar leaves no room for the line end between two calls
+        # the grammar does not allow the newline between two calls
         rendered = render("qwen3", Meaning.of(calls=tuple(calls)), constrained=True)
         book.script(Raw(rendered.replace("</tool_call>\n", "</tool_call>")))
         response = terminal(wire.stream("Weather?", tools=[TOOL], tool_choice="required"))
@@ -123,7 +124,7 @@ def test_required_calls_in_one_step(own_server: OwnServer, talk: Talk) -> None:
 @pytest.mark.covers("vllm-51641")
 @pytest.mark.vllm_model("qwen3")
 def test_stop_string_in_one_step(own_server: OwnServer, talk: Talk) -> None:
-    """Text that a stop string holds back must not leave its thoughts or its content."""
+    """Text that is held back for a stop string stays in the reasoning or the content that it belongs to."""
     with talk(own_server(STEPS)) as (book, wire):
         book.script(Raw("<think>\nOne STO\n</think>\n\nTwo STO<|im_end|>"))
         chunks = wire.chat_stream("Go", stop=["STOPPED HERE AND NOW"])

@@ -1,4 +1,4 @@
-"""A call whose tokens all fall into one delta, since the API server stood still while they were generated."""
+"""A call is lost when the API server stalls so long that all its tokens fall into one delta."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Ask = Callable[[RemoteServer, ScriptBook, OpenAI, Check], None]
 
 def ask_chat(server: RemoteServer, book: ScriptBook, client: OpenAI, check: Check) -> None:
     tool = {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}
-    made = client.chat.completions.create(model=server.model, messages=ASK, tools=[tool], stream=True)  # type: ignore[call-overload]
-    check(list(made))
+    stream = client.chat.completions.create(model=server.model, messages=ASK, tools=[tool], stream=True)  # type: ignore[call-overload]
+    check(list(stream))
 
 
 def ask_responses(server: RemoteServer, book: ScriptBook, client: OpenAI, check: Check) -> None:
     tool = {"type": "function", "name": "weather", "parameters": SCHEMA}
-    made = client.responses.create(model=server.model, input="Weather?", tools=[tool], stream=True)  # type: ignore[call-overload]
-    check(list(made))
+    stream = client.responses.create(model=server.model, input="Weather?", tools=[tool], stream=True)  # type: ignore[call-overload]
+    check(list(stream))
 
 
 def ask_messages(server: RemoteServer, book: ScriptBook, client: OpenAI, check: Check) -> None:
@@ -49,7 +49,7 @@ def ask_messages(server: RemoteServer, book: ScriptBook, client: OpenAI, check: 
 
 @contextmanager
 def standing_still(server: psutil.Process) -> Iterator[None]:
-    """Suspends a server's process as soon as its engine has something to do, until it has nothing more."""
+    """Suspends the server's process from the moment its engine starts to work until the engine is idle."""
     (core,) = engine_processes(server.pid)
     over = threading.Event()
 
@@ -82,7 +82,7 @@ def asleep(process: psutil.Process) -> bool:
 @pytest.mark.vllm_known_defect("vllm-48294")
 @pytest.mark.parametrize("ask", [ask_chat, ask_responses, ask_messages])
 def test_a_call_in_one_delta(ask: Ask, own_server: OwnServer) -> None:
-    """The server stands still before it has read the first token, which takes several tries at times."""
+    """Stalls the server before it reads the first token, which sometimes takes several tries."""
     server = own_server()
     process = psutil.Process(server.pid)
     check = lost_calls_excused(lambda name: lambda events, **more: None, server)("check_stream")

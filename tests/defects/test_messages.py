@@ -1,4 +1,4 @@
-"""Anthropic Messages, as far as its defects are of the conversion from Chat Completions."""
+"""Defects of Anthropic Messages that come from the conversion to Chat Completions and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOOL = {
 
 
 def unguarded(*models: str) -> pytest.MarkDecorator:
-    """The defect of these entries, or of all."""
+    """Marks the known defect for these model entries, or for all."""
     return pytest.mark.vllm_known_defect("vllm-48273", models=list(models))
 
 
@@ -26,14 +26,14 @@ def unguarded(*models: str) -> pytest.MarkDecorator:
 @pytest.mark.parametrize(
     "what",
     [
-        pytest.param("cut", marks=unguarded("gpt-oss")),  # hermes leaves a cut call as text
+        pytest.param("cut", marks=unguarded("gpt-oss")),  # hermes leaves a truncated call as text
         pytest.param("malformed", marks=unguarded("gpt-oss")),
     ],
 )
 def test_call_with_bad_arguments_is_an_answer(what: str, wire: Wire, script: ScriptWriter) -> None:
-    """Source: Anthropic API, stop_reason: max_tokens; what the model says is no fault of the client's."""
+    """Source: Anthropic API, stop_reason: max_tokens; a client is not to blame for the model's output."""
     if what == "cut":
-        script(calls=[ToolCall("get_weather", {"city": "Paris, " * 40})], expect="cut")
+        script(calls=[ToolCall("get_weather", {"city": "Paris, " * 40})], expect="truncated")
     else:
         script(calls=[ToolCall("get_weather", '{"city": Paris}')])
     answer = wire.post(
@@ -44,5 +44,5 @@ def test_call_with_bad_arguments_is_an_answer(what: str, wire: Wire, script: Scr
         tool_choice={"type": "auto"},
     )
     message = accepted(answer)
-    # a call that is no JSON may be text instead
+    # a call that is not valid JSON may come as text instead
     assert message["stop_reason"] in ({"max_tokens"} if what == "cut" else {"tool_use", "end_turn"})

@@ -1,4 +1,4 @@
-"""Defects that need a server of their own: other flags, a leak, the death of the engine."""
+"""Defects that need a separate server: other flags, a memory leak, a dead engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG = "and on " * 1000
 @pytest.mark.covers("vllm-53284")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_server_without_thinking_sends_content(stream: bool, own_server: OwnServer, talk: Talk) -> None:
-    """The template closes the thoughts by the server's default, and the parser must know."""
+    """By the server's default the template closes the reasoning, which the parser must know."""
     kwargs = json.dumps({"enable_thinking": False})
     with talk(own_server(["--default-chat-template-kwargs", kwargs])) as (book, wire):
         book.script(Raw("The answer.<|im_end|>"))
@@ -42,7 +42,7 @@ def test_server_without_thinking_sends_content(stream: bool, own_server: OwnServ
 @pytest.mark.vllm_known_defect("parser-context-cannot-stream")
 @pytest.mark.timeout(120)
 def test_parser_context_streams(own_server: OwnServer, talk: Talk) -> None:
-    """An experiment of vLLM's, but a switch that is offered: events, or a refusal; no broken stream."""
+    """The switch is experimental but offered: it must give events or a refusal, not a broken stream."""
     server = own_server(SMALL, {"VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT": "1"})
     with talk(server) as (book, wire):
         book.script("Hello.")
@@ -53,7 +53,7 @@ def test_parser_context_streams(own_server: OwnServer, talk: Talk) -> None:
 @pytest.mark.vllm_known_defect("input-of-failed-requests-is-kept")
 @pytest.mark.timeout(180)
 def test_failed_requests_leave_nothing(own_server: OwnServer, talk: Talk) -> None:
-    """20 requests of 5 MB that end in an error; the thoughts of old turns do not go into qwen3's prompt."""
+    """20 requests of 5 MB fail; the reasoning of old turns does not go into qwen3's prompt."""
     thought = {"type": "reasoning", "id": "rs_1", "summary": []}
     answer = {"type": "message", "role": "assistant", "content": "Yes."}
     with talk(own_server(SMALL)) as (book, wire):
@@ -82,7 +82,7 @@ def test_stream_tells_that_the_engine_died(own_server: OwnServer, talk: Talk) ->
     """Source: API reference, streaming events: response.failed, or an error event; not a broken body."""
     server = own_server(["--max-model-len", "8192"])
     with talk(server) as (book, wire):
-        book.script(LONG, expect="cut")
+        book.script(LONG, expect="truncated")
         with wire.open("Go on") as events:
             seen = [next(events)["type"] for _ in range(8)]
             for child in psutil.Process(server.pid).children(recursive=True):

@@ -1,4 +1,4 @@
-"""The Responses API, whatever the model: plain requests and their corners."""
+"""Defects of the Responses API that do not depend on the model: plain requests and edge cases."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ NULLABLE = (
 @pytest.mark.vllm_known_defect("vllm-49721")
 @pytest.mark.timeout(30)
 def test_stream_of_a_cancelled_response_ends(wire: Wire, script: ScriptWriter) -> None:
-    """Source: API reference, POST /responses/{id}/cancel; a cancelled response is over, so is its stream."""
-    script(LONG, expect="cut")
+    """Source: API reference, POST /responses/{id}/cancel; the stream of a cancelled response ends."""
+    script(LONG, expect="truncated")
     with wire.open("Go on", HANG_S, background=True) as events:
         response_id = next(events)["response"]["id"]
         accepted(wire.http.post(f"/v1/responses/{response_id}/cancel"))
@@ -65,7 +65,7 @@ def test_stream_of_a_cancelled_response_ends(wire: Wire, script: ScriptWriter) -
 @pytest.mark.vllm_known_defect("replay-after-last-event")
 @pytest.mark.timeout(30)
 def test_replay_after_the_last_event_ends(wire: Wire, script: ScriptWriter) -> None:
-    """Source: API reference, GET /responses/{id}, `starting_after`: nothing comes after the last event."""
+    """Source: API reference, GET /responses/{id}, `starting_after`: nothing follows the last event."""
     script("That is all.")
     events = wire.stream("Go on", background=True)
     last = events[-1]
@@ -76,7 +76,7 @@ def test_replay_after_the_last_event_ends(wire: Wire, script: ScriptWriter) -> N
 @pytest.mark.vllm_known_defect("replay-of-a-foreground-response")
 @pytest.mark.timeout(30)
 def test_replay_of_a_foreground_response_is_refused(wire: Wire, script: ScriptWriter) -> None:
-    """Source: background mode guide: a stream can be taken up again if created with background and stream."""
+    """Source: background mode guide: only a stream created with background and stream can be resumed."""
     script("Hello.")
     response = wire.respond("Hi")
     refused(wire.http.get(f"/v1/responses/{response['id']}", params={"stream": "true"}))
@@ -86,7 +86,7 @@ def test_replay_of_a_foreground_response_is_refused(wire: Wire, script: ScriptWr
 @pytest.mark.parametrize("field", ["background", "truncation"])
 @pytest.mark.vllm_known_defect("null-where-request-allows-it")
 def test_null_is_as_omitted(field: str, wire: Wire, script: ScriptWriter) -> None:
-    """Source: OpenAPI, CreateResponse: nullable."""
+    """Source: OpenAPI, CreateResponse: the field is nullable."""
     script("Hello.")
     wire.respond("Hi", **{field: None})
 
@@ -94,7 +94,7 @@ def test_null_is_as_omitted(field: str, wire: Wire, script: ScriptWriter) -> Non
 @pytest.mark.covers("CO-07")
 @pytest.mark.vllm_known_defect("service-tier-null")
 def test_service_tier_may_be_null(wire: Wire, script: ScriptWriter) -> None:
-    """Source: OpenAPI, CreateResponse: nullable."""
+    """Source: OpenAPI, CreateResponse: the field is nullable."""
     script("Hello.")
     wire.respond("Hi", service_tier=None)
 
@@ -119,7 +119,7 @@ def test_include_takes_the_values_of_the_api(wanted: str, wire: Wire, script: Sc
 
 @pytest.mark.covers("CO-06", "CO-07")
 def test_every_other_nullable_field_may_be_null(wire: Wire, script: ScriptWriter) -> None:
-    """Not so for these: all are taken as omitted."""
+    """vLLM accepts null in each of these fields, as if the field were absent."""
     script("Hello.")
     wire.respond("Hi", **dict.fromkeys(NULLABLE))
 
@@ -127,14 +127,14 @@ def test_every_other_nullable_field_may_be_null(wire: Wire, script: ScriptWriter
 @pytest.mark.covers("CO-07")
 @pytest.mark.parametrize("field", ["tools", "tool_choice"])
 def test_null_where_the_api_has_no_null(field: str, wire: Wire) -> None:
-    """Arguable: OpenAI's schema has no null here, so refusing is right if it comes with an error object."""
+    """OpenAI's schema does not allow null here, so a refusal with an error object is right."""
     refused(wire.post("responses", input="Hi", **{field: None}))
 
 
 @pytest.mark.covers("CO-08")
 @pytest.mark.vllm_known_defect("conversation-is-ignored")
 def test_unknown_conversation_is_refused(wire: Wire) -> None:
-    """Source: API reference: items of the conversation are prepended; one that does not exist is an error."""
+    """Source: API reference: the conversation's items are prepended; an unknown conversation is an error."""
     refused(wire.post("responses", input="Hi", conversation="conv_68f0c0ffee"))
 
 
@@ -148,7 +148,7 @@ def test_unknown_conversation_is_refused(wire: Wire) -> None:
     ids=["stream_options", "context_management"],
 )
 def test_hints_may_be_ignored(hint: dict[str, Any], wire: Wire, script: ScriptWriter) -> None:
-    """Arguable, and not so here: nothing is obfuscated, and the threshold is not reached."""
+    """vLLM may ignore these hints: nothing is obfuscated, and the threshold is not reached."""
     script("Hello.")
     accepted(wire.post("responses", input="Hi", **hint), is_json=False)
 
@@ -172,7 +172,7 @@ MISSING_FIELDS = pytest.mark.vllm_known_defect("vllm-33381")
     "field", [pytest.param(f, marks=MISSING_FIELDS) if f in NOT_ECHOED else f for f in ECHOED]
 )
 def test_response_says_what_was_not_asked_for(field: str, wire: Wire, script: ScriptWriter) -> None:
-    """Source: OpenAI's own responses (tests/unit/protocol/data), for a request that sets nothing."""
+    """Source: OpenAI's own responses (tests/unit/protocol/data) to a request that sets no options."""
     script("Hello.")
     response = wire.respond("Hi")
     assert field in response
@@ -192,8 +192,8 @@ def test_completed_response_says_when(wire: Wire, script: ScriptWriter) -> None:
 @pytest.mark.vllm_known_defect("vllm-57999")
 @pytest.mark.timeout(30)
 def test_cancelling_twice_gives_the_response(wire: Wire, script: ScriptWriter) -> None:
-    """Source: background mode guide: cancelling twice is idempotent, the final Response comes back."""
-    script(LONG, expect="cut")
+    """Source: background mode guide: cancelling twice is idempotent and returns the final Response."""
+    script(LONG, expect="truncated")
     response_id = wire.respond("Go on", background=True)["id"]
     time.sleep(0.5)
     first = accepted(wire.http.post(f"/v1/responses/{response_id}/cancel"))
@@ -205,9 +205,9 @@ def test_cancelling_twice_gives_the_response(wire: Wire, script: ScriptWriter) -
 @pytest.mark.covers("CO-22")
 @pytest.mark.timeout(30)
 def test_cancelling_a_finished_response(wire: Wire, script: ScriptWriter) -> None:
-    """It stays completed, and is not said to be cancelled: it comes as it is, or the refusal says why.
+    """Cancelling leaves it completed: the server returns it unchanged, or refuses and says why.
 
-    Arguable which: the guide promises idempotence for cancelled ones only.
+    The guide promises idempotence for cancelled responses only, so either is accepted.
     """
     script("Done.")
     path = f"/v1/responses/{wire.stream('Go on', background=True)[-1]['response']['id']}"
@@ -265,7 +265,7 @@ REPLAYED: dict[str, dict[str, Any]] = {
 @pytest.mark.covers("vllm-41355", "vllm-45273")
 @pytest.mark.parametrize("shape", REPLAYED)
 def test_assistant_messages_come_back_in_any_shape(shape: str, wire: Wire, script: ScriptWriter) -> None:
-    """Source: OpenAPI, EasyInputMessage and OutputMessage; SDKs and Codex leave out what is optional."""
+    """Source: OpenAPI, EasyInputMessage and OutputMessage; SDKs and Codex leave out optional fields."""
     script("Hello.")
     message = {"type": "message", "role": "assistant", **REPLAYED[shape]}
     sent = {key: value for key, value in message.items() if value is not None}
@@ -276,7 +276,7 @@ def test_assistant_messages_come_back_in_any_shape(shape: str, wire: Wire, scrip
 @pytest.mark.covers("vllm-45276", "CO-16")
 @pytest.mark.vllm_known_defect("vllm-45276")
 def test_assistant_message_without_content(wire: Wire, script: ScriptWriter) -> None:
-    """Source: OpenAPI, OutputMessage: `content` is a list without a least length; vLLM itself sends such."""
+    """Source: OpenAPI, OutputMessage: `content` has no minimum length; vLLM itself sends empty lists."""
     script("Hello.")
     empty = {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed", "content": []}
     wire.respond([user("Capital?"), empty, user("And?")])
@@ -286,7 +286,7 @@ def test_assistant_message_without_content(wire: Wire, script: ScriptWriter) -> 
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.parametrize("arguments", ["", '{"city": "Par', "[]", "null"])
 def test_old_call_with_bad_arguments(arguments: str, wire: Wire) -> None:
-    """A call that was cut may come back in the history: it is taken, or refused with an error object."""
+    """A truncated call in the history is accepted, or refused with an error object."""
     call = {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": arguments}
     output = {"type": "function_call_output", "call_id": "call_1", "output": "bad arguments"}
     answer = wire.post("responses", input=[user("Weather?"), call, output, user("Again")], tools=[TOOL])
@@ -295,7 +295,7 @@ def test_old_call_with_bad_arguments(arguments: str, wire: Wire) -> None:
 
 @pytest.mark.covers("vllm-49239")
 def test_error_is_not_larger_than_the_request_deserves(wire: Wire) -> None:
-    """A small request with many wrong items gets a small error."""
+    """A small request with many invalid items gets a small error."""
     answer = wire.post("responses", input=[{"type": "nonsense", "a": i} for i in range(150)])
     refused(answer)
     assert len(answer.content) < 2**20
@@ -323,7 +323,7 @@ def test_function_call_is_completed(wire: Wire, script: ScriptWriter) -> None:
 @pytest.mark.covers("vllm-22403")
 @pytest.mark.vllm_needs("tools")
 def test_call_though_no_tools_were_offered(wire: Wire, script: ScriptWriter) -> None:
-    """What the model says unasked is no error of the client's: an answer comes, streamed or not."""
+    """The client is not to blame for an unrequested call: it gets an answer, streamed or not."""
     script(calls=[CALL], times=2)
     body = wire.respond("Weather?")
     events = wire.stream("Weather?")
@@ -335,7 +335,7 @@ def test_call_though_no_tools_were_offered(wire: Wire, script: ScriptWriter) -> 
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.vllm_known_defect("reasoning-item-has-no-status")
 def test_reasoning_has_the_same_status_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:
-    """Source: OpenAPI, ReasoningItem.status: one of three words, and no null."""
+    """Source: OpenAPI, ReasoningItem.status: one of three values, and not null."""
     script("Hello.", reasoning="A greeting.", times=2)
     (body,) = items(wire.respond("Hi"), "reasoning")
     (streamed,) = (

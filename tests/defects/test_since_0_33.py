@@ -1,4 +1,4 @@
-"""What 0.33.0 does otherwise than 0.32.0: the proof that the suite sees a difference where there is one."""
+"""Differences between vLLM 0.33.0 and 0.32.0, which show that the suite detects changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LONG_CALL = ToolCall("get_weather", {"city": "Paris, " * 40})
 @pytest.mark.vllm_known_defect("vllm-45386")
 def test_cut_stream_ends_incomplete(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, streaming events: response.incomplete."""
-    script(WORDS, expect="cut")
+    script(WORDS, expect="truncated")
     last = wire.stream("Count", max_output_tokens=8)[-1]
     assert (last["type"], last["response"]["status"]) == ("response.incomplete", "incomplete")
 
@@ -43,8 +43,8 @@ def test_cut_stream_ends_incomplete(wire: Wire, script: ScriptWriter) -> None:
 @pytest.mark.covers("vllm-45386")
 @pytest.mark.timeout(30)
 def test_replay_of_a_cut_stream_ends(wire: Wire, script: ScriptWriter) -> None:
-    """The replay ends where the stream did, whatever its last event is called."""
-    script(WORDS, expect="cut")
+    """The replay ends where the stream ended, whatever the type of the last event."""
+    script(WORDS, expect="truncated")
     events = wire.stream("Count", max_output_tokens=8, background=True)
     assert wire.replay(events[-1]["response"]["id"]) == events
 
@@ -68,7 +68,7 @@ def test_replay_of_a_cut_stream_ends(wire: Wire, script: ScriptWriter) -> None:
 )
 def test_cut_item_is_incomplete(what: str, stream: bool, wire: Wire, script: ScriptWriter) -> None:
     """Source: OpenAPI, OutputMessage.status and FunctionToolCall.status."""
-    script(**({"say": WORDS} if what == "text" else {"calls": [LONG_CALL]}), expect="cut")
+    script(**({"say": WORDS} if what == "text" else {"calls": [LONG_CALL]}), expect="truncated")
     request: Json = {"tools": [TOOL], "max_output_tokens": 40 if what == "call" else 12}
     if stream:
         events = wire.stream("Go", **request)
@@ -82,7 +82,7 @@ def test_cut_item_is_incomplete(what: str, stream: bool, wire: Wire, script: Scr
 @pytest.mark.vllm_known_defect("vllm-58228")
 def test_cut_call_finishes_by_length(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, finish_reason: `length`, the limit was reached."""
-    script(calls=[LONG_CALL], expect="cut")
+    script(calls=[LONG_CALL], expect="truncated")
     completion = wire.chat("Weather?", tools=[CHAT_TOOL], max_tokens=40)
     assert completion["choices"][0]["finish_reason"] == "length"
 
@@ -103,7 +103,7 @@ ECHOED: list[tuple[str, Any, Any]] = [
 def test_response_echoes_what_was_set(
     field: str, sent: Any, echoed: Any, wire: Wire, script: ScriptWriter
 ) -> None:
-    """Source: OpenAPI, Response: these settings are fields of the response as well."""
+    """Source: OpenAPI, Response: these settings are also fields of the response."""
     script("Hello.")
     returned = wire.respond("Hi", **{field: sent}).get(field)
     if isinstance(echoed, dict):
@@ -124,7 +124,7 @@ def test_chat_streams_no_call_where_none_is_wanted(wire: Wire, script: ScriptWri
 
 @pytest.mark.vllm_known_defect("data-parallel-rank-on-responses")
 def test_header_of_the_data_parallel_rank_counts(vllm_server: VllmServer, wire: Wire) -> None:
-    """vLLM's own header: a rank that the server does not have is refused, as Chat Completions does."""
+    """vLLM's own header: Responses refuses a rank that the server does not have, as Chat Completions does."""
     book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
     book.script("Hello.", times=None)
     rank = {"X-data-parallel-rank": "7"}
@@ -138,9 +138,9 @@ def test_header_of_the_data_parallel_rank_counts(vllm_server: VllmServer, wire: 
 @pytest.mark.vllm_model("llama3.1")
 @pytest.mark.vllm_known_defect("skip-special-tokens-of-the-server")
 def test_server_says_whether_special_tokens_show(own_server: OwnServer, talk: Talk) -> None:
-    """`--override-generation-config` sets the default, for Responses and Chat alike.
+    """`--override-generation-config` sets the default for Responses and Chat alike.
 
-    Not on qwen3, whose reasoning parser drops special tokens from bodies whatever was asked for.
+    qwen3 is left out: its reasoning parser drops special tokens from bodies whatever the request says.
     """
     server = own_server(["--override-generation-config", json.dumps({"skip_special_tokens": False})])
     with talk(server) as (book, wire):
@@ -152,7 +152,7 @@ def test_server_says_whether_special_tokens_show(own_server: OwnServer, talk: Ta
 @pytest.mark.vllm_harmony
 @pytest.mark.vllm_known_defect("reasoning-effort-map")
 def test_server_maps_reasoning_efforts(own_server: OwnServer, talk: Talk) -> None:
-    """`minimal` is an effort of OpenAI's API and none of Harmony's; the server may say what it is there."""
+    """OpenAI's API has the effort `minimal` and Harmony does not; a flag of the server maps it."""
     server = own_server(["--reasoning-effort-map", json.dumps({"minimal": "low"})])
     with talk(server) as (book, wire):
         book.script("Hello.")

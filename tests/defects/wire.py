@@ -1,4 +1,4 @@
-"""A server as HTTP has it: nulls, missing keys and broken streams, which an SDK would smooth over."""
+"""A server over plain HTTP: shows the nulls, missing keys and broken streams that an SDK would hide."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.apis import opened
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._protocol import parse_sse
 
-SHOW_PROMPT = {"enable_response_messages": True}  # vLLM's own: the response carries the rendered prompt
-QUIET_S = 30.0  # a request without answer for so long has failed
-HANG_S = 6.0  # a stream with nothing left to say that is silent for so long hangs
+SHOW_PROMPT = {"enable_response_messages": True}  # vLLM's own: the response contains the rendered prompt
+QUIET_S = 30.0  # a request that gets no answer within this time has failed
+HANG_S = 6.0  # a stream that is silent for this long with nothing left to say hangs
 WEATHER: dict[str, Any] = {
     "name": "get_weather",
     "description": "Current weather of a city",
@@ -34,10 +34,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Wire:
-    """A server's API; requests name its model and are answered from the test's scripts.
+    """A server's API; requests name its model and are answered by the test's scripts.
 
     Attributes:
-        http: where it answers; a request is given up when nothing comes for QUIET_S.
+        http: the endpoint; a request fails when nothing arrives for QUIET_S.
         model: the model's name.
     """
 
@@ -45,38 +45,38 @@ class Wire:
     model: str
 
     def post(self, path: str, **body: Any) -> Response:
-        """Whatever comes back, of a path below `/v1`."""
+        """Posts to a path below `/v1` and returns the answer, whatever its status."""
         return self.http.post(f"/v1/{path}", json={"model": self.model, **body})
 
     def respond(self, input: Any, **more: Any) -> Json:
-        """The body of an answer of the Responses API."""
+        """Returns the body of a Responses answer."""
         return accepted(self.post("responses", input=input, **more))
 
     def chat(self, prompt: str, **more: Any) -> Json:
-        """The body of an answer of Chat Completions."""
+        """Returns the body of a Chat Completions answer."""
         return accepted(self.post("chat/completions", messages=[{"role": "user", "content": prompt}], **more))
 
     def stream(self, input: Any, **more: Any) -> list[Json]:
-        """The events of a whole stream of the Responses API."""
+        """Returns the events of a whole Responses stream."""
         with self.open(input, **more) as events:
             return list(events)
 
     def chat_stream(self, prompt: str, **more: Any) -> list[Json]:
-        """The chunks of a whole stream of Chat Completions."""
+        """Returns the chunks of a whole Chat Completions stream."""
         messages = [{"role": "user", "content": prompt}]
         body = {"model": self.model, "messages": messages, "stream": True, **more}
         with self._events("POST", "/v1/chat/completions", json=body) as chunks:
             return list(chunks)
 
     def replay(self, response_id: str, **query: Any) -> list[Json]:
-        """The events of a stored response."""
+        """Returns the events of a stored response."""
         path, params = f"/v1/responses/{response_id}", {"stream": "true", **query}
         with self._events("GET", path, params=params, timeout=HANG_S) as events:
             return list(events)
 
     @contextlib.contextmanager
     def open(self, input: Any, quiet_s: float = QUIET_S, **more: Any) -> Iterator[Iterator[Json]]:
-        """A stream of the Responses API, event by event; it fails when nothing comes for `quiet_s`."""
+        """Opens a Responses stream, read event by event; it fails when nothing arrives for `quiet_s`."""
         body = {"model": self.model, "input": input, "stream": True, **more}
         with self._events("POST", "/v1/responses", json=body, timeout=quiet_s) as events:
             yield events
@@ -91,15 +91,15 @@ class Wire:
 
 
 def accepted(answer: Response | httpx2.Response, *, is_json: bool = True) -> Json:
-    """The body of an answer that must be 200."""
+    """Returns the body of an answer that must be a 200."""
     assert answer.status_code == 200, f"HTTP {answer.status_code}: {answer.text[:300]}"
     return dict(answer.json()) if is_json else {}
 
 
 def refused(answer: Response) -> Json:
-    """The error of an answer that must be 4xx with OpenAI's error object, and vLLM's own.
+    """Returns the error of an answer that must be a 4xx of vLLM's with OpenAI's error object.
 
-    A request that vLLM takes and no script answers is a 400 of the scripted lane's: that does not count.
+    A 400 of the scripted lane for a request without a script does not count: vLLM accepted that request.
     """
     assert 400 <= answer.status_code < 500, f"HTTP {answer.status_code}: {answer.text[:300]}"
     error: Json = answer.json()["error"]
@@ -109,27 +109,27 @@ def refused(answer: Response) -> Json:
 
 
 def prompt_of(response: Json) -> str:
-    """All text of the prompt that the model saw (asked for with SHOW_PROMPT)."""
+    """Returns all text of the prompt that the model saw (requested with SHOW_PROMPT)."""
     return json.dumps(response["input_messages"], ensure_ascii=False)
 
 
 def items(response: Json, kind: str) -> list[Json]:
-    """The output items of a type."""
+    """Returns the output items of a type."""
     return [item for item in response["output"] if item["type"] == kind]
 
 
 def text_of(response: Json) -> str:
-    """The words for the user."""
+    """Returns the text of the answer."""
     return "".join(part["text"] for item in items(response, "message") for part in item["content"])
 
 
 def reasoning_of(response: Json) -> str:
-    """The thoughts."""
+    """Returns the reasoning text."""
     return "".join(part["text"] for item in items(response, "reasoning") for part in item["content"])
 
 
 def terminal(events: list[Json]) -> Json:
-    """The response of a stream's terminal event."""
+    """Returns the response of a stream's terminal event."""
     assert events, "a stream without events"
     assert events[-1]["type"] in TERMINAL, f"the stream ends with {events[-1]['type']}"
     response: Json = events[-1]["response"]
@@ -137,11 +137,11 @@ def terminal(events: list[Json]) -> Json:
 
 
 def message_of(completion: Json) -> Json:
-    """The message of a completion's only choice."""
+    """Returns the message of a completion's only choice."""
     message: Json = completion["choices"][0]["message"]
     return message
 
 
 def user(text: str) -> Json:
-    """A user message as an input item."""
+    """Returns a user message as an input item."""
     return {"type": "message", "role": "user", "content": text}

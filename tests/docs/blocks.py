@@ -1,4 +1,4 @@
-"""The fenced blocks of the README and the manual, with what a block says about itself."""
+"""The fenced blocks of the README and the manual."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Block:
 
     Attributes:
         page: the page, relative to the repository.
-        line: number of the block's first line, below its fence.
-        language: first word behind the fence.
-        text: what stands between the fences.
-        follows: the block that this one follows with nothing between them, as an output follows a command.
+        line: the number of the block's first line, below its fence.
+        language: the first word after the opening fence.
+        text: the text between the fences.
+        follows: the previous block, if there is no text between the two, as for a command and its output.
     """
 
     page: str
@@ -42,12 +42,12 @@ class Block:
         return self.language == "python" and re.search(r"^(async )?def test_", self.text, re.M) is not None
 
     def tree(self) -> ast.Module:
-        """The Python code, whose tracebacks name the page and its line."""
+        """The syntax tree of the Python code, whose tracebacks name the page and the line."""
         tree = ast.parse(self.text, filename=str(ROOT / self.page))
         return ast.increment_lineno(tree, self.line - 1)
 
     def commands(self) -> Iterator[str]:
-        """The command lines, those that go on behind a backslash as one."""
+        """The command lines; a line that ends with a backslash is joined with the next one."""
         text = self.text.replace("\\\n", " ")
         return (line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ "))
 

@@ -1,4 +1,4 @@
-"""Whether a command line of the manual is one that the programs of today take."""
+"""Checks the command lines of the manual against the current programs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from vllm_harness.cli.main import app
 
 _VARIABLE = re.compile(r"[A-Z_]+=")
 _SHELL = {"cd", "export"}
-_MARKERS = {re.split(r"\W", marker)[0] for marker in options.MARKERS} | {"gpu"}  # conftest.py's own
+_MARKERS = {re.split(r"\W", marker)[0] for marker in options.MARKERS} | {"gpu"}  # tests/conftest.py's own
 _OF_THE_CHECKOUT = {"ci", "env", "tests"}
 
 
 def check(line: str) -> None:
-    """Raises AssertionError or typer's usage error where a command line cannot be meant for today's programs.
+    """Raises AssertionError or typer's usage error if a command line is not valid for the current programs.
 
     Args:
-        line: as somebody would type it.
+        line: the line as a user would type it.
     """
     words = shlex.split(line, comments=True)
     while words and _VARIABLE.match(words[0]):
@@ -44,18 +44,18 @@ def check(line: str) -> None:
         case "pip" | "uv":
             check_requirements(arguments)
         case "python":
-            pass  # its script is one of the checkout
+            pass  # an argument names a script of the checkout
         case _ if program.startswith("scripts/"):
             check_script(program, arguments)
         case _:
-            assert program in _SHELL, f"{program}: nothing knows whether this is right"
+            assert program in _SHELL, f"{program}: no check knows this program"
 
 
 def check_harness(arguments: list[str]) -> None:
     """Parses the arguments of `vllm-harness` without running anything."""
     own, passed_on = split(arguments)
     own = with_address(own)
-    assert with_new_names(own) == own, "an old name"
+    assert with_new_names(own) == own, "the command has an old name"
     command = typer.main.get_command(app)
     name = "vllm-harness"
     while True:
@@ -70,20 +70,20 @@ def check_harness(arguments: list[str]) -> None:
     if name == "run":
         check_pytest(passed_on, pytest_options(ROOT))
     else:
-        assert not passed_on or name == "start", f"{name} passes nothing on"
+        assert not passed_on or name == "start", f"{name} does not accept arguments after --"
 
 
 def check_pytest(arguments: list[str], known: frozenset[str]) -> None:
-    """Looks for each option among pytest's, and for the marker that is selected."""
+    """Checks that pytest knows each option, and the marker of `-m`."""
     given = {argument.split("=")[0] for argument in arguments if argument.startswith("--")}
     assert given <= known, f"pytest does not know {', '.join(sorted(given - known))}"
     if "-m" in arguments:
         marker = arguments[arguments.index("-m") + 1]
-        assert marker in _MARKERS, f"no marker is called {marker}"
+        assert marker in _MARKERS, f"there is no marker {marker}"
 
 
 def check_requirements(arguments: list[str]) -> None:
-    """Looks for the extras of a requirement on this package among its own."""
+    """Checks that the extras of a requirement on this package exist."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for argument in arguments:
         if match := re.fullmatch(r"(?:vllm-harness|\.|\S+\.whl)\[(.*)\]", argument):
@@ -91,7 +91,7 @@ def check_requirements(arguments: list[str]) -> None:
 
 
 def check_script(program: str, arguments: list[str]) -> None:
-    """Checks that a script of the checkout exists and knows its options, or passes them to what does."""
+    """Checks that a script of the checkout exists and knows its options, or that pytest does."""
     script = ROOT / program
     assert script.is_file(), program
     own, passed_on = split(arguments)
@@ -106,14 +106,14 @@ def check_script(program: str, arguments: list[str]) -> None:
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The arguments before `--`, and those behind it."""
+    """The arguments before `--`, and those after it."""
     where = arguments.index("--") if "--" in arguments else len(arguments)
     return arguments[:where], arguments[where + 1 :]
 
 
 @cache
 def pytest_options(folder: Path) -> frozenset[str]:
-    """The options that `pytest --help` lists in a folder: this repository's own only in its root."""
+    """The options that `pytest --help` lists in a folder; only the root has this repository's own."""
     configuration = [] if folder == ROOT else ["-c", "/dev/null", "--rootdir", str(folder)]
     listed = subprocess.run(
         [sys.executable, "-m", "pytest", *configuration, "--help"],

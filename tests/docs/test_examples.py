@@ -1,4 +1,4 @@
-"""The Python code of the README and the manual runs: tests as tests of this module, programs whole."""
+"""Runs the Python code of the README and the manual: tests as tests of this module, the rest as programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _run(block: Block) -> dict[str, Any]:
 
 
 def _tests(block: Block) -> dict[str, Any]:
-    """The test functions of a block, under names that tell their page."""
+    """The test functions of a block, with the page in their names."""
     page = block.page.removesuffix(".md").replace("/", "_").replace("-", "_")
     found = {name: value for name, value in _run(block).items() if name.startswith("test_")}
     return {f"{name}_of_{page}_{block.line}": value for name, value in found.items()}

@@ -74,7 +74,7 @@ def test_every_upstream_run_is_on_its_page(pages: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", [name for name in vllm_harness.__all__ if name != "__version__"])
 def test_every_public_name_is_on_its_page(name: str, pages: dict[str, str]) -> None:
-    """Under a heading of its own, with its docstring and its signature."""
+    """The page has a heading with its name, its docstring and its signature."""
     _, _, section = pages["reference/python.md"].partition(f"\n### `{name}`\n")
     section = section.partition("\n### ")[0]
     value = getattr(vllm_harness, name)

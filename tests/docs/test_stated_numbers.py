@@ -1,7 +1,7 @@
-"""Numbers that the manual states are those of the code.
+"""The numbers in the manual are those of the code.
 
-To have one checked, add a row to STATED: the page, a pattern whose group is the number as it stands there (in
-digits or as a word), and what the number is. A blank of a pattern stands for a line end as well.
+To have a number checked, add a row to STATED: the page, a pattern whose group is the number as written (in
+digits or as a word), and a function that gives the number. A space in a pattern also matches a line break.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from vllm_harness._regression.engines.plan import DELIVERIES
 from vllm_harness._scripted.families import load_families, load_families_file
 from vllm_harness._server import records
 from vllm_harness._server.fork_server import LINGER_S
-from vllm_harness._server.leases import gpus, lease
+from vllm_harness._server.leases import gpus, waiting
 from vllm_harness._testing.repeats import TEMPERATURE
 from vllm_harness.extras.cluster.dispatch import ATTEMPTS
 from vllm_harness.extras.cluster.options import SILENCE_TIMEOUT_S
@@ -60,7 +60,7 @@ FAMILIES = "docs/how-to/parser-regression.md"
 
 
 def _parsers(kind: str, *, without: bool = True) -> int:
-    """How many of vLLM's parsers have a family; with those that have a reason for none."""
+    """The number of vLLM's parsers that have a family, or (with `without`) a reason for having none."""
     families = [family for family in load_families().values() if kind != "tool" or not family.plugin]
     found = {getattr(family, f"{kind}_parser") for family in families} - {None}
     reasons = getattr(load_families_file().without_family, f"{kind}_parsers")
@@ -69,13 +69,13 @@ def _parsers(kind: str, *, without: bool = True) -> int:
 
 @cache
 def _project() -> dict[str, Any]:
-    """What pyproject.toml says of the package."""
+    """The `project` table of pyproject.toml."""
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return project
 
 
 def _extra(name: str) -> int:
-    """How many packages an extra adds."""
+    """The number of packages that an extra adds."""
     return len(list(_project()["optional-dependencies"][name]))
 
 
@@ -86,7 +86,7 @@ def _gpu_check(name: str) -> int:
 
 
 def _default_models() -> int:
-    """How many models scripts/run takes where none is named."""
+    """The number of models that scripts/run uses by default."""
     (line,) = re.findall(r"\|\| set -- (.*)", (ROOT / "scripts" / "run").read_text())
     return str(line).count("--model ")
 
@@ -96,7 +96,7 @@ def _entries() -> int:
 
 
 def _named_tests() -> int:
-    """How many mutants made by hand name the test that must catch them."""
+    """The number of handmade mutants that name the test which must catch them."""
     return sum(mutant.caught_by is not None for mutant in load_by_hand())
 
 
@@ -139,13 +139,13 @@ STATED: list[tuple[str, str, Callable[[], float]]] = [
     ("docs/how-to/live-quality.md", r"at temperature (\d\.\d)", lambda: TEMPERATURE),
     ("docs/how-to/load.md", r"extra `load` adds (\w+) packages", lambda: _extra("load")),
     ("docs/how-to/load.md", r"still runs a request (\d+) seconds", lambda: END_WITHIN_S),
-    ("docs/how-to/memory.md", r"every (\d+) seconds", lambda: lease.REPORT_EVERY_S),
+    ("docs/how-to/memory.md", r"every (\d+) seconds", lambda: waiting.REPORT_EVERY_S),
     ("docs/how-to/memory.md", r"Up to (\d+) stand-ins", lambda: gpus.SHARES),
     ("docs/how-to/report.md", r"the newest (\d+) runs", lambda: records.KEPT_RUNS),
     ("docs/how-to/report.md", r"(\d+) GiB together", lambda: records.KEPT_BYTES / 2**30),
     ("docs/reference/variables.md", r"the last (\d+) runs", lambda: records.KEPT_RUNS),
     ("docs/reference/variables.md", r"`VLLM_HARNESS_LINGER_S` .*\| (\d+) \|", lambda: LINGER_S),
-    ("docs/reference/variables.md", r"`VLLM_HARNESS_LEASE_WAIT_S` .*\| (\d+) \|", lambda: lease.WAIT_S),
+    ("docs/reference/variables.md", r"`VLLM_HARNESS_LEASE_WAIT_S` .*\| (\d+) \|", lambda: waiting.WAIT_S),
     (
         "docs/reference/variables.md",
         r"`VLLM_HARNESS_RAY_PATIENCE_S` .*\| (\d+) \|",
@@ -167,7 +167,7 @@ def _text(page: str) -> str:
 
 
 def number(stated: str) -> float:
-    """The number that a page states in digits or as a word."""
+    """A number that a page gives in digits or as a word."""
     word = stated.lower()
     return float(WORDS.index(word) if word in WORDS else word.replace(",", ""))
 
@@ -198,7 +198,7 @@ def test_every_page_is_on_the_front_page_and_in_the_navigation() -> None:
 
 
 def _navigation() -> str:
-    """The end of mkdocs.yml, whose other keys need tags of its own."""
+    """The navigation in mkdocs.yml, whose other keys need special YAML tags."""
     return _text("mkdocs.yml").partition("\nnav:\n")[2]
 
 

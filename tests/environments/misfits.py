@@ -1,4 +1,4 @@
-"""Prints, as JSON, the patches and calls of the fork server that do not fit the vLLM of this interpreter."""
+"""Prints as JSON what the fork server does not find as expected in the vLLM whose interpreter runs this."""
 
 import ast
 import inspect
@@ -6,39 +6,39 @@ import json
 import textwrap
 from typing import Any
 
-from vllm_harness_patches import PATCHES, PLUGINS, Patch, found, is_for
+from vllm_harness_patches import PATCHES, PLUGINS, Patch, is_for, lookup
 from vllm_harness_preload import CALLED
 
 
 def check(patch: Patch) -> None:
-    """Raises if the replacement does not fit the original."""
-    original = found(patch.place)
+    """Raises where the replacement does not fit in the place of the original."""
+    original = lookup(patch.place)
     replacement = patch.make(original)
-    expected, actual = (len(inspect.signature(function).parameters) for function in (original, replacement))
-    assert expected == actual, f"it takes {expected} parameters, not {actual}"
+    given, taken = (len(inspect.signature(each).parameters) for each in (original, replacement))
+    assert given == taken, f"it takes {given} parameters, not {taken}"
     owner = getattr(inspect.getmodule(original), original.__qualname__.split(".")[0])
     if inspect.isclass(owner):
-        missing = attributes_of_self(replacement) - {*owner.__init__.__code__.co_names}
-        assert not missing, f"its object has no {', '.join(missing)}"
+        lost = read_of_self(replacement) - {*owner.__init__.__code__.co_names}
+        assert not lost, f"its object has no {', '.join(lost)}"
 
 
-def check_callable(place: str) -> None:
-    """Raises if there is no function; a platform has None for a missing name."""
-    assert callable(found(place)), "it is not a function"
+def called(place: str) -> None:
+    """Raises where there is no function: a platform gives None for a name that it does not have."""
+    assert callable(lookup(place)), "it is not a function"
 
 
-def attributes_of_self(method: Any) -> set[str]:
-    """The attributes of `self` that a method reads or sets."""
+def read_of_self(method: Any) -> set[str]:
+    """The attributes of its object that a method reads or sets."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
     attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-    return {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id == "self"}
+    return {each.attr for each in attributes if isinstance(each.value, ast.Name) and each.value.id == "self"}
 
 
 misfits = {}
 for place, releases, look in [
     *((patch.place, patch.releases, lambda patch=patch: check(patch)) for patch in PATCHES),
-    *((place, releases, lambda place=place: check_callable(place)) for place, releases in CALLED.items()),
-    (PLUGINS, "", lambda: check_callable(PLUGINS)),
+    *((place, releases, lambda place=place: called(place)) for place, releases in CALLED.items()),
+    (PLUGINS, "", lambda: called(PLUGINS)),
 ]:
     try:
         if is_for(releases):

@@ -1,4 +1,4 @@
-"""What is left of servers on the whole machine: processes, ports, shared memory, folders."""
+"""Leftovers of servers on the whole machine: processes, ports, shared memory, folders."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Pids = Callable[[], set[int]]
 
 
 class Machine:
-    """The machine as it was before, and what there is more of it now.
+    """Compares the machine with its earlier state.
 
-    New blocks and folders count, except those of other living processes: a block that a process which is not
-    ours maps, or mapped when it was seen; a block and a folder of another run's living server.
+    New blocks and folders count, except those of other running processes: a block that another process maps
+    or has mapped, and the blocks and folders of other runs' servers.
 
     Args:
-        ours: tells the processes that are ours, the dead ones left out.
+        ours: gives our running processes.
     """
 
     def __init__(self, ours: Pids) -> None:
@@ -36,21 +36,21 @@ class Machine:
         self._others: set[str] = set()
 
     def look(self) -> None:
-        """Notes the new blocks of other processes; to be called often, while these live."""
+        """Remembers the new blocks of other processes; call it often, before these processes end."""
         new = {name for name in blocks.names() - self._blocks - self._others if not blocks.server_of(name)}
         if new:
             ours = self._ours()
-            everybody = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()}
-            self._others |= blocks.mapped(everybody - ours - self._ours() - {os.getpid()}) & new
+            all_pids = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()}
+            self._others |= blocks.mapped(all_pids - ours - self._ours() - {os.getpid()}) & new
 
     def left(self, excused: set[int], ports: set[int]) -> list[str]:
-        """What there is that was not there before.
+        """What is on the machine now that was not there before.
 
         Args:
-            excused: processes that are meant to live.
-            ports: those that our servers were given.
+            excused: processes that may live.
+            ports: the ports of our servers.
         """
-        # what there is comes before who has it: what comes between is looked at the next time
+        # list the leftovers before their owners: what appears in between is found the next time
         new_blocks = blocks.names() - self._blocks
         new_folders = self._server_folders() - self._folders
         self.look()
@@ -69,12 +69,12 @@ class Machine:
 
 
 def is_held(port: int, ours: set[int]) -> bool:
-    """Whether a port is in use, and not by another living process, which may get it as soon as it is free."""
+    """Whether a port is in use, but not by another process, which may have got it in the meantime."""
     return not is_free(port) and not listeners(port) - ours - {None}
 
 
 def describe(pid: int) -> str:
-    """Words for a process."""
+    """Describes a process."""
     try:
         process = psutil.Process(pid)
         command = " ".join(process.cmdline()).strip()[-60:]

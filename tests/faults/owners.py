@@ -1,4 +1,4 @@
-"""Owners of servers, as processes of their own, and what they and their servers leave."""
+"""Processes that own servers, and the leftovers of them and their servers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 class Owners:
-    """A process that forks owners; they share a fork server that nobody else uses."""
+    """A process that forks owners, which share a fork server of their own."""
 
     def __init__(self, environment: Environment) -> None:
-        # short, so that the servers' own folders are made below: a socket's path has its limit
+        # short, because the length of a socket's path is limited, and the servers' folders are inside
         self.folder = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
         self.state = self.folder / "state"
         own = {"VLLM_HARNESS_STATE": str(self.state), "VLLM_HARNESS_LINGER_S": "300"}
@@ -46,7 +46,7 @@ class Owners:
         self._made = 0
 
     def warm_up(self) -> None:
-        """Starts the fork server, which is meant to outlive an owner that is killed while it imports."""
+        """Starts the fork server, which would outlive an owner that is killed while it imports."""
         with self.owner() as owner:
             owner.wait_until_serving()
             left = owner.kill()
@@ -54,7 +54,7 @@ class Owners:
 
     @contextmanager
     def owner(self) -> Iterator[Owner]:
-        """An owner that starts a server; at the end it is killed, unless it is gone."""
+        """An owner that starts a server, and is killed at the end."""
         self._made += 1
         folder = self.folder / str(self._made)
         (folder / "tmp").mkdir(parents=True)
@@ -70,7 +70,7 @@ class Owners:
         shutil.rmtree(folder)
 
     def fork(self, do: str, folder: Path) -> int:
-        """Has a process forked that starts a server, or sweeps; returns its id."""
+        """Forks a process that starts a server, or sweeps; returns its id."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         request = {"do": do, "tmp": folder / "tmp", "log": folder / "log", "serving": folder / "serving"}
@@ -78,7 +78,7 @@ class Owners:
         return int(self._process.stdout.readline())
 
     def sweep(self) -> None:
-        """What the next run does first."""
+        """Sweeps, as the next run does first."""
         folder = self.folder / "sweep"
         folder.mkdir(exist_ok=True)
         pid = self.fork("sweep", folder)
@@ -86,7 +86,7 @@ class Owners:
         assert (folder / "log").read_text() == ""
 
     def pids(self) -> set[int]:
-        """All that live below, but for zombies."""
+        """The running processes below, without zombies."""
         pids = set()
         for process in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
@@ -94,7 +94,7 @@ class Owners:
         return pids
 
     def fork_server(self) -> int | None:
-        """Process id of the fork server."""
+        """The process id of the fork server; None if there is none."""
         for note in self.state.glob("fork/*.json"):
             with suppress(ValueError):
                 pid = int(json.loads(note.read_text())["pid"])
@@ -102,11 +102,11 @@ class Owners:
         return None
 
     def model_template(self) -> int | None:
-        """Process id of the fork server's only child, which has the model's tokenizer, or loads it."""
+        """The process id of the template that has, or loads, the model's tokenizer; None if there is none."""
         return next(iter(self.templates() - {self.fork_server() or 0}), None)
 
     def templates(self) -> set[int]:
-        """The processes that are meant to outlive an owner; supervisors are children of the latter."""
+        """The processes that outlive an owner: the fork server and its children."""
         base = self.fork_server()
         with suppress(psutil.NoSuchProcess):
             if base:
@@ -114,11 +114,11 @@ class Owners:
         return set()
 
     def end(self) -> list[str]:
-        """Kills the fork server, then the process that owners come from; returns what lives between."""
+        """Kills the fork server, then ends the process that forks owners; returns what is still running."""
         before = self.pids()
         if base := self.fork_server():
             os.kill(base, signal.SIGKILL)
-        # one that changes its parent while the tree is read is not in it
+        # a process that changes its parent while the tree is read is missing in it
         with suppress(AssertionError):
             wait_for(lambda: not self._left_of(before), within_s=GONE_WITHIN_S)
         pids = sorted(self._left_of(before))
@@ -139,9 +139,9 @@ class Owner:
     """A process that owns a server, as a test run does.
 
     Args:
-        owners: where it comes from.
-        folder: has its temporary folder `tmp`, and its words in `log`.
-        machine: as it was before.
+        owners: the process that forked it.
+        folder: has its temporary folder `tmp`, and its output in `log`.
+        machine: the earlier state of the machine.
         pid: its process id.
     """
 
@@ -154,21 +154,21 @@ class Owner:
         self._ports: set[int] = set()
 
     def look(self) -> None:
-        """Notes what cannot be found out at the end: memory of other processes, the server's port."""
+        """Remembers what is unknown at the end: memory of other processes, the server's port."""
         self.machine.look()
         for record in (self.owners.state / "servers").glob("*.json"):
             with suppress(FileNotFoundError):
                 self._ports.add(json.loads(record.read_text())["port"])
 
     def rest(self, seconds: float) -> None:
-        """Lets time go by."""
+        """Waits, and looks meanwhile."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.look()
             time.sleep(0.05)
 
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is running."""
         with suppress(psutil.NoSuchProcess):
             return bool(psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE)
         return False
@@ -178,19 +178,19 @@ class Owner:
         return (self._folder / "serving").exists()
 
     def health_url(self) -> str:
-        """Where its server answers."""
+        """The address where its server answers."""
         return (self._folder / "serving").read_text()
 
     def wait_until_serving(self) -> None:
-        """Returns when the server has answered a request."""
+        """Waits until its server has answered a request."""
         wait_for(self.serving, self)
 
     def output(self) -> str:
-        """The last of what it wrote."""
+        """The end of its output."""
         return (self._folder / "log").read_text()[-2000:]
 
     def tree(self) -> tuple[int | None, int | None, int | None, int | None]:
-        """Process ids of supervisor, API server, engine and worker, as far as they are there."""
+        """The process ids of supervisor, API server, engine and worker; None for each that does not exist."""
         inside: dict[int, int] = {}
         for pid in sorted(self.owners.pids()):
             with suppress(psutil.Error):
@@ -205,10 +205,10 @@ class Owner:
         return supervisor, server, engine, inside.get(engine or 0)
 
     def left(self, *, excused: set[int]) -> list[str]:
-        """What there is on the machine, once it has had time to end, that was not there before.
+        """The leftovers on the machine, after some time for everything to end.
 
         Args:
-            excused: processes that are meant to live; those of the fork server always are.
+            excused: processes that may live, in addition to the fork server's.
         """
 
         deadline = time.monotonic() + GONE_WITHIN_S
@@ -220,7 +220,7 @@ class Owner:
             time.sleep(0.2)
 
     def kill(self) -> list[str]:
-        """Kills it with -9, if it lives; returns what is left."""
+        """Kills it by kill -9, if it is running; returns the leftovers."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         return self.left(excused=set())
@@ -233,13 +233,13 @@ def wait_for(
     within_s: float = HAPPENS_WITHIN_S,
     every_s: float = 0.1,
 ) -> T:
-    """What `look` finds in the end; an owner that ends meanwhile is an error."""
+    """Waits for a true result of `look`, and returns it; an owner that ends meanwhile is an error."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if owner is not None:
             owner.look()
-        if found := look():
-            return found
+        if result := look():
+            return result
         if owner is not None and not owner.alive():
             raise AssertionError(f"the owner ended: {owner.output()}")
         time.sleep(every_s)

@@ -1,7 +1,7 @@
-"""Owners of servers, each forked from this one process, which has imported the harness already.
+"""Forks owners of servers from this process, which has already imported the harness.
 
-Reads one JSON object a line from standard input, and answers each with the id of the process that it forked.
-As a subreaper it stays above everything that its owners start, whatever is killed; it reaps what ends there.
+Reads one JSON object per line from standard input, and answers each with the id of the forked process. As a
+subreaper it stays above everything that its owners start, and reaps it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from vllm_harness._server.supervisor import die_with_parent
 
 PR_SET_CHILD_SUBREAPER = 36
 WITH_WORKER = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-"""Has a stand-in's engine start a worker, as servers on several devices do."""
+"""A variable by which a stand-in's engine starts a worker, as servers on several devices do."""
 
 
 def main(vllm: str) -> None:
-    """Forks a process a line until the input ends."""
+    """Forks a process for each line of the input."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     die_with_parent(os.getppid())
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -42,10 +42,10 @@ def main(vllm: str) -> None:
 
 
 def own(request: dict[str, str], vllm: str) -> None:
-    """Starts a server in a temporary folder and keeps it, or only sweeps, as every start does first."""
-    words = os.open(request["log"], os.O_WRONLY | os.O_CREAT)
+    """Starts a server in a temporary folder and holds it, or only sweeps, as every start does first."""
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT)
     for descriptor in (1, 2):
-        os.dup2(words, descriptor)
+        os.dup2(log, descriptor)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ["TMPDIR"] = request["tmp"]
     tempfile.tempdir = None

@@ -1,4 +1,4 @@
-"""Nothing of a server outlives its owner, however the owner ends, and whatever is killed before."""
+"""Nothing of a server outlives its owner, whatever is killed, and however the owner ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DRAWN = 3
 
 @pytest.fixture(scope="module")
 def owners(environment: Environment) -> Iterator[Owners]:
-    """Owners with a fork server of their own, which is killed at the end, and leaves nothing either."""
+    """Owners with their own fork server, which is killed at the end and must leave nothing."""
     owners = Owners(environment)
     try:
         owners.warm_up()
@@ -50,7 +50,7 @@ Victim = Callable[[Owner], int | None]
 
 
 def the_fork_server(owner: Owner) -> int | None:
-    """The base template, as soon as there is one, whether it listens yet or not."""
+    """The base template, even if it does not listen yet."""
     return owner.owners.fork_server()
 
 
@@ -81,16 +81,16 @@ def the_worker(owner: Owner) -> int | None:
 VICTIMS = [
     *(the_owner, the_supervisor, the_model_template),
     *(the_api_server, the_engine, the_worker),
-    the_fork_server,  # last: whoever starts a server next imports vLLM again
+    the_fork_server,  # last, since the next start imports vLLM again
 ]
 OUTLIVED = {the_fork_server, the_model_template}
-"""Those whose end a server does not notice, nor one that starts."""
+"""Victims whose end does not affect a server, even while it starts."""
 CLEARED = {the_supervisor, the_api_server}
-"""Those after whose end nothing but the owner is left."""
+"""Victims after whose end nothing but the owner is left."""
 
 
-def test_next_run_clears_what_owner_and_supervisor_left(owners: Owners) -> None:
-    """Both are killed, and the owner has no moment between."""
+def test_the_next_run_clears_leftovers(owners: Owners) -> None:
+    """Owner and supervisor are killed at the same time."""
     with owners.owner() as owner:
         owner.wait_until_serving()
         supervisor, *_ = owner.tree()
@@ -105,7 +105,7 @@ def test_next_run_clears_what_owner_and_supervisor_left(owners: Owners) -> None:
 
 
 @pytest.mark.parametrize("moment", ["start", "serving"])
-def test_interrupted_owner_leaves_nothing(moment: str, owners: Owners) -> None:
+def test_an_interrupted_owner_leaves_nothing(moment: str, owners: Owners) -> None:
     with owners.owner() as owner:
         if moment == "serving":
             owner.wait_until_serving()
@@ -116,7 +116,7 @@ def test_interrupted_owner_leaves_nothing(moment: str, owners: Owners) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Of the victims a run with one kill of each takes a few, drawn anew each day; other runs take all."""
+    """A run with one kill per victim takes a few victims, drawn every day; other runs take all."""
     if "victim" in metafunc.fixturenames:
         names = {victim: victim.__name__.removeprefix("the_") for victim in VICTIMS}
         most = DRAWN if metafunc.config.option.kills == 1 else len(VICTIMS)
@@ -132,7 +132,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_kill_leaves_nothing(
     victim: Victim, owners: Owners, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """kill -9 while the server starts, or serves; in the end the owner goes the same way."""
+    """Kills the victim by kill -9 while the server starts, or serves, and finally the owner."""
     kills: int = pytestconfig.option.kills
     moments = random.Random(victim.__name__)
     left: list[str] = []
@@ -146,10 +146,10 @@ def test_kill_leaves_nothing(
 
 
 def kill(victim: Victim, owners: Owners, moments: random.Random, *, patient: bool) -> list[str]:
-    """One owner, one kill, then the owner's; returns what each has left.
+    """Kills a victim of one owner, then the owner; returns what each kill has left.
 
     Args:
-        patient: wait until a server is there whose start the kill must not hinder.
+        patient: after the kill of a victim that a start does not need, wait until the server serves.
     """
     left: list[str] = []
     with owners.owner() as owner:
@@ -172,7 +172,7 @@ def kill(victim: Victim, owners: Owners, moments: random.Random, *, patient: boo
 
 
 def kill_victim(pid: int, victim: Victim, owner: Owner) -> None:
-    """kill -9; where it has ended meanwhile, as a template does with its base, it is the next one's turn."""
+    """Kills a victim by kill -9, or its successor if it has ended, as a template does with its base."""
     while True:
         try:
             return os.kill(pid, signal.SIGKILL)
@@ -180,8 +180,8 @@ def kill_victim(pid: int, victim: Victim, owner: Owner) -> None:
             pid = wait_for(lambda: victim(owner), owner)
 
 
-def test_killed_supervisor_leaves_nothing(launch: Callable[..., Launch]) -> None:
-    with RemoteServer(launch(env=WITH_WORKER)) as server:  # with whom the engine shares memory
+def test_a_killed_supervisor_leaves_nothing(launch: Callable[..., Launch]) -> None:
+    with RemoteServer(launch(env=WITH_WORKER)) as server:  # the engine shares memory with the worker
         port = server.port
         folder = Path(psutil.Process(server.pid).cwd())
         server_id = folder.name.removeprefix("vh-")
@@ -194,11 +194,11 @@ def test_killed_supervisor_leaves_nothing(launch: Callable[..., Launch]) -> None
         assert not processes_in(str(folder))
         assert not blocks.of_server(server_id)
         assert not folder.exists()
-        # a killed process leaves its working folder, by which it is found, before it closes its sockets
+        # a killed process loses its working folder, which identifies it, before it closes its sockets
         wait_for(lambda: is_free(port), within_s=GONE_WITHIN_S)
 
 
-def test_server_that_died_is_told_and_restarted(launch: Callable[..., Launch]) -> None:
+def test_a_dead_server_is_reported_and_restarted(launch: Callable[..., Launch]) -> None:
     from vllm_harness._server.errors import ServerDied
 
     with RemoteServer(launch()) as server:
@@ -219,8 +219,8 @@ def test_server_that_died_is_told_and_restarted(launch: Callable[..., Launch]) -
     assert not Path(server.launch.environ().get("TMPDIR", "/nonexistent/vh")).name.startswith("vh-")
 
 
-def test_an_engine_that_ends_in_use_tells_why(launch: Callable[..., Launch]) -> None:
-    """A token id beyond the vocabulary ends it; the harness refuses such ids, so they are posted by hand."""
+def test_the_error_of_a_dead_engine_is_reported(launch: Callable[..., Launch]) -> None:
+    """A token id beyond the vocabulary ends the engine; the harness refuses it, so the test posts it."""
     from vllm_harness._server.errors import ServerDied
 
     with RemoteServer(launch()) as server:
@@ -256,13 +256,13 @@ def test_start(request):
 
 @pytest.mark.timeout(900)
 def test_pytest_timeout_leaves_nothing(environment: Environment, tmp_path: Path) -> None:
-    """pytest-timeout ends the whole process at once; the server hangs as soon as its interpreter starts."""
+    """pytest-timeout ends the whole process at once, while the server's interpreter hangs."""
     hangs, mark = tmp_path / "hangs", tmp_path / "hung"
     hangs.mkdir()
     (hangs / "sitecustomize.py").write_text(HANGS.format(mark=str(mark)))
     module = tmp_path / "test_timeout.py"
     tmp = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
-    for limit_s in (10, 40, 160):  # on a machine under load it may end before the server's interpreter starts
+    for limit_s in (10, 40, 160):  # on a busy machine it may end before the server's interpreter starts
         words = {"spec": f"installed:{environment.python}", "hangs": str(hangs), "limit_s": limit_s}
         module.write_text(PYTEST_TIMEOUT.format(**words))
         result = subprocess.run(
@@ -283,7 +283,7 @@ def test_pytest_timeout_leaves_nothing(environment: Environment, tmp_path: Path)
 
 
 def works_below(process: psutil.Process, folder: Path) -> bool:
-    """Whether a process's working folder is in a folder, or its TMPDIR is."""
+    """Whether the working folder or TMPDIR of a process is in a folder."""
     with contextlib.suppress(psutil.Error, OSError):
         places = (process.cwd(), process.environ().get("TMPDIR", ""))
         return any(place.startswith(str(folder)) for place in places)

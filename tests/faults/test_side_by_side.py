@@ -1,4 +1,4 @@
-"""Two runs on a machine that holds few servers: both finish."""
+"""Two parallel runs on a machine with memory for few servers both finish."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from vllm_harness._server.leases.allocation import MARGIN, SPARE_GIB, Start
 ROOT = Path(__file__).parents[2]
 SUITES = ROOT / "scripts" / "suites"
 TESTS = "metrics_count_tokens or plain_answer"
-"""A test with a server of its own, and two on the one that all share."""
+"""A test with its own server, and two on the shared server."""
 WITHOUT = ("harmony/*", "standard/*", "defects/*", "behaviours/test_[!or]*")
-"""Files that have none of them."""
+"""Files without these tests."""
 LINGER_S = 30
-"""The run that waits for the other's memory finds the fork server that it leaves."""
+"""The waiting run finds the fork server that the other run leaves."""
 MEASURED_GIB = 1.5
 FORK_SERVERS_GIB = 1.9
-"""Room for the fork server and two models' tokenizers, which is less than a server's need."""
+"""For the fork server and two models' tokenizers; less than a server needs."""
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("servers", [3, pytest.param(2, marks=pytest.mark.vllm_slow)])
 def test_two_runs_finish(servers: int, environment: Environment, tmp_path: Path) -> None:
-    """The two pytest processes of scripts/suites; some of their tests use two servers each."""
+    """The runs are the two pytest processes of scripts/suites; some tests use two servers each."""
     if environment.device != "cpu":
         pytest.skip("needs a CPU environment: on CUDA a server takes a GPU")
     models = [load_models().get(name) for name in ("gpt-oss", "qwen3")]

@@ -1,4 +1,4 @@
-"""Every cause of a failed start, provoked for real, gives its own error with the log's decisive line."""
+"""Each cause of a failed start, provoked on a real vLLM, has its own error with the decisive line."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from vllm_harness._environments import assets
 from vllm_harness._environments.spec import Environment
 from vllm_harness._server import blocks, errors, remote
 from vllm_harness._server.launch import Launch
-from vllm_harness._server.leases.lease import NotEnoughHardware
+from vllm_harness._server.leases.waiting import NotEnoughHardware
 from vllm_harness._server.phases import PHASES
 from vllm_harness._server.process_tree import ids_alive
+from vllm_harness._server.readiness import StartWatch
 from vllm_harness._server.remote import RemoteServer
 
 Plan = Callable[..., Launch]
@@ -71,7 +72,7 @@ def test_unknown_reasoning_parser_names_the_nearest(launch: Plan) -> None:
     assert "qwen3" in error.hint
 
 
-def test_exit_code_0_is_noticed(launch: Plan) -> None:
+def test_exit_code_0(launch: Plan) -> None:
     error = fails(launch("--help"), errors.StartupError)
     assert "exit code 0" in error.message
 
@@ -79,7 +80,7 @@ def test_exit_code_0_is_noticed(launch: Plan) -> None:
 def test_too_little_cpu_memory(
     launch: Plan, environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Our lease refuses it at once; without one, vLLM's words in the log decide."""
+    """The lease is refused at once; without a lease, vLLM's log gives the cause."""
     if environment.device != "cpu":
         pytest.skip("needs a CPU environment")
     much = launch(env={"VLLM_CPU_KVCACHE_SPACE": "100000"})
@@ -95,7 +96,7 @@ def test_model_not_found(launch: Plan) -> None:
 
 
 def test_hub_unreachable(launch: Plan) -> None:
-    """By a proxy that is not there; a fork server would import vLLM anew for HF_HUB_OFFLINE."""
+    """Uses a proxy that does not exist, because HF_HUB_OFFLINE would need another fork server."""
     offline = {"HTTPS_PROXY": "http://127.0.0.1:9"}
     fails(launch(model="no-such-owner/no-such-model", env=offline), errors.HubUnreachable)
 
@@ -111,7 +112,7 @@ def test_unsupported_architecture(launch: Plan, tmp_path: Path) -> None:
 
 def test_no_device(launch: Plan, environment: Environment, tmp_path: Path) -> None:
     if environment.device != "cpu" or not environment.pythonpath:
-        pytest.skip("needs vllm-cpu, whose metadata tell vLLM that it is built for CPU")
+        pytest.skip("needs vllm-cpu, whose metadata say that it is built for CPU")
     metadata = tmp_path / "vllm-0.0.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.0.0\n")
@@ -120,7 +121,7 @@ def test_no_device(launch: Plan, environment: Environment, tmp_path: Path) -> No
 
 
 def test_missing_package(launch: Plan, environment: Environment, tmp_path: Path) -> None:
-    """The first that vLLM imports; neither the fork server starts without it, nor the server itself."""
+    """Without torch, neither the fork server nor the server itself starts."""
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")\n")
     path = [tmp_path, *environment.pythonpath]
     error = fails(
@@ -136,7 +137,7 @@ def test_interpreter_that_does_not_exist(launch: Plan, environment: Environment)
 
 
 class Hangs(RemoteServer):
-    """A server whose process is stopped before anybody asks whether it is ready."""
+    """A server whose process is stopped before it is ready."""
 
     def _wait_until_ready(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
@@ -161,7 +162,7 @@ class _Healthy(http.server.BaseHTTPRequestHandler):
 
 
 class Robbed(RemoteServer):
-    """A server whose leased port somebody else takes before it runs, and who answers /health as it would."""
+    """A server whose leased port is taken before it runs, by a process that answers /health."""
 
     thief: http.server.ThreadingHTTPServer
 
@@ -173,7 +174,7 @@ class Robbed(RemoteServer):
 
 @contextlib.contextmanager
 def port_stolen(launch: Launch) -> Iterator[RemoteServer]:
-    """A server whose port somebody else takes as soon as its start is under way."""
+    """A server whose port is taken as soon as it starts."""
     server = Robbed(launch)
     try:
         yield server
@@ -182,15 +183,15 @@ def port_stolen(launch: Launch) -> Iterator[RemoteServer]:
         server.thief.server_close()
 
 
-def test_another_servers_answer_is_not_ours(launch: Plan) -> None:
+def test_an_answer_of_another_process_is_an_error(launch: Plan) -> None:
     with port_stolen(launch()) as server, pytest.raises(errors.PortTaken) as caught:
         server.start()
     assert f"pid {os.getpid()}" in caught.value.message
 
 
-def test_port_taken_is_told_by_vllm(launch: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without our own check of who answers, vLLM's words in the log decide."""
-    monkeypatch.setattr(RemoteServer, "_healthy", lambda self: False)
+def test_port_taken_in_the_log_of_vllm(launch: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the check of the listening process, vLLM's log gives the cause."""
+    monkeypatch.setattr(StartWatch, "_is_healthy", lambda *_: False)
     with port_stolen(launch()) as server, pytest.raises(errors.PortTaken) as caught:
         server.start()
     assert "in use" in caught.value.lines[0]
@@ -198,9 +199,9 @@ def test_port_taken_is_told_by_vllm(launch: Plan, monkeypatch: pytest.MonkeyPatc
 
 @contextlib.contextmanager
 def memory_group(limit_bytes: int) -> Iterator[None]:
-    """Puts this process into a v1 memory control group of its own, or skips the test."""
+    """Puts this process into a new memory control group (v1), or skips the test."""
     memory = Path("/sys/fs/cgroup/memory")
-    own = [
+    group_before = [
         line.split(":")[2]
         for line in Path("/proc/self/cgroup").read_text().splitlines()
         if ":memory:" in line
@@ -215,12 +216,12 @@ def memory_group(limit_bytes: int) -> Iterator[None]:
     try:
         yield
     finally:
-        (memory / own[0].lstrip("/") / "cgroup.procs").write_text(str(os.getpid()))
+        (memory / group_before[0].lstrip("/") / "cgroup.procs").write_text(str(os.getpid()))
         group.rmdir()
 
 
 def test_oom_killer(launch: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our lease knows the control group's limit and would refuse it."""
+    """A lease would be refused, because it respects the limit of the control group."""
     monkeypatch.setattr(remote, "lease_for", lambda *_, **__: None)
     planned = launch()
     with memory_group(500 * 2**20):
@@ -229,16 +230,16 @@ def test_oom_killer(launch: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "kept", [0.5, pytest.param(0.0, marks=pytest.mark.vllm_slow)], ids=["truncated", "empty"]
+    "share", [0.5, pytest.param(0.0, marks=pytest.mark.vllm_slow)], ids=["truncated", "empty"]
 )
-def test_damaged_weights(launch: Plan, tmp_path: Path, kept: float) -> None:
+def test_damaged_weights(launch: Plan, tmp_path: Path, share: float) -> None:
     whole = assets.fetch("smollm2-135m")
     for path in whole.iterdir():
         (tmp_path / path.name).symlink_to(path)
     weights = tmp_path / "model.safetensors"
     weights.unlink()
     content = (whole / weights.name).read_bytes()
-    weights.write_bytes(content[: int(len(content) * kept)])
+    weights.write_bytes(content[: int(len(content) * share)])
     planned = launch("--load-format", "auto", model=str(tmp_path))
     error = fails(planned, errors.DamagedWeights)
     assert "assets fetch" in error.hint

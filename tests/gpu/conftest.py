@@ -1,4 +1,4 @@
-"""Figures of a CUDA machine: tests note them, and they stand in a table at the end."""
+"""Figures of a CUDA machine: tests record them, and a table at the end shows them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ FIGURES = pytest.StashKey[list[tuple[str, str, str]]]()
 def environment(request: pytest.FixtureRequest) -> Environment:
     """The server environment of this run, built for CUDA."""
     option = request.config.option
-    found = resolve(spec_of(option.vllm, option.vllm_python), device=option.vllm_device, create=True)
-    if found.device != "cuda":
-        pytest.skip(f"{found.describe()} is not built for CUDA")
-    return found
+    resolved = resolve(spec_of(option.vllm, option.vllm_python), device=option.vllm_device, create=True)
+    if resolved.device != "cuda":
+        pytest.skip(f"{resolved.describe()} is not built for CUDA")
+    return resolved
 
 
 @pytest.fixture(scope="session")
@@ -34,20 +34,20 @@ def server_args(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[[str, str, float], None]:
-    """Notes a figure: of what, its name with the unit, its value."""
+    """Records a figure: the subject, the name with the unit, the value."""
     figures = request.config.stash.setdefault(FIGURES, [])
     return lambda of, name, value: figures.append((of, name, f"{value:.1f}"))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The figures."""
+    """Prints the table of figures."""
     if not (figures := config.stash.get(FIGURES, [])):
         return
     names = list(dict.fromkeys(name for _, name, _ in figures))
     cards = ", ".join(f"{gpu.name} {gpu.total_bytes / 2**30:.0f} GiB" for gpu in gpus())
     table = Table("", *names, title=f"{cards}, driver {driver_version()}", title_justify="left")
     for of in dict.fromkeys(of for of, _, _ in figures):
-        values = {name: value for each, name, value in figures if each == of}
+        values = {name: value for subject, name, value in figures if subject == of}
         table.add_row(of, *(values.get(name, "") for name in names))
     console = Console(file=terminalreporter._tw._file, width=max(110, terminalreporter._tw.fullwidth))
     console.print(table)

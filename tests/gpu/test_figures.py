@@ -1,4 +1,4 @@
-"""What a server does to a GPU: start, speed, memory that comes back, and leases that hold."""
+"""Measures servers on a GPU: start, speed, memory returned, and leases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vllm_harness._configuration.model_entries import ModelEntry, load_models
 from vllm_harness._environments.spec import Environment
 from vllm_harness._machine.gpus import gpus, visible_gpus
 from vllm_harness._server.leases.gpus import lease_gpus
-from vllm_harness._server.leases.lease import WaitCannotEnd
+from vllm_harness._server.leases.waiting import WaitCannotEnd
 from vllm_harness._server.remote import RemoteServer
 
 pytestmark = (
@@ -33,7 +33,7 @@ with RemoteServer("qwen3", lane="scripted", vllm=sys.argv[1], args=sys.argv[2:])
     sys.stdin.read()
 """
 
-# gpt-oss-20b's own shape, with dummy weights in MXFP4: what its real weights take of a GPU, without them
+# the shape of gpt-oss-20b with dummy weights in MXFP4, which take as much GPU memory as the real ones
 GPT_OSS_20B: dict[str, Any] = {
     "hidden_size": 2880,
     "intermediate_size": 2880,
@@ -54,7 +54,7 @@ GPT_OSS_20B: dict[str, Any] = {
 
 
 def full_size_gpt_oss() -> ModelEntry:
-    """The gpt-oss stand-in in the dimensions of the real model."""
+    """Returns the gpt-oss stand-in in the dimensions of the real model."""
     entry = load_models().get("gpt-oss")
     assert entry.stand_in is not None
     config = {**entry.stand_in.config, **GPT_OSS_20B}
@@ -96,7 +96,7 @@ def _tokens_a_second(server: RemoteServer) -> float:
     if server.lane == "scripted":
         server.script(WORDS, times=2)
     rate = 0.0
-    for _ in range(2):  # the first warms up
+    for _ in range(2):  # the first round warms up
         start = time.monotonic()
         answer = server.client().responses.create(
             model=server.model, input="Count to a hundred.", max_output_tokens=1024, temperature=0
@@ -129,7 +129,7 @@ def test_a_killed_run_s_gpu_is_had_once_its_memory_is_back(
     owner.send_signal(signal.SIGKILL)
     owner.wait()
     killed = time.monotonic()
-    held = lease_gpus(len(visible_gpus()), 1)
+    lease = lease_gpus(len(visible_gpus()), 1)
     figure("kill -9", "lease s", time.monotonic() - killed)
     assert _used() - before < 0.5
-    held.release()
+    lease.release()

@@ -1,4 +1,4 @@
-"""Scripted answers on CUDA are, stream for stream, those that tests/cassettes has from CPU."""
+"""Scripted streams on CUDA equal the cassettes in tests/cassettes, which were recorded on CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = (
 )
 
 VLLM = "0.32.0"
-OF_SERVER = "system_fingerprint"  # a hash of vLLM's configuration, which names the device
+OF_SERVER = "system_fingerprint"  # a hash of vLLM's configuration, which includes the device
 ON_CPU = {
     path.name.removesuffix(".yaml.gz"): read(path).cassette
     for path in sorted((Path(__file__).parents[1] / "cassettes").glob("*.yaml.gz"))

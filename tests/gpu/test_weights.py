@@ -1,4 +1,4 @@
-"""Real weights on a GPU: what the kernels compute, in each dtype, against transformers on CPU."""
+"""Real weights on a GPU: compares the kernels' results in each dtype with transformers on CPU."""
 
 from __future__ import annotations
 

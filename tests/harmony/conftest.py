@@ -1,4 +1,4 @@
-"""What the tests of gpt-oss share."""
+"""Fixtures of the gpt-oss tests."""
 
 from tests.harmony.conversation import harmony
 

@@ -1,4 +1,4 @@
-"""Conversations in Harmony, by openai-harmony itself: what the prompt of gpt-oss must be."""
+"""Renders Harmony conversations with openai-harmony: the prompts that gpt-oss must get."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def harmony() -> Iterator[Any]:
 
 
 def system(effort: ReasoningEffort = ReasoningEffort.MEDIUM, instructions: str | None = None) -> Message:
-    """The system message that every prompt begins with; instructions may follow the model's identity."""
+    """The system message that starts every prompt; instructions may follow the model's identity."""
     content = SystemContent.new().with_conversation_start_date(DATE).with_reasoning_effort(effort)
     if instructions is not None:
         content = content.with_model_identity(f"{content.model_identity}\n{instructions}")
@@ -47,7 +47,7 @@ def system(effort: ReasoningEffort = ReasoningEffort.MEDIUM, instructions: str |
 
 
 def developer(instructions: str | None = None, functions: Sequence[Mapping[str, Any]] = ()) -> Message:
-    """The developer message: instructions, and tools."""
+    """The developer message, with instructions and tools."""
     content = DeveloperContent.new()
     if instructions is not None:
         content = content.with_instructions(instructions)
@@ -61,22 +61,22 @@ def developer(instructions: str | None = None, functions: Sequence[Mapping[str, 
 
 
 def user(text: str) -> Message:
-    """A question."""
+    """A user message."""
     return Message.from_role_and_content(Role.USER, text)
 
 
 def assistant(text: str, channel: str = "final") -> Message:
-    """What the model said on a channel."""
+    """An assistant message on a channel."""
     return Message.from_role_and_content(Role.ASSISTANT, text).with_channel(channel)
 
 
 def called(arguments: str, name: str = "get_weather") -> Message:
-    """A call of a tool."""
+    """A tool call."""
     return assistant(arguments, "commentary").with_recipient(f"functions.{name}").with_content_type("json")
 
 
 def returned(output: str, name: str = "get_weather") -> Message:
-    """What a tool returned."""
+    """A tool's output."""
     author = Author.new(Role.TOOL, f"functions.{name}")
     return (
         Message.from_author_and_content(author, output).with_channel("commentary").with_recipient("assistant")
@@ -84,12 +84,12 @@ def returned(output: str, name: str = "get_weather") -> Message:
 
 
 def prompt_tokens(harmony: Any, *messages: Message) -> int:
-    """Tokens of the prompt that these messages make; nothing is dropped from them."""
+    """The number of tokens in the prompt of these messages; no message is dropped."""
     return len(prompt_ids(harmony, *messages))
 
 
 def prompt_ids(harmony: Any, *messages: Message) -> list[int]:
-    """The prompt that these messages make; nothing is dropped from them."""
+    """The token ids of the prompt of these messages; no message is dropped."""
     conversation = Conversation.from_messages(list(messages))
     config = RenderConversationConfig(auto_drop_analysis=False)
     return list(harmony.render_conversation_for_completion(conversation, Role.ASSISTANT, config))
@@ -98,18 +98,18 @@ def prompt_ids(harmony: Any, *messages: Message) -> list[int]:
 def prompts_of(
     harmony: Any, conversation: prompts.Conversation, *, switched: bool = False
 ) -> tuple[list[int], ...]:
-    """The prompt of a conversation: its turns, with instructions, tools and effort of the last request.
+    """The prompts that a conversation may have, with the instructions, tools and effort of its last request.
 
     Args:
         harmony: the encoding.
-        conversation: of `cases/prompts.yaml`.
-        switched: whether the instructions stand in the system message, as a switch of vLLM's has it.
+        conversation: one of `cases/prompts.yaml`.
+        switched: whether the instructions are in the system message, as with a variable of vLLM's.
 
-    The recipient of a tool's output may stand in the role's section of its header or in the channel's, and
-    its texts may be joined by a line break.
+    A tool output's header may have the recipient in its role section or in its channel section, and its texts
+    may be joined by a line break, so there are several correct prompts.
 
     Source: https://cookbook.openai.com/articles/openai-harmony, "Handling reasoning output in subsequent
-    sampling": thoughts are left out once a final answer follows them.
+    sampling": reasoning is left out once a final answer follows it.
     """
     last, turns = conversation.steps[-1], conversation.turns
     instructions = last.instructions
@@ -133,18 +133,18 @@ def prompts_of(
 
 
 def _replaced(ids: list[int], old: list[int], new: list[int]) -> list[int]:
-    """Token ids with others in the place of some."""
+    """The token ids with each `old` sequence replaced by `new`."""
     at = next((n for n in range(len(ids)) if ids[n : n + len(old)] == old), None)
     return ids if at is None else [*ids[:at], *new, *_replaced(ids[at + len(old) :], old, new)]
 
 
 def _message(turn: prompts.Turn, names: Mapping[str, str], between: str) -> Message:
-    """A turn.
+    """The message of a turn.
 
     Args:
-        turn: what it says.
-        names: the tools of the calls, by the numbers of these.
-        between: what stands between the texts of an output, of which no format says anything.
+        turn: the turn.
+        names: the tools of the calls, by call number.
+        between: the text that joins the texts of an output; no specification defines it.
     """
     kind, *texts = turn
     match kind:
@@ -163,7 +163,7 @@ def _message(turn: prompts.Turn, names: Mapping[str, str], between: str) -> Mess
 
 
 def message_of(value: dict[str, Any]) -> Message:
-    """A message as vLLM gives it, as openai-harmony's own."""
+    """Converts a message that vLLM returned into one of openai-harmony."""
     flat = {**value.get("author", {}), **{key: value[key] for key in value if key != "author"}}
     contents = [TextContent(text=part["text"]) for part in flat["content"]]
     message = Message(author=Author(role=Role(flat["role"]), name=flat.get("name")), content=contents)
@@ -174,5 +174,5 @@ def message_of(value: dict[str, Any]) -> Message:
 
 
 def role_of(value: dict[str, Any]) -> str:
-    """The author's role of a message as vLLM gives it."""
+    """The author's role in a message that vLLM returned."""
     return str(value.get("author", value)["role"])

@@ -40,22 +40,22 @@ KEY = "s3cret"
 
 
 def runs(code: str, channel: str = "commentary") -> Raw:
-    """The model hands code to the python tool."""
+    """A script in which the model sends code to the python tool."""
     return Raw(f"<|channel|>{channel} to=python code<|message|>{code}<|call|>")
 
 
 def calls(tool: str, arguments: str) -> Raw:
-    """The model calls a tool of a namespace with JSON."""
+    """A script in which the model calls a tool of a namespace with JSON arguments."""
     return Raw(f"<|channel|>commentary to={tool} <|constrain|>json<|message|>{arguments}<|call|>")
 
 
 def mcp(label: str = "code_interpreter", **more: Any) -> dict[str, Any]:
-    """A built-in tool asked for as an MCP tool; vLLM has an address of its own."""
+    """Requests a built-in tool as an MCP tool; vLLM uses its own address instead of this one."""
     return {"type": "mcp", "server_label": label, "server_url": "http://127.0.0.1:9/sse", **more}
 
 
 def container(**more: Any) -> dict[str, Any]:
-    """The container, whose tool server wants a key."""
+    """Requests the container tool, whose server requires a key."""
     return mcp("container", headers={"Authorization": f"Bearer {KEY}"}, **more)
 
 
@@ -69,7 +69,7 @@ class Tools:
 
     @property
     def flag(self) -> list[str]:
-        """vLLM's flag for them."""
+        """vLLM's `--tool-server` flag with their addresses."""
         return [
             "--tool-server",
             ",".join(tool.address for tool in (self.python, self.container, self.browser)),
@@ -78,7 +78,7 @@ class Tools:
 
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
-    """Running tool servers."""
+    """The running tool servers."""
     folder = tmp_path_factory.mktemp("tools")
     with (
         ToolServer("python", folder) as python,
@@ -98,27 +98,27 @@ class Talk:
 
     @property
     def script(self) -> Callable[..., Any]:
-        """What the model says; it must be said at the end."""
+        """Scripts what the model says; the script must be used by the end of the test."""
         return self.book.script
 
     def script_if_reached(self, *turns: Content) -> None:
-        """What the model would say to `Go`, if the server ever got as far."""
+        """Scripts the model's answer to `Go`, which the server may refuse before it generates anything."""
         unheard = ScriptBook(self.server.endpoint, self.server.entry, name=self.book.name)
         unheard.script(name="unheard", turns=list(turns), times=None, when=When(user="^Go$"))
 
     def script_turns(self, *turns: Content, times: int = 1) -> None:
-        """What the model says within one request, a turn a generation."""
+        """Scripts the generations within one request, one per turn."""
         self.script(turns=list(turns), times=times)
 
     def still_serves(self) -> None:
-        """An ordinary request is answered."""
+        """Checks that an ordinary request is answered."""
         self.script("Still here.", when=When(user="Are you there"))
         assert self.api.create("Are you there?").output_text == "Still here."
 
 
 @pytest.fixture
 def talk_to(own_server: OwnServer, request: pytest.FixtureRequest) -> Iterator[Callable[..., Talk]]:
-    """A server with these flags and variables; all its scripts must have been followed at the end."""
+    """Starts a server with these flags and variables; all its scripts must be used by the end of the test."""
     books: list[ScriptBook] = []
 
     def open_talk(flags: list[str], env: dict[str, str]) -> Talk:
@@ -143,12 +143,12 @@ def talk(talk_to: Callable[..., Talk], tools: Tools) -> Talk:
 
 
 def outputs(response: Response) -> list[dict[str, Any]]:
-    """The messages that the model and the tools wrote, in vLLM's own shape."""
+    """The output messages of the model and the tools, in vLLM's format."""
     return messages_of(response, "output")
 
 
 def from_tool(response: Response) -> list[str]:
-    """What tools have answered within the response."""
+    """The outputs of tools within the response."""
     return [
         "".join(part["text"] for part in message["content"])
         for message in outputs(response)
@@ -157,7 +157,7 @@ def from_tool(response: Response) -> list[str]:
 
 
 def of_usage(response: Response) -> dict[str, Any]:
-    """Details of the output's tokens."""
+    """The details of the output tokens."""
     assert response.usage is not None
     return response.usage.output_tokens_details.model_dump()
 
@@ -177,7 +177,7 @@ def test_code_interpreter(talk: Talk, tools: Tools) -> None:
 
 @pytest.mark.covers("VM-010", "VR-040")
 def test_tokens_of_the_tools_output(talk: Talk) -> None:
-    """Counted apart, turn by turn; a longer output counts more."""
+    """Tool output is counted separately for each turn, and a longer output has a higher count."""
     counted = []
     for code in (CODE, "print('word ' * 50)"):
         talk.script_turns(runs(code), ANSWER)
@@ -196,7 +196,7 @@ def test_tokens_of_the_tools_output(talk: Talk) -> None:
 @pytest.mark.covers("VM-010", "VR-040")
 @pytest.mark.parametrize("stream", [False, True])
 def test_tokens_of_the_tools_output_are_not_the_model_s(stream: bool, talk: Talk) -> None:
-    """A longer code costs the model more, and the same output no more than before."""
+    """Longer code adds to the tokens of the model, but not to those of the same tool output."""
     usages = []
     for code in (CODE, f"{CODE}  # {'a comment ' * 20}"):
         talk.script_turns(runs(code), ANSWER)
@@ -235,7 +235,7 @@ def test_code_interpreter_in_both_ways(talk: Talk) -> None:
 
 @pytest.mark.covers("VM-006", "VR-038")
 def test_turns_with_tools(talk: Talk, tools: Tools) -> None:
-    """The second turn's prompt has the first one's question and answer; a second call in it works."""
+    """The second turn's prompt contains the first question and answer, and its tool call works too."""
     talk.script_turns(runs(CODE), ANSWER)
     first = talk.api.create("What is six times seven?", tools=[INTERPRETER], extra_body=SHOW)
     talk.script_turns(runs("print(42 + 1)"), "Then 43.")
@@ -251,7 +251,7 @@ def test_turns_with_tools(talk: Talk, tools: Tools) -> None:
 
 @pytest.mark.covers("VM-010", "VM-006")
 def test_calls_one_after_the_other(talk: Talk, tools: Tools) -> None:
-    """Several calls within one request, by turns."""
+    """The model makes several calls in turn within one request."""
     talk.script_turns(runs("print(1)"), runs("print(2)", "analysis"), runs("print(3)"), "Three.")
     stream = talk.api.stream("Count", tools=[INTERPRETER])
     assert [call["code"] for call in tools.python.journal("python")] == ["print(1)", "print(2)", "print(3)"]
@@ -275,7 +275,7 @@ def test_limit_holds_after_a_tool_has_run(talk: Talk) -> None:
 @pytest.mark.vllm_known_defect("max-tool-calls-is-ignored")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_max_tool_calls(stream: bool, talk: Talk, tools: Tools) -> None:
-    """The second call is not made."""
+    """The second call is not executed."""
     talk.script_turns(runs("print(1)"), runs("print(2)"), ANSWER)
     request: Any = {"tools": [INTERPRETER], "max_tool_calls": 1}
     api = talk.api
@@ -333,7 +333,7 @@ def test_allowed_tools_are_in_the_prompt(allowed: Any, named: set[str], talk: Ta
 
 @pytest.mark.covers("VM-002")
 def test_schema_of_the_python_tool_stays_out_of_the_prompt(talk: Talk) -> None:
-    """Its description is there; the schema is marked include_in_prompt: false."""
+    """The prompt has the tool's description, but not its schema (`include_in_prompt: false`)."""
     talk.script(ANSWER)
     response = talk.api.create("Hi", tools=[INTERPRETER], extra_body=SHOW)
     system = json.dumps(messages_of(response)[0])
@@ -343,7 +343,7 @@ def test_schema_of_the_python_tool_stays_out_of_the_prompt(talk: Talk) -> None:
 
 @pytest.mark.covers("VR-068", "VM-009")
 def test_one_session_a_request(talk: Talk, tools: Tools) -> None:
-    """One session a request and tool, its id the request's; none for a tool that was not asked for."""
+    """Each request has one session per requested tool, with its own id; other tools have no session."""
     for _ in range(2):
         talk.script_turns(runs(CODE), runs(CODE), ANSWER)
         talk.api.create("Go", tools=[INTERPRETER])
@@ -366,7 +366,7 @@ def test_function_calls_have_no_events_of_built_in_tools(talk: Talk, tools: Tool
 
 @pytest.mark.covers("VR-046", "VM-010")
 def test_built_in_tool_beside_a_function(talk: Talk, tools: Tools) -> None:
-    """The server runs its own tool and hands the function call to the client."""
+    """The server runs its own tool and returns the function call to the client."""
     talk.script_turns(
         runs(CODE),
         calls("functions.get_weather", CALL.arguments_json),
@@ -390,7 +390,7 @@ def test_both_built_in_tools_of_one_request(talk: Talk, tools: Tools) -> None:
 
 @pytest.mark.covers("VM-008", "VM-001")
 def test_tool_that_was_not_asked_for_is_not_run(talk: Talk, tools: Tools) -> None:
-    """The model may call it all the same."""
+    """A call of a tool that the request does not offer is not executed."""
     talk.script(runs(CODE))
     response = talk.api.create("Go", extra_body=SHOW)
     assert response.status == "completed"
@@ -402,7 +402,7 @@ def test_tool_that_was_not_asked_for_is_not_run(talk: Talk, tools: Tools) -> Non
 
 @pytest.mark.covers("VM-008", "VM-001")
 def test_label_that_is_not_listed_turns_no_tool_on(talk_to: Callable[..., Talk], tools: Tools) -> None:
-    """A server whose variable lists no labels: the model is told of no tool, and none is run."""
+    """Without labels in the server's variable, the prompt names no tool and none is executed."""
     tools.python.forget()
     talk = talk_to(tools.flag, {})
     talk.script_if_reached(runs(CODE), ANSWER)
@@ -415,7 +415,7 @@ def test_label_that_is_not_listed_turns_no_tool_on(talk_to: Callable[..., Talk],
 
 @pytest.mark.covers("VM-008", "VR-060")
 def test_built_in_tool_that_is_required(talk: Talk, tools: Tools) -> None:
-    """The grammar lets a call of the tool through, and no answer."""
+    """With `required` the grammar permits a call of the built-in tool, but no answer after it."""
     talk.script_if_reached(runs(CODE), ANSWER)
     with pytest.raises(openai.APIError, match="was refused at token"):
         talk.api.create("Go", tools=[INTERPRETER], tool_choice="required")
@@ -425,7 +425,7 @@ def test_built_in_tool_that_is_required(talk: Talk, tools: Tools) -> None:
 @pytest.mark.covers("VM-008", "vllm-41902")
 @pytest.mark.vllm_known_defect("chat-drops-other-harmony-recipients")
 def test_built_in_call_over_chat_leaves_a_sign(talk: Talk) -> None:
-    """Nobody runs it there; what the model said must not vanish."""
+    """Over Chat Completions the server does not run the tool, but the text of the call must not be lost."""
     talk.script(runs(CODE))
     chat = talk.api.client.chat.completions.create(
         model=talk.server.model, messages=[{"role": "user", "content": "Go"}]
@@ -470,7 +470,7 @@ def test_search_within_a_page(talk: Talk, tools: Tools) -> None:
 @pytest.mark.covers("VR-039")
 @pytest.mark.parametrize("where", [{"id": 1}, {"id": 1, "cursor": 0}, {"url": "paris.example"}], ids=str)
 def test_page_is_opened(where: dict[str, Any], talk: Talk, tools: Tools) -> None:
-    """By its number among what was found, with or without the search that found it, or by its address."""
+    """Opens a page by its number in the search results or by its address."""
     talk.script_turns(calls("browser.open", json.dumps(where)), "It is there.", times=2)
     body = talk.api.create("Open", tools=[SEARCH])
     with talk.api.client.responses.create(
@@ -493,7 +493,7 @@ def test_page_is_opened(where: dict[str, Any], talk: Talk, tools: Tools) -> None
     ids=["code", "search"],
 )
 def test_tool_in_the_background_and_replayed(tool: dict[str, Any], call: Raw, talk: Talk) -> None:
-    """What the server calls by itself goes on without a reader, and is read again from each event on."""
+    """A background response runs without a reader, and its stream can be replayed from each event."""
     talk.script_turns(call, ANSWER)
     request = talk.api.request("Go", {"background": True, "stream": True, "tools": [tool]})
     with talk.api.client.responses.create(**request) as running:
@@ -506,13 +506,13 @@ def test_tool_in_the_background_and_replayed(tool: dict[str, Any], call: Raw, ta
 
 
 def failed_cleanly(stream: Stream) -> bool:
-    """Whether a stream tells of a failure as OpenAI's do, and ends."""
+    """Whether a stream reports a failure as OpenAI's streams do, and then ends."""
     return stream.types[-1] in ("response.failed", "error")
 
 
 @pytest.mark.covers("VM-010")
 def test_bad_json_in_one_piece(talk: Talk) -> None:
-    """An error object, no hang, and the server still serves."""
+    """The client gets an error object, the request does not hang, and the server still serves."""
     talk.script_if_reached(calls("container.exec", BAD_JSON), ANSWER)
     with pytest.raises(openai.APIStatusError) as caught:
         talk.api.create("Go", tools=[container()])
@@ -531,7 +531,7 @@ def test_bad_json_streamed(talk: Talk) -> None:
 @pytest.mark.covers("VM-010")
 @pytest.mark.parametrize("stream", [False, True])
 def test_bad_json_goes_back_to_the_model(stream: bool, talk_to: Callable[..., Talk], tools: Tools) -> None:
-    """With VLLM_TOOL_JSON_ERROR_AUTOMATIC_RETRY the model is told and tries again."""
+    """With VLLM_TOOL_JSON_ERROR_AUTOMATIC_RETRY the model gets the error and tries again."""
     talk = talk_to(tools.flag, {**LABELS, **RETRY})
     tools.container.forget()
     good = calls("container.exec", '{"cmd": ["echo", "hello"]}')
@@ -549,7 +549,7 @@ def test_bad_json_goes_back_to_the_model(stream: bool, talk_to: Callable[..., Ta
 
 @pytest.mark.covers("VM-010")
 def test_tool_server_down(talk: Talk, tools: Tools) -> None:
-    """An error in time, in both ways; once the tool server is back, so is the tool."""
+    """The request fails while the tool server is down; the tool works again once it is back."""
     talk.script_if_reached(runs(CODE), ANSWER)
     tools.python.stop()
     try:
@@ -576,7 +576,7 @@ def test_tool_server_down_streamed(talk: Talk, tools: Tools) -> None:
 
 @pytest.mark.covers("VM-010", "LS-021")
 def test_key_of_the_request_is_passed_on(talk: Talk, tools: Tools) -> None:
-    """Headers of an MCP tool in the request reach the tool server: with the key it works."""
+    """The headers of an MCP tool in the request reach the tool server, so the tool works with the key."""
     talk.script_turns(calls("container.exec", '{"cmd": ["echo", "hello"]}'), "It said hello.")
     assert talk.api.create("Say hello", tools=[container()]).output_text == "It said hello."
     sessions = tools.container.journal("session")
@@ -596,7 +596,7 @@ def test_request_without_the_key_is_refused(headers: dict[str, str], talk: Talk,
 
 @pytest.mark.covers("VM-010", "LS-021")
 def test_refusal_of_the_tool_server_is_told(talk: Talk) -> None:
-    """OpenAI: HTTP 424, `Error retrieving tool list from MCP server: ... 401 (Unauthorized)`."""
+    """OpenAI answers with HTTP 424, `Error retrieving tool list from MCP server: ... 401 (Unauthorized)`."""
     talk.script_if_reached(calls("container.exec", '{"cmd": ["echo", "hello"]}'), "It said hello.")
     with pytest.raises(openai.APIStatusError) as caught:
         talk.api.create("Go", tools=[mcp("container")])
@@ -606,7 +606,7 @@ def test_refusal_of_the_tool_server_is_told(talk: Talk) -> None:
 @pytest.mark.covers("VR-068", "LS-021")
 @pytest.mark.vllm_known_defect("mcp-tools-with-other-labels-are-ignored")
 def test_mcp_server_of_the_request(talk: Talk, tools: Tools) -> None:
-    """The tool server that the request names is used, or the request refused."""
+    """vLLM uses the tool server that the request names, or refuses the request."""
     talk.script(ANSWER)
     tool = {"type": "mcp", "server_label": "mine", "server_url": f"http://{tools.python.address}/sse"}
     answer = talk.api.post({"model": talk.server.model, "input": "Go", "tools": [tool]})

@@ -1,4 +1,4 @@
-"""Responses on gpt-oss: a budget that ends within each kind of message."""
+"""Responses on gpt-oss: a token limit that truncates each kind of message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MCP = "<|channel|>commentary to=files.list <|constrain|>json<|message|>"
 
 
 def cut(responses: Responses, stream: bool, budget: int) -> Response:
-    """The response of a request that its budget ends; the stream's own events are judged elsewhere."""
+    """The response of a truncated request; other tests check the events of the stream."""
     request = responses.request("Weather?", {"max_output_tokens": budget})
     if not stream:
         response: Response = responses.client.responses.create(**request)
@@ -42,7 +42,7 @@ def cut(responses: Responses, stream: bool, budget: int) -> Response:
 def test_cut_within_a_message(
     header: str, kind: str, stream: bool, responses: Responses, script: ScriptWriter
 ) -> None:
-    """One item of its kind with the words so far, the response incomplete, content never null."""
+    """The response is incomplete and has one item of the right kind with the text so far."""
     script(Raw(f"{header}{WORDS}<|return|>"), expect="cut")
     response = cut(responses, stream, 20)
     assert response.status == "incomplete"
@@ -67,7 +67,7 @@ def test_item_that_is_cut_says_so(header: str, responses: Responses, script: Scr
 
 @pytest.mark.covers("VR-013", "VR-039")
 def test_cut_search_is_none(responses: Responses, script: ScriptWriter) -> None:
-    """It was not made, and nothing else was said: incomplete, without an item."""
+    """A truncated search call was not executed: the response is incomplete and has no item."""
     header = "<|channel|>commentary to=browser.search <|constrain|>json<|message|>"
     script(Raw(f'{header}{{"query": "{WORDS}"}}<|call|>'), expect="cut")
     response = cut(responses, False, 20)
@@ -81,7 +81,7 @@ def test_cut_search_is_none(responses: Responses, script: ScriptWriter) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("budget", [1, 2, 3, 4])
 def test_cut_within_a_header(budget: int, stream: bool, responses: Responses, script: ScriptWriter) -> None:
-    """Nothing is said yet: incomplete, and no item with made-up words."""
+    """A response that is truncated within a header is incomplete and has no item with made-up text."""
     script(
         Raw(f"<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{WORDS}"),
         expect="cut",
@@ -96,7 +96,7 @@ def test_cut_within_a_header(budget: int, stream: bool, responses: Responses, sc
 @pytest.mark.covers("VR-013", "VR-050")
 @pytest.mark.parametrize("stream", [False, True])
 def test_cut_between_messages(stream: bool, responses: Responses, script: ScriptWriter) -> None:
-    """The thoughts are whole, the answer has not begun."""
+    """The reasoning is complete, and the answer has not started."""
     written = script(Raw(f"{THOUGHTS}<|end|><|start|>assistant<|channel|>final<|message|>Yes."), expect="cut")
     assert written is not None
     response = cut(responses, stream, len(written.takes[0]) - 7)

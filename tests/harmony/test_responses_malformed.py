@@ -1,4 +1,4 @@
-"""Responses on gpt-oss: output that is no Harmony, or half of it, has a defined end, no 5xx and no hang."""
+"""Responses on gpt-oss: malformed or partial Harmony output ends properly, without a 5xx or a hang."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def events_of(answer: Response) -> list[dict[str, Any]]:
-    """The events of a stream that came whole."""
+    """The events of a stream, from its whole text."""
     lines = [line for line in answer.content.decode().splitlines() if line.startswith("data: ")]
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
@@ -32,7 +32,7 @@ def events_of(answer: Response) -> list[dict[str, Any]]:
 def test_malformed_output_has_a_defined_end(
     case: dict[str, Any], responses: Responses, script: ScriptWriter
 ) -> None:
-    """A response with a final status as a body, a stream with one terminal event, and the next request."""
+    """The body has a final status, the stream one terminal event, and the server answers the next request."""
     script(Raw(case["raw"]), times=2)
     body = {"model": responses.model, "input": "Weather?"}
     answer = responses.post(body)

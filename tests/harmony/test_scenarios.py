@@ -1,4 +1,4 @@
-"""Scenarios whose tools vLLM calls by itself: of an MCP server, and of its own demo tool server."""
+"""Scenarios whose tools vLLM itself calls: those of an MCP server, and those of its demo tool server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEARCH_PARIS = (
 )
 WRONG_KEY = "wrong"
 KEYS = [WRONG_KEY, pytest.param("", id="no key")]
-"""With a key the server has the browser beside the interpreter; without one it is another server."""
+"""With a key the server offers the browser and the interpreter; without a key it starts differently."""
 FIVE = ["find_user", "get_permissions", "read_file", "get_sample", "get_measurement"]
 
 
@@ -53,7 +53,7 @@ HeldByDemo = Callable[..., list[Conversation]]
 
 @pytest.fixture(scope="module")
 def mcp() -> Iterator[dict[str, RunningMcp]]:
-    """One MCP server with the tools of both stories."""
+    """One MCP server with the tools of both scenarios."""
     desk, office = (
         read_scenario(find_scenario(name)).mcp["container"]
         for name in ("support-desk-server-mcp", "mcp-troubles-server")
@@ -65,7 +65,7 @@ def mcp() -> Iterator[dict[str, RunningMcp]]:
 
 @pytest.fixture
 def held(own_server: OwnServer, mcp: dict[str, RunningMcp], request: pytest.FixtureRequest) -> Held:
-    """Holds a conversation over a transport: the tools that were called; fails with all that is wrong."""
+    """Runs a scenario over a transport and gives the names of the called tools; fails on any mismatch."""
 
     def hold(
         story: Scenario | str, transport: str, *, streamed: bool = False, approval: str = "never"
@@ -82,7 +82,7 @@ def held(own_server: OwnServer, mcp: dict[str, RunningMcp], request: pytest.Fixt
 
 @pytest.mark.covers("VM-003", "VM-006", "VR-068")
 def test_five_calls_within_one_request(held: Held) -> None:
-    """With the server's state, and one more call in the turn after it."""
+    """vLLM makes five calls in the first turn and, with stored state, one more in the next turn."""
     assert held(DESK, "responses") == [*FIVE, "get_measurement"]
 
 
@@ -96,7 +96,7 @@ def test_five_calls_within_one_streamed_request(held: Held) -> None:
 def test_five_calls_sent_back_as_history(
     held: Held, streamed: bool, vllm_server: VllmServer, request: pytest.FixtureRequest
 ) -> None:
-    """vLLM refuses its own items of the calls, as the story says; that is told of the test, too."""
+    """vLLM refuses its own call items in the history; the test's result names this known defect."""
     assert held(DESK, "responses-history", streamed=streamed) == FIVE
     noted = [each for each in request.node.stash[NOTED] if not each.finding.code]
     told = f"responses-history{'-stream' * streamed}, turn again: status: expected completed, actual HTTP 400"
@@ -108,7 +108,7 @@ def test_five_calls_sent_back_as_history(
 
 @pytest.mark.covers("VM-010", "VM-006", "LS-021")
 def test_tokens_errors_and_delays(held: Held) -> None:
-    """A wrong token, none, then the right one; a tool of twenty that fails, and one that is slow."""
+    """The scenario has a wrong token, a missing one and a valid one, a tool that fails and a slow tool."""
     for streamed in (False, True):
         called = held("mcp-troubles-server", "responses", streamed=streamed)
         assert called == ["fetch_invoice", "fetch_invoice", "read_pages"]
@@ -117,7 +117,7 @@ def test_tokens_errors_and_delays(held: Held) -> None:
 @pytest.mark.covers("VM-010", "LS-021")
 @pytest.mark.vllm_known_defect("mcp-approval-is-not-asked-for")
 def test_approval_is_asked_for(held: Held) -> None:
-    """The server asks before it calls the tool, and calls it once it may."""
+    """The server asks for approval before it calls the tool, and calls it once it is approved."""
     call = {"raw": CALL_FIND_USER}
     turns = [
         {
@@ -139,14 +139,14 @@ def test_approval_is_asked_for(held: Held) -> None:
 
 @pytest.fixture
 def held_by_demo(own_server: OwnServer, request: pytest.FixtureRequest) -> HeldByDemo:
-    """Holds a story on a server with vLLM's demo tool server; fails with all that is wrong."""
+    """Runs a scenario on a server with vLLM's demo tool server; fails on any mismatch."""
 
     def hold(story: Scenario | str, key: str = WRONG_KEY) -> list[Conversation]:
         flags, env = demo_launch(scripted=True)
         try:
             server = own_server(flags, {**env, SEARCH_KEY: key})
         except InstallError as error:
-            skip("client-missing", f"no package index gives the demo tool server's packages: {error.message}")
+            skip("client-missing", f"no package index has the demo tool server's packages: {error.message}")
         return ScenarioRunner(server, request.node)(story, transports=["responses", "responses-history"])
 
     return hold
@@ -156,7 +156,7 @@ def held_by_demo(own_server: OwnServer, request: pytest.FixtureRequest) -> HeldB
 @pytest.mark.vllm_needs("background")
 @pytest.mark.parametrize("key", KEYS)
 def test_code_interpreter_of_the_demo_tool_server(key: str, held_by_demo: HeldByDemo) -> None:
-    """In a turn, then with its result; in the background it is asked for, or its stream read again."""
+    """Calls the interpreter, then uses its result; later turns run in the background, polled or streamed."""
     for held in held_by_demo("code-interpreter", key=key):
         asked = [turn.exchange and turn.exchange.request.get("background") for turn in held.turns]
         assert asked == [None, True, True]
@@ -166,7 +166,7 @@ def test_code_interpreter_of_the_demo_tool_server(key: str, held_by_demo: HeldBy
 @pytest.mark.covers("VM-003")
 @pytest.mark.vllm_needs("background")
 def test_what_the_demo_tool_server_gave_is_looked_at(held_by_demo: HeldByDemo) -> None:
-    """Another output than the expected one is told."""
+    """An output other than the expected one is reported."""
     story = read_scenario(find_scenario("code-interpreter"))
     turn = story.turns[0]
     (call,) = turn.expect.calls or ()
@@ -178,7 +178,7 @@ def test_what_the_demo_tool_server_gave_is_looked_at(held_by_demo: HeldByDemo) -
 
 
 def searching(output: str) -> Scenario:
-    """A search, and the same in the background; the output has this in it."""
+    """A scenario with a web search and a second one in the background, whose outputs contain `output`."""
     search = {
         "expect": {"calls": [{"name": "web_search", "output": {"contains": output}}]},
         "say": [{"raw": SEARCH_PARIS}, "That is what I found."],
@@ -198,14 +198,14 @@ def searching(output: str) -> Scenario:
 @pytest.mark.covers("VR-039", "VM-010")
 @pytest.mark.vllm_needs("background")
 def test_browser_of_the_demo_tool_server_without_its_service(held_by_demo: HeldByDemo) -> None:
-    """With a wrong key, or without a way to the service, the model is told, and the conversation goes on."""
+    """With a wrong key or an unreachable service the model gets the error, and the conversation continues."""
     held_by_demo(searching("Error during search for"), key=WRONG_KEY)
 
 
 @pytest.mark.covers("VR-039")
 @pytest.mark.vllm_needs("background")
 def test_browser_of_the_demo_tool_server(held_by_demo: HeldByDemo) -> None:
-    """It searches by a service; over an MCP server of this machine, test_builtin_tools searches."""
+    """Searches with the real service; test_builtin_tools searches with a local MCP server."""
     if not (key := os.environ.get(SEARCH_KEY)):
         skip("browser-service", f"vLLM's browser needs {SEARCH_NEEDS}")
     held_by_demo(searching("Paris"), key=key)

@@ -1,4 +1,4 @@
-"""The release as it is uploaded, and an environment that has nothing but it."""
+"""The release as it is uploaded, and an environment with only the release."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Release:
-    """What is uploaded.
+    """The files that are uploaded.
 
     Attributes:
         sdist: the source distribution.
@@ -39,11 +39,11 @@ class Installation:
 
     @property
     def package(self) -> Path:
-        """The installed import package."""
+        """The folder of the installed import package."""
         return next(self.folder.glob("lib/python*/site-packages/vllm_harness"))
 
     def run(self, command: str, *arguments: str, within: Path) -> subprocess.CompletedProcess[str]:
-        """Runs a command of the environment in a folder; its standard error is part of the output."""
+        """Runs a command of the environment in a folder; the output includes standard error."""
         return subprocess.run(
             [str(self.folder / "bin" / command), *arguments],
             cwd=within,
@@ -56,7 +56,7 @@ class Installation:
 
 @pytest.fixture(scope="session")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """The checkout, built by the hatchling of its own environment."""
+    """The release of this checkout, built with the hatchling of its environment."""
     folder = tmp_path_factory.mktemp("release")
     offline = ("--no-build-isolation", "--python", sys.executable)
     run_uv("build", *offline, "--out-dir", folder, CHECKOUT, progress=print)
@@ -65,7 +65,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
 
 @pytest.fixture(scope="session")
 def installation(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """An environment made from the wheel alone, its dependencies as the lock has them."""
+    """An environment with only the wheel and its locked dependencies."""
     folder = tmp_path_factory.mktemp("installation") / "venv"
     run_uv("venv", "--python", sys.executable, folder, progress=print)
     lock = CHECKOUT / "env" / "harness.lock"

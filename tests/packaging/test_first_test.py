@@ -1,4 +1,4 @@
-"""The first test that `vllm-harness init` writes, in an environment that has only the release."""
+"""Runs the first test that `vllm-harness init` writes, in an environment with only the release."""
 
 from __future__ import annotations
 

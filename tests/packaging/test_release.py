@@ -1,4 +1,4 @@
-"""The release: what the wheel and the source distribution hold, and a server test where only the wheel is."""
+"""The contents of the wheel and the source distribution, and a server test with only the wheel installed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_wheel_holds_the_package_and_its_data(wheel_files: set[str], checkou
     package = {name.removeprefix("harness/") for name in checkout_files if name.startswith("harness/")}
     package -= {
         name for name in package if name.startswith("vllm_harness/extras/html/source/")
-    }  # page.html is built
+    }  # page.html is built from it
     env = {name for name in checkout_files if name.startswith("env/")} - {"env/harness.lock", "env/ray.lock"}
     data = {f"vllm_harness/_data/{name}" for name in {*env, "models.yaml"}}
     assert {name for name in wheel_files if ".dist-info/" not in name} == package | data

@@ -1,4 +1,4 @@
-"""`--vllm-at-once`: forks of pytest that share a real server, with the reports of one process."""
+"""`--vllm-at-once`: forks of pytest share a real server and report like one process."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ OTHER_RELEASE = pytest.param("0.31.0", marks=pytest.mark.vllm_slow)
 def test_collection_makes_nothing(
     spec: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not an environment, not a download, not a folder; the environment is made for the first server."""
+    """Collecting creates no environment, download or folder; the first server creates the environment."""
     home = pytester.mkdir("empty")
     monkeypatch.setenv("HOME", str(home))
     for variable in ("VLLM_HARNESS_CACHE", "VLLM_HARNESS_STATE", "XDG_CACHE_HOME", "XDG_STATE_HOME"):

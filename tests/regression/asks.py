@@ -39,8 +39,8 @@ SCRIPTS: Mapping[str, Json] = {
     "call": {"say": "I look.", "calls": [PARIS]},
     "calls": {"say": "I look.", "calls": [PARIS, ROME]},
     "choices": {"choices": ["Hello there.", "Good day."]},
-    "cut": {"say": "One, two, three, four, five, six.", "expect": "cut"},
-    "stopped": {"say": "One, two, three, four, five, six.", "expect": "cut"},
+    "cut": {"say": "One, two, three, four, five, six.", "expect": "truncated"},
+    "stopped": {"say": "One, two, three, four, five, six.", "expect": "truncated"},
     "code": {"say": Raw("<|channel|>analysis to=python code<|message|>print(7)<|call|>")},
     "mcp": {"say": Raw('<|channel|>commentary to=files.list<|message|>{"folder": "/"}<|call|>')},
 }

@@ -171,7 +171,7 @@ def test_the_refusal_names_the_nearest_rule_and_the_log_has_it(
 
 @pytest.mark.vllm_alone
 def test_the_commands_find_the_server(vllm_server: VllmServer, tmp_path: Path) -> None:
-    """A request that no rule takes, the suggested rule, and the book with that rule."""
+    """A request without a rule fails and suggests a rule; with that rule it is answered."""
     assert isinstance(vllm_server, RemoteServer)
     port = str(vllm_server.port)
 

@@ -1,4 +1,4 @@
-"""A script of the tokens that SmolLM2 generated on a GPU, in bfloat16, repeats its answers elsewhere."""
+"""A script of the tokens that SmolLM2 generated on a GPU, in bfloat16, gives the same answers elsewhere."""
 
 from __future__ import annotations
 

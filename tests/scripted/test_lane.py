@@ -100,7 +100,7 @@ def test_a_script_beyond_the_token_limit_is_truncated(vllm_server: VllmServer) -
 def test_a_script_may_be_truncated_on_purpose(
     expect: Expectation, vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    """By its name, and by its old name."""
+    """Covers the name of the expectation and its old name."""
     script(words(1), expect=expect)
     ask(openai_client, vllm_server.model, "hi", max_tokens=7)
 
@@ -155,7 +155,7 @@ def test_structured_output_that_passes(
 def test_required_call_that_passes(
     vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    """The grammar is the family's frame (a JSON list up to 0.22); the Rust front end also requires blanks."""
+    """The grammar has the family's call format (a JSON list up to 0.22); Rust also requires blanks."""
     if Version(vllm_server.vllm_version) < Version("0.23"):
         script(Raw('<think>\n\n</think>[{"name": "get_weather", "parameters": {"city": "Paris"}}]'))
     else:

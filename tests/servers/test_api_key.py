@@ -1,4 +1,4 @@
-"""A server that requires a key: whatever sends plain requests, the tests' own helpers too, sends the key."""
+"""A server that requires a key: everything that sends plain requests sends it, also the helpers of tests."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def server(launch: Callable[..., Launch]) -> Iterator[RemoteServer]:
 
 @pytest.fixture
 def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """A book on it whose scripts must all be used."""
+    """A script book on the server; all its scripts must be used."""
     book = ScriptBook(server.endpoint, server.entry)
     yield book
     book.verify()
     book.close()
 
 
-def asked(server: RemoteServer, api: Api) -> Json:
+def request_for(server: RemoteServer, api: Api) -> Json:
     """A request of an API."""
     return {"model": server.model, **question(api)}
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_only_the_key_opens(api: Api, server: RemoteServer, book: ScriptBook) -> None:
-    """By default a request carries it; a test may send another one or none."""
+def test_only_the_key_is_accepted(api: Api, server: RemoteServer, book: ScriptBook) -> None:
+    """A request carries the key by default; a test may send another one or none."""
     book.script("Rain.")
-    path, request = PATHS[api], asked(server, api)
+    path, request = PATHS[api], request_for(server, api)
     assert book.endpoint.post(path, json=request).status_code == 200
     assert book.endpoint.post(path, json=request, headers=KEYLESS).status_code == 401
     assert replace(book.endpoint, api_key="another").post(path, json=request).status_code == 401
@@ -58,7 +58,7 @@ def test_a_get_carries_the_key(server: RemoteServer) -> None:
     assert server.endpoint.get("/v1/models", headers=KEYLESS).status_code == 401
 
 
-def test_an_sdk_client_tells_its_endpoint(book: ScriptBook) -> None:
+def test_the_endpoint_of_an_sdk_client(book: ScriptBook) -> None:
     with book.client() as client, book.client(timeout=7, default_headers={"x-more": "1"}) as other:
         assert endpoint_of(client) == book.endpoint
         more = endpoint_of(other)
@@ -69,7 +69,7 @@ def test_an_sdk_client_tells_its_endpoint(book: ScriptBook) -> None:
 @pytest.mark.parametrize("api", APIS)
 def test_an_opened_stream_carries_the_key(api: Api, server: RemoteServer, book: ScriptBook) -> None:
     book.script("Rain.")
-    request = {**asked(server, api), "stream": True}
+    request = {**request_for(server, api), "stream": True}
     with opened(book.endpoint, "POST", PATHS[api], json=request) as answer:
         assert answer.status_code == 200
         assert "Rain" in answer.read().decode()
@@ -83,9 +83,9 @@ def test_the_helpers_of_the_suites_send_the_key(
     with book.client() as client, messages_on(book.endpoint, server.model, check) as messages:
         chat = Chat(server, client, check, ScriptWriter(book))
         answers = [
-            chat.post(PATHS["chat"], asked(server, "chat")),
-            Responses(client, server.model, check).post(asked(server, "responses")),
-            messages.post(asked(server, "messages")),
+            chat.post(PATHS["chat"], request_for(server, "chat")),
+            Responses(client, server.model, check).post(request_for(server, "responses")),
+            messages.post(request_for(server, "messages")),
             Wire(endpoint_of(client), server.model).post("responses", input="Hi"),
         ]
     assert [answer.status_code for answer in answers] == [200] * 4

@@ -1,4 +1,4 @@
-"""Conversations in the chat template of a model, rendered as transformers does, outside the server."""
+"""Renders conversations with a model's chat template as transformers does, outside the server."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from vllm_harness._server.remote import RemoteServer
 
 
 def prompt_ids(server: RemoteServer, conversation: Conversation) -> tuple[list[int]]:
-    """The prompt of a conversation: the template's text, as the server's tokenizer writes it."""
+    """The token ids of a conversation's prompt."""
     return (token_ids(server, rendered(server.entry, conversation)),)
 
 
 def token_ids(server: RemoteServer, text: str) -> list[int]:
-    """A text, as the server's tokenizer writes it."""
+    """The token ids of a text, from the server's tokenizer."""
     body = {"model": server.model, "prompt": text, "add_special_tokens": False}
     answer = server.endpoint.post("/tokenize", json=body, timeout=60)
     return [int(token) for token in answer.json()["tokens"]]
 
 
 def rendered(entry: ModelEntry, conversation: Conversation) -> str:
-    """The prompt: the turns of all requests, with instructions, tools and effort of the last one."""
+    """The prompt of all turns, with the instructions, tools and effort of the last request."""
     last = conversation.steps[-1]
     instructions = [{"role": "system", "content": last.instructions}] if last.instructions else []
     return template_of(entry).render(
@@ -41,9 +41,9 @@ def rendered(entry: ModelEntry, conversation: Conversation) -> str:
 
 
 def _for_template(message: dict[str, Any]) -> dict[str, Any]:
-    """A message as transformers documents it: content is one text, arguments are an object.
+    """A message in transformers' documented form: content is one text, arguments are an object.
 
-    Templates know no developer; his words are a system's (OpenAI's Model Spec, "Levels of authority").
+    Templates have no developer role, so it becomes system (OpenAI's Model Spec, "Levels of authority").
     """
     content = message.get("content") or ""
     if isinstance(content, list):
@@ -79,6 +79,6 @@ def _template_of(text: str) -> Template:
 
 
 def template_of(entry: ModelEntry) -> Template:
-    """The chat template of an entry."""
+    """The chat template of a model entry."""
     path = entry.chat_template_path
     return _template_of(path.read_text() if path else _configuration(entry)["chat_template"])

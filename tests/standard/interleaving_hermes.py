@@ -1,7 +1,7 @@
-"""A plugin of a tool parser for vLLM: hermes, which streams the arguments of two calls by turns.
+"""A tool parser plugin for vLLM: hermes, but it interleaves the streamed arguments of two calls.
 
-Loaded by `--tool-parser-plugin`; runs in the server's interpreter, where vLLM is. Chat Completions allow such
-streams, since each delta has the index of its call.
+Loaded by `--tool-parser-plugin`; it runs in the server's interpreter. Chat Completions allow such streams,
+since each delta has the index of its call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
 
 
 class Interleaves(Hermes2ProToolParser):
-    """Keeps the arguments of two calls back until both have ended, then gives a half of each by turns."""
+    """Holds the arguments of two calls back until both are complete, then alternates between their halves."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)

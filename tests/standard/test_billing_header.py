@@ -1,4 +1,4 @@
-"""Claude Code's billing header in requests that a gateway has made Chat Completions of."""
+"""Claude Code's billing header in chat requests that a gateway translated from Messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMS = {
 @pytest.mark.covers("VA-009")
 @pytest.mark.parametrize("system", FORMS.values(), ids=FORMS.keys())
 def test_header_is_left_out(system: object, chat: Chat, script: ScriptWriter) -> None:
-    """It changes with every request; in the prompt it would defeat prefix caching."""
+    """The header changes with every request, so it would defeat prefix caching if it were in the prompt."""
     script("Fine.", times=2, name="fine", keep_prompt=True)
     for content in (TEXT, system):
         messages = [{"role": "system", "content": content}, {"role": "user", "content": "Hi"}]

@@ -1,4 +1,4 @@
-"""What the model may say under the constraints of `cases/constraints.yaml`, over each API."""
+"""Checks the constraints of `cases/constraints.yaml` over each API on all models but gpt-oss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A prompt that fills the context leaves no room for an answer; with one token less there is room for one."""
+"""A prompt that fills the context is refused; with one token less there is room for one token."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ CONTEXT = 256
 
 @pytest.fixture
 def server(own_server: OwnServer) -> RemoteServer:
-    """A server of the same entry with a short context."""
+    """A server of the same model entry with a short context."""
     return own_server(["--max-model-len", str(CONTEXT)])
 
 
 @pytest.fixture
 def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """A book on it."""
+    """A script book on the server."""
     book = ScriptBook(server.endpoint, server.entry)
     yield book
     book.close()
 
 
 def request_of(model: str, api: Api, words: int) -> Json:
-    """A request whose prompt grows by a token with each word, with no limit but the context's."""
+    """A request whose prompt grows by one token per word, limited only by the context."""
     return {
         "model": model,
         **question(api, " the" * words),
@@ -45,7 +45,7 @@ def request_of(model: str, api: Api, words: int) -> Json:
 
 
 def status_of(book: ScriptBook, model: str, api: Api, words: int) -> int:
-    """What answers such a request."""
+    """The HTTP status of such a request."""
     with book.client(max_retries=0) as client:
         try:
             client.post(PATHS[api].removeprefix("/v1"), body=request_of(model, api, words), cast_to=object)
@@ -68,7 +68,7 @@ def test_last_token_of_the_context(api: Api, server: RemoteServer, book: ScriptB
 @pytest.mark.covers("VR-074")
 @pytest.mark.parametrize("api", APIS)
 def test_words_beyond_the_context(api: Api, server: RemoteServer, book: ScriptBook) -> None:
-    """Tokens beyond the first too many are not counted: the error says that there may be more of them."""
+    """vLLM stops counting after the first excess token, so the error says "at least"."""
     body = request_of(server.model, api, 2 * CONTEXT)
     with book.client(max_retries=0) as client, pytest.raises(openai.BadRequestError) as refused:
         client.post(PATHS[api].removeprefix("/v1"), body=body, cast_to=object)

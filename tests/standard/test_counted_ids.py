@@ -1,4 +1,4 @@
-"""Ids of calls that a model counts: Kimi K2's are `functions.NAME:NUMBER`, on its own stand-in."""
+"""Call ids with a number: Kimi K2's `functions.NAME:NUMBER`, on a stand-in of its family."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ IDS = [f"functions.{call.name}:{number}" for number, call in enumerate(CALLS)]
 
 @pytest.fixture
 def book(own_server: OwnServer) -> Iterator[ScriptBook]:
-    """A book on a server that streams all that it has at once."""
+    """A script book on a server that streams all of its output in one chunk."""
     server = own_server(["--stream-interval", "1000"], entry=entry_of(load_families()["kimi_k2_instruct"]))
     with closing(ScriptBook(server.endpoint, server.entry)) as book:
         yield book
@@ -41,7 +41,7 @@ def book(own_server: OwnServer) -> Iterator[ScriptBook]:
 
 @pytest.fixture
 def client(book: ScriptBook) -> Iterator[OpenAI]:
-    """A client of it."""
+    """A client of the script book."""
     with book.client() as client:
         yield client
 
@@ -49,7 +49,7 @@ def client(book: ScriptBook) -> Iterator[OpenAI]:
 @pytest.mark.covers("VT-005")
 @pytest.mark.parametrize("choice", ["auto", "required"])
 def test_ids_over_chat(choice: str, book: ScriptBook, client: OpenAI) -> None:
-    """Of each choice, and in a stream, also where both calls come in one delta."""
+    """Each choice has the ids, and so does a stream, even if both calls come in one delta."""
     book.script(calls=CALLS, constrained=choice == "required", times=2)
     request: Any = {"model": book.entry.name, "messages": ASK, "tools": CHAT_TOOLS, "tool_choice": choice}
     body = client.chat.completions.create(**request, n=2)
@@ -65,7 +65,7 @@ def test_ids_over_chat(choice: str, book: ScriptBook, client: OpenAI) -> None:
 
 @pytest.mark.covers("VT-005")
 def test_ids_over_responses(book: ScriptBook, client: OpenAI) -> None:
-    """Body and stream of Responses have them (vllm#47916)."""
+    """The ids are in the body and in the stream of Responses (vllm#47916)."""
     book.script(calls=CALLS, times=2)
     request: Any = {"model": book.entry.name, "input": "Weather and tides?", "tools": TOOLS}
     body = client.responses.create(**request)

@@ -1,4 +1,4 @@
-"""The route that makes an answer of tokens: it says what Chat Completions say of the same tokens."""
+"""The derender route makes an answer from tokens, the same answer as that of Chat Completions."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ SAYINGS = {
 
 
 def each_saying(known: Mapping[str, pytest.MarkDecorator]) -> pytest.MarkDecorator:
-    """A case for each saying; some show a known defect."""
+    """Parametrizes a test with the sayings; some of them show a known defect."""
     cases = [pytest.param(saying, id=name, marks=known.get(name, ())) for name, saying in SAYINGS.items()]
     return pytest.mark.parametrize("routes", cases, indirect=True)
 
 
 @dataclass(frozen=True)
 class Routes:
-    """The routes of a server whose model says something."""
+    """The routes of a server whose model gives a scripted answer."""
 
     http: Endpoint
     model: str
 
     def chat(self, **more: Any) -> Response:
-        """What Chat Completions say, with its tokens."""
+        """The answer of Chat Completions, with its token ids."""
         return self._post(CHAT, {**REQUEST, "return_token_ids": True, **more})
 
     def rendered(self) -> Json:
-        """What derendering needs beside the tokens, from the route that gives the prompt."""
+        """What derendering needs beside the tokens, from the render route."""
         ids = self._post(f"{CHAT}/render", REQUEST).json()["token_ids"]
         request = {"model": self.model, **REQUEST}
         return {"prompt_tokens": len(ids), "prompt_token_ids": ids, "chat_request": request}
 
     def derender(self, **body: Any) -> Json:
-        """What the route makes of tokens."""
+        """The answer of the derender route."""
         return dict(self._post(f"{CHAT}/derender", body).json())
 
     def _post(self, path: str, body: Json) -> Response:
@@ -71,7 +71,7 @@ class Routes:
 
 @pytest.fixture
 def routes(own_server: OwnServer, request: pytest.FixtureRequest) -> Iterator[Routes]:
-    """Those of a server whose model says what the parameter is."""
+    """The routes of a server whose model gives the answer of the parameter."""
     server = own_server(["--enable-scale-out"])
     book = ScriptBook(server.endpoint, server.entry)
     book.script(request.param, constrained=True)
@@ -96,7 +96,7 @@ def test_derendered_tokens_are_the_body_of_chat(routes: Routes) -> None:
 @pytest.mark.covers("VC-061")
 @each_saying({"text": END_SHOWN, "thoughts": END_SHOWN})
 def test_derendered_chunks_are_the_stream_of_chat(routes: Routes) -> None:
-    """Token by token, with the state that the client carries: one role, then what adds up to the same."""
+    """Derendered token by token, with the client's state, the chunks give the same message and one role."""
     events = [event for event in parse_sse([routes.chat(stream=True).content]) if event.data != "[DONE]"]
     whole, derendered = ChatAccumulator(), ChatAccumulator()
     known, state, roles = routes.rendered(), None, 0
@@ -117,7 +117,7 @@ def test_derendered_chunks_are_the_stream_of_chat(routes: Routes) -> None:
 
 
 def said(completion: Json) -> Json:
-    """What a completion says, without ids and times."""
+    """The message and finish reason of a completion, without ids and times."""
     (choice,) = completion["choices"]
     message = choice["message"]
     texts = {key: message.get(key) or "" for key in ("role", "content", "reasoning")}

@@ -1,4 +1,4 @@
-"""The tokens of a prompt with images, over each API: those of the family's own template and processor."""
+"""Prompts with images over each API have the tokens of the family's own template and processor."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CASES: Mapping[str, tuple[str, ...]] = {
 
 
 def expanded(image: str) -> str:
-    """What stands for an image: its tiles row by row, then the whole, each with its placeholders.
+    """The text that replaces an image: its tiles row by row, then the whole image, each with placeholders.
 
     Source: transformers, models/idefics3/processing_idefics3.py, `_prompt_split_image`.
     """
@@ -51,7 +51,7 @@ def expanded(image: str) -> str:
 
 
 def expected(server: RemoteServer, parts: Sequence[str]) -> list[int]:
-    """The prompt by the template, whose marks of images are expanded in their order."""
+    """The expected prompt: the template's text, with each image marker expanded."""
     content = [{"type": "image"} if part in TILES else {"type": "text", "text": part} for part in parts]
     rendered = template_of(server.entry).render(
         messages=[{"role": "user", "content": content}], add_generation_prompt=True
@@ -64,7 +64,7 @@ def expected(server: RemoteServer, parts: Sequence[str]) -> list[int]:
 
 
 def request(api: Api, parts: Sequence[str]) -> Json:
-    """A question of these parts."""
+    """A user message with these parts."""
     content = [_image(api, part) if part in TILES else _text(api, part) for part in parts]
     asked = [{"role": "user", "content": content}]
     return {"input": asked} if api == "responses" else {"messages": asked, "max_tokens": 50}
@@ -78,7 +78,7 @@ def _image(api: Api, data: str) -> Json:
     url = f"data:image/png;base64,{data}"
     match api:
         case "responses":
-            return {"type": "input_image", "image_url": url}  # without `detail`, which has a default
+            return {"type": "input_image", "image_url": url}  # without `detail`, which has a default value
         case "chat":
             return {"type": "image_url", "image_url": {"url": url}}
         case _:
@@ -89,7 +89,7 @@ def _image(api: Api, data: str) -> Json:
 
 
 def prompt(server: RemoteServer, api: Api, parts: Sequence[str]) -> tuple[list[int], int]:
-    """What the engine got of a question, and how many tokens the answer says that it has."""
+    """The token ids that the engine got, and the number of prompt tokens in the usage."""
     book = ScriptBook(server.endpoint, server.entry)
     written = book.script("A banner.", keep_prompt=True)
     answer = book.endpoint.post(PATHS[api], json={"model": server.model, **request(api, parts)})
@@ -103,7 +103,7 @@ def prompt(server: RemoteServer, api: Api, parts: Sequence[str]) -> tuple[list[i
 
 @pytest.mark.covers("VC-041", "VA-007", "VR-055", "OR-006")
 def test_prompts_with_images(own_server: OwnServer) -> None:
-    """The placeholders, their number and their places; seen for the first time, and once more."""
+    """Each API gives the expected tokens, for images that are new to the server and for repeated ones."""
     server = own_server(entry=load_models().get("smolvlm-256m"))
     apis: tuple[Api, ...] = ("responses", "chat", "messages")
     wrong = []

@@ -1,4 +1,4 @@
-"""Images over Responses, Chat Completions and Messages, on a stand-in of a family that takes them."""
+"""Images over Responses, Chat Completions and Messages, on a stand-in of a family with image input."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [
 PNG = "data:image/png;base64,"
 WIDE, TALL = "1x2", "2x1"
 MANY_PIXELS = f"{PNG}iVBORw0KGgoAAAANSUhEUgAATiAAAE4gAQAAAADLC3uUAAAACUlEQVR42mMAAAABAAGxDbaTAAAAAElFTkSuQmCC"
-"""A PNG whose header tells of 20000 x 20000 pixels."""
+"""A PNG whose header says that it has 20000 x 20000 pixels."""
 UNSEEN = f"{PNG}iVBORw0KGgoAAAANSUhEUgAAAAgAAAAIAQAAAADsdIMmAAAADElEQVR42mP4z4ACAT/QB/lnLUmhAAAAAElFTkSuQmCC"
 """An image that no other test sends, so that the server has not seen it."""
 SMALL = (
@@ -43,14 +43,14 @@ over_each = pytest.mark.parametrize("transports", OVER, ids=[names[0] for names 
 
 @pytest.fixture
 def served(own_server: OwnServer) -> Served:
-    """A server whose model takes images."""
+    """A server whose model accepts images."""
     server = own_server(["--enable-prompt-tokens-details"], entry=load_models().get("smolvlm-256m"))
     return Served.by(server)
 
 
 @pytest.fixture
 def held(served: Served) -> Held:
-    """Holds a story over transports, streamed and not; fails with all that is wrong."""
+    """Runs a scenario over transports, in bodies and streams; fails on any mismatch."""
 
     def hold(story: str | Scenario, transports: list[str]) -> list[Conversation]:
         scenario = story if isinstance(story, Scenario) else read_scenario(find_scenario(story))
@@ -63,7 +63,7 @@ def held(served: Served) -> Held:
 
 
 def shown(prompt: str) -> list[str]:
-    """The images of a prompt, in order, by the rows and columns of their tiles."""
+    """The images of a prompt in order, each as the rows and columns of its tiles."""
     last = re.findall(r"<row_(\d)_col_(\d)>(?:(?!<row_)[\s\S])*?<global-img>", prompt)
     return [f"{rows}x{columns}" for rows, columns in last]
 
@@ -76,7 +76,7 @@ def prompts(conversation: Conversation) -> list[list[str]]:
 @pytest.mark.covers("VC-041", "VA-007", "VR-055", "OR-006", "AG-004")
 @over_each
 def test_images_over_turns(held: Held, transports: list[str]) -> None:
-    """Sent along or by an address, alone or several: a prompt has those of its conversation, in order."""
+    """Each prompt has the images of its conversation in order, whether they are sent as data or by URL."""
     for conversation in held("images", transports):
         assert prompts(conversation) == [[WIDE], [WIDE, TALL], [WIDE, TALL], [TALL, WIDE]]
 
@@ -91,7 +91,7 @@ def test_image_in_a_tools_output(held: Held, transports: list[str]) -> None:
 @pytest.mark.covers("VC-041", "VA-007", "VR-055")
 @over_each
 def test_image_that_is_none_is_refused(held: Held, transports: list[str]) -> None:
-    """Broken base64, no picture, half of one, nothing, another type; the conversation goes on."""
+    """Invalid images are refused (bad base64, no image, truncated, empty, wrong type); the next turn works"""
     for conversation in held("images-refused", transports):
         assert prompts(conversation) == [[WIDE], [WIDE, TALL]]
 
@@ -99,7 +99,7 @@ def test_image_that_is_none_is_refused(held: Held, transports: list[str]) -> Non
 @pytest.mark.covers("VC-041")
 @pytest.mark.parametrize("transports", OVER[:2], ids=["responses", "chat"])
 def test_image_that_its_host_does_not_have(held: Held, transports: list[str]) -> None:
-    """The host is asked, and its 404 is the client's fault."""
+    """vLLM requests the image, and reports a 404 of the host as a client error."""
     with picture_host() as host:
         held(one_refused(host.address("/none.png"), http=422), transports)
         assert host.asked
@@ -119,7 +119,7 @@ def test_image_of_too_many_pixels(held: Held, transports: list[str]) -> None:
     ids=[names[0] for names in OVER],
 )
 def test_more_images_than_the_server_takes(own_server: OwnServer, transports: list[str]) -> None:
-    """Its limit is a flag; what is refused is the client's fault."""
+    """A flag limits the number of images; a request with more gets a client error."""
     limit = ["--limit-mm-per-prompt", '{"image": 1}']
     served = Served.by(own_server(limit, entry=load_models().get("smolvlm-256m")))
     for conversation in run(one_refused(UNSEEN, UNSEEN, http=400), served, transports_of(transports)):
@@ -129,7 +129,7 @@ def test_more_images_than_the_server_takes(own_server: OwnServer, transports: li
 
 @pytest.mark.covers("VC-025", "VC-041")
 def test_tokens_of_an_image_are_counted(served: Served) -> None:
-    """In a body as in a stream, at most as many as the prompt has more than without it."""
+    """Body and stream count the same image tokens, at most as many as the image adds to the prompt."""
     text, image = {"type": "text", "text": "Hi"}, {"type": "image_url", "image_url": {"url": SMALL}}
     book = ScriptBook(served.endpoint, served.entry)
     book.script("A banner.", times=3)
@@ -149,7 +149,7 @@ def test_tokens_of_an_image_are_counted(served: Served) -> None:
 
 
 def one_refused(*images: str, **expect: int) -> Scenario:
-    """A scenario of one turn, whose images are refused."""
+    """A scenario of one turn whose images the server must refuse."""
     user = [{"text": "What is this?"}, *({"image": image} for image in images)]
     turn = {"name": "refused", "user": user, "expect": {"status": "refused", **expect}, "say": "never said"}
     return Scenario.model_validate({"scenario": 1, "turns": [turn]})
@@ -158,7 +158,7 @@ def one_refused(*images: str, **expect: int) -> Scenario:
 @pytest.mark.covers("VC-041")
 @pytest.mark.vllm_known_defect("vllm-46354")
 def test_image_of_a_refused_request_is_taken_afterwards(served: Served) -> None:
-    """A request that is refused for another reason leaves nothing behind."""
+    """An image of a request that was refused for another reason can be sent again."""
     asked = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": UNSEEN}}]}]
     book = ScriptBook(served.endpoint, served.entry)
     try:
@@ -173,7 +173,7 @@ def test_image_of_a_refused_request_is_taken_afterwards(served: Served) -> None:
 
 @pytest.mark.covers("VC-041")
 def test_image_that_is_known_is_named_alone(served: Served) -> None:
-    """vLLM's own `uuid` of an image: sent once, it stands for the image; one never sent stands for none."""
+    """With vLLM's `uuid`, an image that was sent before can be left out; an unknown `uuid` is refused."""
     book = ScriptBook(served.endpoint, served.entry)
     try:
         book.script("A banner.", times=None)

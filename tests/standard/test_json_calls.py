@@ -1,6 +1,6 @@
-"""A family without a grammar of its own for calls: forced ones are JSON, the others its native text.
+"""A family without its own grammar for calls: forced calls are JSON, the others native text.
 
-On a server of the target's entry with the parser of such a family, whose markers any tokenizer can spell.
+The server has the target's model entry and such a family's parser, whose markers any tokenizer can spell.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ SET = function("set", {"x": {"type": "number"}, "name": {"type": "string"}})
 
 
 def native(x: str) -> str:
-    """A call of SET as seed_oss writes it."""
+    """A call of SET in seed_oss's native format."""
     arguments = f"<parameter=x>{x}</parameter>\n<parameter=name>Zürich</parameter>"
     return f"<seed:tool_call>\n<function=set>\n{arguments}\n</function>\n</seed:tool_call>"
 
 
 @pytest.fixture
 def bare_server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> Callable[..., RemoteServer]:
-    """Starts a server of the entry with these flags, and with these parsers alone."""
+    """Starts a server of the model entry with these flags and only these parsers."""
     none = {"tool_call_parser": None, "reasoning_parser": None}
     entry = _vllm_target_server.entry
     return lambda flags=(), **parsers: own_server(flags, entry=entry.model_copy(update={**none, **parsers}))
@@ -53,14 +53,14 @@ def bare_server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> Cal
 
 @pytest.fixture
 def server(bare_server: Callable[..., RemoteServer], template: Path) -> RemoteServer:
-    """Calls in seed_oss's format, no parser of reasoning; a stream comes in pieces of 24 tokens."""
+    """A server with seed_oss's tool parser and no reasoning parser; a stream has chunks of 24 tokens."""
     flags = ["--chat-template", str(template), "--stream-interval", "24"]
     return bare_server(flags, tool_call_parser="seed_oss")
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A chat template that knows every effort but none."""
+    """A chat template that accepts every effort except `none`."""
     path = tmp_path_factory.mktemp("template") / "effort.jinja"
     path.write_text(TEMPLATE)
     return path
@@ -68,7 +68,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """A book on it, verified at the end."""
+    """A script book on the server; all its scripts must be used."""
     book = ScriptBook(server.endpoint, server.entry)
     yield book
     book.verify()
@@ -77,20 +77,20 @@ def book(server: RemoteServer) -> Iterator[ScriptBook]:
 
 @pytest.fixture
 def client(book: ScriptBook) -> Iterator[OpenAI]:
-    """A client that the book answers."""
+    """A client of the script book."""
     with book.client() as client:
         yield client
 
 
 def body(client: OpenAI, server: RemoteServer, **request: Any) -> ChoiceOutput:
-    """What the body of a chat completion says."""
+    """The output in the body of a chat completion."""
     answer: Any = client.chat.completions.create(model=server.model, messages=ASK, temperature=0, **request)
     assert not [finding for finding in validate_body(answer, request=request) if finding.counts]
     return output_of(answer)
 
 
 def stream(client: OpenAI, server: RemoteServer, **request: Any) -> ChoiceOutput:
-    """What the stream of a chat completion says."""
+    """The output in the stream of a chat completion."""
     request = {**request, "stream": True}
     chunks = list(client.chat.completions.create(model=server.model, messages=ASK, temperature=0, **request))
     assert not [finding for finding in validate_stream(chunks, request=request) if finding.counts]
@@ -99,7 +99,7 @@ def stream(client: OpenAI, server: RemoteServer, **request: Any) -> ChoiceOutput
 
 @pytest.mark.covers("VC-015")
 def test_required_calls(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """Of any of the tools, several, and the arguments as they were written."""
+    """The model may call several of the tools, and the arguments come back as written."""
     book.script(Raw(BOTH + END))
     said = body(client, server, tools=[NOW, FREE], tool_choice="required")
     assert said.calls == (("get_weather", '{"city": "Zürich"}'), ("now", "{}"))
@@ -109,7 +109,7 @@ def test_required_calls(client: OpenAI, server: RemoteServer, book: ScriptBook) 
 @pytest.mark.covers("VC-015")
 @known_defect("engine-required-json-calls-do-not-stream")
 def test_required_calls_streamed(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """So long that no server is held up for all of it: what comes as one delta has both calls."""
+    """The arguments are so long that even a busy server does not send both calls in one delta."""
     city = ", ".join(["Zürich"] * 300)
     book.script(Raw(BOTH.replace("Zürich", city) + END))
     said = stream(client, server, tools=[NOW, FREE], tool_choice="required", max_tokens=4000)
@@ -130,7 +130,7 @@ def test_required_calls_streamed(client: OpenAI, server: RemoteServer, book: Scr
 def test_required_refuses(
     said: str, more: Any, at: int | None, client: OpenAI, server: RemoteServer, book: ScriptBook
 ) -> None:
-    """No call, another text, a tool that is not offered, and more than one where one is allowed."""
+    """The grammar refuses an empty list, text, an unknown tool, and a second call without parallel calls."""
     book.script(Raw(said + END), expect="refused")
     with pytest.raises(openai.APIError, match=f"was refused at token {'' if at is None else at}"):
         body(client, server, tools=[NOW, FREE], tool_choice="required", **more)
@@ -141,7 +141,7 @@ def test_required_refuses(
 def test_one_call_at_most_over_responses(
     stream: bool, client: OpenAI, server: RemoteServer, book: ScriptBook
 ) -> None:
-    """Nothing keeps the model from a second call: the server leaves it out."""
+    """No grammar prevents a second call, so the server leaves it out."""
     book.script(Raw(native("1") + native("2") + END))
     tool = {"type": "function", **SET["function"]}
     request: Any = {"model": server.model, "input": "Set it.", "tools": [tool], "parallel_tool_calls": False}
@@ -155,7 +155,7 @@ def test_one_call_at_most_over_responses(
 def test_one_call_at_most_over_chat(
     stream: bool, client: OpenAI, server: RemoteServer, book: ScriptBook
 ) -> None:
-    """The first call stays, and no other."""
+    """Only the first call is returned."""
     book.script(Raw(native("1") + native("2") + END))
     request: Any = {"tools": [SET], "parallel_tool_calls": False}
     if stream:
@@ -171,7 +171,7 @@ def test_one_call_at_most_over_chat(
 def test_text_like_a_marker_ends_a_response(
     text: str, client: OpenAI, server: RemoteServer, book: ScriptBook
 ) -> None:
-    """What the parser keeps back until it knows more is there at the end of the stream."""
+    """Text that looks like the start of a marker is released at the end of the stream."""
     book.script(Raw(text + END))
     tool: Any = {"type": "function", **SET["function"]}
     events: Any = list(
@@ -183,7 +183,7 @@ def test_text_like_a_marker_ends_a_response(
 
 @pytest.mark.covers("VC-015", "VC-017")
 def test_named_call(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """The arguments alone are said, in the one way and the other."""
+    """The model writes only the arguments; body and stream give the same call."""
     book.script(Raw('{"city": "Zürich"}' + END), times=2)
     request = {"tools": [NOW, FREE], "tool_choice": named("get_weather")}
     said = body(client, server, **request)
@@ -193,7 +193,7 @@ def test_named_call(client: OpenAI, server: RemoteServer, book: ScriptBook) -> N
 
 @pytest.mark.covers("VC-019")
 def test_named_call_without_arguments_is_none(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """Where a stop string ends it at its first letter, nothing is left that could be run."""
+    """If a stop string ends the call at its first character, no call is returned."""
     book.script(Raw(f'{{"city": "Zürich{AND_ON}"}}{END}'), expect="cut")
     said = body(client, server, tools=[FREE], tool_choice=named("get_weather"), stop=["{"])
     assert (said.content, said.calls) == ("", ())
@@ -232,7 +232,7 @@ def test_definitions_that_are_none_or_differ(
 def test_numbers_of_a_native_call(
     x: str, value: Any, client: OpenAI, server: RemoteServer, book: ScriptBook
 ) -> None:
-    """What no JSON number can say stays a text; the call is not lost."""
+    """A number that JSON cannot express stays a string, and the call is not lost."""
     book.script(Raw(native(x) + END), times=2)
     said = body(client, server, tools=[SET])
     assert said.arguments == [{"x": value, "name": "Zürich"}]
@@ -244,7 +244,7 @@ def test_numbers_of_a_native_call(
 def test_native_call_where_none_is_allowed(
     request_: dict[str, Any], client: OpenAI, server: RemoteServer, book: ScriptBook
 ) -> None:
-    """Nor where there is none: its markup is no text, and no call in the stream either."""
+    """With `none` or without tools, the native call appears neither as text nor as a call."""
     book.script(Raw(f"Hm. {native('5')}{END}"), times=2)
     for said in (body(client, server, **request_), stream(client, server, **request_)):
         assert replace(said, content=said.content.strip()) == ChoiceOutput("Hm.", "", (), "stop")
@@ -264,7 +264,7 @@ def test_marks_of_reasoning_are_text_without_its_parser(
 def test_hidden_thoughts_of_a_parser_that_reads_all(
     bare_server: Callable[..., RemoteServer], template: Path
 ) -> None:
-    """They are left out, whatever comes in one piece with them, and nothing else is."""
+    """Hidden reasoning is left out whatever else its chunk has, and nothing else is left out."""
     flags = ["--chat-template", str(template)]
     server = bare_server(flags, tool_call_parser="seed_oss", reasoning_parser="seed_oss")
     book = ScriptBook(server.endpoint, server.entry)
@@ -282,7 +282,7 @@ def test_hidden_thoughts_of_a_parser_that_reads_all(
 
 @pytest.mark.covers("VC-019")
 def test_call_that_ends_before_its_name(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """Its markup is no text for the user."""
+    """The markup of the truncated call does not appear as text."""
     book.script(Raw(f"Hm. <seed:tool_call>\n<func{END}"), times=2)
     said = body(client, server, tools=[SET])
     assert said == ChoiceOutput("Hm. ", "", (), "stop")
@@ -291,7 +291,7 @@ def test_call_that_ends_before_its_name(client: OpenAI, server: RemoteServer, bo
 
 @pytest.fixture
 def messages(server: RemoteServer, book: ScriptBook, request: pytest.FixtureRequest) -> Iterator[Messages]:
-    """Its Messages API."""
+    """The server's Messages API."""
     with messages_on(book.endpoint, server.model, request.getfixturevalue) as messages:
         yield messages
 
@@ -299,7 +299,7 @@ def messages(server: RemoteServer, book: ScriptBook, request: pytest.FixtureRequ
 @pytest.mark.covers("VA-013", "VA-019")
 @pytest.mark.parametrize("ends", ["end_turn", "stop_sequence"])
 def test_text_after_a_call_over_messages(ends: str, messages: Messages, book: ScriptBook) -> None:
-    """Wherever the pieces of a stream end, the call is whole, and it is to be run."""
+    """The call is complete and its stop reason is `tool_use`, wherever a chunk of the stream ends."""
     tool = {"name": "set", "input_schema": SET["function"]["parameters"]}
     stopped = ends == "stop_sequence"
     for digits in range(1, 9):
@@ -314,7 +314,7 @@ def test_text_after_a_call_over_messages(ends: str, messages: Messages, book: Sc
 
 @pytest.mark.covers("VA-021")
 def test_thinking_disabled_where_the_template_refuses_it(messages: Messages, book: ScriptBook) -> None:
-    """A model that cannot leave it does little of it."""
+    """`thinking: disabled` is accepted although the template cannot turn thinking off."""
     book.script(Raw("Rain." + END))
     assert text_of(messages.create("Hi", thinking={"type": "disabled"})) == "Rain."
 
@@ -325,7 +325,7 @@ def test_thinking_disabled_where_the_template_refuses_it(messages: Messages, boo
 def test_text_like_a_marker_after_the_thoughts(
     text: str, tokens: int, bare_server: Callable[..., RemoteServer]
 ) -> None:
-    """With a parser of reasoning alone nothing of the text is held back for ever."""
+    """With only a reasoning parser, all of the text is released in the end."""
     server = bare_server(reasoning_parser="qwen3")
     book = ScriptBook(server.endpoint, server.entry)
     book.script(Raw(f"<think>\nHm.\n</think>{text}{END}"), times=2)

@@ -1,4 +1,4 @@
-"""What only real probabilities can show: greedy choice, seeds, choices that differ, stops in real words."""
+"""What only real probabilities can show: greedy sampling, seeds, different choices, stop strings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PERSON = {
 @pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-001")
 def test_logprobs_are_probabilities(chat: Chat) -> None:
-    """No more than 1 in all, in order, and the greedy choice is the first."""
+    """The probabilities are in order and add up to at most 1, and the greedy token is the first."""
     body = chat.body(ASK, logprobs=True, top_logprobs=5, max_tokens=16)
     logprobs = body.choices[0].logprobs
     assert logprobs is not None
@@ -74,7 +74,7 @@ def test_a_seed_gives_the_same_words_again(chat: Chat) -> None:
 @pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-010")
 def test_choices_are_drawn_apart(chat: Chat) -> None:
-    """n = 3: each choice has an answer of its own, and all their tokens are counted."""
+    """With `n=3` each choice has its own answer, and usage counts the tokens of all."""
     body = chat.body(ASK, n=3, temperature=1.0, seed=7, max_tokens=12)
     assert [choice.index for choice in body.choices] == [0, 1, 2]
     words = {output_of(body, choice).content for choice in range(3)}
@@ -95,7 +95,7 @@ def test_greedy_choices_are_the_same(chat: Chat) -> None:
 @pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VR-059")
 def test_a_stop_string_ends_real_words(chat: Chat) -> None:
-    """The text is what came before it without a stop, body and stream alike."""
+    """The text is the unstopped answer up to the stop string, in body and stream."""
     whole = output_of(chat.body(COUNT, max_tokens=48)).content
     stop = "three" if "three" in whole else whole.split()[3]
     answers = chat.both(COUNT, stop=[stop], max_tokens=48)

@@ -1,4 +1,4 @@
-"""Calls that a real model must make, a whole loop with their outputs, and what `strict` is worth."""
+"""Forced calls of a real model, a whole tool loop, and the effect of `strict`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WRONG = ToolCall("get_weather", {"town": 7})
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """One call at least, each with arguments that the tool's schema takes."""
+    """Checks that there are calls, and that the arguments of each match the tool's schema."""
     assert arguments
     for each in arguments:
         try:
@@ -81,7 +81,7 @@ def test_a_call_of_its_own_accord(responses: Responses) -> None:
 @pytest.mark.covers("VR-041", "OR-009")
 @pytest.mark.parametrize("chained", [True, False], ids=["previous_response_id", "history"])
 def test_loop_of_call_output_and_answer(chained: bool, responses: Responses) -> None:
-    """The answer tells what only the tool's output has."""
+    """The answer has what only the tool's output contains."""
     first = responses.create(WEATHER, tools=[RESPONSES_TOOL], tool_choice="required", max_output_tokens=64)
     (call,) = items(first, "function_call")
     output = {"type": "function_call_output", "call_id": call.call_id, "output": REPORT}
@@ -155,7 +155,7 @@ def test_unsaid_strict_on_a_model_that_needs_it(responses: Responses) -> None:
 @pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-019")
 def test_unsaid_strict_over_chat_leaves_arguments_free(chat: Chat) -> None:
-    """Chat: `strict` defaults to false, so arguments are best effort; that there is one is not."""
+    """Chat: `strict` defaults to false, so arguments may be invalid, but a call must be made."""
     answer = output_of(
         chat.body(
             [{"role": "user", "content": WEATHER}], tools=[CHAT_UNSAID], tool_choice="required", max_tokens=96

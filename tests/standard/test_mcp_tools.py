@@ -30,7 +30,7 @@ INTERPRETER = {"type": "code_interpreter", "container": {"type": "auto"}}
 @pytest.mark.covers("VM-007", "vllm-28173")
 @pytest.mark.vllm_known_defect("vllm-28173")
 def test_mcp_tool_of_the_request(responses: Responses, script: ScriptWriter, tmp_path: Path) -> None:
-    """The tool server that the request names is asked for its tools, or the request refused."""
+    """vLLM lists the tools of the server that the request names, or refuses the request."""
     script("Hello.")
     with ToolServer("container", tmp_path) as server:
         tool = {"type": "mcp", "server_label": "mine", "server_url": f"http://{server.address}/sse"}
@@ -50,7 +50,7 @@ def test_mcp_tool_of_the_request(responses: Responses, script: ScriptWriter, tmp
 def test_two_calls_of_one_turn_with_the_parser_context(
     own_server: OwnServer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Both are made before the model is asked again."""
+    """Both calls are executed before the model generates again."""
     with ToolServer("python", tmp_path) as tools:
         server = own_server(["--tool-server", tools.address], {"VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT": "1"})
         book = ScriptBook(server.endpoint, server.entry)
@@ -68,9 +68,10 @@ def test_two_calls_of_one_turn_with_the_parser_context(
 def test_code_interpreter_with_the_parser_context(
     own_server: OwnServer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """With its experimental parser context vLLM runs the call and goes on; the call keeps its output.
+    """With the experimental parser context vLLM executes the call and continues; the item has the output.
 
-    Instructions are there once, thoughts are counted and can be left out, and one call at most is one.
+    Each prompt has the instructions once, reasoning is counted and can be hidden, and only one call is made
+    if parallel calls are off.
     """
     with ToolServer("python", tmp_path) as tools:
         server = own_server(["--tool-server", tools.address], {"VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT": "1"})

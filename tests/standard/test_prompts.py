@@ -1,4 +1,4 @@
-"""The prompts that each API makes of `cases/prompts.yaml`, against the model's own chat template."""
+"""Compares each API's prompts for `cases/prompts.yaml` with those of the model's own chat template."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ pytestmark = [
     pytest.mark.vllm_needs("responses", "chat", "messages"),
 ]
 
-# each prompt that Responses make for llama3.1 begins twice (vllm-38187), which one test shows
+# Responses prompts of llama3.1 start with two BOS tokens (vllm-38187); test_prompts_of_responses shows it
 QWEN3 = pytest.mark.vllm_model("qwen3")
 
 
 def prompts(server: RemoteServer) -> Prompts:
-    """Compares with the template's text, as the server's tokenizer writes it."""
+    """Compares prompts with the token ids of the template's text."""
     return Prompts(server, partial(prompt_ids, server))
 
 
@@ -58,7 +58,7 @@ def test_render_routes_give_the_same(own_server: OwnServer) -> None:
     ],
 )
 def test_render_routes_tell_what_goes_with_the_prompt(api: Api, limits: Json, own_server: OwnServer) -> None:
-    """Limits, and what a parser must know of the template's arguments."""
+    """The render routes return the sampling limits and the template arguments that a parser needs."""
     server = own_server(["--enable-scale-out"])
     asked: Json = {
         **question(api),
@@ -87,7 +87,7 @@ def test_render_route_knows_no_response(own_server: OwnServer) -> None:
 @QWEN3
 @pytest.mark.covers("vllm-34792")
 def test_debug_logging_leaves_the_calls(own_server: OwnServer) -> None:
-    """The log's copy of a request must not use up what the prompt is made of."""
+    """With debug logging, the logged copy of a request must not consume the iterators of the request."""
     server = own_server(env={"VLLM_LOGGING_LEVEL": "DEBUG"})
     asked = [(api, row) for api, row in of_entry(server) if any(turn[0] == "call" for turn in row.turns)]
     assert {api for api, _ in asked} == {"responses", "chat", "messages"}

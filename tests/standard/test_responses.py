@@ -1,4 +1,4 @@
-"""Responses on every model entry that does not speak Harmony: thinking switched, calls held by a grammar."""
+"""Responses on every model entry but gpt-oss: thinking on and off, calls that a grammar enforces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses on chat templates: how items of the history become messages of the prompt."""
+"""Responses on chat templates: how the items of the history become messages of the prompt."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ OUTPUTS = [
 def test_items_of_one_turn_are_one_message(
     turn: list[Any], responses: Responses, script: ScriptWriter
 ) -> None:
-    """All that the model said before the outputs is one assistant message (vllm#37167)."""
+    """All items of a turn before the tool outputs become one assistant message (vllm#37167)."""
     script("Rain.")
     outputs = OUTPUTS[: sum(item["type"] == "function_call" for item in turn)]
     input_items = [QUESTION, *turn, *outputs]
     prompt = prompt_of(
         responses.create(input_items, tools=[RESPONSES_TOOL], extra_body=SHOW, max_output_tokens=64)
     )
-    assert prompt.count(TURN) == 2  # the one of the history, and the one to come
+    assert prompt.count(TURN) == 2  # one of the history, and the generation prompt
     message = prompt.split(TURN)[1].split("<|im_end|>")[0]
     assert ("Let me look." in message) == (WORDS in turn)
     assert ("I must look." in message) == (THOUGHTS in turn)
@@ -106,7 +106,7 @@ def test_summary_stands_in_for_missing_thoughts(responses: Responses, script: Sc
 @pytest.mark.covers("VR-062")
 @pytest.mark.parametrize("status", ["in_progress", "incomplete"])
 def test_unfinished_message_is_continued(status: str, responses: Responses, script: ScriptWriter) -> None:
-    """The prompt ends within the message, and the model goes on from there, whether it is parts or a text."""
+    """The prompt ends within the message, whether its content is parts or text, so the model continues it."""
     script("Oslo is wet.", times=2)
     in_parts = {**WORDS, "status": status}
     as_text = {"role": "assistant", "content": "Let me look.", "status": status}
@@ -120,7 +120,7 @@ def test_unfinished_message_is_continued(status: str, responses: Responses, scri
 @pytest.mark.covers("VR-062", "VR-009")
 @pytest.mark.parametrize("status", ["in_progress", "incomplete"])
 def test_turn_of_unfinished_thoughts_goes_on(status: str, responses: Responses, script: ScriptWriter) -> None:
-    """The prompt ends within the turn that they began."""
+    """The prompt ends within the assistant turn of the unfinished reasoning."""
     script("Oslo is wet.")
     unfinished = {**THOUGHTS, "status": status}
     (prompt,) = messages_of(responses.create([QUESTION, unfinished], extra_body=SHOW))
@@ -135,7 +135,7 @@ def test_turn_of_unfinished_thoughts_goes_on(status: str, responses: Responses, 
 def test_turn_of_finished_thoughts_is_over(
     status: str | None, responses: Responses, script: ScriptWriter
 ) -> None:
-    """The model begins another one; thoughts are finished as well where nothing is said of it."""
+    """A new assistant turn follows; reasoning without a status counts as finished."""
     script("Oslo is wet.")
     finished = {**THOUGHTS, "status": status}
     (prompt,) = messages_of(responses.create([QUESTION, finished], extra_body=SHOW))
@@ -149,7 +149,7 @@ def test_turn_of_finished_thoughts_is_over(
 def test_finished_message_is_not_continued(
     without: tuple[str, ...], responses: Responses, script: ScriptWriter
 ) -> None:
-    """It is finished as well where nothing is said of it."""
+    """A message without a status counts as finished."""
     script("Oslo is wet.")
     finished = {key: value for key, value in WORDS.items() if key not in without}
     (prompt,) = messages_of(responses.create([QUESTION, finished], extra_body=SHOW))
@@ -160,7 +160,7 @@ def test_finished_message_is_not_continued(
 @pytest.mark.vllm_needs("store")
 @pytest.mark.covers("VR-062", "VR-021")
 def test_instructions_do_not_outlive_their_request(responses: Responses, script: ScriptWriter) -> None:
-    """Each response has its own (vllm#37697)."""
+    """Only the current request's instructions are in the prompt (vllm#37697)."""
     script("One.")
     first = responses.create("First?", instructions="Speak of rivers.", max_output_tokens=16)
     script("Two.")

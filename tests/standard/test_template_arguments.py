@@ -1,4 +1,4 @@
-"""What the chat template is given, over each API, shown by a template that writes it down as JSON."""
+"""The arguments that each API passes to the chat template, shown by a template that renders them as JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEVELS: dict[Api, tuple[str, ...]] = {
     "responses": ("none", "minimal", "low", "medium", "high", "xhigh"),
     "messages": ("none", "low", "medium", "high", "xhigh", "max"),
 }
-"""The efforts that each API knows; over Messages, none is thinking that is disabled."""
+"""The efforts of each API; over Messages, `none` stands for disabled thinking."""
 
 HISTORIES: dict[Api, Json] = {
     "chat": {
@@ -102,16 +102,16 @@ HISTORIES: dict[Api, Json] = {
         "tools": [{"name": TOOL["name"], "description": TOOL["description"], "input_schema": PARAMETERS}],
     },
 }
-"""One conversation; its items have no ids, as clients that keep nothing send them."""
+"""One conversation over each API; its items have no ids, like those of a stateless client."""
 
 
 def called(id: str, name: str, arguments: Json) -> Json:
-    """A call as templates have it: the arguments are an object."""
+    """A call as templates get it: the arguments are an object."""
     return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def effort(api: Api, level: str) -> Json:
-    """The option that asks for it."""
+    """The request option that sets the effort."""
     options: dict[Api, Json] = {
         "chat": {"reasoning_effort": level},
         "responses": {"reasoning": {"effort": level}},
@@ -122,7 +122,7 @@ def effort(api: Api, level: str) -> Json:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The file of the template."""
+    """The path of the template file."""
     file = tmp_path_factory.mktemp("template") / "shows-its-arguments.jinja"
     file.write_text(TEMPLATE)
     return str(file)
@@ -130,14 +130,14 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def book(own_server: OwnServer, template: str) -> Iterator[ScriptBook]:
-    """A book on a server with the template."""
+    """A script book on a server with the template."""
     server = own_server(["--chat-template", template])
     with closing(ScriptBook(server.endpoint, server.entry)) as book:
         yield book
 
 
 def given(book: ScriptBook, api: Api, request: Json) -> Json:
-    """What the template was given of a request."""
+    """The arguments that the template got for a request."""
     told = book.script("Rain.", keep_prompt=True)
     with book.client() as client:
         path = PATHS[api].removeprefix("/v1")
@@ -150,7 +150,7 @@ def given(book: ScriptBook, api: Api, request: Json) -> Json:
 @pytest.mark.covers("VR-062", "VC-020", "VA-010", "VA-017")
 @pytest.mark.parametrize("api", APIS)
 def test_history_options_and_tools(api: Api, book: ScriptBook) -> None:
-    """Each API gives the same: ids of calls and outputs, thoughts, tools, effort, further arguments."""
+    """Each API passes the same call ids, outputs, reasoning, tools, effort and template arguments."""
     options: Json = {"chat_template_kwargs": {"word": "x"}, **effort(api, "low")}
     shown = given(book, api, {**HISTORIES[api], **options})
     turn = shown["messages"][2]
@@ -173,7 +173,7 @@ def test_history_options_and_tools(api: Api, book: ScriptBook) -> None:
 @pytest.mark.covers("VC-022", "VC-020")
 @pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
 def test_thoughts_by_each_of_their_names(key: str, book: ScriptBook) -> None:
-    """Also where the other is null."""
+    """Either field is used, even if the other one is null."""
     history = HISTORIES["chat"]
     turn = {**history["messages"][2], "reasoning": None, "reasoning_content": None, key: "Two questions."}
     messages = [*history["messages"][:2], turn, *history["messages"][3:]]
@@ -183,7 +183,7 @@ def test_thoughts_by_each_of_their_names(key: str, book: ScriptBook) -> None:
 
 @pytest.mark.covers("VC-020", "VC-022")
 def test_what_a_turn_of_the_assistant_may_hold(book: ScriptBook) -> None:
-    """A call without arguments has none; a refusal is what was said."""
+    """A call without arguments has an empty object, and a refusal becomes the content."""
     function = {"name": "get_tides", "arguments": ""}
     turns: list[Json] = [
         {"role": "user", "content": "Tides?"},
@@ -199,7 +199,7 @@ def test_what_a_turn_of_the_assistant_may_hold(book: ScriptBook) -> None:
 
 @pytest.mark.covers("VA-010", "VA-022", "VA-017")
 def test_what_messages_may_hold(book: ScriptBook) -> None:
-    """Several thoughts of a turn, a system message on the way, a schema that says no type."""
+    """Several thinking blocks in a turn, a later system message, and a schema without a type."""
     history = HISTORIES["messages"]
     user, turn, results = history["messages"]
     thoughts = [{"type": "thinking", "thinking": text, "signature": "c2ln"} for text in ("First.", "Then.")]
@@ -215,7 +215,7 @@ def test_what_messages_may_hold(book: ScriptBook) -> None:
 @pytest.mark.covers("VR-043", "VC-022", "VA-017")
 @pytest.mark.parametrize("api", APIS)
 def test_tools_where_none_may_be_called(api: Api, book: ScriptBook) -> None:
-    """They are there, unless a flag of vLLM's keeps them out."""
+    """With `none` the template gets the tools, unless a flag of vLLM excludes them."""
     choice: dict[Api, Any] = {"chat": "none", "responses": "none", "messages": {"type": "none"}}
     shown = given(book, api, {**HISTORIES[api], "tool_choice": choice[api]})
     assert shown["tools"] == [{"type": "function", "function": TOOL}]
@@ -232,7 +232,7 @@ def test_nothing_that_was_not_said(api: Api, book: ScriptBook) -> None:
 @pytest.mark.covers("VR-032", "VC-022", "VA-021")
 @pytest.mark.parametrize("api", APIS)
 def test_effort(api: Api, book: ScriptBook) -> None:
-    """It is given as it was said, and thinking is off where it is none."""
+    """The template gets the effort unchanged, and thinking is off for `none`."""
     for level in LEVELS[api]:
         off = (api, level) == ("messages", "none")
         asked = {"thinking": {"type": "disabled"}} if off else effort(api, level)
@@ -242,7 +242,7 @@ def test_effort(api: Api, book: ScriptBook) -> None:
 
 @pytest.mark.covers("VC-020", "VC-022")
 def test_parts_keep_their_further_fields(own_server: OwnServer, template: str) -> None:
-    """A template that takes parts gets them as they were sent."""
+    """A template that takes parts gets all their fields."""
     server = own_server(["--chat-template", template, "--chat-template-content-format", "openai"])
     parts = [{"type": "text", "text": "Hello.", "mood": "glad"}, {"type": "text", "text": "Bye."}]
     with closing(ScriptBook(server.endpoint, server.entry)) as book:
@@ -255,7 +255,7 @@ def test_parts_keep_their_further_fields(own_server: OwnServer, template: str) -
 def test_output_of_a_built_in_tool_names_its_call(
     own_server: OwnServer, template: str, tmp_path: Path
 ) -> None:
-    """The next turn of vLLM's parser context has the call, and its output by the same id."""
+    """In the next turn of vLLM's parser context, the output has the id of its call."""
     call = ToolCall("code_interpreter", {"code": "print(6 * 7)"})
     with ToolServer("python", tmp_path) as tools:
         flags = ["--tool-server", tools.address, "--chat-template", template]

@@ -1,6 +1,6 @@
 """The program: `python -m tests.tool_server NAME PORT [--journal FILE] [--key KEY] [--owned]`, SSE at /sse.
 
-With `--owned` it ends when its standard input does, and thus with the process that started it.
+With `--owned` it ends when its standard input is closed, and thus with the process that started it.
 
 NAME is the namespace that vLLM looks for: `python` (one tool of that name that runs code and returns its
 output, as in the reference server of gpt-oss), `container` (`exec`, `feed`) or `browser` (`search`, `open`,
@@ -61,7 +61,7 @@ def container_server(journal: Journal) -> MCPServer:
 
 
 def browser_server(journal: Journal) -> MCPServer:
-    """A web of two pages."""
+    """A browser for two web pages."""
     server = MCPServer(name="browser", instructions="Searches the web.")
 
     @server.tool(name="search", description="Searches")
@@ -93,14 +93,14 @@ class Journal:
         self._path = path
 
     def write(self, what: str, **fields: Any) -> None:
-        """Adds a line."""
+        """Writes one entry."""
         if self._path is not None:
             with self._path.open("a") as file:
                 file.write(json.dumps({"what": what, **fields}) + "\n")
 
 
 class SessionsNeedTheKey:
-    """ASGI middleware: listing the tools needs no key; the session of a request (`x-session-id`) does."""
+    """ASGI middleware: listing tools needs no key; a request's session (`x-session-id`) requires it."""
 
     def __init__(self, app: Any, key: str | None, journal: Journal) -> None:
         self._app, self._key, self._journal = app, key, journal
@@ -118,7 +118,7 @@ class SessionsNeedTheKey:
 
 
 class OnlyThisUser:
-    """ASGI middleware: refuses other users of the machine, for whom no code should run."""
+    """ASGI middleware: refuses other users of the machine, so that they cannot run code."""
 
     def __init__(self, app: Any) -> None:
         self._app = app

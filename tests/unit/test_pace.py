@@ -1,4 +1,4 @@
-"""The pace of a piece of work, by a clock that the test winds."""
+"""The pace of a piece of work, with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vllm_harness.cli.counting import counted
 
 
 class Clock:
-    """A clock that stands still until it is set."""
+    """A clock that only the test moves."""
 
     now = 100.0
 
@@ -19,7 +19,7 @@ class Clock:
         return self.now
 
 
-def test_the_rest_takes_as_long_as_what_followed_the_first() -> None:
+def test_the_first_step_does_not_count() -> None:
     clock = Clock()
     pace = Pace(11, clock)
     clock.now += 30
@@ -32,7 +32,7 @@ def test_the_rest_takes_as_long_as_what_followed_the_first() -> None:
     assert str(pace) == "0:38 elapsed, about 0:12 left"
 
 
-def test_few_steps_of_many_say_nothing() -> None:
+def test_there_is_no_estimate_after_few_steps() -> None:
     clock = Clock()
     pace = Pace(1000, clock)
     for _ in range(30):
@@ -42,7 +42,7 @@ def test_few_steps_of_many_say_nothing() -> None:
     assert pace.left_s == 970
 
 
-def test_nothing_is_left_at_the_end() -> None:
+def test_the_rest_is_0_at_the_end() -> None:
     clock = Clock()
     pace = Pace(2, clock)
     pace.advance()
@@ -67,25 +67,25 @@ def test_a_log_has_a_line_at_the_start_and_at_the_end(capsys: pytest.CaptureFixt
     assert not captured.out
 
 
-def test_a_log_has_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_has_lines_in_between(capsys: pytest.CaptureFixture[str]) -> None:
     log = ""
     with counted("cells", 3, every_s=0.01) as advance:
         advance()
-        while "cells: 1 of 3, 0:00 elapsed" not in log:  # pytest's timeout ends a test that never sees it
+        while "cells: 1 of 3, 0:00 elapsed" not in log:  # the timeout of pytest ends an endless test
             log += capsys.readouterr().err
         advance()
         while "cells: 2 of 3, 0:00 elapsed, about 0:00 left" not in log:
             log += capsys.readouterr().err
 
 
-def test_work_that_is_given_up_says_how_far_it_came(capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupted_work_shows_what_is_done(capsys: pytest.CaptureFixture[str]) -> None:
     with suppress(ValueError), counted("cells", 9) as advance:
         advance()
         raise ValueError
     assert capsys.readouterr().err.splitlines()[-1].startswith("cells: 1 of 9 in ")
 
 
-def test_nothing_to_do_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_work_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with counted("cells", 0):
         pass
     assert not capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Tables and lines of the terminal: what is kept whole, what is folded, and what is escaped."""
+"""Tables and lines on a terminal: when they are folded, and what is escaped."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ WHOLE = [
 
 
 @pytest.mark.parametrize("width", [10, 40, 80])
-def test_a_row_is_one_line_where_there_is_no_terminal(width: int) -> None:
+def test_a_row_is_one_line_without_a_terminal(width: int) -> None:
     assert shown(width, terminal=False) == WHOLE
 
 
-def test_a_terminal_that_is_wide_enough_shows_the_same() -> None:
+def test_a_row_is_one_line_on_a_wide_terminal() -> None:
     assert shown(len(WHOLE[1])) == WHOLE
     assert shown(20, whole=True) == WHOLE
 
@@ -44,7 +44,7 @@ def test_a_narrower_terminal_folds_the_last_column() -> None:
     ]
 
 
-def test_a_terminal_with_no_room_for_columns_shows_blocks_without_what_says_nothing() -> None:
+def test_a_very_narrow_terminal_shows_blocks_without_empty_cells() -> None:
     assert shown(30) == [
         "first",
         "  size        12",
@@ -56,7 +56,7 @@ def test_a_terminal_with_no_room_for_columns_shows_blocks_without_what_says_noth
     ]
 
 
-def test_a_cell_is_text_on_one_line_whatever_it_holds() -> None:
+def test_a_cell_is_escaped_text_on_one_line() -> None:
     screen = Screen(terminal=True)
     show_table(plain_console(screen, width=80), ("a", "b"), [("[red]x\x1b\n[/]", Text(":key:", "red"))])
     assert screen.lines[1:] == [r"[red]x\x1b\n[/]  :key:"]
@@ -74,5 +74,5 @@ def test_a_cell_is_text_on_one_line_whatever_it_holds() -> None:
         ("", 8, ""),
     ],
 )
-def test_a_text_from_outside_is_one_line(text: str, width: int | None, line: str) -> None:
+def test_one_line(text: str, width: int | None, line: str) -> None:
     assert one_line(text, width) == line

@@ -1,18 +1,19 @@
-"""models.yaml: the model entries, validated; every error names file, line and key."""
+"""Reads and validates the model entries of models.yaml; every error names file, line and key."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from vllm_harness._errors import UsageError
-from vllm_harness._files.located_yaml import Location, YamlFileError, read_yaml
+from vllm_harness._files.located_yaml import YamlFileError, read_yaml
 from vllm_harness._files.paths import data_path
-from vllm_harness._files.strict import StrictModel, keys_of
+from vllm_harness._files.strict import StrictModel, keys_of, with_names
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
@@ -34,7 +35,7 @@ Capability = Literal[
 
 
 class ModelsFileError(UsageError):
-    """models.yaml is missing, malformed, or has no such entry."""
+    """models.yaml is missing or malformed, or does not have an entry."""
 
 
 class _EntryModel(StrictModel):
@@ -42,12 +43,12 @@ class _EntryModel(StrictModel):
 
 
 class Hub(_EntryModel):
-    """Where the real weights live.
+    """Where the real weights are.
 
     Attributes:
         id: repository on the model hub, `owner/name`.
         revision: branch, tag or commit.
-        gated: whether downloading needs an accepted licence and a token.
+        gated: whether a download needs an accepted licence and a token.
     """
 
     id: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
@@ -59,10 +60,10 @@ class Hardware(_EntryModel):
     """What the live lane needs.
 
     Attributes:
-        devices: devices the live lane can run on.
-        gpus: number of GPUs for `cuda`.
+        devices: devices that it can run on.
+        gpus: number of GPUs on `cuda`.
         gpu_memory_gib: memory of each GPU, GiB.
-        cpu_memory_gib: memory of the machine for `cpu`, GiB.
+        cpu_memory_gib: memory of the machine on `cpu`, GiB.
     """
 
     devices: tuple[Device, ...] = ("cuda",)
@@ -72,12 +73,12 @@ class Hardware(_EntryModel):
 
 
 class Limits(_EntryModel):
-    """Bounds for one model entry.
+    """Limits of a model entry.
 
     Attributes:
         startup_s: seconds until a server must be ready.
         request_s: seconds until a request must be answered.
-        live_attempts: how often a live case may be tried in total; every attempt is counted.
+        live_attempts: how often a live case may be tried in total; the results count every attempt.
     """
 
     startup_s: float = Field(600, gt=0)
@@ -86,7 +87,7 @@ class Limits(_EntryModel):
 
 
 class Flags(_EntryModel):
-    """Command-line arguments and environment variables added for one device or lane."""
+    """Command-line arguments and environment variables for a device or lane."""
 
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
@@ -97,13 +98,13 @@ class StandIn(_EntryModel):
 
     Attributes:
         config: its config.json: the real shape with small dimensions.
-        generation_config: its generation_config.json: the ids that end a turn, no sampling defaults.
-        tokenizer: name of the tokenizer asset (its sources and sha256 stand in env/assets.yaml), or the
-            absolute path of a tokenizer's folder.
-        tokens: added tokens that the asset names otherwise: id -> text.
+        generation_config: its generation_config.json: the ids that end a turn, without sampling defaults.
+        tokenizer: name of the tokenizer asset (env/assets.yaml has its sources and sha256), or the absolute
+            path of a tokenizer's folder.
+        tokens: added tokens that have another name in the asset: id -> text.
         further_tokens: special tokens after those of the asset; ids between them are reserved: id -> text.
-        processors: of images: name of a file of the checkpoint, such as preprocessor_config.json -> content.
-        assets: further assets it needs: name of an environment variable -> asset name.
+        processors: image processors: name of a file, such as preprocessor_config.json -> content.
+        assets: further assets that it needs: name of an environment variable -> asset name.
         args: server arguments for the stand-in only.
         stop: text of the token that ends a turn.
     """
@@ -124,17 +125,21 @@ class ModelEntry(_EntryModel):
 
     Attributes:
         name: key in models.yaml.
-        hub: where the real weights live.
-        weights: name of an asset that holds the weights where no hub is reachable.
+        hub: where the real weights are.
+        weights: name of an asset with the weights, for machines without access to the hub.
         family: model family.
-        dialect: dialect that renders scripts for it; None where there is none yet.
+        dialect: dialect that renders scripts for it; None if there is none yet.
         harmony: whether it uses OpenAI's Harmony format.
-        tool_call_parser, reasoning_parser: vLLM's names.
+        tool_call_parser, reasoning_parser: vLLM's names of the parsers.
         chat_template: file in harness/vllm_harness/templates, None for the tokenizer's own.
-        args, env: server arguments and environment for every lane and device.
+        args, env: server arguments and variables for every lane and device.
         live, cpu, cuda: flags that are added on the live lane, and on each device.
+        hardware: what the live lane needs.
+        limits: limits of time and attempts.
+        lanes: the lanes that a run uses by default.
         capabilities: abilities that its tests may rely on.
         expected_skips: reason codes that its tests may skip for; any other skip fails the run.
+        stand_in: its checkpoint for the scripted lane.
     """
 
     name: str
@@ -159,7 +164,7 @@ class ModelEntry(_EntryModel):
     stand_in: StandIn | None = None
 
     @model_validator(mode="after")
-    def _lanes_have_what_they_need(self) -> ModelEntry:
+    def _check_lanes(self) -> ModelEntry:
         if "scripted" in self.lanes and self.stand_in is None:
             raise ValueError("lane 'scripted' needs 'stand_in'")
         if "scripted" in self.lanes and self.dialect is None:
@@ -167,16 +172,16 @@ class ModelEntry(_EntryModel):
         return self
 
     def serves(self, lane: Lane) -> bool:
-        """Whether a server can be started on a lane, be it listed in `lanes` or not."""
+        """Whether a server can be started on a lane, even if `lanes` does not list it."""
         return lane in self.lanes or (lane == "scripted" and self.stand_in is not None)
 
     @property
     def chat_template_path(self) -> Path | None:
-        """Path of the chat template, None for the tokenizer's own."""
+        """The path of the chat template; None for the tokenizer's own."""
         return TEMPLATES / self.chat_template if self.chat_template else None
 
     def parsers(self, frontend: Frontend) -> tuple[str | None, str | None]:
-        """Tool call and reasoning parser; the Rust front end chooses Harmony by the model, not by a name."""
+        """The tool call and reasoning parsers; the Rust front end chooses Harmony by the model."""
         if frontend == "rust" and self.harmony:
             return None, None
         return self.tool_call_parser, self.reasoning_parser
@@ -215,14 +220,19 @@ class ModelEntry(_EntryModel):
 class ModelsFile(_EntryModel):
     """All model entries of one models.yaml, in its order."""
 
-    path: Path
-    models: dict[str, ModelEntry]
+    models: Annotated[dict[str, ModelEntry], BeforeValidator(with_names)]
+    _path: Path = PrivateAttr()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
 
     def __iter__(self) -> Iterator[ModelEntry]:  # type: ignore[override]
         return iter(self.models.values())
 
     def get(self, name: str) -> ModelEntry:
-        """The entry of a name or of a hub id; ModelsFileError with the nearest names otherwise."""
+        """The entry with a name or hub id. Raises ModelsFileError, with the nearest names."""
         if name in self.models:
             return self.models[name]
         by_hub = {entry.hub.id.lower(): entry for entry in self}
@@ -231,49 +241,27 @@ class ModelsFile(_EntryModel):
         written = {known.lower(): known for known in (*self.models, *(entry.hub.id for entry in self))}
         near = [written[known] for known in get_close_matches(name.lower(), written, n=3, cutoff=0.4)]
         raise ModelsFileError(
-            f"unknown model {name!r} in {self.path}",
+            f"unknown model {name!r} in {self._path}",
             hint=f"did you mean {', '.join(near)}?" if near else "`vllm-harness models` lists the entries",
         )
 
 
 def load_models(path: Path | None = None) -> ModelsFile:
-    """Reads and validates a models.yaml (default: the project's own).
+    """Reads and validates a models.yaml, by default the project's own.
 
     Raises:
-        ModelsFileError: naming file, line and key.
+        ModelsFileError: the file is missing or invalid; the message names file, line and key.
     """
     path = path or data_path("models.yaml")
     try:
         document = read_yaml(path)
     except YamlFileError as error:
         raise ModelsFileError(error.message, hint=error.hint) from error
-    data = document.data
-    if not isinstance(data, dict) or not isinstance(data.get("models"), dict):
+    if not isinstance(document.data, dict) or not isinstance(document.data.get("models"), dict):
         raise ModelsFileError(
             f"{path}:1: a top-level key 'models' with a mapping of entries is missing",
             hint="write the entries below `models:`, as `vllm-harness init` does",
         )
-    if unknown := set(data) - {"models"}:
-        key = min(map(str, unknown))
-        raise ModelsFileError(
-            f"{path}:{document.line((key,))}: {key}: unknown key",
-            hint="move it into an entry, or below `models:`",
-        )
-    for name, body in data["models"].items():
-        if isinstance(body, dict) and "name" in body:
-            line = document.line(("models", name, "name"))
-            raise ModelsFileError(
-                f"{path}:{line}: models.{name}.name: the name of an entry is its key",
-                hint="leave `name` out",
-            )
-    named = {**data, "path": path, "models": _named(data["models"])}
-    return document.validated(ModelsFile, ModelsFileError, _keys_at, named)
-
-
-def _named(models: dict[str, Any]) -> dict[str, Any]:
-    return {name: {**body, "name": name} if isinstance(body, dict) else body for name, body in models.items()}
-
-
-def _keys_at(location: Location) -> Collection[str]:
-    """The keys of the mapping at `models.<entry>` or in one of its parts."""
-    return keys_of(ModelsFile, location) if location else ()
+    file = document.validated(ModelsFile, ModelsFileError, partial(keys_of, ModelsFile))
+    file._path = path
+    return file

@@ -1,4 +1,4 @@
-"""Targets: the model entries and lanes that a run exercises, and those that this machine cannot run."""
+"""Targets: the model entries and lanes that a run uses, and the reasons to leave others out."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Target:
 
     @property
     def id(self) -> str:
-        """As in test ids: `scripted-gpt-oss`."""
+        """The id in test ids, such as `scripted-gpt-oss`."""
         return f"{self.lane}-{self.entry.name}"
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The properties of this machine that decide whether a live lane can run.
+    """The properties of this machine that decide which lanes can run.
 
     Attributes:
         device: device of the server's environment.
         gpu_memory_gib: total memory of each GPU, GiB.
-        frontend: the HTTP front end of vLLM that is to answer.
+        frontend: vLLM's HTTP front end.
     """
 
     device: Device
@@ -52,15 +52,15 @@ class Choice:
 def choose(
     known: ModelsFile, machine: Machine, *, models: Sequence[str] = (), lane: RunLane | None = None
 ) -> Choice:
-    """The targets of a run.
+    """Chooses the targets of a run.
 
     Args:
         models: names or hub ids; empty for every entry.
         lane: the only lane; None for every lane that this machine can run.
 
     Raises:
-        ModelsFileError: unknown model.
-        UsageError: a model that was named cannot run here.
+        ModelsFileError: a model is unknown.
+        UsageError: a named model cannot run here.
     """
     entries = [known.get(name) for name in models] if models else list(known)
     if lane == "attached":
@@ -68,14 +68,14 @@ def choose(
     wanted: Iterable[RunLane] = [lane] if lane else ["scripted", "live"]
     targets, left_out = [], []
     for entry in entries:
-        for each in wanted:
-            obstacle = why_not(entry, each, machine)
-            if each not in entry.lanes and not (models and lane):
-                obstacle = f"the entry does not list the {each} lane; name both model and lane to run it"
+        for run_lane in wanted:
+            obstacle = why_not(entry, run_lane, machine)
+            if run_lane not in entry.lanes and not (models and lane):
+                obstacle = f"the entry does not list the {run_lane} lane; name both model and lane to run it"
             if obstacle is None:
-                targets.append(Target(entry, each))
+                targets.append(Target(entry, run_lane))
             else:
-                left_out.append(f"{each}-{entry.name}: {obstacle}")
+                left_out.append(f"{run_lane}-{entry.name}: {obstacle}")
         if models and not any(target.entry is entry for target in targets):
             reasons = "; ".join(reason for reason in left_out if reason.split(":")[0].endswith(entry.name))
             raise UsageError(
@@ -86,7 +86,7 @@ def choose(
 
 
 def why_not(entry: ModelEntry, lane: RunLane, machine: Machine) -> str | None:
-    """Why an entry cannot run on a lane of this machine; None when it can."""
+    """Why an entry cannot run on a lane of this machine; None if it can."""
     if lane == "attached" or not entry.serves(lane):
         return f"the entry has no {lane} lane"
     if machine.frontend == "rust" and entry.harmony:

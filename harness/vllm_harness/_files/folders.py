@@ -1,7 +1,7 @@
-"""Folders that other users cannot write to: made private, or checked before they are used.
+"""Folders that other users cannot write to: made private, or checked before each use.
 
-Their content is trusted: records name processes to end, environments are executed, requests on a socket
-carry keys. So each use checks who could have written there.
+The harness trusts their content: records name processes to end, environments are executed, and requests on a
+socket carry keys.
 """
 
 from __future__ import annotations
@@ -17,53 +17,48 @@ from vllm_harness._errors import UsageError
 
 
 class UntrustedFolder(UsageError):
-    """Another user could have written the content of a folder."""
+    """Another user could have written to a folder."""
 
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a folder is for, in errors.
-
-    Attributes:
-        name: its name in a sentence, such as `the cache`.
-        variable: the environment variable that names another folder for it.
-    """
+    """What a folder is for (such as `the cache`), and the variable by which a user chooses another one."""
 
     name: str
     variable: str
 
 
 def own_folder(path: Path, purpose: Purpose) -> Path:
-    """A folder that belongs to this user; made private where it is missing, its read permissions kept.
+    """Checks a folder that must belong to this user, or makes it; keeps its read permissions.
 
     Raises:
         UntrustedFolder: another user owns it, or others may write to it.
     """
-    found = _checked(path, purpose)
-    if found.st_uid != os.geteuid():
-        raise _refused(path, found, purpose, "belongs to another user")
+    status = _checked(path, purpose)
+    if status.st_uid != os.geteuid():
+        raise _refused(path, status, purpose, "belongs to another user")
     return path
 
 
 def shared_folder(path: Path, purpose: Purpose) -> Path:
-    """A folder of this user, or one that another user prepared for it to read; made private where missing.
+    """Checks a folder of this user, or one that another user prepared for it to read; makes it if missing.
 
-    Its owner could write what is executed from it. That is accepted where only this user or root could have
-    put the folder there, as in an image or a mount, and refused in a place like /tmp.
+    The owner of the folder could write what is executed from it. That is accepted if only this user or root
+    could have put the folder there, as in an image or a mount, and refused in a place like /tmp.
 
     Raises:
         UntrustedFolder: other users than its owner may write to it, or may have put it there.
     """
-    found = _checked(path, purpose)
-    if found.st_uid not in (os.geteuid(), 0) and _others_may_write(path.resolve().parent.stat()):
-        raise _refused(path, found, purpose, "belongs to another user, in a folder that others may write to")
+    status = _checked(path, purpose)
+    if status.st_uid not in (os.geteuid(), 0) and _others_may_write(path.resolve().parent.stat()):
+        raise _refused(path, status, purpose, "belongs to another user, in a folder that others may write to")
     if not os.access(path, os.R_OK | os.X_OK):
-        raise _refused(path, found, purpose, "is not readable by this user")
+        raise _refused(path, status, purpose, "is not readable by this user")
     return path
 
 
 def private_folder(path: Path, purpose: Purpose) -> Path:
-    """A folder that only this user may read, and not a link to one.
+    """Checks or makes a folder that only this user may read, and that is not a link.
 
     Raises:
         UntrustedFolder: it is a link, another user owns it, or others may write to it.
@@ -76,7 +71,7 @@ def private_folder(path: Path, purpose: Purpose) -> Path:
 
 
 def _checked(path: Path, purpose: Purpose) -> os.stat_result:
-    """The status of a folder that is there, and to which only its owner may write."""
+    """The status of a folder, made if it is missing, to which only its owner may write."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:
@@ -84,19 +79,19 @@ def _checked(path: Path, purpose: Purpose) -> os.stat_result:
     link = path.lstat()
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in (os.geteuid(), 0):
         raise _refused(path, link, purpose, "is a link that belongs to another user")
-    found = path.stat()
-    if _others_may_write(found):
-        raise _refused(path, found, purpose, "is writable by other users than its owner")
-    return found
+    status = path.stat()
+    if _others_may_write(status):
+        raise _refused(path, status, purpose, "is writable by other users than its owner")
+    return status
 
 
-def _others_may_write(found: os.stat_result) -> bool:
-    if found.st_mode & stat.S_IWOTH:
+def _others_may_write(status: os.stat_result) -> bool:
+    if status.st_mode & stat.S_IWOTH:
         return True
-    return bool(found.st_mode & stat.S_IWGRP) and not _is_alone(found.st_uid, found.st_gid)
+    return bool(status.st_mode & stat.S_IWGRP) and not _is_private_group(status.st_uid, status.st_gid)
 
 
-def _is_alone(uid: int, gid: int) -> bool:
+def _is_private_group(uid: int, gid: int) -> bool:
     """Whether a group has one user only; many systems make such a group for each user, with umask 0002."""
     try:
         user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
@@ -105,13 +100,13 @@ def _is_alone(uid: int, gid: int) -> bool:
     return user.pw_gid == gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
-def _refused(path: Path, found: os.stat_result, purpose: Purpose, why: str) -> UntrustedFolder:
+def _refused(path: Path, status: os.stat_result, purpose: Purpose, why: str) -> UntrustedFolder:
     try:
-        owner = f"{pwd.getpwuid(found.st_uid).pw_name} (uid {found.st_uid})"
+        owner = f"{pwd.getpwuid(status.st_uid).pw_name} (uid {status.st_uid})"
     except KeyError:
-        owner = f"uid {found.st_uid}"
-    mode = f"{stat.S_IMODE(found.st_mode):04o}"
+        owner = f"uid {status.st_uid}"
+    mode = f"{stat.S_IMODE(status.st_mode):04o}"
     hint = f"name a folder of your own in {purpose.variable}"
-    if found.st_uid == os.geteuid() and _others_may_write(found):
-        hint += f", or run `chmod go-w {path}` if you know that nobody else has written there"
+    if status.st_uid == os.geteuid() and _others_may_write(status):
+        hint += f", or run `chmod go-w {path}` if you know that no other user has written there"
     return UntrustedFolder(f"{purpose.name} {path} {why}: owner {owner}, mode {mode}", hint=hint)

@@ -1,4 +1,4 @@
-"""YAML files that people write: read strictly; every problem is reported with file, line and key."""
+"""Reads YAML files strictly, and reports every problem with file, line and key."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ from vllm_harness._errors import UsageError
 
 MAX_BYTES = 2_000_000
 MAX_DEPTH = 100
-"""Levels of nesting: libyaml composes by recursion, and would end the process at some ten thousand."""
-_BEGINS = "-?:[{"
-"""Each mapping and each list has one of these that no other has."""
+"""Levels of nesting; libyaml is recursive, and would crash at some ten thousand."""
+_STARTS = "-?:[{"
+"""Each mapping and each list has at least one of these characters."""
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MAX_PARTS = 2_000_000
 PART = 2**20
-"""Bytes that are read at once."""
+"""The number of bytes to read at once."""
 
 T = TypeVar("T")
 Location = tuple[int | str, ...]
-_TEXT_WANTED = {"string_type", "model_type"}
-_OF_ANOTHER_TYPE = {*_TEXT_WANTED, "int_type", "bool_type"}
+_TEXT_ERRORS = {"string_type", "model_type"}
+_TYPE_ERRORS = {*_TEXT_ERRORS, "int_type", "bool_type"}
 
 
 class YamlFileError(UsageError):
-    """The file is missing, too big, not UTF-8, not YAML, or has a duplicate key."""
+    """The file is missing, too large, not UTF-8, not valid YAML, or has a duplicate key."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML file: its data, and the position of each part of it."""
+    """The data of a YAML file, and the position of each part."""
 
     path: Path
     data: Any
     root: yaml.Node
 
     def line(self, location: Location) -> int:
-        """The line of a key or list item; of the nearest part around it where it is missing."""
+        """The line of a key or list item; if it is missing, the line of the nearest part around it."""
         line: int = self.root.start_mark.line + 1
         node = self.root
         for part in location:
             child = _child(node, part)
-            if child is not None:  # else a missing key, or a union's tag, which pydantic puts among the keys
+            if child is not None:  # missing keys have none, nor have the tags of unions that pydantic adds
                 line, node = child
         return line
 
     def node(self, location: Location) -> yaml.Node | None:
-        """The node of a key or list item; None where it is missing."""
+        """The node of a key or list item; None if it is missing."""
         node = self.root
         for part in location:
             child = _child(node, part)
@@ -66,21 +66,21 @@ class Document:
     def located(
         self, error: ValidationError, keys_at: Callable[[Location], Collection[str]]
     ) -> list[tuple[Location, str]]:
-        """The problems that pydantic found, each with its location; the arguments are those of `problems`."""
-        found = []
+        """The location and message of each problem; see `problems` for the arguments."""
+        problems = []
         for problem in error.errors():
-            location, message = self._written(problem["loc"], problem["type"]), problem["msg"]
-            if problem["loc"][-1:] == ("[key]",):
-                key = self._written_key(location, problem["input"])
-                location, message = (*location, key), message + _as_read(key, problem["input"])
-                found.append((location, message))
-                continue
-            message = _message(problem["type"], message, location, keys_at)
+            kind, value, message = problem["type"], problem["input"], problem["msg"]
+            location = self._written(problem["loc"], kind)
             node = self.node(location)
-            if problem["type"] in _OF_ANOTHER_TYPE and isinstance(node, yaml.ScalarNode):
-                message += _as_read(node.value, problem["input"], problem["type"] in _TEXT_WANTED)
-            found.append((location, message))
-        return found
+            if problem["loc"][-1:] == ("[key]",):
+                key = self._written_key(location, value)
+                location, message = (*location, key), message + _as_read(key, value)
+            else:
+                message = _message(kind, message, location, keys_at)
+                if kind in _TYPE_ERRORS and isinstance(node, yaml.ScalarNode):
+                    message += _as_read(node.value, value, kind in _TEXT_ERRORS)
+            problems.append((location, message))
+        return problems
 
     def validated(
         self,
@@ -89,29 +89,29 @@ class Document:
         keys_at: Callable[[Location], Collection[str]] = lambda location: (),
         data: Any = None,
     ) -> T:
-        """The data as a model, or as another type that pydantic knows.
+        """Validates the data as a model, or as another type that pydantic knows.
 
         Args:
             kind: the type, or its adapter.
             error: the class of the error to raise.
-            keys_at: as for `problems`.
-            data: what to validate in place of the document's data, with the same locations.
+            keys_at: see `problems`.
+            data: data to validate instead of the document's, with the same locations.
 
         Raises:
-            UsageError: of the class `error`, naming file, line and key of each problem.
+            UsageError: of the class `error`; the message names file, line and key of each problem.
         """
         adapter = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
         try:
             return adapter.validate_python(self.data if data is None else data)
-        except ValidationError as found:
-            raise error(self.problems(found, keys_at)) from found
+        except ValidationError as invalid:
+            raise error(self.problems(invalid, keys_at)) from invalid
 
     def problems(self, error: ValidationError, keys_at: Callable[[Location], Collection[str]]) -> str:
-        """The problems that pydantic found, one a line: `file:line: key: message`.
+        """The problems in an error of pydantic, one per line: `file:line: key: message`.
 
         Args:
-            error: raised while validating this document's data; its locations are the document's.
-            keys_at: the keys a mapping may have, for suggestions; empty where that is not known.
+            error: raised while validating this document's data.
+            keys_at: the keys that the mapping at a location may have, for suggestions; empty if unknown.
         """
         return "\n".join(
             f"{self.path}:{self.line(location)}: {'.'.join(map(str, location))}: {message}"
@@ -121,33 +121,34 @@ class Document:
     def _written(self, location: Location, kind: str) -> Location:
         """A location without the tags of unions, which pydantic puts among the keys."""
         parts = location[:-2] if location[-1:] == ("[key]",) else location
-        kept: Location = ()
+        written: Location = ()
         for number, part in enumerate(parts, start=1):
             missing = kind == "missing" and number == len(parts)
-            if missing or self.node((*kept, part)) is not None:
-                kept = (*kept, part)
-        return kept
+            if missing or self.node((*written, part)) is not None:
+                written = (*written, part)
+        return written
 
     def _written_key(self, location: Location, key: Any) -> str:
-        """A key of a mapping as it is written, such as `yes` for True."""
+        """A key of a mapping as written in the file, such as `yes` for True."""
         node = self.node(location)
-        keys = [str(each.value) for each, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-        return next((each for each in keys if yaml.safe_load(each) == key), str(key))
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        names = (str(key_node.value) for key_node, _ in pairs)
+        return next((name for name in names if yaml.safe_load(name) == key), str(key))
 
 
 def read_yaml(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
     """Reads one YAML document with safe tags only.
 
     Args:
-        path: of the file; what ends with `.gz` is unpacked.
-        max_bytes: of its text; more is refused before it is looked at.
+        path: the file; a name that ends with `.gz` means that it is compressed.
+        max_bytes: the maximal size of its text.
 
     Raises:
-        YamlFileError: as the class says.
+        YamlFileError: the file cannot be read, or is invalid.
     """
     text = read_text(path, max_bytes=max_bytes)
     try:
-        if sum(map(text.count, _BEGINS)) > MAX_DEPTH:
+        if sum(map(text.count, _STARTS)) > MAX_DEPTH:
             _refuse_deep(text, path)
         loader = _Loader(text)
         root = loader.get_single_node()
@@ -161,35 +162,35 @@ def read_yaml(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         raise YamlFileError(
-            f"{path}:{line}: {error.problem or error.context}", hint="mend the YAML there"
+            f"{path}:{line}: {error.problem or error.context}", hint="fix the YAML at that line"
         ) from error
     except (yaml.YAMLError, ValueError) as error:
         raise YamlFileError(f"{path}: {error}") from error
 
 
 def read_text(path: Path, *, max_bytes: int = MAX_BYTES) -> str:
-    """The text of a file; what ends with `.gz` is unpacked, no further than to the limit.
+    """The text of a file, decompressed up to the limit if its name ends with `.gz`.
 
     Raises:
         YamlFileError: it is missing, damaged, larger than `max_bytes`, or not UTF-8.
     """
-    packed = path.name.endswith(".gz")
+    compressed = path.name.endswith(".gz")
     raw = b""
     try:
-        with gzip.open(path) if packed else path.open("rb") as file:
+        with gzip.open(path) if compressed else path.open("rb") as file:
             while len(raw) <= max_bytes and (part := file.read(min(max_bytes + 1 - len(raw), PART))):
                 raw += part
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         line = raw.count(b"\n") + 1
         raise YamlFileError(
-            f"{path}:{line}: what is packed is cut or damaged there: {error}", hint="get the file anew"
+            f"{path}:{line}: the compressed data is truncated or damaged: {error}", hint="get the file again"
         ) from error
     except OSError as error:
         raise YamlFileError(
             f"{path}: {error.strerror}", hint="check the path, and that this user may read the file"
         ) from error
     if len(raw) > max_bytes:
-        unpacked = " when it is unpacked" if packed else ""
+        unpacked = " when it is decompressed" if compressed else ""
         raise YamlFileError(
             f"{path}:1: more than {max_bytes} bytes{unpacked}", hint="check that it is the file you mean"
         )
@@ -212,7 +213,7 @@ def _refuse_deep(text: str, path: Path) -> None:
 
 
 def _refuse_duplicates(root: yaml.Node, path: Path) -> None:
-    seen: set[int] = set()  # an alias is the anchor's own node: visited once, however often it is used
+    seen: set[int] = set()  # an alias is the node of its anchor, which is visited once
     pending = [root]
     while pending:
         node = pending.pop()
@@ -235,12 +236,12 @@ def _refuse_duplicates(root: yaml.Node, path: Path) -> None:
 
 
 def _refuse_many_aliases(root: yaml.Node, path: Path) -> None:
-    """Aliases of aliases make much of little: what they stand for is counted, each time that it is used."""
+    """Refuses nested aliases that stand for very many values."""
     sizes: dict[int, int] = {}
 
     def size(node: yaml.Node) -> int:
         if id(node) not in sizes:
-            sizes[id(node)] = MAX_PARTS + 1  # of a node within itself
+            sizes[id(node)] = MAX_PARTS + 1  # for a node within itself
             sizes[id(node)] = 1 + sum(map(size, _children(node)))
         return sizes[id(node)]
 
@@ -271,7 +272,7 @@ def _message(
 
 
 def _as_read(written: str, value: Any, quotes: bool = True) -> str:
-    """What YAML makes of a plain word, where that is another type than the word seems to have."""
+    """Explains how YAML reads a plain word whose type is not text."""
     if isinstance(value, str):
         return ""
     names = {bool: str(value).lower(), type(None): "null", int: "a number", float: "a number"}
@@ -281,7 +282,7 @@ def _as_read(written: str, value: Any, quotes: bool = True) -> str:
 
 def _child(node: yaml.Node, part: int | str) -> tuple[int, yaml.Node] | None:
     if isinstance(node, yaml.MappingNode):
-        for key, value in reversed(node.value):  # what `<<` brought stands before the mapping's own keys
+        for key, value in reversed(node.value):  # keys merged by `<<` come before the mapping's own keys
             if key.value == str(part):
                 return key.start_mark.line + 1, value
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):

@@ -1,4 +1,4 @@
-"""Lock files: one process makes a thing while others wait and report it; a thing is whole or absent."""
+"""Lock files: one process makes a target while others report that they wait; a target is whole or absent."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ REPORT_EVERY_S = 10.0
 def locked(path: Path, holder: str, show: Callable[[str], None] = notices.show) -> Iterator[None]:
     """Holds a lock file, and reports the wait while another process holds it.
 
-    Args:
-        path: the lock file; its folder is made where it is missing.
-        holder: describes who may hold it, such as `another run that starts the same server`.
-        show: takes the report, after one second of waiting and every 10 s from then on.
+    The report comes after one second, and then every 10 s; `holder` describes the other process, such as
+    `another run that starts the same server`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path, thread_local=False)
@@ -44,16 +42,16 @@ def locked(path: Path, holder: str, show: Callable[[str], None] = notices.show) 
 
 
 def locked_for_making(target: Path, show: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Holds the lock file of a target that is to be made, a sibling of it; see `locked`."""
+    """Holds the lock file for making a target, beside the target; see `locked`."""
     lock = target.parent / f".{target.name}.lock"
     return locked(lock, f"another process that is making {target.name}", show)
 
 
 @contextmanager
 def half_made(target: Path) -> Iterator[Path]:
-    """A folder beside `target` to make it in, for the holder of its lock; the last step is a rename.
+    """A folder beside `target` in which the holder of its lock makes it; the last step is a rename.
 
-    Each call has a folder of its own: children of a process that was killed may still be writing to theirs.
+    Each call uses another folder, since children of a killed process may still be writing to the old one.
     """
     for left in target.parent.glob(f".{target.name}.*.half"):
         shutil.rmtree(left, ignore_errors=True)

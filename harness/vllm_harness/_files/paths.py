@@ -16,19 +16,19 @@ CACHE = Purpose("the cache", "VLLM_HARNESS_CACHE")
 STATE = Purpose("the state folder", "VLLM_HARNESS_STATE")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _DATA = _PACKAGE / "_data"
-"""Where an installed package has its data files; a checkout has them at its top."""
+"""The data files of an installed package; a checkout has them in its root."""
 
 
 def checkout() -> Path | None:
-    """The checkout that the package runs from, which has the suites; None where it is installed."""
+    """The checkout that the package runs from; None if the package is installed."""
     return None if _DATA.is_dir() else _PACKAGE.parents[1]
 
 
 def root_of_tests(tests: str) -> Path:
-    """The folder that has a folder of tests: the checkout, or where this process runs, as shipped with a run.
+    """The folder that has a folder of tests: the checkout, or the working folder of a shipped run.
 
     Raises:
-        UsageError: there is none.
+        UsageError: neither has it.
     """
     for root in filter(None, (checkout(), Path.cwd())):
         if (root / tests).is_dir():
@@ -40,12 +40,12 @@ def root_of_tests(tests: str) -> Path:
 
 
 def data_path(name: str) -> Path:
-    """Path of a data file of the project (`models.yaml`, `env`): in the checkout, else in the package."""
+    """The path of a data file (`models.yaml`, `env`), in the checkout or else in the package."""
     return (checkout() or _DATA) / name
 
 
 def cache_dir() -> Path:
-    """Folder of downloads and environments, kept between runs (`VLLM_HARNESS_CACHE` overrides it).
+    """The folder of downloads and environments (`VLLM_HARNESS_CACHE` overrides it).
 
     Raises:
         UntrustedFolder: another user could have written to it.
@@ -54,7 +54,7 @@ def cache_dir() -> Path:
 
 
 def state_dir() -> Path:
-    """Folder of logs, leases and run records (`VLLM_HARNESS_STATE` overrides it).
+    """The folder of logs, leases and run records (`VLLM_HARNESS_STATE` overrides it).
 
     Raises:
         UntrustedFolder: another user could have written to it.
@@ -63,6 +63,6 @@ def state_dir() -> Path:
 
 
 def run_folder(kind: str, name: str) -> Path:
-    """Folder of a run: the path given, or, of a bare name, the folder of that name for runs of its kind."""
+    """The folder of a run: a path, or a bare name among the runs of its kind."""
     path = Path(name)
     return path if path.is_dir() or os.sep in name else state_dir() / kind / name

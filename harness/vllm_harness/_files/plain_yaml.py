@@ -1,4 +1,4 @@
-"""YAML as people write it: in the given order, and a value that occurs twice in full twice."""
+"""Writes YAML as people do: in the given order, and without aliases for repeated values."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ class _PlainDumper(yaml.SafeDumper):
 
 
 def plain_yaml(data: object, **layout: Any) -> str:
-    """Data as YAML without aliases; `layout` is PyYAML's."""
+    """Formats data as YAML without aliases; `layout` has options of `yaml.dump`."""
     text: str = yaml.dump(data, Dumper=_PlainDumper, sort_keys=False, **layout)
     return text

@@ -1,8 +1,9 @@
-"""Secrets, which must never be written to disk: found by the names of what holds them, and by patterns."""
+"""Finds secrets, by the names of variables and keys and by patterns, and redacts them in texts."""
 
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ _KEY = (
     r"|private[_-]?key|credentials?|cookie|(?:access|refresh|id|auth|bearer|session|security)[_-]?token)"
 )
 _SECRET_KEY = re.compile(rf"(?:^|[\w-]*[_-]){_KEY}", re.IGNORECASE)
-"""A key of JSON whose text is a secret; not `token` alone, which log probabilities have."""
+"""A JSON key whose text is a secret; `token` alone is a key of log probabilities."""
 _PATTERNS = tuple(
     re.compile(pattern)
     for pattern in (
@@ -43,7 +44,7 @@ _PATTERNS = tuple(
         r"\b[a-z][a-z0-9+.-]*://[^\s/:@\"']*:(?P<secret>[^\s/@\"'\[]+)@",  # user:password@host
         rf"(?i)\b[\w-]*{_KEY}=(?:[\"'])?(?P<secret>[^\s\"'&,;\[\\]+)",  # variables, parameters of a URL
         r"(?i)[?&](?:token|sig|signature|key|x-amz-signature|x-goog-signature)=(?P<secret>[^\s\"'&\[\\]+)",
-        # a key of JSON within a text, be it within a text of JSON itself
+        # a JSON key in a text, even in a JSON text within a JSON text
         rf"(?i)(?P<escape>\\*)\"[\w-]*{_KEY}(?P=escape)\"\s*:\s*(?P=escape)\""
         r"(?P<secret>(?!\[redacted\]).+?)(?<!\\)(?P=escape)\"",
     )
@@ -51,40 +52,42 @@ _PATTERNS = tuple(
 
 
 def secret_values(env: Mapping[str, str], argv: Sequence[str] = ()) -> list[str]:
-    """Values to redact, the longest first, since a secret may contain another."""
+    """The secrets in variables and arguments, longest first, since one may contain another."""
     values = {value for name, value in env.items() if SECRET_NAME.search(name)}
-    values |= _after_flags(argv)
-    values |= {arg.split("=", 1)[1] for arg in argv if "=" in arg and SECRET_FLAG.match(arg.split("=", 1)[0])}
+    values |= _of_flags(argv)
     return sorted(
         (v for v in values if len(v) >= SHORTEST and v.lower() not in {"false", "true"}),
         key=lambda v: (-len(v), v),
     )
 
 
-def _after_flags(argv: Sequence[str]) -> set[str]:
-    """Every value of a flag: `--api-key` takes several."""
+def _of_flags(argv: Sequence[str]) -> set[str]:
+    """Every value of secret flags; `--api-key` takes several."""
     values: set[str] = set()
     secret = False
     for argument in argv:
         if argument.startswith("--"):
-            secret = SECRET_FLAG.match(argument) is not None
+            flag, equals, value = argument.partition("=")
+            secret = SECRET_FLAG.match(flag) is not None
+            if secret and equals:
+                values.add(value)
         elif secret:
             values.add(argument)
     return values
 
 
 def pattern_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    """Finds each secret as the group `secret`, however a text may write it; None for no secrets."""
+    """A pattern with each written form of some secrets as the group `secret`; None without secrets."""
     written = {form for value in secrets if value for form in _forms(value)}
     longest_first = sorted(written, key=lambda form: (-len(form), form))
     return re.compile(f"(?P<secret>{'|'.join(map(re.escape, longest_first))})") if written else None
 
 
 class Redactor:
-    """Puts `[redacted]` in the place of secrets.
+    """Replaces secrets by `[redacted]`.
 
     Args:
-        values: secrets that are known, such as those of `secret_values`; they are found as they are, and as
+        values: known secrets, such as those of `secret_values`; they are also found in the forms in which
             JSON, a URL and base64 write them.
     """
 
@@ -93,51 +96,52 @@ class Redactor:
         self._patterns = (*([known] if known else []), *_PATTERNS)
 
     def spans(self, text: str) -> list[Span]:
-        """Where the secrets of a text are, in order, none within another."""
-        return _merged([match.span("secret") for each in self._patterns for match in each.finditer(text)])
+        """The positions of secrets in a text, in order, without overlaps."""
+        matches = (match for pattern in self._patterns for match in pattern.finditer(text))
+        return _merged([match.span("secret") for match in matches])
 
     def text(self, text: str) -> str:
-        """A text without its secrets."""
+        """Redacts a text."""
         return "".join(self.pieces([text]))
 
     def pieces(self, pieces: Sequence[str], *, also_alone: bool = False) -> list[str]:
-        """The pieces of a text without the secrets of the whole; the mark stands where a secret begins.
+        """Redacts a text in pieces; `[redacted]` is in the piece where a secret starts.
 
         Args:
-            pieces: of the text, in order.
-            also_alone: a piece may also be a text by itself, whose secrets go, too.
+            pieces: the pieces, in order.
+            also_alone: redact also secrets of a piece that are none in the whole text.
         """
-        whole, spans = "".join(pieces), self.spans("".join(pieces))
-        begins = list(accumulate(map(len, pieces), initial=0))[:-1]
+        whole = "".join(pieces)
+        starts = list(accumulate(map(len, pieces), initial=0))[:-1]
+        spans = self.spans(whole)
         if also_alone:
-            spans = _merged([*spans, *self._alone(pieces, begins)])
+            for piece, offset in zip(pieces, starts, strict=True):
+                spans += [(offset + start, offset + end) for start, end in self.spans(piece)]
+            spans = _merged(spans)
         if not spans:
             return list(pieces)
         return [
-            "".join(_without(whole, begin, begin + len(piece), spans))
-            for piece, begin in zip(pieces, begins, strict=True)
+            "".join(_without(whole, start, start + len(piece), spans))
+            for piece, start in zip(pieces, starts, strict=True)
         ]
 
-    def _alone(self, pieces: Sequence[str], begins: Sequence[int]) -> Iterator[Span]:
-        for piece, begin in zip(pieces, begins, strict=True):
-            yield from ((begin + start, begin + end) for start, end in self.spans(piece))
-
     def chunks(self, chunks: Sequence[bytes]) -> list[bytes]:
-        """The same for bytes."""
-        texts = [chunk.decode("utf-8", "surrogateescape") for chunk in _whole_characters(chunks)]
+        """Redacts bytes in chunks; a character that spans two chunks goes to the second."""
+        decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        texts = [decoder.decode(chunk, number == len(chunks)) for number, chunk in enumerate(chunks, start=1)]
         pieces = self.pieces(texts)
         if pieces == texts:
             return list(chunks)
         return [piece.encode("utf-8", "surrogateescape") for piece in pieces]
 
     def value(self, value: Any) -> Any:
-        """A JSON value without the secrets of its texts; texts of keys such as `api_key` are secrets."""
+        """Redacts the texts of a JSON value, and whole texts with keys such as `api_key`."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, list):
-            return [self.value(each) for each in value]
+            return [self.value(item) for item in value]
         if isinstance(value, dict):
-            return {self.text(key): self._of_key(key, each) for key, each in value.items()}
+            return {self.text(key): self._of_key(key, item) for key, item in value.items()}
         return value
 
     def _of_key(self, key: str, value: Any) -> Any:
@@ -145,7 +149,7 @@ class Redactor:
 
 
 def _merged(spans: Sequence[Span]) -> list[Span]:
-    """Spans in order, none of which overlaps another."""
+    """Sorts spans, and merges those that overlap."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1]:
@@ -155,43 +159,21 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
     return merged
 
 
-def _without(whole: str, begin: int, end: int, spans: Sequence[Span]) -> Iterator[str]:
-    """A part of a text, with a mark in the place of each span that begins in it."""
-    at = begin
-    for start, stop in spans:
-        if stop <= begin or start >= end:
+def _without(whole: str, start: int, end: int, spans: Sequence[Span]) -> Iterator[str]:
+    """The text of a piece, without the spans; `[redacted]` stands for each span that starts in the piece."""
+    position = start
+    for span_start, span_end in spans:
+        if span_end <= start or span_start >= end:
             continue
-        yield whole[at : max(at, start)]
-        if start >= begin:
+        yield whole[position : max(position, span_start)]
+        if span_start >= start:
             yield REDACTED
-        at = min(stop, end)
-    yield whole[at:end]
-
-
-def _whole_characters(chunks: Sequence[bytes]) -> Iterator[bytes]:
-    """The same bytes, cut between characters: the rest of one goes with the next chunk."""
-    rest = b""
-    for number, chunk in enumerate(chunks, start=1):
-        data = rest + chunk
-        keep = 0 if number == len(chunks) else _cut_character(data)
-        rest = data[len(data) - keep :]
-        yield data[: len(data) - keep]
-
-
-def _cut_character(data: bytes) -> int:
-    """How many bytes at the end are the beginning of a character."""
-    for back in range(1, min(3, len(data)) + 1):
-        byte = data[-back]
-        if byte >= 0xC0:
-            wanted = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return back if back < wanted else 0
-        if byte < 0x80:
-            return 0
-    return 0
+        position = min(span_end, end)
+    yield whole[position:end]
 
 
 def _forms(value: str) -> set[str]:
-    """A secret as it is, and as JSON, JSON within JSON, a URL and base64 write it."""
+    """The forms of a secret: plain, and as JSON, JSON within JSON, a URL and base64 write it."""
     once = json.dumps(value)[1:-1]
     plain = json.dumps(value, ensure_ascii=False)[1:-1]
     encoded = base64.b64encode(value.encode("utf-8", "surrogateescape")).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""The base of what the harness reads from files: no unknown keys, and no change after reading."""
+"""The base of models that are read from files: no unknown keys, and no changes."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ def _compiled(pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"no regular expression: {error}{_mend(pattern, error)}") from error
+        raise ValueError(f"invalid regular expression: {error}{_advice(pattern, error)}") from error
     return pattern
 
 
-def _mend(pattern: str, error: re.error) -> str:
+def _advice(pattern: str, error: re.error) -> str:
     if "global flags" in error.msg:
         flags = "".join(dict.fromkeys(re.findall(r"\(\?([aiLmsux]+)\)", pattern)))
         return f"; write ({'?' + flags}) at its start"
     return (
-        "; a character such as ( [ ? + * . stands for itself after a backslash"
+        "; put a backslash before a character such as ( [ ? + * . to match it"
         if error.pos is not None
         else ""
     )
 
 
 Pattern = Annotated[str, AfterValidator(_compiled)]
-"""A regular expression, as text; one that is none is told with what to write instead."""
+"""The text of a regular expression; the error of an invalid one says what to write instead."""
 
 
 def keys_of(model: type[BaseModel], location: tuple[int | str, ...]) -> Collection[str]:
-    """The keys of the mapping at a location in what a model holds; none where there is no mapping."""
+    """The keys of the mapping at a location in the data of a model; none if there is no mapping."""
     here: type[BaseModel] | None = model
     free = False
     for part in location:
@@ -48,7 +48,7 @@ def keys_of(model: type[BaseModel], location: tuple[int | str, ...]) -> Collecti
             return ()
         field = _fields(here).get(part) if isinstance(part, str) and not free else None
         free = field is not None and get_origin(field.annotation) in (dict, Mapping)
-        if field is not None:  # else an item of a list, or a free key of a mapping
+        if field is not None:  # otherwise an item of a list, or a free key of a mapping
             here = _model_in(field.annotation)
     return () if here is None or free else _fields(here)
 
@@ -64,7 +64,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def with_names(rows: Any) -> Any:
-    """The rows of a mapping, each with its key as its `name`; for a pydantic BeforeValidator."""
+    """Adds the key of each row of a mapping as its `name`; for a pydantic BeforeValidator."""
     if not isinstance(rows, dict):
         return rows
     if named := [key for key, row in rows.items() if isinstance(row, dict) and "name" in row]:

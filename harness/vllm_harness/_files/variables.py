@@ -1,4 +1,4 @@
-"""Settings of the harness that are environment variables."""
+"""Reads environment variables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vllm_harness._errors import UsageError
 
 
 def number(environ: Mapping[str, str], name: str, default: float) -> float:
-    """A variable's value. Raises UsageError where it is not a number."""
+    """The value of a variable. Raises UsageError if it is not a number."""
     text = environ.get(name) or str(default)
     try:
         return float(text)

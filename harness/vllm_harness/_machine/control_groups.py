@@ -1,10 +1,14 @@
-"""The memory control groups of this process, of version 1 and 2."""
+"""The memory control groups of this process (version 1 and 2), and the OOM kills that they count."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+COUNTERS = ("memory.events", "memory.oom_control")
+KILLS = re.compile(r"^oom_kill (\d+)$", re.M)
 
 
 @dataclass(frozen=True)
@@ -12,25 +16,21 @@ class ControlGroup:
     """A group that this process is in.
 
     Attributes:
-        top: where the hierarchy is mounted.
-        folder: the group's own folder below it; in a container the group may be mounted as `top` itself.
+        top: the mount point of the hierarchy.
+        folder: the group's folder below it; in a container, the group itself may be mounted as `top`.
     """
 
     top: Path
     folder: Path
 
     def with_parents(self) -> list[Path]:
-        """The folders of the group and of all above it, the own one first."""
+        """The folders of the group and of all groups above it, its own first."""
         groups = dict.fromkeys((self.folder, *self.folder.parents, self.top))
         return [group for group in groups if group.is_relative_to(self.top)]
 
 
 def memory_groups(root: Path = Path("/")) -> Iterator[ControlGroup]:
-    """The groups that bound or count this process's memory.
-
-    Args:
-        root: where `proc` and `sys` are.
-    """
+    """The groups that limit or count this process's memory; `root` has `proc` and `sys`."""
     mounted = root / "sys/fs/cgroup"
     for line in read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -40,8 +40,15 @@ def memory_groups(root: Path = Path("/")) -> Iterator[ControlGroup]:
         yield ControlGroup(top, top / path.lstrip("/"))
 
 
+def oom_kills(root: Path = Path("/")) -> int:
+    """The number of OOM kills so far, in this process's groups and in the whole system."""
+    counters = [group.folder / name for group in memory_groups(root) for name in COUNTERS]
+    texts = map(read_text, [root / "proc/vmstat", *counters])
+    return sum(int(kills) for text in texts for kills in KILLS.findall(text))
+
+
 def read_text(path: Path) -> str:
-    """The text of a file of the kernel's; empty where it cannot be read."""
+    """The text of a file of the kernel; empty if it cannot be read."""
     try:
         return path.read_text()
     except OSError:

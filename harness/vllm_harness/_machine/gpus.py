@@ -1,7 +1,7 @@
-"""The machine's GPUs by NVML: used memory, the processes that hold it, and the wait until it is given back.
+"""The machine's GPUs, from NVML: their memory, the processes that use it, and the wait for its release.
 
-Where the variable VLLM_HARNESS_GPUS_FILE names a file, a table in it stands for NVML: a JSON list of objects
-with the fields of `Gpu`. It is for tests, and for machines without NVML. It is read at each use.
+The variable VLLM_HARNESS_GPUS_FILE may name a file that replaces NVML: a JSON list of objects with the fields
+of `Gpu`. It is for tests, and for machines without NVML. Each use reads it again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TABLE_VARIABLE = "VLLM_HARNESS_GPUS_FILE"
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 TOLERANCE_BYTES = 512 * 2**20
 NOMINAL_SHARE = 0.97
-"""A card sold with 80 GB shows 79.6 GiB or so: this share of a need in GiB is enough."""
+"""The sufficient share of the needed GiB: a card sold with 80 GB has about 79.6 GiB."""
 
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process on a GPU; `used_bytes` is 0 where NVML does not report it."""
+    """A process on a GPU; `used_bytes` is 0 if NVML does not report it."""
 
     pid: int
     name: str
@@ -38,7 +38,7 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device; memory in bytes. `index` is NVML's, which is CUDA's under CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+    """A device; `index` is NVML's, which equals CUDA's under CUDA_DEVICE_ORDER=PCI_BUS_ID."""
 
     index: int
     uuid: str
@@ -54,18 +54,18 @@ class Gpu:
 
     @property
     def visible_name(self) -> str:
-        """Its name in CUDA_VISIBLE_DEVICES: older vLLMs know whole GPUs by index only."""
+        """Its name in CUDA_VISIBLE_DEVICES; older vLLMs only know the index of a whole GPU."""
         return self.uuid if self.uuid.startswith("MIG-") else str(self.index)
 
     def describe(self) -> str:
-        """Its memory and its processes: `GPU 0 12.0 of 80.0 GiB used by pid 7 (python, 11.5 GiB)`."""
+        """Describes memory and processes: `GPU 0 12.0 of 80.0 GiB used by pid 7 (python, 11.5 GiB)`."""
         users = [f"pid {p.pid} ({p.name}, {p.used_bytes / 2**30:.1f} GiB)" for p in self.processes]
         used, total = self.used_bytes / 2**30, self.total_bytes / 2**30
         return f"GPU {self.index} {used:.1f} of {total:.1f} GiB used by {', '.join(users) or 'no process'}"
 
 
 def gpus() -> list[Gpu]:
-    """The CUDA devices of this machine; empty without driver or device. Raises UsageError (bad table)."""
+    """The CUDA devices of this machine; none without a driver. Raises UsageError for an invalid table."""
     if table := os.environ.get(TABLE_VARIABLE):
         return _table(Path(table))
     try:
@@ -76,11 +76,9 @@ def gpus() -> list[Gpu]:
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
-    """The devices that CUDA_VISIBLE_DEVICES (indices, uuids or their beginnings) leaves, in its order.
+    """The devices in CUDA_VISIBLE_DEVICES (indices of NVML, uuids or their prefixes), in its order.
 
-    Indices are NVML's, as vLLM takes them. All devices where the variable is not set.
-
-    Raises UsageError: it names a device that is not there.
+    Without the variable, these are all devices. Raises UsageError if it names an unknown device.
     """
     devices = gpus()
     if VISIBLE_VARIABLE not in environ:
@@ -90,7 +88,7 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
 
 
 def driver_version() -> str | None:
-    """The NVIDIA driver's version, None without one."""
+    """The version of the NVIDIA driver; None without a driver."""
     try:
         with _nvml():
             return str(pynvml.nvmlSystemGetDriverVersion())
@@ -99,25 +97,18 @@ def driver_version() -> str | None:
 
 
 def describe_gpus(devices: Sequence[Gpu] | None = None) -> str:
-    """One line: memory and processes of each GPU."""
+    """Describes memory and processes of each GPU in one line."""
     devices = gpus() if devices is None else devices
     return "; ".join(gpu.describe() for gpu in devices) or "no CUDA device"
 
 
 def describe_device(device: str) -> str:
-    """A server's device as records have it: cpu, or on CUDA this machine's GPUs."""
+    """Describes the device of a server in records: `cpu`, or on CUDA this machine's GPUs."""
     return describe_gpus() if device == "cuda" else device
 
 
 def wait_for_memory(before: Mapping[str, int], *, limit_s: float) -> list[Gpu]:
-    """Waits until every GPU uses no more than it did before plus 512 MiB.
-
-    Args:
-        before: bytes in use of each GPU, by UUID.
-
-    Returns:
-        the GPUs that still use more after `limit_s` seconds; empty when all memory is back.
-    """
+    """Waits until no GPU uses 512 MiB more than before (bytes by UUID); returns those that still do."""
     deadline = time.monotonic() + limit_s
     while True:
         held = [

@@ -1,4 +1,4 @@
-"""The memory that the kernel would give a CPU server: by its NUMA node and the control groups."""
+"""The memory that the kernel would give a server on CPU, by its NUMA node and the control groups."""
 
 from __future__ import annotations
 
@@ -19,26 +19,23 @@ LIMITS = (
 )
 FILE_CACHE = re.compile(r"^(?:total_)?(?:in)?active_file (\d+)$", re.M)
 NO_LIMIT = 2**60
-"""Version 1 shows a number somewhat below 2**63 where no limit is set."""
+"""Version 1 shows a number a little below 2**63 if there is no limit."""
 
 
 @dataclass(frozen=True)
 class NodeMemory:
-    """In bytes; `available` includes the file cache, which the kernel can take back."""
+    """Memory in bytes; `available` includes the file cache, which the kernel can reclaim."""
 
     total: int
     available: int
 
 
 def node_memory(root: Path = Path("/")) -> NodeMemory:
-    """The memory that a CPU server started by this process could use.
+    """The memory that a CPU server could use that this process starts; `root` has `proc` and `sys`.
 
-    With one node that has memory it is the machine's. With several it is that of the node that vLLM binds its
-    worker to: of the first processor this process may run on, or the first allowed one where that has none
-    (vLLM 0.32.0, `vllm/v1/worker/cpu_worker.py`). Limits of control groups bound both.
-
-    Args:
-        root: where `proc` and `sys` are.
+    It is the machine's memory if only one node has memory. Otherwise it is the memory of the node that vLLM
+    binds its worker to: the node of the first processor that this process may use, or the first allowed node
+    if that one has no memory (vLLM 0.32.0, `vllm/v1/worker/cpu_worker.py`). Control groups limit both.
     """
     machine = psutil.virtual_memory()
     memory = _node(NodeMemory(machine.total, machine.available), root)
@@ -49,17 +46,17 @@ def node_memory(root: Path = Path("/")) -> NodeMemory:
 
 
 def _node(machine: NodeMemory, root: Path) -> NodeMemory:
-    """The machine's memory, or the share of the node that a server would be bound to."""
+    """The machine's memory, or the part of the node that a server would be bound to."""
     nodes = sorted(_allowed(root) & _ids(read_text(root / "sys/devices/system/node/has_memory")))
     if len(nodes) < 2:
         return machine
-    own = [node for node in nodes if _processors(node, root) & {min(os.sched_getaffinity(0))}]
-    node = own[0] if own else nodes[0]
-    sizes = {each: _meminfo(each, root) for each in nodes}
+    first = min(os.sched_getaffinity(0))
+    node = next((node for node in nodes if first in _processors(node, root)), nodes[0])
+    sizes = {node: _meminfo(node, root) for node in nodes}
     total, free = sizes[node].total, sizes[node].available
-    # memory that the kernel has not accepted yet ("unaccepted") is missing in meminfo
+    # meminfo lacks the memory that the kernel has not accepted yet ("unaccepted")
     coming = max(0, machine.total - sum(size.total for size in sizes.values()))
-    present = {each: max(0, _present(each, root) - sizes[each].total) for each in nodes}
+    present = {node: max(0, _present(node, root) - sizes[node].total) for node in nodes}
     if coming and sum(present.values()):
         coming = min(present[node], coming * present[node] // sum(present.values()))
         total, free = total + coming, free + coming
@@ -68,8 +65,8 @@ def _node(machine: NodeMemory, root: Path) -> NodeMemory:
 
 def _allowed(root: Path) -> set[int]:
     """The nodes that the process may take memory from."""
-    found = re.search(r"^Mems_allowed_list:\s*(\S+)$", read_text(root / "proc/self/status"), re.M)
-    return _ids(found[1]) if found else set()
+    match = re.search(r"^Mems_allowed_list:\s*(\S+)$", read_text(root / "proc/self/status"), re.M)
+    return _ids(match[1]) if match else set()
 
 
 def _processors(node: int, root: Path) -> set[int]:
@@ -84,14 +81,14 @@ def _meminfo(node: int, root: Path) -> NodeMemory:
 
 
 def _present(node: int, root: Path) -> int:
-    """Bytes of a node that are physically present, accepted by the kernel or not."""
+    """The bytes of a node that are physically present, accepted by the kernel or not."""
     zones = re.split(r"^(?=Node )", read_text(root / "proc/zoneinfo"), flags=re.M)
     own = [zone for zone in zones if zone.startswith(f"Node {node},")]
     return PAGE * sum(int(pages) for zone in own for pages in re.findall(r"^\s+present\s+(\d+)", zone, re.M))
 
 
 def _control_groups(root: Path) -> Iterator[tuple[int, int]]:
-    """Limit and usage, without file cache, of every control group that bounds this process."""
+    """Limit and usage, without file cache, of every control group that limits this process."""
     for group in memory_groups(root):
         for folder in group.with_parents():
             yield from _limit(folder)
@@ -109,12 +106,12 @@ def _limit(group: Path) -> Iterator[tuple[int, int]]:
 
 
 def _own_or_total(stat: str) -> str:
-    """The lines that count the groups below as well: version 1 has both."""
+    """The lines that include the groups below; version 1 has separate lines for them."""
     total = [line for line in stat.splitlines() if line.startswith("total_")]
     return "\n".join(total) if total else stat
 
 
 def _ids(text: str) -> set[int]:
-    """`0-2,5` as numbers."""
+    """Parses ids such as `0-2,5`."""
     spans = [part.split("-") for part in text.strip().split(",") if part]
     return {number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)}

@@ -1,18 +1,18 @@
-"""Processes that end with the one that started them."""
+"""Processes that end with their parent."""
 
 from __future__ import annotations
 
 import os
 import shutil
 
-# The kernel tells only of a death that comes after the asking, so one that came before is looked for.
+# The kernel only signals a death after the request, so the shell checks whether the parent died before.
 _ONLY_WITH_PARENT = 'test "$PPID" = "$0" || exit 137; exec "$@"'
 
 
 def killed_with_parent() -> list[str]:
-    """What to put before a command so that the kernel kills it when this process ends, be it by kill -9.
+    """A prefix for a command that makes the kernel kill it when this process ends, even by kill -9.
 
-    It holds for the thread that starts the command; empty where the system has no `setpriv`.
+    The end of the thread that starts the command counts too. The prefix is empty without `setpriv`.
     """
     setpriv = shutil.which("setpriv")
     if not setpriv:

@@ -1,28 +1,30 @@
-"""A shard: cells that share what is expensive to start, and what they need of a machine."""
+"""Shards: cells that share what is expensive to start; and their executor on this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from vllm_harness._errors import HarnessError
+from vllm_harness._machine.tasks import run_tasks
 
 R = TypeVar("R")
 Work = Callable[[Sequence[str]], Iterator[tuple[str, R]]]
-"""Runs the cells of these names; yields the name and the result of each as it finishes."""
+"""Runs the cells with these names; yields the name and the result of each as it finishes."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a shard takes of a machine while it runs.
+    """What a shard needs of a machine while it runs.
 
     Attributes:
         cpus: processors.
-        memory_gib: of the machine, GiB.
+        memory_gib: memory of the machine, GiB.
         gpus: whole GPUs.
-        gpu_type: Ray's name of their kind, such as `H100`; empty: any.
+        gpu_type: Ray's name for their type, such as `H100`; empty for any.
     """
 
     cpus: float = 1.0
@@ -38,11 +40,11 @@ class Needs:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a node makes once, before its first shard that wants it: an environment, assets.
+    """What a node makes once, before its first shard that needs it, such as an environment.
 
     Attributes:
-        name: of what is made, such as `vLLM 0.32.0`.
-        make: makes it where it is missing; receives what takes a line for each step.
+        name: the name of what is made, such as `vLLM 0.32.0`.
+        make: makes it if it is missing, and passes a line for each step to its argument.
     """
 
     name: str
@@ -53,18 +55,18 @@ class Preparation:
 class Shard(Generic[R]):
     """Cells that run one after the other in one place.
 
-    On another machine `work` and `preparation` arrive by pickle.
+    Pickle carries `work` and `preparation` to another machine.
 
     Attributes:
-        name: of the shard, for people.
-        cells: the names of its cells, in the order in which they run.
-        work: runs cells of it; those that have finished are not asked for again.
-        needs: what it takes while it runs.
-        preparation: what the node needs to have made.
-        server: shards of the same name share a fork server and what it holds, so they go where it is up.
-        weight: about how long it takes, in any unit that is the same for all shards of a run.
-        over_nodes: the work where no node has as many GPUs as it needs: what it starts takes them of Ray by
-            itself, on several nodes. None: it needs them on one node.
+        name: the name for people.
+        cells: the names of its cells, in their order.
+        work: runs cells of the shard; finished cells are not requested again.
+        needs: what it needs while it runs.
+        preparation: what the node makes before.
+        server: shards with the same name share a fork server, so they prefer a node where it is running.
+        weight: its approximate duration, in any unit that is the same for all shards of a run.
+        over_nodes: the work if no node has enough GPUs: it gets them from Ray, on several nodes. None if it
+            needs them on one node.
     """
 
     name: str
@@ -78,23 +80,41 @@ class Shard(Generic[R]):
 
 
 class Executor(Protocol):
-    """Runs shards. There are two: `ThisMachine`, and `RayCluster`."""
+    """The interface of `ThisMachine` and `RayCluster`, which run shards."""
 
     def deal(self, cells: int, *, apart: bool) -> int:
-        """Into how many shards to deal cells.
+        """The number of shards for a number of cells.
 
         Args:
-            cells: how many there are.
-            apart: whether each starts what it needs, such as a server, even beside others in a shard.
+            cells: the number of cells.
+            apart: whether each cell starts what it needs, such as a server, even in the same shard.
         """
 
     def run(self, shards: Sequence[Shard[R]], done: Callable[[R], None]) -> list[HarnessError]:
-        """Runs shards side by side.
+        """Runs shards in parallel.
 
         Args:
-            shards: that run.
-            done: called with each result as it comes, by one thread at a time or by several.
+            shards: the shards.
+            done: receives each result as it comes, from one or several threads.
 
         Returns:
-            The errors of shards that failed; the others ran.
+            The errors of failed shards; the other shards have run.
         """
+
+
+@dataclass(frozen=True)
+class ThisMachine:
+    """Runs shards in threads of this process, `parallel` at a time; see `Executor`."""
+
+    parallel: int
+
+    def deal(self, cells: int, *, apart: bool) -> int:
+        return self.parallel
+
+    def run(self, shards: Sequence[Shard[R]], done: Callable[[R], None]) -> list[HarnessError]:
+        return run_tasks([partial(_run, shard, done) for shard in shards], self.parallel)
+
+
+def _run(shard: Shard[R], done: Callable[[R], None]) -> None:
+    for _, result in shard.work(shard.cells):
+        done(result)

@@ -12,9 +12,8 @@ from typing import TypeVar
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import HarnessError
 from vllm_harness._extensions import MEASURED_IN_PROCESS, MEASURED_OVER_HTTP, load
-from vllm_harness._machine.shard import Executor, Needs, Shard
-from vllm_harness._machine.side_by_side import go_on
-from vllm_harness._machine.this_machine import ThisMachine
+from vllm_harness._machine.shard import Executor, Needs, Shard, ThisMachine
+from vllm_harness._machine.tasks import raise_if_interrupted
 from vllm_harness._regression.cases.case import Case, CaseInput, CaseSet, Topic, short_digest
 from vllm_harness._regression.cases.delivery import Delivery, DeliveryField
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, ErrorCode
@@ -89,7 +88,7 @@ def run_batches(
     """
 
     def write(cell: Cell) -> None:
-        go_on()  # raises where the run was stopped: the cell's server may have been killed
+        raise_if_interrupted()  # if the run was stopped: the cell's server may have been killed
         run.write(cell)
         done(cell)
 

@@ -1,4 +1,4 @@
-"""AttachedServer: a `VllmServer` that the harness did not start."""
+"""AttachedServer: a `VllmServer` that the harness neither starts nor stops."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from vllm_harness._exchange.server import VllmServer
 from vllm_harness._scripted.book import ScriptBook
 from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
 
-_ASKED = {"messages": [{"role": "user", "content": "Does the header arrive?"}]}
+_MESSAGES = {"messages": [{"role": "user", "content": "Does the header arrive?"}]}
 _PROBES: dict[str, dict[str, Any]] = {
     "responses": {"input": "Does the header arrive?"},
-    "chat": _ASKED,
-    "messages": {**_ASKED, "max_tokens": 100},
+    "chat": _MESSAGES,
+    "messages": {**_MESSAGES, "max_tokens": 100},
 }
 """A request of each API."""
 
 
 class AttachedServer(VllmServer):
-    """A server that the harness neither starts nor stops.
+    """A server that the harness neither starts nor stops. It has the interface of `VllmServer` only.
 
     Args:
         endpoint: its address, as `attach` gives it.
-        entry: the model entry whose tests are to run against it.
-        model: the name it serves; by default the entry's name or hub id, else the only model it lists.
-        books: address of the scripted server behind it, which is told what the model answers.
-        version: the vLLM behind it; by default what the scripted server or it itself says.
+        entry: the model entry whose tests run against it.
+        model: the name of the model on the server; by default the entry's name or hub id, or else the only
+            name that the server lists.
+        books: address of the scripted server behind it, for script books.
+        version: the version of the vLLM behind it; by default what the scripted server or it reports.
 
     Raises:
-        EndpointError: it does not answer, or lists no such model.
+        EndpointError: it does not answer, or does not list the model.
     """
 
     lane = "attached"
@@ -50,12 +51,12 @@ class AttachedServer(VllmServer):
         self._endpoint = endpoint
         self.entry = entry
         self._books = books
-        self.model = _served(endpoint.models(), entry, model)
+        self.model = _served_name(endpoint.models(), entry, model)
         self._version = version or (books or endpoint).vllm_version() or "0"
 
     @property
     def vllm_version(self) -> str:
-        """The version of the vLLM behind it, as far as it is known."""
+        """The version of the vLLM behind it; `0` if it is unknown."""
         return self._version
 
     @property
@@ -65,29 +66,25 @@ class AttachedServer(VllmServer):
 
     @property
     def books(self) -> Endpoint | None:
-        """The scripted server behind it; None where there is none."""
+        """The address of the scripted server behind it; None without one."""
         return self._books
 
     def restart(self) -> NoReturn:
         """Raises UsageError: the harness cannot restart a server that it did not start."""
         raise UsageError(
-            "an attached server cannot be restarted by the harness", hint="restart it where it was started"
+            "the harness cannot restart an attached server", hint="restart it on its own machine"
         )
 
 
 def check_header(server: AttachedServer, apis: Iterable[str]) -> None:
-    """Sends a scripted request over each API, and looks whether the scripted server knew whose it is.
-
-    Args:
-        server: one with `books`.
-        apis: names of `API_PATHS`.
+    """Checks with a scripted request over each API that the header which names a request's book arrives.
 
     Raises:
-        EndpointError: the header that names a request's book does not arrive behind the server.
-        BookError: `books` is no scripted server.
+        EndpointError: the header does not arrive at the scripted server.
+        BookError: `books` is not a scripted server.
     """
     assert server.books is not None
-    lost = {}
+    lost: dict[str, int] = {}
     for api in apis:
         book = ScriptBook(server.books, server.entry, clients=server.endpoint)
         try:
@@ -103,12 +100,12 @@ def check_header(server: AttachedServer, apis: Iterable[str]) -> None:
         raise EndpointError(
             f"the header {BOOK_HEADER} does not arrive at {server.books.base_url} through "
             f"{server.endpoint.base_url}: {answered}",
-            hint="have it pass the header on, as LiteLLM does with "
+            hint="configure it to pass the header on, in LiteLLM by "
             "`general_settings: {forward_client_headers_to_llm_api: true}`",
         )
 
 
-def _served(models: list[str], entry: ModelEntry, wanted: str | None) -> str:
+def _served_name(models: list[str], entry: ModelEntry, wanted: str | None) -> str:
     for name in [wanted] if wanted else [entry.name, entry.hub.id]:
         if name in models:
             return name

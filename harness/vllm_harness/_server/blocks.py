@@ -1,6 +1,6 @@
 """POSIX shared memory of servers: blocks with a server's id in their name, and native blocks.
 
-The standard library alone: supervisor.py loads this file by its path, in the server's interpreter as well.
+Uses the standard library only: supervisor.py loads this file by its path, also in the server's interpreter.
 Python's own blocks and semaphores get their names from vllm_harness_shm.py, in the server. Native code
 (torch, NCCL, vLLM's kernels) chooses its own names; its blocks are found in the memory maps of the processes.
 """
@@ -19,13 +19,13 @@ ORPHAN_S = 60.0
 
 
 def server_of(name: str) -> str | None:
-    """Id of the server in a block's name; None where the name has none."""
+    """The server's id in a block's name; None without one."""
     match = OURS.fullmatch(name)
     return match[1] if match else None
 
 
 def names() -> set[str]:
-    """The names of all blocks of the machine."""
+    """The names of all blocks on the machine."""
     try:
         return {path.name for path in FOLDER.iterdir()}
     except OSError:
@@ -38,14 +38,14 @@ def of_server(server_id: str) -> set[str]:
 
 
 def mapped(pids: Iterable[int]) -> set[str]:
-    """The blocks that processes map; ended processes, and those of other users, count as mapping none."""
-    found = set()
+    """The blocks that processes map; of ended processes and those of other users, none."""
+    blocks = set()
     start = f"{FOLDER}/"
     for pid in pids:
         with suppress(OSError), open(f"/proc/{pid}/maps") as maps:  # noqa: PTH123
             paths = (line.split(None, 5)[5].rstrip("\n") for line in maps if start in line)
-            found |= {path.removeprefix(start) for path in paths if path.startswith(start)}
-    return {name for name in found if not name.endswith(" (deleted)")}
+            blocks |= {path.removeprefix(start) for path in paths if path.startswith(start)}
+    return {name for name in blocks if not name.endswith(" (deleted)")}
 
 
 def in_use() -> set[str]:
@@ -54,23 +54,23 @@ def in_use() -> set[str]:
 
 
 def remove(blocks: Iterable[str]) -> None:
-    """Removes blocks; blocks that are gone already, or belong to other users, are passed over."""
+    """Removes blocks; skips those that are gone already or belong to other users."""
     for name in blocks:
         with suppress(OSError):
             (FOLDER / name).unlink()
 
 
 def remove_of(server_id: str, native: set[str]) -> None:
-    """Removes the blocks of a server that has ended: by name, and native blocks that no process maps now."""
+    """Removes the blocks of an ended server: those with its id, and native ones that no process maps."""
     remove(of_server(server_id))
     if native & names():
         remove(native - in_use())
 
 
 def orphans(alive: Iterable[str]) -> set[str]:
-    """Blocks of servers that are not alive, older than a minute and mapped by no process."""
-    spared = {None, *alive}
-    old = {name for name in names() if server_of(name) not in spared and _age(name) > ORPHAN_S}
+    """The blocks of dead servers that are older than a minute and that no process maps."""
+    excluded = {None, *alive}
+    old = {name for name in names() if server_of(name) not in excluded and _age(name) > ORPHAN_S}
     return old - in_use() if old else old
 
 
@@ -82,25 +82,25 @@ def _age(name: str) -> float:
 
 
 class Native:
-    """The blocks that native code of a server has made, remembered as long as the server runs.
+    """The blocks that native code of a server has made, remembered while the server runs.
 
     Args:
-        earlier_blocks: blocks from before the server: not its own, even where it maps them.
+        earlier_blocks: blocks from before the server, which are not its own even if it maps them.
     """
 
     def __init__(self, earlier_blocks: Iterable[str]) -> None:
         self._earlier = set(earlier_blocks)
         self._seen: set[str] = set()
-        self.found: set[str] = set()
+        self.blocks: set[str] = set()
 
     def look(self, pids: Callable[[], Iterable[int]], *, again: bool = False) -> None:
-        """Remembers the new blocks that the server's processes map; costs almost nothing if there are none.
+        """Remembers new blocks that the server's processes map; costs almost nothing if there are none.
 
         Args:
             pids: gives the process ids.
-            again: look also for the blocks that no process of the server mapped the last time.
+            again: check also the blocks that no process of the server mapped last time.
         """
         new = {name for name in names() - self._earlier if server_of(name) is None}
         if new - (set() if again else self._seen):
-            self.found |= mapped(pids()) & new
+            self.blocks |= mapped(pids()) & new
             self._seen |= new

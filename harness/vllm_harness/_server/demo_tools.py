@@ -1,4 +1,4 @@
-"""gpt-oss's own tools, which `vllm serve --tool-server demo` runs in the server; no environment has them."""
+"""Packages of gpt-oss's own tools, which `vllm serve --tool-server demo` runs in the server."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from vllm_harness._terminal.status import Progress, quiet
 
 DEMO_FLAGS = ("--tool-server", "demo")
 SEARCH_KEY = "EXA_API_KEY"
-SEARCH_NEEDS = f"{SEARCH_KEY} with a key of https://exa.ai, and a way to api.exa.ai"
+SEARCH_NEEDS = f"{SEARCH_KEY} with a key of https://exa.ai, and access to api.exa.ai"
 
 
 def demo_tools(environment: Environment, progress: Progress = quiet) -> Path:
-    """The folder of their packages, made where it is not there yet.
+    """Installs the packages of the tools, unless they are there; returns their folder.
 
     Raises:
         InstallError: they cannot be installed.
@@ -30,15 +30,13 @@ def demo_tools(environment: Environment, progress: Progress = quiet) -> Path:
 def demo_variables(
     args: Sequence[str], env: Mapping[str, str], environment: Environment, progress: Progress = quiet
 ) -> dict[str, str]:
-    """What a server needs to find them and uv, which runs the code; nothing where its flags name another.
+    """The variables by which a server finds the tools, and uv, which runs the code.
 
-    Args:
-        args, env: its flags and variables; with the key of a search, what the browser needs comes along.
-        environment: the interpreter that has vLLM.
-        progress: receives a line for each download.
+    There are none if its flags do not name the demo tool server. A search key in its variables adds the
+    browser's packages.
 
     Raises:
-        InstallError: they cannot be installed.
+        InstallError: the packages cannot be installed.
     """
     if not asks_for_demo(args):
         return {}
@@ -54,21 +52,17 @@ def demo_variables(
 
 
 def demo_launch(*, scripted: bool, search: bool = False) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Flags and variables of a vLLM that has them.
+    """The flags and variables of a server with the demo tools.
 
-    What a scripted model says is run by uv on this machine, as upstream's tests have it; the code of a real
-    model in a container of Docker, unless PYTHON_EXECUTION_BACKEND says otherwise.
-
-    Args:
-        scripted: whether the model says what it is told.
-        search: whether the web is to be searched.
+    uv runs the code of a scripted model on this machine, as in upstream's tests. The code of a real model
+    runs in a Docker container, unless PYTHON_EXECUTION_BACKEND says otherwise.
 
     Raises:
-        UsageError: there is no key for a search.
+        UsageError: the key for a search is missing.
     """
     if search and not os.environ.get(SEARCH_KEY):
         raise UsageError(
-            f"vLLM's browser searches by a service, and {SEARCH_KEY} is not set",
+            f"vLLM's browser uses a search service, and {SEARCH_KEY} is not set",
             hint=f"it needs {SEARCH_NEEDS}",
         )
     return DEMO_FLAGS, {"PYTHON_EXECUTION_BACKEND": "dangerously_use_uv"} if scripted else {}

@@ -1,4 +1,4 @@
-"""Why a server did not start: rules over its log, its exit code and the machine."""
+"""Diagnoses why a server did not start, by rules over its log, its exit code and the machine."""
 
 from __future__ import annotations
 
@@ -18,28 +18,19 @@ PREFIX = re.compile(r"^\((?:APIServer|EngineCore\S*|Worker\S*|VllmWorker\S*)[^)]
 
 @dataclass(frozen=True)
 class CauseRule:
-    """How a cause is recognised in a log.
+    """How to recognise a cause in a log.
 
     Attributes:
-        error: class that is raised.
-        pattern: matches the decisive line; its groups may be used in `headline` and by `advise`.
+        error: the class of the error.
+        pattern: matches the decisive line; its groups may be used in `headline` and by `advice`.
         headline: what happened, with `{0}` for the first group.
-        advise: what to try, given the match.
+        advice: what to try, or a function that makes it from the match.
     """
 
     error: type[errors.StartupError]
-    pattern: re.Pattern[str]
+    pattern: str
     headline: str
-    advise: Callable[[re.Match[str]], str]
-
-
-def _cause(
-    error: type[errors.StartupError],
-    pattern: str,
-    headline: str,
-    advise: str | Callable[[re.Match[str]], str],
-) -> CauseRule:
-    return CauseRule(error, re.compile(pattern), headline, advise if callable(advise) else lambda _: advise)
+    advice: str | Callable[[re.Match[str]], str]
 
 
 def _nearest_parser(match: re.Match[str]) -> str:
@@ -52,53 +43,43 @@ def _nearest_parser(match: re.Match[str]) -> str:
     )
 
 
-def _room_for_cache(_: re.Match[str]) -> str:
-    return (
-        "lower --max-model-len, or raise --gpu-memory-utilization, on CPU VLLM_CPU_KVCACHE_SPACE; "
-        f"the GPUs now: {describe_gpus()}"
-    )
-
-
-def _free_the_gpu(_: re.Match[str]) -> str:
-    return (
-        "free the GPU or lower --gpu-memory-utilization, --max-model-len or --max-num-seqs; "
-        f"the GPUs now: {describe_gpus()}"
-    )
+def _with_gpus(advice: str) -> Callable[[re.Match[str]], str]:
+    return lambda _: f"{advice}; the GPUs now: {describe_gpus()}"
 
 
 # the first rule that matches decides, so the more specific cause comes first
 RULES: tuple[CauseRule, ...] = (
-    _cause(
+    CauseRule(
         errors.UnknownParser,
         r"invalid (?:tool call parser|tool parser|reasoning parser): (\S+) \(chose from \{(.*?)\}",
         "vLLM has no parser named {0}",
         _nearest_parser,
     ),
-    _cause(
+    CauseRule(
         errors.UnknownParser,
         r"(?:[Tt]ool|[Rr]easoning) parser:? '(\S+?)' not found.*?[Aa]vailable(?: parsers)?: (.*)",
         "vLLM has no parser named {0}",
         _nearest_parser,
     ),
-    _cause(
+    CauseRule(
         errors.UnknownParser,
         r"(?:tool|reasoning) parser `(\S+?)` is not registered \(choose from: (.*?)\)",
         "vLLM's Rust front end has no parser named {0}",
         _nearest_parser,
     ),
-    _cause(
+    CauseRule(
         errors.UnknownFlag,
         r"error: unrecognized arguments: (.+)",
         "this vLLM does not know the flag {0}",
         "run `vllm-harness models check`, which compares the flags of an entry with a vLLM version",
     ),
-    _cause(
+    CauseRule(
         errors.UnknownFlag,
         r"error: argument (\S+): (.+)",
         "this vLLM does not accept the value of {0}",
         "use a value that the line above names",
     ),
-    _cause(
+    CauseRule(
         errors.DamagedWeights,
         r"(?:SafetensorError|Error while deserializing header|PytorchStreamReader failed|"
         r"not enough (?:tensor )?data.*safetensors|incomplete metadata|"
@@ -106,19 +87,19 @@ RULES: tuple[CauseRule, ...] = (
         "a weights file is damaged",
         "fetch the weights again: `vllm-harness env assets fetch`, or remove them from the hub's cache",
     ),
-    _cause(
+    CauseRule(
         errors.GatedModel,
         r"(?:GatedRepoError|gated repo|Access to model \S+ is restricted|401 Client Error.*huggingface)",
         "the model is gated",
         "accept its licence on the hub and set HF_TOKEN",
     ),
-    _cause(
+    CauseRule(
         errors.ModelNotFound,
         r"(?:RepositoryNotFoundError|is not a local folder and is not a valid model identifier|Repo id must)",
         "the model is neither a folder nor a repository of the hub",
         "check the path or the hub id; a private model needs HF_TOKEN",
     ),
-    _cause(
+    CauseRule(
         errors.HubUnreachable,
         r"(?:couldn't connect to '?https?://\S+|LocalEntryNotFoundError|OfflineModeIsEnabled|"
         r"Cannot reach https?://\S+|outgoing traffic has been disabled|HF_HUB_OFFLINE|"
@@ -127,21 +108,21 @@ RULES: tuple[CauseRule, ...] = (
         "use the scripted lane, which needs no weights; or download the model on a machine "
         "with network, or name a local folder",
     ),
-    _cause(
+    CauseRule(
         errors.UnsupportedArchitecture,
         r"(?:Model architectures (.+?) (?:are not supported|failed to be inspected)|"
         r"does not recognize this architecture|has no vLLM implementation)",
         "this vLLM does not support the model's architecture",
         "use a vLLM version that supports it (`vllm-harness env list` shows those here), or another model",
     ),
-    _cause(
+    CauseRule(
         errors.NoCudaDevice,
         r"(?:No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device|"
         r"Failed to infer device type|Torch not compiled with CUDA enabled)",
         "this vLLM needs a CUDA device and finds none",
         "run `nvidia-smi`; without a GPU: `vllm-harness env create 0.32.0 --device cpu`",
     ),
-    _cause(
+    CauseRule(
         errors.CpuMemoryTooSmall,
         r"(?:Free memory on (?:device )?(?:cpu|CPU|NUMA|node)|"
         r"[Nn]ot enough (?:available )?memory.*(?:NUMA|node|CPU)|"
@@ -150,40 +131,40 @@ RULES: tuple[CauseRule, ...] = (
         "lower --gpu-memory-utilization (it counts on CPU too) or VLLM_CPU_KVCACHE_SPACE, "
         "or end other processes that use memory",
     ),
-    _cause(
+    CauseRule(
         errors.KvCacheTooSmall,
         r"(?:KV cache is needed, which is larger than|No available memory for the cache blocks)",
         "the KV cache does not hold a request of the model's full length",
-        _room_for_cache,
+        _with_gpus("lower --max-model-len, or raise --gpu-memory-utilization, on CPU VLLM_CPU_KVCACHE_SPACE"),
     ),
-    _cause(
+    CauseRule(
         errors.GpuOutOfMemory,
         r"(?:CUDA out of memory|torch\.OutOfMemoryError|Free memory on device cuda|"
         r"is less than desired GPU memory utilization)",
         "there is too little GPU memory",
-        _free_the_gpu,
+        _with_gpus("free the GPU or lower --gpu-memory-utilization, --max-model-len or --max-num-seqs"),
     ),
-    _cause(
+    CauseRule(
         errors.PortTaken,
         r"(?:[Aa]ddress already in use|error while attempting to bind on address)",
         "the port is taken",
         "leave the port out, then the harness leases a free port",
     ),
-    _cause(
+    CauseRule(
         errors.WrongTorchBuild,
         r"(?:undefined symbol|libcudart|libtorch\S*: cannot open|lib\S+\.so\S*: cannot open shared object|"
         r"operator torchvision::nms does not exist)",
         "vLLM's kernels do not fit the installed torch",
         "run `vllm-harness env verify`, or make the environment again (`vllm-harness env create`)",
     ),
-    _cause(
+    CauseRule(
         errors.MissingOperator,
         r"(?:'_OpNamespace' '(\w+)' object has no attribute '(\w+)'|"
         r"(?:[Nn]o such operator|operator|schema for operator|[Cc]ould not find schema for) (_C\w*)::(\w+))",
         "vLLM's Python code needs the operator {0}::{1}, which these kernels do not have",
         "use the kernels of a release nearer to this vLLM (`vllm-harness env list` shows the releases)",
     ),
-    _cause(
+    CauseRule(
         errors.MissingPackage,
         r"(?:No module named '?([\w.]+)'?|PackageNotFoundError: .*?(\S+)$)",
         "a Python package is missing in the server's environment",
@@ -191,9 +172,7 @@ RULES: tuple[CauseRule, ...] = (
     ),
 )
 
-ENGINE_KILLED = re.compile(
-    r"Failed core proc\(s\): \{[^}]*: -9\b|died unexpectedly.*(?:signal 9|exitcode[ =]-9)"
-)
+ENGINE_KILLED = r"Failed core proc\(s\): \{[^}]*: -9\b|died unexpectedly.*(?:signal 9|exitcode[ =]-9)"
 ENGINE_FATAL = "EngineCore encountered a fatal error"
 RAISED = re.compile(r"(?:^|\] )((?:\w+\.)*\w*(?:Error|Exception): .*)")
 LOOKS_DECISIVE = re.compile(r"(?:Error|error:|Exception|CRITICAL|FATAL|Killed)")
@@ -202,13 +181,11 @@ LOOKS_DECISIVE = re.compile(r"(?:Error|error:|Exception|CRITICAL|FATAL|Killed)")
 def diagnose(
     *, log_path: Path, exit_code: int | None, oom_kills: int, port: int | None = None
 ) -> errors.StartupError:
-    """The error for a server that ended before it was ready.
+    """Makes the error for a server that ended before it was ready.
 
     Args:
-        log_path: its log.
-        exit_code: its exit code, negative for a signal, None where it is unknown.
-        oom_kills: OOM kills that the kernel counted in this control group while it started.
-        port: its port, to name the process that holds it.
+        exit_code: its exit code, negative for a signal; None if it is unknown.
+        oom_kills: OOM kills that the kernel counted in this control group during the start.
     """
     lines = log_lines(log_path)
     ending = _exit_description(exit_code)
@@ -220,10 +197,10 @@ def diagnose(
             log_path=log_path,
         )
     for rule in RULES:
-        if found := _first(rule.pattern, lines):
-            line, match = found
+        if decisive := _first(rule.pattern, lines):
+            line, match = decisive
             groups = [group for group in match.groups() if group] or [""]
-            advice = rule.advise(match)
+            advice = rule.advice(match) if callable(rule.advice) else rule.advice
             if rule.error is errors.PortTaken and port is not None:
                 advice = f"{advice}; it is held by {describe_holder(port)}"
             return rule.error(
@@ -241,15 +218,16 @@ def diagnose(
 
 
 def last_words(log_path: Path) -> list[str]:
-    """Why a server ended in use: the exception of its engine; else the last lines of its log."""
+    """Why a server ended while in use: the exception of its engine, or else the last lines of its log."""
     lines = log_lines(log_path)
     fatal = [number for number, line in enumerate(lines) if ENGINE_FATAL in line]
-    raised = [found[1] for line in lines[fatal[-1] + 1 :] if (found := RAISED.search(line))] if fatal else []
+    after = lines[fatal[-1] + 1 :] if fatal else []
+    raised = [match[1] for line in after if (match := RAISED.search(line))]
     return raised[:1] or lines[-5:]
 
 
 def log_lines(log_path: Path) -> list[str]:
-    """The last lines of a log without vLLM's process prefix; empty where there is no log."""
+    """The last lines of a log without vLLM's process prefix; none if there is no log."""
     try:
         with log_path.open("rb") as file:
             file.seek(max(0, log_path.stat().st_size - TAIL_BYTES))
@@ -259,14 +237,14 @@ def log_lines(log_path: Path) -> list[str]:
     return [PREFIX.sub("", line).rstrip() for line in text.splitlines() if line.strip()]
 
 
-def _first(pattern: re.Pattern[str], lines: Sequence[str]) -> tuple[str, re.Match[str]] | None:
+def _first(pattern: str, lines: Sequence[str]) -> tuple[str, re.Match[str]] | None:
     for line in lines:
-        if match := pattern.search(line):
-            return _clipped(line, match), match
+        if match := re.search(pattern, line):
+            return _truncated(line, match), match
     return None
 
 
-def _clipped(line: str, match: re.Match[str], width: int = 400) -> str:
+def _truncated(line: str, match: re.Match[str], width: int = 400) -> str:
     if len(line) <= width:
         return line
     start = max(0, match.start() - 40)

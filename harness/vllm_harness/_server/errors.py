@@ -1,4 +1,4 @@
-"""Errors of a server: a class for each cause, each with the decisive lines of the log."""
+"""Errors of servers: a class for each cause, with the decisive lines of the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ServerError(HarnessError):
         message: what happened.
         hint: what to try.
         lines: the decisive lines of the server's log.
-        log_path: the whole log; it is kept.
+        log_path: the whole log.
     """
 
     __module__ = "vllm_harness"
@@ -38,27 +38,27 @@ class ServerError(HarnessError):
 
 
 class StartupError(ServerError):
-    """The server did not start; a subclass names the cause, where it is known."""
+    """The server did not start; a subclass names the cause if it is known."""
 
     __module__ = "vllm_harness"
 
 
-class NoCudaDevice(StartupError):
-    """The server needs a CUDA device and the machine has none."""
+class MachineError(StartupError):
+    """The server did not start because of the state of this machine."""
 
     of_machine = True
 
 
-class GpuOutOfMemory(StartupError):
-    """Too little free GPU memory."""
-
-    of_machine = True
+class NoCudaDevice(MachineError):
+    """The server needs a CUDA device, and the machine does not have one."""
 
 
-class CpuMemoryTooSmall(StartupError):
-    """Too little free memory on the NUMA node, or none left for the KV cache."""
+class GpuOutOfMemory(MachineError):
+    """There is too little free GPU memory."""
 
-    of_machine = True
+
+class CpuMemoryTooSmall(MachineError):
+    """There is too little free memory on the NUMA node, or none left for the KV cache."""
 
 
 class KvCacheTooSmall(StartupError):
@@ -66,43 +66,39 @@ class KvCacheTooSmall(StartupError):
 
 
 class ModelNotFound(StartupError):
-    """There is neither a folder nor a repository of that name."""
+    """Neither a folder nor a repository has the model's name."""
 
 
 class DamagedWeights(StartupError):
     """A weights file is truncated, or its content does not fit its header."""
 
 
-class HubUnreachable(StartupError):
-    """The model hub cannot be reached and the model is not in its cache."""
-
-    of_machine = True
+class HubUnreachable(MachineError):
+    """The model hub cannot be reached, and the model is not in the local cache."""
 
 
 class GatedModel(StartupError):
-    """The repository requires an accepted licence and a token."""
+    """The model's repository requires an accepted licence and a token."""
 
 
 class UnknownParser(StartupError):
-    """This vLLM has no tool or reasoning parser of that name."""
+    """This vLLM does not have the tool parser or the reasoning parser."""
 
 
 class UnknownFlag(StartupError):
-    """The command line of this vLLM has no such flag, or refuses its value."""
+    """This vLLM does not have a flag, or refuses its value."""
 
 
 class UnsupportedArchitecture(StartupError):
-    """This vLLM does not know the model's architecture."""
+    """This vLLM does not support the model's architecture."""
 
 
-class PortTaken(StartupError):
+class PortTaken(MachineError):
     """Another process listens on the port."""
-
-    of_machine = True
 
 
 class WrongTorchBuild(StartupError):
-    """vLLM's kernels do not fit the torch that is installed."""
+    """vLLM's kernels do not fit the installed torch."""
 
 
 class MissingOperator(StartupError):
@@ -113,20 +109,16 @@ class MissingPackage(StartupError):
     """The server's environment lacks a Python package or vLLM itself."""
 
 
-class KilledByOom(StartupError):
+class KilledByOom(MachineError):
     """The kernel's OOM killer ended the server."""
 
-    of_machine = True
 
-
-class StartupTimeout(StartupError):
+class StartupTimeout(MachineError):
     """The server was not ready within its limit."""
-
-    of_machine = True
 
 
 class NameNotServed(StartupError):
-    """The server is healthy but `/v1/models` does not list the model's name."""
+    """The server is healthy, but `/v1/models` does not list the model's name."""
 
 
 class ServerDied(ServerError):

@@ -1,4 +1,4 @@
-"""Flags of `vllm serve`, as vLLM reads them."""
+"""Reads flags of `vllm serve` as vLLM does."""
 
 from __future__ import annotations
 
@@ -13,16 +13,10 @@ Value = TypeVar("Value")
 def flag_values(
     args: Sequence[str], flags: Sequence[tuple[str, ...]], of: Callable[[str], Value], default: Value
 ) -> list[Value]:
-    """The values of some flags: `--tool_server` is `--tool-server`, and the last of two equal ones counts.
+    """Finds the values of flags; `--tool_server` equals `--tool-server`, and the last of two values counts.
 
-    Args:
-        args: all flags of a server.
-        flags: which to look for, each in all its spellings.
-        of: makes a value of a text.
-        default: where a flag is not there.
-
-    Returns:
-        A value for each; the default for all where one has a wrong value, which vLLM itself refuses.
+    Each of `flags` has all its spellings, and `of` converts its text. The result is the default for all flags
+    if one has an invalid value, which vLLM itself refuses.
     """
     parser = ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     names = [parser.add_argument(*spellings, type=of, default=default).dest for spellings in flags]

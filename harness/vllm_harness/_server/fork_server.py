@@ -1,8 +1,8 @@
-"""The client side of the fork server: finds or starts the template for a launch, and has it fork.
+"""The client side of the fork server: finds or starts the template for a launch, and requests forks.
 
-A template is keyed by interpreter, its vLLM, and the variables that are read at import time; all runs of one
-user share it. Measured on CPU, a start from it takes a tenth of a cold start or less, since a cold start is
-three serial imports of torch and vLLM.
+The key of a template is the interpreter, its vLLM, and the variables that are read at import time. All runs
+of a user share it. Measured on CPU, a start from it takes a tenth of a cold start or less, since a cold start
+mostly imports torch and vLLM three times in a row.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ LINGER = "VLLM_HARNESS_LINGER_S"
 LINGER_S = 300.0
 HOLD, LEAVE = b'{"op": "hold"}\n', b'{"op": "leave"}\n'
 FIRST = "VLLM_HARNESS_FIRST"
-"""Variable of a process whose servers each run this Python file before they serve."""
+"""A variable that names a Python file, which each server of the process runs before it serves."""
 IMPORT_LIMIT_S = 300.0
 PATH = "PYTHONPATH"
 DISMISS_LIMIT_S = 5.0
-# read when a server starts, not when vLLM is imported: servers that differ in them share a template
+# read when a server starts, not when vLLM is imported, so that servers that differ in them share a template
 READ_LATE = {
     *("TIKTOKEN_ENCODINGS_BASE", "VLLM_CPU_KVCACHE_SPACE", "VLLM_SYSTEM_START_DATE"),
     *("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU", "OMP_NUM_THREADS"),
     *("VLLM_ENABLE_RESPONSES_API_STORE", "VLLM_LOGGING_LEVEL"),
     *("VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT", "VLLM_TOOL_JSON_ERROR_AUTOMATIC_RETRY"),
     *("VLLM_GPT_OSS_SYSTEM_TOOL_MCP_LABELS", "VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS"),
-    "PYTHON_EXECUTION_BACKEND",  # by the demo tool server's packages
+    "PYTHON_EXECUTION_BACKEND",  # read by the packages of the demo tool server
 }
 READ_EARLY = (
     *("VLLM_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TORCH", "PYTORCH", "OMP_", "KMP_", "MKL_", "GOMP_"),
@@ -57,7 +57,7 @@ READ_EARLY = (
 )
 
 MODELS_HELD = 8
-"""Templates with a model's tokenizer that a process keeps at most; each takes about 0.3 GiB."""
+"""How many templates with a model's tokenizer a process holds; each takes about 0.3 GiB."""
 _held: dict[Path, socket.socket] = {}
 
 
@@ -71,13 +71,7 @@ class TemplateEnded(ForkServerFailed):
 
 @dataclass(frozen=True)
 class TemplateInfo:
-    """A running template, for `vllm-harness serve ps`.
-
-    Attributes:
-        socket: its Unix socket.
-        pid: process id, of the base template.
-        environment: the environment it serves, as `Environment.describe` names it.
-    """
+    """The socket, process id and environment of a running base template."""
 
     socket: Path
     pid: int
@@ -85,11 +79,7 @@ class TemplateInfo:
 
 
 def spawn(config: dict[str, Any], path: Path) -> Handle:
-    """Forks a supervised server from a template.
-
-    Args:
-        config: see `supervisor.Config`.
-        path: the template's socket, see `template`.
+    """Forks a supervised server from the template at a socket; see `supervisor.Config`.
 
     Raises:
         TemplateEnded: the template does not answer.
@@ -112,34 +102,34 @@ def spawn(config: dict[str, Any], path: Path) -> Handle:
 
 
 def templates() -> list[TemplateInfo]:
-    """The base templates that run now."""
-    found = []
+    """The running base templates."""
+    running = []
     for note in sorted(_folder().glob("*.json")):
         with suppress(OSError, ValueError, KeyError):
             info = json.loads(note.read_text())
             path = Path(info["socket"])
             if _connects(path):
-                found.append(TemplateInfo(path, info["pid"], info["environment"]))
+                running.append(TemplateInfo(path, info["pid"], info["environment"]))
                 continue
-            if psutil.pid_exists(info["pid"]):  # it imports, and will listen
+            if psutil.pid_exists(info["pid"]):  # it still imports, and will listen
                 continue
         note.unlink(missing_ok=True)
-    return found
+    return running
 
 
 def template(
     launch: Launch, environ: Mapping[str, str], progress: Callable[[str], None], *, held: int = MODELS_HELD
 ) -> Path:
-    """The socket of a running template for a launch; it is started where there is none.
+    """Finds or starts the template for a launch; returns its socket.
 
     Args:
-        environ: the server's environment.
-        progress: receives the step that is waited for.
-        held: how many models' templates this process keeps, this one included.
+        environ: the variables of the server.
+        progress: receives the current step.
+        held: how many models' templates this process holds, including this one.
 
     Raises:
         ForkServerFailed: it cannot be made.
-        TemplateEnded: the template, or the base template it is forked from, was killed meanwhile.
+        TemplateEnded: the template, or the base template that it is forked from, was killed meanwhile.
         OtherUserAnswers: a process of another user listens at its socket.
     """
     base = _folder() / f"{_key(launch, environ)}.sock"
@@ -166,13 +156,13 @@ def template(
 
 
 def dismiss_unused() -> bool:
-    """Ends a fork server that no process holds, and waits for its end; False where there is none."""
-    # those with a tokenizer first: they end with the one that they were forked from
+    """Ends a fork server that no process holds, and waits for its end; False if there is none."""
+    # templates with a tokenizer come first, because they end with their base template
     return any(map(_dismissed, sorted(_folder().glob("*.sock"), reverse=True)))
 
 
 def end(template: TemplateInfo) -> None:
-    """Ends a base template and those that were forked from it, with their sockets and its note."""
+    """Ends a base template and the templates forked from it; removes their sockets and its note."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(template.pid)
         process.terminate()
@@ -183,11 +173,11 @@ def end(template: TemplateInfo) -> None:
         while _connects(path) and time.monotonic() < deadline:
             time.sleep(0.02)
     _sweep()
-    templates()  # which removes the notes of those that have ended
+    templates()  # which removes the notes of ended templates
 
 
 def _dismissed(path: Path) -> bool:
-    """Whether a template has ended for this process, with its memory."""
+    """Asks a template to end; returns whether it has ended, and so released its memory."""
     try:
         with connect(path) as client:
             client.settimeout(DISMISS_LIMIT_S)
@@ -202,17 +192,17 @@ def _dismissed(path: Path) -> bool:
 
 
 def _sweep() -> None:
-    """Removes sockets at which nobody listens any more: those of killed templates."""
+    """Removes the sockets of killed templates, at which no process listens."""
     for path in _folder().glob("*.sock"):
         base = path.stem.split("-")[0]
-        # who holds the lock may be about to put another in its place
+        # the holder of the lock may be about to replace it
         with suppress(Timeout, OtherUserAnswers), FileLock(path.with_name(f"{base}.lock"), timeout=0):
             if not _connects(path):
                 path.unlink(missing_ok=True)
 
 
 def _release_oldest(held: int) -> None:
-    """Lets go of the templates that were used longest ago; each ends unless another process holds it."""
+    """Releases the least recently used templates, which end unless another process holds them."""
     models = [path for path in _held if "-" in path.stem]
     for path in models[:-held]:
         with _held.pop(path) as client, suppress(OSError):
@@ -225,14 +215,14 @@ def _key(launch: Launch, environ: Mapping[str, str]) -> str:
         for name, value in _of_template(environ).items()
         if name.startswith(READ_EARLY) and name not in READ_LATE
     }
-    beside = map(FORKING.with_name, ("supervisor.py", "blocks.py"))
-    code = [path.read_text() for path in (*sorted(FORKING.glob("*.py")), *beside)]
+    imported = map(FORKING.with_name, ("supervisor.py", "blocks.py"))
+    code = [path.read_text() for path in (*sorted(FORKING.glob("*.py")), *imported)]
     parts = [str(launch.environment.python), launch.environment.fingerprint(), early, code]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _of_template(environ: Mapping[str, str]) -> dict[str, str]:
-    """A server's environment without the packages that it finds late, see `_serve` of the template."""
+    """The variables of a server without the packages that it imports late, see `_serve` of the template."""
     return {**environ, PATH: without_overlays(environ[PATH])} if PATH in environ else {**environ}
 
 
@@ -263,28 +253,28 @@ def _await(path: Path, alive: Callable[[], bool], log: Path) -> None:
 
 
 def _linger_s() -> float:
-    """Seconds for which a fork server waits for its next user."""
+    """Seconds for which a fork server without users lives on."""
     return number(os.environ, LINGER, LINGER_S)
 
 
 def _hold(path: Path) -> bool:
-    """Keeps a connection open, so that the template lives as long as this process; False without template.
+    """Holds a connection open, so that the template lives as long as this process; False without template.
 
-    Where nothing is to linger, no longer either, whoever started it.
+    With VLLM_HARNESS_LINGER_S=0 it does not live longer either, whichever process started it.
     """
     if path in _held and _open(_held[path]):
         return True
     client = _connected(path)
     if client is None:
         return False
-    with suppress(OSError):  # it ends at this moment, which shows at its first use
+    with suppress(OSError):  # it is ending, as its first use will show
         client.sendall(HOLD if _linger_s() else HOLD + LEAVE)
     _held[path] = client
     return True
 
 
 def _open(client: socket.socket) -> bool:
-    """Whether the other end is still there: a template never sends first, so there is nothing to read."""
+    """Whether the other end is open; a template never sends first, so that there is nothing to read."""
     try:
         return client.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) != b""
     except BlockingIOError:
@@ -319,5 +309,5 @@ def _request(path: Path, request: dict[str, Any], descriptors: list[int]) -> dic
 
 
 def _folder() -> Path:
-    """The folder of this user's fork servers: sockets, logs and notes; other users may not read it."""
+    """The folder for the sockets, logs and notes of this user's fork servers; private to the user."""
     return private_folder(state_dir() / "fork", STATE)

@@ -1,4 +1,4 @@
-"""From a model entry to a command: the server of a model, lane and environment."""
+"""Plans the command and the variables of a server, from its model entry, lane and environment."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ OWN_FLAGS = {
 
 @dataclass(frozen=True)
 class Launch:
-    """A server to start.
+    """The plan of a server.
 
     Attributes:
         entry: the model entry.
         lane: `live` or `scripted`.
         environment: the interpreter that has vLLM.
-        model: folder or hub id that `vllm serve` gets.
+        model: folder or hub id for `vllm serve`.
         args: its flags, without host and port.
-        env: variables beside the inherited ones.
-        frontend: the HTTP front end of vLLM that answers.
-        host: the address of this machine that it listens on.
+        env: variables in addition to the inherited ones.
+        frontend: vLLM's HTTP front end.
+        host: the address to listen on.
     """
 
     entry: ModelEntry
@@ -64,7 +64,7 @@ class Launch:
         return self.entry.name
 
     def argv(self, port: int) -> list[str]:
-        """The whole command; scripts reach the Rust front end through a proxy of the harness."""
+        """The whole command; scripts need a proxy of the harness in front of the Rust front end."""
         serve = [*self.environment.serve_command, self.model, "--served-model-name", self.name, *self.args]
         if self.frontend == "rust" and self.lane == "scripted":
             return [str(self.environment.python), str(IN_SERVER / "vllm_harness_proxy.py"), str(port), *serve]
@@ -72,7 +72,7 @@ class Launch:
 
     @property
     def api_key(self) -> str:
-        """The key that its clients send: the first key of the server; `none` where it accepts any."""
+        """The key for its clients: the first key of the server, or `none` if it accepts any."""
         for index in range(len(self.args) - 1, -1, -1):
             flag, has_value, value = self.args[index].partition("=")
             if flag == "--api-key":
@@ -80,11 +80,11 @@ class Launch:
         return self.env.get("VLLM_API_KEY") or os.environ.get("VLLM_API_KEY") or NO_KEY
 
     def describe(self) -> str:
-        """Names environment and front end in results."""
+        """Describes environment and front end, for results."""
         return f"{self.environment.describe()}, {self.frontend} front end"
 
     def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """The server's environment: inherited variables, then the runtime's, the entry's and the caller's."""
+        """The variables of the server: inherited, then the environment's, the entry's and the caller's."""
         inherited = {k: v for k, v in base.items() if k not in NOT_INHERITED and not k.startswith(OUR_OWN)}
         environ = {**self.environment.environ(inherited), **self.env}
         parts = [str(IN_SERVER), environ.get("PYTHONPATH", "")]
@@ -103,18 +103,15 @@ def plan_launch(
     host: str = LOCAL,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Launch:
-    """The launch of a server of this entry, with its assets fetched.
+    """Plans a server of an entry, and fetches its assets.
 
     Args:
-        args: flags after the entry's own; vLLM takes the last of two equal flags.
-        env: variables over the entry's own.
-        frontend: the HTTP front end of vLLM that is to answer.
-        host: the address of this machine that it listens on.
+        args, env: flags and variables, which override the entry's own.
         progress: receives a line for each download.
 
     Raises:
-        UsageError: the entry has no such lane, the environment has no such front end, or `args` has a flag
-            that only the harness may set.
+        UsageError: the entry does not have the lane, the environment does not have the front end, or `args`
+            has a flag that only the harness may set.
         AssetError: an asset cannot be fetched.
         InstallError: the flags name vLLM's demo tool server, and its packages cannot be installed.
     """
@@ -166,12 +163,12 @@ def _check(
         )
     if host != LOCAL and frontend == "rust" and lane == "scripted":
         raise UsageError(
-            f"scripts reach the Rust front end on {LOCAL} alone, not on {host}",
+            f"scripts reach the Rust front end only on {LOCAL}, not on {host}",
             hint="use the Python front end, or the live lane",
         )
     for flag in args:
-        if flag.split("=", 1)[0] in OWN_FLAGS:
-            raise UsageError(f"{flag} is set by the harness", hint=OWN_FLAGS[flag.split("=", 1)[0]])
+        if hint := OWN_FLAGS.get(flag.partition("=")[0]):
+            raise UsageError(f"{flag} is set by the harness", hint=hint)
 
 
 def _live_model(
@@ -185,15 +182,15 @@ def _live_model(
 def fetched_stand_in(
     entry: ModelEntry, progress: Callable[[str], None]
 ) -> tuple[str, tuple[str, ...], dict[str, str]]:
-    """The checkpoint of an entry's stand-in, its assets fetched, and its server's arguments and variables.
+    """Fetches the assets of an entry's stand-in; returns its checkpoint, flags and variables.
 
     Raises:
-        UsageError: there is no such asset, or the tokenizer is not the one that the entry describes.
-        AssetError: an asset cannot be fetched, or is not the pinned one.
+        UsageError: an asset is unknown, or the tokenizer is not the one that the entry describes.
+        AssetError: an asset cannot be fetched, or differs from the pinned one.
     """
     assert entry.stand_in is not None
-    named = entry.stand_in.tokenizer
-    tokenizer = Path(named) if Path(named).is_absolute() else assets.fetch(named, progress=progress)
+    name = entry.stand_in.tokenizer
+    tokenizer = Path(name) if Path(name).is_absolute() else assets.fetch(name, progress=progress)
     env = {name: str(assets.fetch(asset, progress=progress)) for name, asset in entry.stand_in.assets.items()}
     checkpoint = build_stand_in(entry, tokenizer)
     return str(checkpoint), stand_in_args(entry), {**SERVER_ENV, **env}

@@ -1,4 +1,4 @@
-"""Checks model entries against a vLLM: whether it knows their parsers, flags, variables, architectures."""
+"""Checks whether a vLLM knows the parsers, flags, variables and architectures of model entries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vllm_harness._terminal.status import Progress
 _SCRIPT = Path(__file__).with_name("vllm_names.py")
 _LIMIT_S = 300
 _LANES: tuple[Lane, ...] = ("live", "scripted")
-# the Rust front end lists the names that it knows where it refuses an unknown name
+# the Rust front end lists the names that it knows when it refuses an unknown name
 _RUST_REFUSALS = {
     "tool_parsers": ("--tool-call-parser", "?"),
     "reasoning_parsers": ("--tool-call-parser", "none", "--reasoning-parser", "?"),
@@ -68,11 +68,8 @@ class Unknown:
 def names_of(environment: Environment, frontend: Frontend = "python") -> VllmNames:
     """The names that an environment's vLLM knows, from a subprocess that imports it.
 
-    Args:
-        frontend: the front end whose parsers are listed.
-
     Raises:
-        NamesError: vLLM does not import there, takes longer than five minutes to, or lacks that front end.
+        NamesError: vLLM cannot be imported within five minutes, or lacks the front end.
     """
     try:
         answer = environment.run("-c", _SCRIPT.read_text(), offline=False, limit_s=_LIMIT_S)
@@ -122,7 +119,7 @@ def _rust_parsers(environment: Environment) -> dict[str, frozenset[str]]:
 def unknown_names(
     entries: Iterable[ModelEntry], known: VllmNames, frontend: Frontend = "python"
 ) -> list[Unknown]:
-    """The names in the entries that neither this vLLM nor the harness knows, in the entries' order."""
+    """The names in the entries that this vLLM or the harness does not know, in the entries' order."""
     templates = frozenset(path.name for path in TEMPLATES.glob("*.jinja"))
     pools = {
         "tool_call_parser": known.tool_parsers,
@@ -142,15 +139,15 @@ def unknown_names(
 
 
 def stand_in_problems(entries: Iterable[ModelEntry], progress: Progress) -> list[tuple[str, HarnessError]]:
-    """Why stand-ins cannot be made, by the entry's name; assets that are not in the cache are fetched."""
-    found = []
+    """The stand-ins that cannot be made: the entry's name and the error. Fetches missing assets."""
+    problems = []
     for entry in (entry for entry in entries if entry.stand_in):
         try:
             checkpoint, _, _ = fetched_stand_in(entry, progress)
             check_stop(entry, Path(checkpoint))
         except HarnessError as error:
-            found.append((entry.name, error))
-    return found
+            problems.append((entry.name, error))
+    return problems
 
 
 def _names(entry: ModelEntry, frontend: Frontend) -> Iterator[tuple[str, str]]:
@@ -163,19 +160,19 @@ def _names(entry: ModelEntry, frontend: Frontend) -> Iterator[tuple[str, str]]:
     }
     yield from ((key, name) for key, name in single.items() if name)
     flags = [entry.flags(lane, device) for lane in _LANES for device in _DEVICES]
-    args = [arg for each in flags for arg in each.args]
+    args = [arg for lane_flags in flags for arg in lane_flags.args]
     if entry.stand_in:
         args += stand_in_args(entry)
         yield from (
             ("stand_in.config.architectures", name) for name in entry.stand_in.config.get("architectures", ())
         )
     yield from (("args", name) for name in dict.fromkeys(_flag_names(args)))
-    variables = dict.fromkeys(name for each in flags for name in each.env)
+    variables = dict.fromkeys(name for lane_flags in flags for name in lane_flags.env)
     yield from (("env", name) for name in variables if name.startswith("VLLM_"))
 
 
 def _flag_names(args: Iterable[str]) -> Iterator[str]:
-    """The flags among arguments, as argparse lists them: no value, hyphens, no dotted part."""
+    """The flags among arguments, as argparse lists them: with hyphens, without values and dotted parts."""
     for arg in args:
         if arg.startswith("--"):
             yield arg.partition("=")[0].partition(".")[0].replace("_", "-")

@@ -1,4 +1,4 @@
-"""Phases of a server's start, recognised in its log."""
+"""The phases of a server's start, recognised in its log."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ PHASES: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 
 class PhaseTracker:
-    """Follows a growing log and keeps the furthest phase it shows.
-
-    Args:
-        log: the server's log file; it need not exist yet.
-    """
+    """Follows a growing log, which need not exist yet, and remembers the latest phase in it."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -38,11 +34,11 @@ class PhaseTracker:
 
     @property
     def phase(self) -> str:
-        """Name of the current phase."""
+        """The name of the current phase."""
         return PHASES[self._index][0]
 
     def advance(self) -> bool:
-        """Reads the new lines of the log; True when the phase has changed."""
+        """Reads the new lines of the log; returns whether the phase has changed."""
         before = self._index
         for line in self._new_lines():
             for index in range(self._index + 1, len(PHASES)):

@@ -1,7 +1,7 @@
-"""Unix sockets between processes of one user, in folders whose paths may have any length.
+"""Connects to Unix sockets of processes of this user, whatever the length of their paths.
 
-A socket's name has at most 107 bytes, so it is named through a descriptor of its folder. The kernel names the
-user at the other end: nothing is sent to another user's process.
+A socket's name has at most 107 bytes, so the name goes through a descriptor of its folder. The kernel says
+which user is at the other end, so that nothing is sent to another user's process.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class OtherUserAnswers(HarnessError):
 
 
 def connect(path: Path) -> socket.socket:
-    """A connection to the process of this user that listens at a path.
+    """Connects to the process of this user that listens at a path.
 
     Raises:
         OtherUserAnswers: another user's process listens there; nothing was sent to it.
-        OSError: nobody listens there.
+        OSError: no process listens there.
     """
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -47,5 +47,5 @@ def _check_peer(client: socket.socket, path: Path) -> None:
         raise OtherUserAnswers(
             f"pid {pid} of another user (uid {uid}) listens at {path}, not a fork server of uid "
             f"{os.geteuid()}; nothing was sent to it",
-            hint="have that process ended and remove its socket, or set VLLM_HARNESS_STATE to another folder",
+            hint="end that process and remove its socket, or set VLLM_HARNESS_STATE to another folder",
         )

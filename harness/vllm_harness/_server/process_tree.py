@@ -1,4 +1,4 @@
-"""The processes of a server: found, measured, and ended where their supervisor is gone."""
+"""Finds the processes of a server, and ends them if their supervisor is gone."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from vllm_harness._server import blocks
 
 
 def processes_in(folder: str) -> list[psutil.Process]:
-    """Every process whose working folder is a server's own, or below it: no other process works there.
+    """Every process that works in a server's own folder or below it.
 
-    Neither process group nor environment would do: descendants may leave the group, and a forked process
-    shows the environment of the process that it was forked from.
+    Process groups and environments do not identify them: descendants may leave the group, and a forked
+    process shows the environment of the process that it was forked from.
     """
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            place = process.cwd().removesuffix(" (deleted)")
-            if place == folder or place.startswith(f"{folder}/"):
-                found.append(process)
-    return found
+            cwd = process.cwd().removesuffix(" (deleted)")
+            if cwd == folder or cwd.startswith(f"{folder}/"):
+                processes.append(process)
+    return processes
 
 
 def ids_alive() -> set[str]:
-    """Ids of the servers of all runs that have a process in their folder."""
-    found = set()
+    """The ids of all servers, of any run, that have a process in their folder."""
+    ids = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            found |= set(re.findall(r"/vh-([0-9a-f]+)(?=/| |$)", process.cwd()))
-    return found
+            ids |= set(re.findall(r"/vh-([0-9a-f]+)(?=/| |$)", process.cwd()))
+    return ids
 
 
 def processes_of(server_id: str, folder: str) -> list[psutil.Process]:
-    """Every process of a server: in its folder, started with its id, or with a block of its id mapped."""
+    """Every process that works in a server's folder, has its id as a variable, or maps a block with it."""
     inside = processes_in(folder)
     known = {process.pid for process in inside}
-    return inside + [p for p in psutil.process_iter() if p.pid not in known and _is_of(p, server_id)]
+    return inside + [p for p in psutil.process_iter() if p.pid not in known and _belongs_to(p, server_id)]
 
 
-def _is_of(process: psutil.Process, server_id: str) -> bool:
+def _belongs_to(process: psutil.Process, server_id: str) -> bool:
     with contextlib.suppress(psutil.Error, OSError):
         if process.environ().get(SERVER_ID) == server_id:
             return True
@@ -53,17 +53,14 @@ def _is_of(process: psutil.Process, server_id: str) -> bool:
 
 
 def clear(server_id: str, folder: str, earlier_blocks: list[str], wait_s: float = 10.0) -> list[int]:
-    """Ends and removes what is left of a server whose supervisor was killed; returns ids of survivors.
+    """Ends and removes what is left of a server whose supervisor was killed; returns the ids of survivors.
 
-    Args:
-        server_id, folder: of the server.
-        earlier_blocks: shared memory from before the server.
-        wait_s: seconds to wait for its processes, once they are killed: to find them takes long on a
-            machine that is very busy.
+    Shared memory from before the server stays. It waits `wait_s` seconds for the processes after the first
+    kill, since it may take long to find them.
     """
     native = blocks.Native(earlier_blocks)
     deadline: float | None = None
-    while left := [p for p in processes_of(server_id, folder) if p.pid != os.getpid() and _runs(p)]:
+    while left := [p for p in processes_of(server_id, folder) if p.pid != os.getpid() and _is_running(p)]:
         pids = [process.pid for process in left]
         native.look(lambda: pids, again=True)  # noqa: B023
         if deadline is not None and time.monotonic() > deadline:
@@ -73,13 +70,13 @@ def clear(server_id: str, folder: str, earlier_blocks: list[str], wait_s: float 
                 process.kill()
         deadline = deadline or time.monotonic() + wait_s
         time.sleep(0.02)
-    blocks.remove_of(server_id, native.found)
+    blocks.remove_of(server_id, native.blocks)
     shutil.rmtree(folder, ignore_errors=True)
     return [process.pid for process in left]
 
 
-def _runs(process: psutil.Process) -> bool:
-    """Whether a process runs; a zombie does not: it holds nothing, whenever its parent reaps it."""
+def _is_running(process: psutil.Process) -> bool:
+    """Whether a process is running; a zombie is not, since it holds nothing."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -87,18 +84,9 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def tree_pids(root: int) -> set[int]:
-    """A process and its descendants; empty when it is gone."""
+    """The ids of a process and its descendants; empty if it is gone."""
     try:
         process = psutil.Process(root)
         return {root, *(child.pid for child in process.children(recursive=True))}
     except psutil.NoSuchProcess:
         return set()
-
-
-def pss_bytes(root: int) -> int:
-    """Memory of a process and its descendants, in bytes; shared pages count in proportion (PSS)."""
-    total = 0
-    for pid in tree_pids(root):
-        with contextlib.suppress(psutil.Error):
-            total += psutil.Process(pid).memory_full_info().pss
-    return total

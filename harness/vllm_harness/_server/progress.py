@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Protocol
 
 from rich.console import Console
 from rich.status import Status
 
 
-class StartProgress(Protocol):
-    """Receives the progress of a start."""
+class StartProgress:
+    """Receives the progress of a start, and shows nothing."""
 
     def phase(self, name: str, phase: str, elapsed_s: float) -> None:
         """The server `name` is in `phase`; called several times a second."""
@@ -22,21 +21,8 @@ class StartProgress(Protocol):
         """The start has ended, whether the server is ready or not."""
 
 
-class NoProgress:
-    """Shows nothing."""
-
-    def phase(self, name: str, phase: str, elapsed_s: float) -> None:
-        """Does nothing."""
-
-    def done(self, name: str, elapsed_s: float) -> None:
-        """Does nothing."""
-
-    def stop(self) -> None:
-        """Does nothing."""
-
-
-class ConsoleProgress:
-    """On standard error: a spinner with phase and elapsed time, or a line at each change of phase."""
+class ConsoleProgress(StartProgress):
+    """Shows a spinner with phase and elapsed time on standard error, or a line for each phase."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(file=sys.stderr, highlight=False)
@@ -44,7 +30,6 @@ class ConsoleProgress:
         self._last = ""
 
     def phase(self, name: str, phase: str, elapsed_s: float) -> None:
-        """Shows the phase."""
         if self._console.is_terminal:
             text = f"starting {name}: {phase} ({elapsed_s:.0f} s)"
             if self._status is None:
@@ -56,12 +41,10 @@ class ConsoleProgress:
         self._last = phase
 
     def done(self, name: str, elapsed_s: float) -> None:
-        """Shows that the server is ready."""
         self.stop()
         self._console.print(f"{name} is ready after {elapsed_s:.1f} s")
 
     def stop(self) -> None:
-        """Removes the spinner."""
         if self._status is not None:
             self._status.stop()
             self._status = None

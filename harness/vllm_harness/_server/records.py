@@ -9,7 +9,7 @@ import shutil
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from itertools import accumulate
+from itertools import accumulate, count
 from pathlib import Path
 
 import psutil
@@ -24,33 +24,33 @@ KEPT_BYTES = 8 * 2**30
 _WRITER = re.compile(r"\.(?P<pid>\d+)-(?P<since>\d+)\.half$")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ServerRecord:
-    """The record of a server, from before anything of it exists until nothing is left.
+    """The record of a server: written before anything of the server exists, removed when nothing is left.
 
     Attributes:
-        server_id: name of the record, of the server's folder and of its shared memory.
-        supervisor: process id of its supervisor, 0 before there is one, with `supervisor_started` to tell it
-            from a later process of the same id; see `supervisor.started`.
-        tmp: its temporary folder, the working folder of its processes.
+        server_id: id in the names of the record, of the server's folder and of its shared memory.
+        supervisor: process id of its supervisor; 0 while there is none.
+        supervisor_started: when the supervisor was started; see `supervisor.started`.
+        tmp: its temporary folder, in which its processes work.
         name, lane, environment, log: for display.
-        port, pid: of its API server.
-        identity: hash of what it serves and how, by which a later run finds it; see `kept`.
+        port, pid: port and process id of its API server.
+        identity: hash by which a later run finds it; see `reusable.identity`.
         kept: whether it outlives the run that started it.
-        owner: process id of the run that started it, with `owner_started`.
+        owner, owner_started: the run that started it, as for the supervisor.
         earlier_blocks: shared memory from before the server.
     """
 
     server_id: str
-    supervisor: int
-    supervisor_started: float
+    supervisor: int = 0
+    supervisor_started: int = 0
     tmp: str
     name: str
     lane: str
     environment: str
     log: str
     port: int
-    pid: int
+    pid: int = 0
     identity: str = ""
     kept: bool = False
     owner: int = 0
@@ -62,7 +62,7 @@ class ServerRecord:
         return records_folder() / f"{self.server_id}.json"
 
     def write(self) -> None:
-        """Writes the record by a rename: readers see all of it, or the record before."""
+        """Writes the record by a rename, so that readers see either the whole new record or the old one."""
         writer = os.getpid()
         half = self.path().with_suffix(f".{writer}-{started(writer)}.half")
         half.write_text(json.dumps(asdict(self)))
@@ -73,11 +73,11 @@ class ServerRecord:
         self.path().unlink(missing_ok=True)
 
     def supervisor_lives(self) -> bool:
-        """Whether its supervisor runs."""
+        """Whether its supervisor is running."""
         return _lives(self.supervisor, self.supervisor_started)
 
     def clear(self) -> list[int]:
-        """Ends and removes what is left of the server; returns ids of processes that survive."""
+        """Ends and removes what is left of the server; returns the ids of processes that survived."""
         left = clear(self.server_id, self.tmp, self.earlier_blocks)
         self.remove()
         return left
@@ -86,7 +86,7 @@ class ServerRecord:
 def sweep() -> list[ServerRecord]:
     """Clears servers whose supervisor and owner are gone; returns their records.
 
-    Shared memory of servers without a record is removed as well, once it is old and no process maps it.
+    It also removes shared memory of servers without a record, once it is old and no process maps it.
     """
     swept = []
     for path in _records():
@@ -110,30 +110,30 @@ def sweep() -> list[ServerRecord]:
 
 
 def _is_in_use(written: object) -> bool:
-    """Whether supervisor or owner of a record, of any version, live; they clear their server themselves."""
+    """Whether the supervisor or the owner in a record, of any version, lives and will clear the server."""
     return isinstance(written, dict) and any(
         _lives(written.get(role), written.get(f"{role}_started")) for role in ("supervisor", "owner")
     )
 
 
 def _lives(pid: object, since: object) -> bool:
-    """Whether the process that was started then still runs."""
+    """Whether the process with this id and start time is still running."""
     return isinstance(pid, int) and since is not None and started(pid) == since
 
 
 def running() -> list[ServerRecord]:
-    """The servers of this user that run now."""
-    found = []
+    """The running servers of this user."""
+    records = []
     for path in _records():
         with suppress(OSError, ValueError, TypeError):
             record = ServerRecord(**json.loads(path.read_text()))
             if record.supervisor_lives():
-                found.append(record)
-    return found
+                records.append(record)
+    return records
 
 
 def await_end_of(owner: int, wait_s: float = 30.0) -> None:
-    """Waits until the servers of an owner that was killed have ended, and clears what is left of them."""
+    """Waits until the servers of a killed owner have ended, and clears what is left of them."""
     deadline = time.monotonic() + wait_s
     while any(record.owner == owner for record in running()) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -145,7 +145,7 @@ def _records() -> list[Path]:
 
 
 def _sweep_halves() -> None:
-    """Removes half-written records of processes that were killed; their names say whose they are."""
+    """Removes half-written records if the writer, which the file name identifies, was killed."""
     for half in records_folder().glob("*.half"):
         writer = _WRITER.search(half.name)
         if not (writer and _lives(int(writer["pid"]), int(writer["since"]))):
@@ -153,27 +153,33 @@ def _sweep_halves() -> None:
 
 
 def run_folder() -> Path:
-    """The folder of this process's logs.
-
-    Of older ones those are removed that are too many, or too big, unless their process goes on.
-    """
+    """The folder of this process's logs; the first call removes old folders of ended processes."""
     global _RUN
     if _RUN is None:
         runs = state_dir() / "runs"
         runs.mkdir(exist_ok=True)
-        for old in _beyond_bounds(runs):
-            if not _goes_on(old):
+        for old in _beyond_limits(runs):
+            if not _process_runs(old):
                 shutil.rmtree(old, ignore_errors=True)
         _RUN = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     _RUN.mkdir(exist_ok=True)
     return _RUN
 
 
-def _beyond_bounds(runs: Path) -> list[Path]:
-    """The folders that are too many or too big.
+def new_log(folder: Path, stem: str) -> Path:
+    """Makes an empty log in a folder, readable by this user only, with a number in its name."""
+    for path in (folder / f"{stem}-{number}.log" for number in count(1)):
+        with suppress(FileExistsError):  # another process of this run may start servers too
+            path.touch(mode=0o600, exist_ok=False)
+            break
+    return path
 
-    Too many are those beyond the newest KEPT_RUNS that are older than KEPT_S, since one command may make
-    hundreds; too big those beyond the newest that hold KEPT_BYTES together.
+
+def _beyond_limits(runs: Path) -> list[Path]:
+    """The folders that are too many or too large.
+
+    Too many are those beyond the newest KEPT_RUNS that are older than KEPT_S, since a command may make
+    hundreds; too large are those beyond the newest that have KEPT_BYTES together.
     """
     newest_first = sorted((path for path in runs.iterdir() if path.is_dir()), reverse=True)
     sizes = accumulate(map(_bytes_in, newest_first))
@@ -185,15 +191,15 @@ def _beyond_bounds(runs: Path) -> list[Path]:
 
 
 def _age_s(folder: Path) -> float:
-    """How long ago a folder got its last file; any time, where another process has removed it."""
+    """Seconds since a folder got its last file; KEPT_S if another process has removed it."""
     try:
         return time.time() - folder.stat().st_mtime
     except OSError:
         return KEPT_S
 
 
-def _goes_on(folder: Path) -> bool:
-    """Whether the process that a run folder is named after is alive."""
+def _process_runs(folder: Path) -> bool:
+    """Whether the process in the name of a run folder is alive."""
     pid = folder.name.rpartition("-")[2]
     return pid.isdecimal() and psutil.pid_exists(int(pid))
 

@@ -2,84 +2,67 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-import time
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
-
-import requests
 
 from vllm_harness._configuration.model_entries import Frontend, Lane, ModelEntry, load_models
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.spec import Environment
-from vllm_harness._exchange.endpoint import Endpoint, ask
+from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.server import VllmServer
-from vllm_harness._files.redaction import secret_values
 from vllm_harness._machine import gpus
-from vllm_harness._machine.oom import oom_kills
-from vllm_harness._machine.side_by_side import go_on
 from vllm_harness._scripted.book import Script, ScriptBook
-from vllm_harness._scripted.in_server import vllm_harness_names as names
-from vllm_harness._server import blocks, errors, fork_server, kept
-from vllm_harness._server.diagnosis import diagnose, last_words, log_lines
+from vllm_harness._server import errors, reusable
+from vllm_harness._server.diagnosis import last_words
 from vllm_harness._server.launch import LOCAL, Launch, plan_launch
-from vllm_harness._server.leases.allocation import Start, lease_for, models_held, taken_gib
+from vllm_harness._server.leases.allocation import Start, lease_for
 from vllm_harness._server.leases.claims import Claim
 from vllm_harness._server.leases.gpus import used_before
-from vllm_harness._server.leases.ports import NoFreePort, describe_holder, is_free, lease_port, listeners
-from vllm_harness._server.phases import PhaseTracker
-from vllm_harness._server.process_tree import tree_pids
-from vllm_harness._server.progress import NoProgress, StartProgress
-from vllm_harness._server.records import ServerRecord, run_folder, running, sweep
-from vllm_harness._server.supervised import Spawn, Supervised, spawn_cold
+from vllm_harness._server.leases.ports import describe_holder, lease_port, wait_until_free
+from vllm_harness._server.progress import StartProgress
+from vllm_harness._server.readiness import StartWatch
+from vllm_harness._server.records import ServerRecord, new_log, run_folder, sweep
+from vllm_harness._server.spawning import Spawner
+from vllm_harness._server.supervised import Supervised
 from vllm_harness._server.supervisor import started
 
-POLL_S = 0.1
-GRACE_S = 10.0
-LOG_LIMIT = 256 * 2**20
-HEALTH_TIMEOUT_S = 5.0
 PORT_FREE_S = 10.0
 GPU_FREE_S = 60.0
-SOCKET_PATH_BYTES = 107
-SOCKET_NAME_BYTES = 60  # of the socket names that vLLM makes in the temporary folder
 
 
 class RemoteServer(VllmServer):
-    """Starts vLLM's OpenAI server for a model entry, and ends it whatever happens.
+    """Starts vLLM's OpenAI server for a model entry, and always ends it.
 
-    Constructing one installs, fetches and starts nothing; entering it does.
+    The constructor installs, fetches and starts nothing; entering the context does.
 
         with RemoteServer("gpt-oss", lane="scripted") as server:
             server.script("Hello!")
             server.client().responses.create(model=server.model, input="Hi")
 
     Args:
-        model: name or hub id of an entry in models.yaml, an entry, or a whole Launch.
+        model: name or hub id of an entry in models.yaml, a `ModelEntry`, or a whole `Launch`.
         lane: `live` (real weights) or `scripted` (stand-in checkpoint, scripted tokens).
         vllm: the server's environment, or its spec (`0.32.0`, `0.33.0@0.32.0`, `tree:/path`, `installed`); by
-            default the vLLM of this interpreter, else the newest locked release.
-        frontend: the HTTP front end of vLLM that is to answer.
-        args: `vllm serve` flags after the entry's own; the last of two equal flags counts.
-        env: variables over the entry's own.
-        host: the address of this machine that it listens on, where clients elsewhere are to reach it.
+            default the vLLM of this interpreter, or else the newest locked release.
+        frontend: vLLM's HTTP front end.
+        args: flags of `vllm serve`, which override the entry's own.
+        env: environment variables, which override the entry's own.
+        host: the address to listen on; clients on other machines need another one than the default.
         port: a fixed port; by default a free one is leased.
-        cold_start: start a new interpreter, not a fork of the fork server.
-        keep: leave it running at the end, and adopt an equal server that an earlier run kept.
-        startup_s: seconds until it must be ready; by default the entry's limit.
+        cold_start: start a new interpreter instead of a fork of the fork server.
+        keep: leave the server running at the end, and reuse an equal server that an earlier run left.
+        startup_s: seconds until the server must be ready; by default the entry's limit.
         progress: receives the progress of the start.
+        models_file: the models.yaml to read; by default the project's own.
 
     Raises:
-        UsageError: models.yaml has no such entry; on entering, where there is no such lane or environment.
+        UsageError: models.yaml has no such entry; on entering, the lane or the environment does not exist.
         StartupError: on entering; a subclass names the cause.
-        StopFailed: on leaving, when a process survives, or the port or GPU memory is not given back.
+        StopFailed: on leaving, a process survived, or the port or GPU memory was not released.
     """
 
     def __init__(
@@ -110,17 +93,17 @@ class RemoteServer(VllmServer):
             plan_launch, lane=lane, args=tuple(args), env=dict(env or {}), frontend=frontend, host=host
         )
         self._fixed_port = port
-        self._cold_start = cold_start
+        self.forkable = not cold_start
         self.keep = keep
-        self.adopted = False
-        self.forked = False
+        self.reused = False
         self._startup_s = startup_s or self.entry.limits.startup_s
-        self._progress = progress or NoProgress()
-        self._process: Supervised | kept.Adopted | None = None
-        self._lease: Claim | None = None
+        self._progress = progress or StartProgress()
+        self._process: Supervised | reusable.ReusedServer | None = None
+        self._port_lease: Claim | None = None
+        self._hardware_lease: Claim | None = None
         self._record: ServerRecord | None = None
         self._pid: int | None = None
-        self._hardware: Claim | None = None
+        self.forked = False
         self._named_books: dict[str, ScriptBook] = {}
         self.log_path: Path = Path()
         self.server_id = ""
@@ -131,14 +114,12 @@ class RemoteServer(VllmServer):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @cached_property
     def launch(self) -> Launch:
-        """What is started: planned by the first access, which creates the environment and fetches assets."""
+        """The plan of the start; the first access creates the environment and fetches assets."""
         if self._planned:
             return self._planned
         environment = self._vllm if isinstance(self._vllm, Environment) else resolve(self._vllm, create=True)
@@ -151,21 +132,21 @@ class RemoteServer(VllmServer):
 
     @property
     def vllm_version(self) -> str:
-        """The server's vLLM."""
+        """The version of the server's vLLM."""
         return self.environment.vllm_version
 
     @property
     def pid(self) -> int:
-        """Process id of the API server."""
+        """The process id of the API server."""
         if self._pid is None:
             raise self._not_running()
         return self._pid
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
-        if self._lease is not None:
-            return self._lease.port
+        """The port that the server listens on."""
+        if self._port_lease is not None:
+            return self._port_lease.port
         if self._record is not None:
             return self._record.port
         raise self._not_running()
@@ -175,8 +156,8 @@ class RemoteServer(VllmServer):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Its address, for clients."""
-        port = self.port  # there is none before the start, and then nothing is planned for this question
+        """The server's address, for clients."""
+        port = self.port  # raises before the start, so that nothing is planned
         return Endpoint(
             f"http://{self.launch.host}:{port}",
             api_key=self.launch.api_key,
@@ -185,11 +166,11 @@ class RemoteServer(VllmServer):
 
     @property
     def books(self) -> Endpoint | None:
-        """Where a script book is written; None on the live lane."""
+        """The address for script books; None on the live lane."""
         return self.endpoint if self.lane == "scripted" else None
 
     def book(self, name: str = "default") -> ScriptBook:
-        """A script book on this server (scripted lane only); books do not see each other."""
+        """The script book of a name (scripted lane only); a request sees the scripts of one book only."""
         if self.books is None:
             raise errors.ServerError(f"server {self.model!r} is on the live lane", hint="use lane='scripted'")
         return self._named_books.setdefault(name, ScriptBook(self.books, self.entry, name=name))
@@ -199,11 +180,11 @@ class RemoteServer(VllmServer):
         return self.book().script(*say, **options)
 
     def alive(self) -> bool:
-        """Whether the server still runs."""
+        """Whether the server is running."""
         return self._process is not None and not self._process.ended
 
     def check(self) -> None:
-        """Raises ServerDied, with the last lines of the log, when the server ended by itself."""
+        """Raises ServerDied, with the last lines of the log, if the server has ended by itself."""
         if self._process is not None and self._process.ended:
             raise errors.ServerDied(
                 f"server {self.model!r} ended while in use (exit code {self._process.exit_code})",
@@ -219,111 +200,49 @@ class RemoteServer(VllmServer):
         if not self.keep:
             self._start()
             return
-        identity = kept.identity(self.launch)
-        with kept.locked_start(identity):
-            if not self._adopt(identity):
+        identity = reusable.identity(self.launch)
+        with reusable.locked_start(identity):
+            if not self._reuse(identity):
                 self._start()
 
     def _start(self) -> None:
-        launch = self.launch  # planned before there is a log, or a lease
-        self.log_path = _unused(run_folder(), f"{self.model}-{self.lane}")
-        self._lease = leased_port(self._fixed_port)
+        launch = self.launch  # planned before there is a log or a lease
+        self.log_path = new_log(run_folder(), f"{self.model}-{self.lane}")
+        self._port_lease = lease_port(self._fixed_port)
         try:
-            self._hardware = lease_for(launch, forked=self.forkable)
+            self._hardware_lease = lease_for(launch, forked=self.forkable)
             self._spawn()
             self._wait_until_ready()
-            self._leave_if_kept()
+            if self.keep:
+                self._detach()
         except BaseException:
             self._stop_quietly()
             raise
         finally:
             self._progress.stop()
 
-    def _adopt(self, identity: str) -> bool:
-        record = kept.find(identity, self.model, self.launch.api_key)
+    def _reuse(self, identity: str) -> bool:
+        record = reusable.find_reusable(identity, self.model, self.launch.api_key)
         if record is None:
             return False
-        self._process, self._record, self._pid = kept.Adopted(record), record, record.pid
-        self.log_path, self.startup_seconds, self.adopted = Path(record.log), 0.0, True
+        self._process, self._record, self._pid = reusable.ReusedServer(record), record, record.pid
+        self.log_path, self.startup_seconds, self.reused = Path(record.log), 0.0, True
         return True
 
-    def _leave_if_kept(self) -> None:
-        if self.keep and self._process is not None and self._record is not None:
-            self._process.keep()
-            self._record = replace(self._record, kept=True)
-            self._record.write()
-
-    def restart(self) -> None:
-        """Ends the server and starts it again, on the same port, with a new log."""
-        port = self.port
-        self._end()
-        fixed, self._fixed_port = self._fixed_port, port
-        try:
-            self.start()
-        finally:
-            self._fixed_port = fixed
-
-    def stop(self) -> None:
-        """Ends the server, and waits until its processes, its port and its GPU memory are given back.
-
-        A kept server goes on running; `vllm-harness serve stop` ends it.
-        """
-        if self.keep and self._process is not None and not self._process.ended:
-            self._process, self._pid, self._record = None, None, None
-            self._release_leases()
-            return
-        self._end()
-
-    def _end(self) -> None:
-        process = self._process
-        if process is None:
-            return
-        if self._hardware and self._measurable and self._pid is not None and self.alive():
-            with suppress(OSError):  # a failure to note the measurement must not prevent the end
-                self._learn()
-        self._process = None
-        try:
-            survivors = process.end()
-            if self._record is not None:
-                self._record.remove()
-            if survivors:
-                raise errors.StopFailed(
-                    f"processes {survivors} survived SIGKILL",
-                    hint="see what they wait for: `ps -o pid,stat,wchan,cmd`",
-                    log_path=self.log_path,
-                )
-            self._check_given_back()
-        finally:
-            self._pid, self._record = None, None
-            self._release_leases()
-
-    def _stop_quietly(self) -> None:
-        try:
-            self._end()
-        except errors.StopFailed as error:
-            self._progress.phase(self.model, f"cleaning up failed: {error.message}", 0.0)
-        finally:
-            self._release_leases()
-
-    def _release_leases(self) -> None:
-        for lease in (self._lease, self._hardware):
-            if lease is not None:
-                lease.release()
-        self._lease = self._hardware = None
-
     def _spawn(self) -> None:
-        self._started = time.monotonic()
-        self._oom_before = oom_kills()
-        self._tracker = PhaseTracker(self.log_path)
-        forked = self._from_template()
-        if forked is None and os.environ.get(fork_server.FIRST):
-            raise fork_server.ForkServerFailed(
-                f"a server that starts cold does not run the file of {fork_server.FIRST}",
-                hint="use the fork server, and no cold start",
-            )
-        self.forked = forked is not None
-        process, record = forked or self._supervised(spawn_cold)
+        self._watch = StartWatch(
+            self.model,
+            port=self.port,
+            log_path=self.log_path,
+            limit_s=self._startup_s,
+            progress=self._progress,
+        )
+        gpu_env = self._hardware_lease.env if self._hardware_lease else {}
+        spawner = Spawner(self.launch, self.port, self.log_path, gpu_env, self._watch.show)
+        forked = spawner.forked() if self.forkable else None
+        process, record = forked or spawner.cold()
         self._process, self._record = process, record
+        self.forked, self.server_id = forked is not None, record.server_id
         supervisor, self._pid = process.supervisor_pid, process.pid()
         if supervisor:
             self._record = replace(
@@ -340,177 +259,84 @@ class RemoteServer(VllmServer):
                 log_path=self.log_path,
             )
 
-    def _from_template(self) -> tuple[Supervised, ServerRecord] | None:
-        """A server forked from a template, or a second one where the first was killed; None: start cold."""
-        if not self.forkable:
-            return None
-        for fallback in ("forked again", "cold start"):
-            try:
-                template = self._template()
-                return self._supervised(partial(fork_server.spawn, path=template))
-            except fork_server.TemplateEnded as error:
-                # it may have forked nevertheless: the next server has its own id and folder
-                self._show(f"{fallback}, since {error}")
-            except fork_server.ForkServerFailed as error:
-                self._show(f"cold start, since {error}")
-                break
-        return None
-
-    def _supervised(self, spawn: Spawn) -> tuple[Supervised, ServerRecord]:
-        """Starts a supervisor with a server; the record is written before anything else exists."""
-        record = self._new_record()
-        self.server_id = record.server_id
-        environ = {
-            **self.launch.environ(),
-            **(self._hardware.env if self._hardware else {}),
-            "TMPDIR": record.tmp,
-            names.SCRIPT_DIR: record.tmp,
-            names.SERVER_ID: record.server_id,
-        }
-        argv = self.launch.argv(self.port)
-        of_record = ("owner", "owner_started", "server_id", "earlier_blocks", "log", "tmp")
-        config = {
-            **{name: getattr(record, name) for name in of_record},
-            "record": str(record.path()),
-            "argv": argv,
-            "env": environ,
-            "log_limit": LOG_LIMIT,
-            "secrets": secret_values(environ, argv),
-            "grace_s": GRACE_S,
-            "first": os.environ.get(fork_server.FIRST, ""),
-        }
-        record.write()
-        try:
-            return Supervised(config, spawn), record
-        except BaseException:
-            record.remove()
-            raise
-
-    def _new_record(self) -> ServerRecord:
-        server_id = uuid.uuid4().hex[:12]
-        return ServerRecord(
-            server_id=server_id,
-            supervisor=0,
-            supervisor_started=0,
-            tmp=str(_tmp_base() / f"vh-{server_id}"),
-            name=self.model,
-            lane=self.lane,
-            environment=self.environment.describe(),
-            log=str(self.log_path),
-            port=self.port,
-            pid=0,
-            identity=kept.identity(self.launch),
-            owner=os.getpid(),
-            owner_started=started(os.getpid()) or 0,
-            earlier_blocks=sorted(blocks.names()),
-        )
-
-    @property
-    def forkable(self) -> bool:
-        """Whether it is to be started from the fork server."""
-        return not self._cold_start
-
-    def _template(self) -> Path:
-        """The fork server's template for this launch."""
-        try:
-            return fork_server.template(self.launch, self.launch.environ(), self._show, held=models_held())
-        except OSError as error:
-            raise fork_server.ForkServerFailed(str(error)) from error
-
-    def _show(self, step: str) -> None:
-        self._progress.phase(self.model, step, time.monotonic() - self._started)
-
     def _wait_until_ready(self) -> None:
-        process = self._process
-        assert process is not None
-        self.phases = {"import": 0.0}
-        while True:
-            elapsed = time.monotonic() - self._started
-            if self._tracker.advance():
-                self.phases.setdefault(self._tracker.phase, elapsed)
-            self._progress.phase(self.model, self._tracker.phase, elapsed)
-            go_on()
-            if process.ended:
-                raise self._diagnosis()
-            if self._healthy():
-                break
-            if elapsed > self._startup_s:
-                raise errors.StartupTimeout(
-                    f"{self.model!r} was not ready after {self._startup_s:.0f} s, "
-                    f"in phase {self._tracker.phase!r}",
-                    hint="raise limits.startup_s of the entry, or look in the log for the slow step",
-                    lines=log_lines(self.log_path)[-3:],
-                    log_path=self.log_path,
-                )
-            time.sleep(POLL_S)
-        self._check_name()
-        self._settle()
-        self.startup_seconds = time.monotonic() - self._started
+        assert isinstance(self._process, Supervised)
+        self.phases = self._watch.phases
+        self._watch.wait(self._process, self.endpoint)
+        if self._memory_lease:
+            self._measured_start.settle(self._memory_lease, self._process.supervisor_pid or self.pid)
+        self.startup_seconds = self._watch.elapsed_s
         self._progress.done(self.model, self.startup_seconds)
 
-    def _settle(self) -> None:
-        """Notes in the lease the memory that the server has taken, and that it may still take."""
-        if self._hardware and self._measurable:
-            taken = self._learn()
-            self._hardware.settle(gib=max(taken, Start(self.launch, self.forked).need_gib()), used=taken)
+    def _detach(self) -> None:
+        """Lets the server outlive this process."""
+        assert isinstance(self._process, Supervised)
+        assert self._record is not None
+        self._process.keep()
+        self._record = replace(self._record, kept=True)
+        self._record.write()
 
     @property
-    def _measurable(self) -> bool:
-        """Whether its memory is the machine's, not a GPU's."""
-        return self.environment.device == "cpu"
+    def _memory_lease(self) -> Claim | None:
+        """The lease of the machine's memory; None on CUDA."""
+        return self._hardware_lease if self.environment.device == "cpu" else None
 
-    def _learn(self) -> float:
-        """Measures the memory that the server takes now, GiB, for later leases."""
-        assert self._process is not None
-        taken = taken_gib(self._process.supervisor_pid or self.pid)
-        Start(self.launch, self.forked).learn(taken)
-        return taken
+    @property
+    def _measured_start(self) -> Start:
+        return Start(self.launch, self.forked)
 
-    def _healthy(self) -> bool:
-        """Whether the own server answers; another process on the port is an error, never an answer."""
+    def restart(self) -> None:
+        """Ends the server and starts it again on the same port, with a new log."""
+        port = self.port
+        self._end()
+        fixed, self._fixed_port = self._fixed_port, port
         try:
-            answer = ask("GET", self.url_for("/health"), timeout=HEALTH_TIMEOUT_S)
-        except requests.RequestException:
-            return False
-        if listeners(self.port) - tree_pids(self.pid):
-            raise errors.PortTaken(
-                f"port {self.port} is held by {describe_holder(self.port)}, not by the started server",
-                hint="leave the port out, then the harness leases a free port",
-                log_path=self.log_path,
-            )
-        return answer.status_code == 200
+            self.start()
+        finally:
+            self._fixed_port = fixed
 
-    def _check_name(self) -> None:
-        answer = self.endpoint.get("/v1/models", timeout=HEALTH_TIMEOUT_S * 4)
-        served = [model.get("id") for model in answer.json().get("data", [])] if answer.ok else []
-        if self.model not in served:
-            raise errors.NameNotServed(
-                f"the server is healthy but /v1/models (HTTP {answer.status_code}) lists {served}, "
-                f"not {self.model!r}",
-                hint="do not override --served-model-name",
-                log_path=self.log_path,
-            )
+    def stop(self) -> None:
+        """Ends the server, and waits until its processes, its port and its GPU memory are released.
 
-    def _diagnosis(self) -> errors.StartupError:
-        assert self._process is not None
-        return diagnose(
-            log_path=self.log_path,
-            exit_code=self._process.exit_code,
-            oom_kills=oom_kills() - self._oom_before,
-            port=self.port,
-        )
+        With `keep`, the server goes on running until `vllm-harness serve stop` ends it.
+        """
+        if self.keep and self.alive():
+            self._process, self._pid, self._record = None, None, None
+            self._release_leases()
+            return
+        self._end()
 
-    def _check_given_back(self) -> None:
-        deadline = time.monotonic() + PORT_FREE_S
-        while not is_free(self.port):
-            if time.monotonic() > deadline:
+    def _end(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        if self._memory_lease and self._pid is not None and self.alive():
+            with suppress(OSError):  # a failure to note the measurement must not prevent the end
+                self._measured_start.measure(process.supervisor_pid or self._pid)
+        self._process = None
+        try:
+            survivors = process.end()
+            if self._record is not None:
+                self._record.remove()
+            if survivors:
                 raise errors.StopFailed(
-                    f"port {self.port} is still held by {describe_holder(self.port)}",
-                    hint="end that process",
+                    f"processes {survivors} survived SIGKILL",
+                    hint="see what they wait for: `ps -o pid,stat,wchan,cmd`",
                     log_path=self.log_path,
                 )
-            time.sleep(POLL_S)
-        before = used_before(self._hardware) if self._hardware else {}
+            self._check_released()
+        finally:
+            self._pid, self._record = None, None
+            self._release_leases()
+
+    def _check_released(self) -> None:
+        if not wait_until_free(self.port, PORT_FREE_S):
+            raise errors.StopFailed(
+                f"port {self.port} is still held by {describe_holder(self.port)}",
+                hint="end that process",
+                log_path=self.log_path,
+            )
+        before = used_before(self._hardware_lease) if self._hardware_lease else {}
         if before and (held := gpus.wait_for_memory(before, limit_s=GPU_FREE_S)):
             raise errors.StopFailed(
                 f"GPU memory did not come back within {GPU_FREE_S:.0f} s: {gpus.describe_gpus(held)}",
@@ -518,31 +344,16 @@ class RemoteServer(VllmServer):
                 log_path=self.log_path,
             )
 
+    def _stop_quietly(self) -> None:
+        try:
+            self._end()
+        except errors.StopFailed as error:
+            self._progress.phase(self.model, f"cleaning up failed: {error.message}", 0.0)
+        finally:
+            self._release_leases()
 
-def leased_port(port: int | None) -> Claim:
-    """A lease of a port, or of a free one. Raises NoFreePort, naming the server that holds it."""
-    try:
-        return lease_port(port)
-    except NoFreePort as error:
-        holder = next((record for record in running() if record.port == port), None)
-        if holder is None:
-            raise
-        command = f"vllm-harness serve stop {holder.name}" if holder.kept else f"kill {holder.owner}"
-        raise NoFreePort(
-            f"port {port} is held by your {holder.lane} server {holder.name!r} (log: {holder.log})",
-            hint=f"end it by `{command}`, or leave the port out: the harness then leases a free port",
-        ) from error
-
-
-def _tmp_base() -> Path:
-    """The parent of a server's folder, with a path short enough for vLLM's sockets."""
-    base = Path(tempfile.gettempdir())
-    return base if len(str(base)) <= SOCKET_PATH_BYTES - SOCKET_NAME_BYTES else Path("/tmp")
-
-
-def _unused(folder: Path, stem: str) -> Path:
-    for path in (folder / f"{stem}-{number}.log" for number in count(1)):
-        with suppress(FileExistsError):  # another process of this run may start servers too
-            path.touch(mode=0o600, exist_ok=False)
-            break
-    return path
+    def _release_leases(self) -> None:
+        for lease in (self._port_lease, self._hardware_lease):
+            if lease is not None:
+                lease.release()
+        self._port_lease = self._hardware_lease = None

@@ -1,4 +1,4 @@
-"""The owner's side of a supervised server: start it, receive its messages, end it."""
+"""The owner's side of a supervised server: starts it, receives its messages, and ends it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 @dataclass(frozen=True)
 class Handle:
-    """The two pipes of a supervisor: closing `control` ends the server, `status` carries its messages."""
+    """The two pipes of a supervisor: closing `control` ends the server, and `status` has the messages."""
 
     control: IO[bytes]
     status: IO[bytes]
@@ -34,7 +34,7 @@ Spawn = Callable[[dict[str, Any]], Handle]
 
 
 def spawn_cold(config: dict[str, Any]) -> Handle:
-    """A supervisor in a new process, which executes the command: the cold start."""
+    """Starts a supervisor in a new process, which executes the server's command: the cold start."""
     process = subprocess.Popen(
         [sys.executable, "-I", str(SUPERVISOR)],
         stdin=subprocess.PIPE,
@@ -44,19 +44,14 @@ def spawn_cold(config: dict[str, Any]) -> Handle:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    with suppress(BrokenPipeError):  # it was killed, which its status pipe shows
+    with suppress(BrokenPipeError):  # it was killed, as the status pipe will show
         process.stdin.write(json.dumps(config).encode() + b"\n")
         process.stdin.flush()
     return Handle(process.stdin, process.stdout, process.wait)
 
 
 class Supervised:
-    """A server under its supervisor.
-
-    Args:
-        config: see `supervisor.Config`.
-        spawn: starts the supervisor.
-    """
+    """A server under its supervisor, which `spawn` starts; see `supervisor.Config`."""
 
     def __init__(self, config: dict[str, Any], spawn: Spawn = spawn_cold) -> None:
         self._grace_s: float = config["grace_s"]
@@ -72,12 +67,12 @@ class Supervised:
 
     @property
     def supervisor_pid(self) -> int | None:
-        """Process id of the supervisor; None when it sent no message."""
+        """The process id of the supervisor; None if it sent no message."""
         self._wait_for({"supervisor", "eof"}, 30)
         return self._messages.get("supervisor")
 
     def pid(self) -> int | None:
-        """Process id of the server; None when it could not be executed."""
+        """The process id of the server; None if it could not be executed."""
         self._wait_for({"pid", "failed", "eof"}, 30)
         return self._messages.get("pid")
 
@@ -93,11 +88,11 @@ class Supervised:
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code of a server that ended by itself, negative for a signal."""
+        """The exit code of a server that ended by itself, negative for a signal."""
         return self._messages.get("exited")
 
     def end(self) -> list[int]:
-        """Ends the server and its descendants; returns process ids that survived."""
+        """Ends the server and its descendants; returns the ids of processes that survived."""
         with suppress(OSError):
             self._handle.control.close()
         if self._kept and self.supervisor_pid:
@@ -125,7 +120,7 @@ class Supervised:
         self._note({"eof": True})
 
     def _clear(self) -> None:
-        """Clears the server in place of its supervisor, which was killed."""
+        """Clears the server instead of its supervisor, which was killed."""
         self._note({"ended": {"survivors": clear(self._server_id, self._folder, self._earlier_blocks)}})
         self._record.unlink(missing_ok=True)
 

@@ -1,12 +1,12 @@
-"""The process between the harness and one vLLM server: the server never outlives its owner.
+"""The process between the harness and one vLLM server, which never outlives its owner.
 
-Run as `python -I supervisor.py`. It is the server's subreaper, so every descendant, however orphaned,
+Run as `python -I supervisor.py`. It is the server's subreaper, so every descendant, even an orphaned one,
 stays below it and is found and killed at the end. The owner writes one line, the configuration (see
-`Config`), to standard input and holds the pipe open: closing it ends the server, and so does the owner's
-death, by whatever signal. After the line `keep` it has no owner; SIGTERM to the supervisor ends it. The
-supervisor makes everything of the server but its record, and removes all of it at the end. It writes
-JSON objects to standard output, one a line: `{"supervisor": N}`, `{"pid": N}`, `{"exited": CODE}` when the
-server ended by itself, and last `{"ended": {...}}`.
+`Config`), to standard input and holds the pipe open. The server ends when the pipe closes or the owner dies.
+After the line `keep`, the server has no owner, and SIGTERM to the supervisor ends it. The supervisor makes
+everything that belongs to the server except its record, and removes all of it at the end. It writes JSON
+objects to standard output, one per line: `{"supervisor": N}`, `{"pid": N}`, `{"exited": CODE}` if the server
+ended by itself, and finally `{"ended": {...}}`.
 
 The fork template (forking/vllm_harness_template.py) runs the same code and launches the server by a fork.
 """
@@ -36,7 +36,7 @@ import psutil
 
 
 def _beside(name: str) -> Any:
-    """A module of this folder, which is not on sys.path, neither here nor in the server's interpreter."""
+    """Imports a module of this folder, which is not on sys.path."""
     path = Path(__file__).with_name(f"{name}.py")
     spec = importlib.util.spec_from_file_location(f"vllm_harness_{name}", path)
     assert spec is not None
@@ -66,17 +66,18 @@ class Config:
     """The server to run, and its owner.
 
     Attributes:
-        owner: process id of the owner; `owner_started` distinguishes it from a later process, see `started`.
+        owner: process id of the owner.
+        owner_started: when the owner was started, see `started`.
         server_id: the id in the names of the server's shared memory.
-        earlier_blocks: shared memory from before the server, which is not to be removed.
-        record: file that the owner has written for the server; removed at the end.
-        argv, env: the server's command and its whole environment.
-        log: file that its output is appended to, redacted.
-        log_limit: bytes after which the log is cut (the server runs on).
+        earlier_blocks: shared memory from before the server, which stays.
+        record: the server's record, which the owner has written; removed at the end.
+        argv, env: the server's command and all its variables.
+        log: the file to which its redacted output is appended.
+        log_limit: bytes after which the log is truncated, while the server goes on.
         tmp: the server's own temporary and working folder; made here, removed at the end.
         secrets: values that never reach the log.
         grace_s: seconds between TERM and KILL.
-        first: a Python file that a forked server runs before it serves; empty: none.
+        first: a Python file that a forked server runs before it serves; empty for none.
     """
 
     owner: int
@@ -95,17 +96,17 @@ class Config:
 
 
 class Server(Protocol):
-    """The launched process, as its supervisor uses it."""
+    """The interface of a launched process."""
 
     pid: int
     returncode: int | None
     stdout: IO[bytes] | None
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """Returns the exit code, negative for a signal; None while the process is running."""
 
     def wait(self) -> int:
-        """Its exit code, once it has ended."""
+        """Waits for the end of the process; returns the exit code."""
 
 
 def main() -> int:
@@ -117,7 +118,7 @@ def main() -> int:
 
 
 def supervise(config: Config, launch: Callable[[Config], Server]) -> int:
-    """Runs a server, launched by the caller's function, until it ends or its owner lets go."""
+    """Runs a server, which `launch` starts, until it ends or its owner ends it; returns an exit code."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop_reader, stop_writer = os.pipe()
@@ -132,7 +133,7 @@ def supervise(config: Config, launch: Callable[[Config], Server]) -> int:
         os.mkdir(config.tmp, 0o700)  # noqa: PTH102
     except OSError as error:
         return _failed(error, config)
-    # processes forked from here start in the folder, by which they are found when this process is killed
+    # processes forked from here start in the folder, which identifies them if this process is killed
     os.chdir(config.tmp)
     try:
         server = launch(config)
@@ -154,16 +155,16 @@ def supervise(config: Config, launch: Callable[[Config], Server]) -> int:
 
 
 def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when its parent ends, however that happens, even just now."""
+    """Makes the kernel kill this process when its parent ends; exits if the parent has ended already."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def started(pid: int) -> int | None:
-    """When a process was started, in clock ticks since the machine was booted; None once it has ended.
+    """When a process was started, in clock ticks since the machine was booted; None if it has ended.
 
-    Together with the process id it identifies a process for ever: setting the clock does not change it.
+    Together with the process id it identifies a process, even if the clock is set.
     """
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
@@ -174,7 +175,7 @@ def started(pid: int) -> int | None:
 
 
 def _watch_owner(config: Config) -> int | None:
-    """A descriptor that shows the owner's end; None where the owner has ended or let go already."""
+    """A descriptor that becomes readable when the owner ends; None if it has ended or closed the pipe."""
     try:
         owner_end = os.pidfd_open(config.owner)
     except ProcessLookupError:
@@ -190,8 +191,8 @@ def _failed(error: OSError, config: Config) -> int:
 
 
 def _clear(config: Config, native: blocks.Native) -> None:
-    """Removes what the server has left, once its processes are gone."""
-    blocks.remove_of(config.server_id, native.found)
+    """Removes what the server has left behind, after the end of its processes."""
+    blocks.remove_of(config.server_id, native.blocks)
     os.chdir("/")
     shutil.rmtree(config.tmp, ignore_errors=True)
     _forget(config)
@@ -215,7 +216,7 @@ def _launch(config: Config) -> Server:
 
 
 def _wait(server: Server, owner_end: int, stop_reader: int, native: blocks.Native) -> bool:
-    """True when the server is to be ended, False when it ended by itself."""
+    """Waits until the server must be ended (True) or has ended by itself (False)."""
     server_end = os.pidfd_open(server.pid)
     poller = select.poll()
     for descriptor in (CONTROL, stop_reader, server_end, owner_end):
@@ -237,7 +238,7 @@ def _wait(server: Server, owner_end: int, stop_reader: int, native: blocks.Nativ
 
 
 def _end(server: Server, grace_s: float, native: blocks.Native) -> dict[str, Any]:
-    """Sends TERM, then KILL, to everything below this process; returns seconds, killed and survivors."""
+    """Sends TERM, then KILL, to everything below this process; returns the message about the end."""
     start = time.monotonic()
     _stop_all()
     native.look(_pids, again=True)
@@ -257,7 +258,7 @@ def _end(server: Server, grace_s: float, native: blocks.Native) -> dict[str, Any
 
 
 def _stop_all() -> None:
-    """Stops the tree, so that no process ends or forks while it is inspected."""
+    """Stops the process tree, so that no process ends or forks while it is inspected."""
     for _ in range(2):
         _signal_all(signal.SIGSTOP)
 
@@ -269,7 +270,7 @@ def _alive(server: Server) -> bool:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return True
     except ChildProcessError:
-        return False  # a subreaper without children has no descendants; a list of descendants may miss some
+        return False  # a subreaper without children has no descendants, while a list may miss some
 
 
 def _pids() -> list[int]:
@@ -294,16 +295,16 @@ def _reap(except_pid: int) -> None:
 
 def _copy_log(source: IO[bytes], config: Config) -> None:
     secrets = [secret.encode() for secret in config.secrets]
-    room = config.log_limit
+    remaining = config.log_limit
     with open(config.log, "ab", buffering=0) as log:  # noqa: PTH123
         for line in iter(lambda: source.readline(1_000_000), b""):
-            if room <= 0:
+            if remaining <= 0:
                 continue
             clean = _redacted(line, secrets)
             log.write(clean)
-            room -= len(clean)
-            if room <= 0:
-                log.write(b"\n[log cut here: it passed its size limit]\n")
+            remaining -= len(clean)
+            if remaining <= 0:
+                log.write(b"\n[log truncated: it exceeded its size limit]\n")
 
 
 def _redacted(line: bytes, secrets: list[bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""Text from outside within Markdown."""
+"""Foreign text in Markdown."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from vllm_harness._terminal.tables import one_line
 
 
 def code_span(text: str, width: int | None = None) -> str:
-    """The first line of a text as a code span, whatever backticks it holds.
-
-    Args:
-        width: the text is cut to this many characters.
-    """
+    """The first line of a text as a code span, truncated to a width, whatever backticks it has."""
     line = one_line(text, width) or "-"
     runs = re.findall("`+", line)
     fence = "`" * (max(map(len, runs), default=0) + 1)

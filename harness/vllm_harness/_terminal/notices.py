@@ -1,4 +1,4 @@
-"""Lines that a person must see at once, however quiet a run is and whatever captures its output."""
+"""Notices: lines that a person must see at once, even if a run is quiet or its output captured."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Show = Callable[[str], None]
 
 
 def show(line: str) -> None:
-    """Shows one line: on standard error, or where `shown_by` has it shown."""
+    """Shows one line on standard error, or by the function of `shown_by`."""
     _show(line)
 
 
 @contextmanager
 def shown_by(function: Show) -> Iterator[None]:
-    """Has a function of the caller's show the lines, such as one that passes pytest's capture."""
+    """Shows notices by another function, such as one that bypasses pytest's capture."""
     global _show
     before, _show = _show, function
     try:

@@ -1,4 +1,4 @@
-"""The pace of a long piece of work: how much is done, in what time, and the estimated rest."""
+"""The pace of a long piece of work: the elapsed time, and an estimate of the rest."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 SAMPLE = 0.03
-"""The share of the steps that must be done before the rest is estimated: fewer say too little."""
+"""The share of the steps that must be done before an estimate is meaningful."""
 
 
 @dataclass
 class Pace:
-    """Steps that are done one after the other, or several at a time.
+    """Counts steps, and estimates how long the rest takes.
 
     Attributes:
-        total: how many there are.
-        clock: seconds, from any start.
-        done: how many are done.
+        total: the number of steps.
+        clock: gives the time in seconds, from any start.
+        done: the number of finished steps.
     """
 
     total: int
@@ -30,7 +30,7 @@ class Pace:
         self._started = self.clock()
 
     def advance(self) -> None:
-        """Counts a further step as done."""
+        """Counts a step as done."""
         self.done += 1
         if self._first is None:
             self._first = self.clock()
@@ -42,9 +42,9 @@ class Pace:
 
     @property
     def left_s(self) -> float | None:
-        """About how many seconds the rest takes, at the pace so far; None while few steps are done.
+        """An estimate of the seconds that the rest takes; None while few steps are done.
 
-        The first step does not count, since it waits for what all of them need, such as a server's start.
+        The first step does not count, since it waits for what all steps need, such as the start of a server.
         """
         if self._first is None or self.done < max(2, SAMPLE * self.total):
             return None
@@ -57,7 +57,7 @@ class Pace:
 
 
 def minutes(seconds: float) -> str:
-    """A duration as `1:10`, or as `1:01:10` from an hour on."""
+    """Formats a duration as `1:10`, or from an hour on as `1:01:10`."""
     whole, rest = divmod(round(seconds), 60)
     hours, whole = divmod(whole, 60)
     return f"{hours}:{whole:02}:{rest:02}" if hours else f"{whole}:{rest:02}"

@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from rich.console import Console
 
 Progress = Callable[[str], None]
-"""Takes a short line about the step that is running now."""
+"""Receives a short line about the current step."""
 
 
 def quiet(line: str) -> None:
-    """Progress that is not shown."""
+    """Shows no progress."""
 
 
 @contextmanager
 def shown() -> Iterator[Progress]:
-    """Progress for people, on stderr: a spinner with the latest line on a terminal, plain lines elsewhere."""
+    """Shows progress on standard error: a spinner with the latest line on a terminal, else plain lines."""
     console = Console(stderr=True, highlight=False, markup=False)
     if not console.is_terminal:
         yield lambda line: print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What the commands print: tables that keep a row together, and text from outside on one line."""
+"""Prints tables that keep a row together, and escapes control characters in foreign text."""
 
 from __future__ import annotations
 
@@ -14,23 +14,17 @@ from rich.table import Column, Table
 from rich.text import Text
 
 Cell = str | Text
-"""A text, shown without markup and with control characters escaped, or a styled text, shown as it is."""
+"""A plain text, whose control characters are escaped, or a styled text."""
 
 NOTHING = ("", "-")
 """Cells without information."""
 _UNLIMITED = 100_000
 _NARROWEST = 24
-"""Columns of the terminal that the last column of a table needs at least to be folded."""
+"""The minimal width of the last column of a table to be folded."""
 
 
 def plain_console(file: IO[str] | None = None, *, stderr: bool = False, width: int | None = None) -> Console:
-    """A console that prints texts as they stand: no markup, no emoji codes, and no line ends of its own.
-
-    Args:
-        file: where to; else standard output.
-        stderr: standard error instead.
-        width: columns; else those of the terminal.
-    """
+    """A console that does not change texts: it has no markup, no emoji codes, and wraps no lines."""
     return Console(
         file=file, stderr=stderr, width=width, markup=False, emoji=False, highlight=False, soft_wrap=True
     )
@@ -51,15 +45,14 @@ def show_table(
 ) -> None:
     """Prints a table without a frame.
 
-    Where the output is not a terminal, each row is one whole line, however long. On a terminal that is too
-    narrow for that, the last column is folded; where that is not enough, each row becomes a block: the
-    first cell, and below it a line for each of the others that is not empty.
+    If the output is not a terminal, each row is one whole line. On a terminal that is too narrow, the last
+    column is folded; if that is not enough, each row becomes a block: the first cell, and below it a line for
+    each other cell that is not empty.
 
     Args:
-        headings: of the columns; a heading may have several lines.
-        rows: their cells.
-        numbers: headings of the columns that are aligned to the right.
-        whole: each row is one line on a terminal as well.
+        headings: the headings of the columns, which may have several lines.
+        numbers: the headings of right-aligned columns.
+        whole: print each row as one line on a terminal as well.
     """
     table = _table(headings, rows, numbers)
     if whole or not on_terminal(console) or fits(console, headings, rows):
@@ -72,33 +65,34 @@ def show_table(
 
 
 def fits(console: Console, headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> bool:
-    """Whether a table needs no more than the width of the console."""
+    """Whether the console is wide enough for a table."""
     return _width(console, _table(headings, rows)) <= console.width
 
 
 def one_line(text: str, width: int | None = None) -> str:
-    """The first line of a text from outside, control characters escaped.
-
-    Args:
-        width: the text is cut to this many characters, and ends with `...` then.
-    """
+    """The first line of a foreign text, with control characters escaped; truncated to a width with `...`."""
     line = escaped(text.strip().partition("\n")[0])
     return line if width is None or len(line) <= width else line[: max(0, width - 3)] + "..."
 
 
 def escaped(text: str) -> str:
-    """A text from outside, all of it, with its control characters and line ends escaped."""
+    """A whole foreign text, with control characters and line ends escaped."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
+def printable(text: str) -> str:
+    """A foreign text for a terminal, with control characters escaped; line ends stay."""
+    return "\n".join(map(escaped, text.split("\n")))
+
+
 def show_whole(console: Console, table: Table) -> None:
-    """Prints a table at the width that it needs, not the console's."""
+    """Prints a table with the width that it needs."""
     console.print(_Whole(table), soft_wrap=True)
 
 
 @dataclass(frozen=True)
 class _Whole:
-    """A table at the width that it needs."""
+    """A table with the width that it needs."""
 
     table: Table
 

@@ -14,7 +14,7 @@ import pytest
 from vllm_harness._configuration.targets import Target
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._server.leases.lease import offered
+from vllm_harness._server.leases.waiting import reclaim_with
 from vllm_harness._server.records import run_folder
 from vllm_harness._terminal import notices
 from vllm_harness._terminal.tables import plain_console
@@ -162,7 +162,7 @@ def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
     def give_back() -> bool:
         return RUN in session.config.stash and session.config.stash[RUN].servers.give_back()
 
-    with notices.shown_by(show), offered(give_back):
+    with notices.shown_by(show), reclaim_with(give_back):
         yield
 
 

@@ -26,13 +26,13 @@ from vllm_harness._exchange.endpoint import API_PATHS, attach
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._scripted.recording import RECORD_ARGS
 from vllm_harness._server.attached import AttachedServer, check_header
-from vllm_harness._server.described import described
 from vllm_harness._server.diagnosis import last_words
 from vllm_harness._server.errors import ServerDied
 from vllm_harness._server.leases.allocation import reserved_for
 from vllm_harness._server.leases.memory import others_have_waited_s
 from vllm_harness._server.progress import ConsoleProgress
 from vllm_harness._server.remote import RemoteServer
+from vllm_harness._server.target_record import target_record
 from vllm_harness._testing.progress import uncaptured
 from vllm_harness._testing.results import TargetResult
 from vllm_harness._testing.run_folder import WRITER
@@ -108,7 +108,7 @@ class ServerManager:
                 result.restarts += self.use(server)
             if server.log_path != log:
                 result.logs.append(str(server.log_path))
-                result.server = described(server, target.id, self.config.stash.get(WRITER, None))
+                result.server = target_record(server, target.id, self.config.stash.get(WRITER, None))
             if result.startup_s is None:
                 result.startup_s, result.lacking = server.startup_seconds, server.endpoint.lacking()
         if missing := sorted(result.lacking & set(needed)):
@@ -209,7 +209,7 @@ class ServerManager:
             progress=ConsoleProgress(),
         )
         environment = server.environment
-        result.server, result.environment = described(server, target.id), server.launch.describe()
+        result.server, result.environment = target_record(server, target.id), server.launch.describe()
         built = f"{environment.kind}, rust" if option.vllm_frontend == "rust" else environment.kind
         result.vllm = f"{environment.vllm_version} {environment.device} ({built})"
         return server
@@ -224,7 +224,7 @@ class ServerManager:
             books=attach(option.vllm_books_url) if option.vllm_books_url else None,
             version=option.vllm_server_version,
         )
-        result.server, result.vllm = described(server, target.id), server.vllm_version
+        result.server, result.vllm = target_record(server, target.id), server.vllm_version
         result.environment, result.lacking = result.server.environment, endpoint.lacking()
         if server.books:
             check_header(server, [api for api in API_PATHS if api not in result.lacking])

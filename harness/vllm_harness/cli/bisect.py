@@ -32,7 +32,7 @@ from vllm_harness._environments.spec import Environment
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._machine.shard import Executor
-from vllm_harness._server.progress import NoProgress
+from vllm_harness._server.progress import StartProgress
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.executor import executor_of
 
@@ -134,7 +134,7 @@ def _in_turn(defect: Defect, environment: Callable[[str], Environment], console:
 
     def reproduced(name: str) -> Reproduction:
         try:
-            ((_, outcome),) = run_job(job, environment(name), progress=NoProgress())
+            ((_, outcome),) = run_job(job, environment(name), progress=StartProgress())
         except UsageError:
             raise
         except HarnessError as error:  # such as kernels that this commit needs and the release lacks

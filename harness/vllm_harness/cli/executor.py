@@ -12,8 +12,7 @@ from pathlib import Path
 from vllm_harness import _extensions as extensions
 from vllm_harness._errors import UsageError
 from vllm_harness._files.paths import run_folder
-from vllm_harness._machine.shard import Executor
-from vllm_harness._machine.this_machine import ThisMachine
+from vllm_harness._machine.shard import Executor, ThisMachine
 from vllm_harness._server.leases.allocation import interpreters
 from vllm_harness.cli.arguments import with_new_names
 

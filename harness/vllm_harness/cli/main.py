@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from vllm_harness._errors import HarnessError
-from vllm_harness._terminal.printable import printable
+from vllm_harness._terminal.tables import printable
 from vllm_harness.cli.arguments import with_address
 from vllm_harness.cli.commands import Commands
 from vllm_harness.cli.option_table import option

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vllm_harness._errors import UsageError
-from vllm_harness._server import fork_server, kept
+from vllm_harness._server import fork_server, reusable
 from vllm_harness._server.errors import StopFailed
 from vllm_harness._server.records import running, sweep
 from vllm_harness._terminal.tables import plain_console, show_table
@@ -42,7 +42,7 @@ def stop(
     if name is not None and not records:
         raise UsageError(f"no kept server is named {name!r}", hint="`vllm-harness serve ps` lists them")
     for record in records:
-        if left := kept.end(record):
+        if left := reusable.end_server(record):
             raise StopFailed(
                 f"{record.name}: processes {left} survived SIGKILL",
                 hint="`ps -o pid,stat,wchan,cmd` shows what they wait for",

@@ -23,8 +23,8 @@ from vllm_harness._scenarios.reading import find_scenario, read_scenario, schema
 from vllm_harness._scenarios.results import Conversation
 from vllm_harness._scenarios.running import BOTH, run, transports_of
 from vllm_harness._scenarios.transports import Transport
-from vllm_harness._server.described import described
 from vllm_harness._server.records import run_folder
+from vllm_harness._server.target_record import target_record
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import escaped, plain_console, show_table
 from vllm_harness.cli.options import ServerOptions
@@ -127,7 +127,7 @@ def _run(
     mcp: Mcp | None,
 ) -> list[Conversation]:
     served = Served.by(server)
-    target, at = described(server, f"{server.lane}-{server.entry.name}", writer), time.time()
+    target, at = target_record(server, f"{server.lane}-{server.entry.name}", writer), time.time()
     writer.write(target)
     attempts = server.entry.limits.live_attempts
     with shown() as progress:

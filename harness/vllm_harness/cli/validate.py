@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from vllm_harness._errors import UsageError
-from vllm_harness._terminal.printable import printable
+from vllm_harness._terminal.tables import printable
 
 _HINT = "`vllm-harness validate explain` lists all codes"
 

@@ -1,4 +1,4 @@
-"""openai-agents. Arguments: `responses` or `chat`, then cases. Prints what it saw as JSON."""
+"""Runs openai-agents. Arguments: `responses` or `chat`, then cases. Prints the results as JSON."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ def agent(case: str) -> Agent[Any]:
 
 
 async def run(case: str, stream: bool) -> Any:
-    """One run of the agent, to its final output."""
+    """Runs the agent to its final output."""
     shown = ""
     if stream:
         result: Any = Runner.run_streamed(agent(case), QUESTIONS[case])
@@ -61,7 +61,7 @@ async def run(case: str, stream: bool) -> Any:
 
 
 def items(result: Any) -> dict[str, Any]:
-    """Calls, thoughts and messages of a run, and the tokens of each turn."""
+    """The calls, reasoning and messages of a run, and the tokens of each turn."""
     seen: dict[str, Any] = {"calls": [], "reasoning": []}
     for item in result.new_items:
         if item.type == "tool_call_item":
@@ -74,7 +74,7 @@ def items(result: Any) -> dict[str, Any]:
 
 
 async def outcome(case: str) -> dict[str, Any]:
-    """What it saw: in bodies and streamed, or how it failed."""
+    """The results in bodies and streams, or the traceback of a failure."""
     try:
         return {"body": await run(case, False), "stream": await run(case, True)}
     except Exception:

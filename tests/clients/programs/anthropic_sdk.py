@@ -1,4 +1,4 @@
-"""The anthropic SDK. Arguments: `messages`, then cases. Prints what it saw as JSON."""
+"""Runs the anthropic SDK. Arguments: `messages`, then cases. Prints the results as JSON."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def output_of(call: Any) -> dict[str, Any]:
 
 
 def ask(stream: bool, messages: list[Any]) -> tuple[Any, str]:
-    """The message, and the text shown while it came."""
+    """The message, and the text that a user saw as it came."""
     request: dict[str, Any] = {
         "model": os.environ["MODEL"],
         "max_tokens": 512,
@@ -67,7 +67,7 @@ def text_of(message: Any) -> str:
 
 
 def run(case: str, stream: bool) -> dict[str, Any]:
-    """A tool loop that sends the assistant's own blocks back."""
+    """Runs a tool loop that sends the assistant's blocks back unchanged."""
     messages: list[Any] = [{"role": "user", "content": QUESTIONS[case]}]
     seen: dict[str, Any] = {"calls": [], "reasoning": [], "output_tokens": [], "stop_reasons": []}
     for _ in range(MOST_TURNS):
@@ -85,7 +85,7 @@ def run(case: str, stream: bool) -> dict[str, Any]:
 
 
 def outcome(case: str) -> dict[str, Any]:
-    """What it saw: in bodies and streamed, or how it failed."""
+    """The results in bodies and streams, or the traceback of a failure."""
     try:
         return {"body": run(case, False), "stream": run(case, True)}
     except Exception:

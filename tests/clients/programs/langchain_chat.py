@@ -1,4 +1,4 @@
-"""LangChain's ChatOpenAI. Arguments: `responses` or `chat`, then cases. Prints what it saw as JSON."""
+"""Runs LangChain's ChatOpenAI. Arguments: `responses` or `chat`, then cases. Prints the results as JSON."""
 
 import functools
 import json
@@ -46,7 +46,7 @@ chat = ChatOpenAI(model=os.environ["MODEL"], use_responses_api=responses, stream
 
 
 def turn(stream: bool, messages: list[Any]) -> tuple[AIMessage, str]:
-    """The model's message, and the text shown while it came."""
+    """The model's message, and the text that a user saw as it came."""
     bound = chat.bind_tools(list(TOOLS.values()))
     if not stream:
         message = bound.invoke(messages)
@@ -56,7 +56,7 @@ def turn(stream: bool, messages: list[Any]) -> tuple[AIMessage, str]:
 
 
 def loop(case: str, stream: bool) -> dict[str, Any]:
-    """A tool loop that sends the model's own messages back."""
+    """Runs a tool loop that sends the model's messages back unchanged."""
     messages: list[Any] = [HumanMessage(QUESTIONS[case])]
     seen: dict[str, Any] = {"calls": [], "reasoning": [], "output_tokens": []}
     for _ in range(MOST_TURNS):
@@ -73,7 +73,7 @@ def loop(case: str, stream: bool) -> dict[str, Any]:
 
 
 def structured(case: str, stream: bool) -> dict[str, Any]:
-    """An answer as an object."""
+    """A structured answer."""
     typed = chat.with_structured_output(Place, method="json_schema")
     answer = list(typed.stream(QUESTIONS[case]))[-1] if stream else typed.invoke(QUESTIONS[case])
     return answer.model_dump()
@@ -84,7 +84,7 @@ def run(case: str, stream: bool) -> dict[str, Any]:
 
 
 def outcome(case: str) -> dict[str, Any]:
-    """What it saw: in bodies and streamed, or how it failed."""
+    """The results in bodies and streams, or the traceback of a failure."""
     try:
         return {"body": run(case, False), "stream": run(case, True)}
     except Exception:

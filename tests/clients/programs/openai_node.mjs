@@ -1,4 +1,4 @@
-// The openai npm package. Arguments: `responses` or `chat`, then cases. Prints what it saw as JSON.
+// Runs the openai npm package. Arguments: `responses` or `chat`, then cases. Prints the results as JSON.
 import OpenAI from 'openai';
 import { zodResponseFormat, zodTextFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
@@ -31,7 +31,7 @@ const [api, ...cases] = process.argv.slice(2);
 const client = new OpenAI();
 const model = process.env.MODEL;
 
-/** The response, and the text shown while it came. */
+/** The response, and the text that a user saw as it came. */
 async function respond(stream, request) {
   if (!stream) {
     const response = await client.responses.parse({ model, ...request });
@@ -43,7 +43,7 @@ async function respond(stream, request) {
   return [await events.finalResponse(), shown];
 }
 
-/** A tool loop that sends the response's own items back. */
+/** Runs a tool loop that sends the response's items back unchanged. */
 async function responsesLoop(question, stream) {
   const tools = Object.entries(FUNCTIONS).map(([name, { description, parameters }]) => ({
     type: 'function', name, description, parameters, strict: false,
@@ -69,7 +69,7 @@ async function responsesLoop(question, stream) {
   return seen;
 }
 
-/** The package's own tool runner. */
+/** Runs the package's tool runner. */
 async function chatLoop(question, stream) {
   const calls = [];
   const tools = Object.entries(FUNCTIONS).map(([name, { run, ...rest }]) => ({
@@ -88,7 +88,7 @@ async function chatLoop(question, stream) {
   const options = stream ? { stream, stream_options: { include_usage: true } } : {};
   const runner = client.chat.completions.runTools({ model, messages, tools, ...options });
   let shown = '';
-  const thoughts = {}; // of a stream: the package keeps only the last piece of fields that it does not know
+  const thoughts = {}; // for streams, because the package keeps only the last delta of unknown fields
   if (stream) {
     runner.on('content', (delta) => (shown += delta));
     runner.on('chunk', ({ id, choices: [choice] }) => {
@@ -126,7 +126,7 @@ async function chatParsed(question, stream) {
 
 const [loop, parsed] = api === 'responses' ? [responsesLoop, responsesParsed] : [chatLoop, chatParsed];
 
-/** What it saw: in bodies and streamed, or how it failed. */
+/** The results in bodies and streams, or the error of a failure. */
 async function told(name) {
   const run = name === 'structured' ? parsed : loop;
   try {

@@ -1,4 +1,4 @@
-"""The openai SDK's helpers. Arguments: `responses` or `chat`, then cases. Prints what it saw as JSON."""
+"""Runs the openai SDK's helpers. Arguments: `responses` or `chat`, then cases. Prints the results as JSON."""
 
 import json
 import os
@@ -44,7 +44,7 @@ class StartJob(BaseModel):
 
 
 class CheckJob(BaseModel):
-    """State of a job."""
+    """Gets the state of a job."""
 
     job: str
 
@@ -70,7 +70,7 @@ model = os.environ["MODEL"]
 
 
 def respond(stream: bool, **request: Any) -> tuple[Any, str]:
-    """The response, and the text shown while it came."""
+    """The response, and the text that a user saw as it came."""
     if not stream:
         response = client.responses.parse(model=model, **request)
         return response, response.output_text
@@ -83,7 +83,7 @@ def respond(stream: bool, **request: Any) -> tuple[Any, str]:
 
 
 def chat(stream: bool, **request: Any) -> tuple[Any, str]:
-    """The completion, and the text shown while it came."""
+    """The completion, and the text that a user saw as it came."""
     if not stream:
         completion = client.chat.completions.parse(model=model, **request)
         return completion, completion.choices[0].message.content or ""
@@ -98,7 +98,7 @@ def chat(stream: bool, **request: Any) -> tuple[Any, str]:
 
 
 def responses_turns(stream: bool, question: str) -> dict[str, Any]:
-    """A tool loop that sends the response's own items back."""
+    """Runs a tool loop that sends the response's items back unchanged."""
     conversation: list[Any] = [{"role": "user", "content": question}]
     seen: dict[str, Any] = {"calls": [], "reasoning": [], "output_tokens": []}
     for _ in range(MOST_TURNS):
@@ -118,7 +118,7 @@ def responses_turns(stream: bool, question: str) -> dict[str, Any]:
 
 
 def chat_turns(stream: bool, question: str) -> dict[str, Any]:
-    """A tool loop that sends the assistant's own messages back."""
+    """Runs a tool loop that sends the assistant's messages back unchanged."""
     messages: list[Any] = [{"role": "user", "content": question}]
     seen: dict[str, Any] = {"calls": [], "reasoning": [], "output_tokens": []}
     for _ in range(MOST_TURNS):
@@ -138,13 +138,13 @@ def chat_turns(stream: bool, question: str) -> dict[str, Any]:
 
 
 def responses_parsed(stream: bool) -> dict[str, Any]:
-    """An answer as an object."""
+    """A structured answer."""
     response, _ = respond(stream, input=WHICH, text_format=Place)
     return response.output_parsed.model_dump()
 
 
 def chat_parsed(stream: bool) -> dict[str, Any]:
-    """An answer as an object."""
+    """A structured answer."""
     completion, _ = chat(stream, messages=[{"role": "user", "content": WHICH}], response_format=Place)
     return completion.choices[0].message.parsed.model_dump()
 
@@ -175,7 +175,7 @@ def chat_choice(stream: bool, choice: str) -> list[Any]:
 
 
 def stateful(stream: bool) -> dict[str, Any]:
-    """Five turns that the server keeps, each sent only what is new, and a branch off the first."""
+    """Five stored turns, each with only its new items, and a second turn after the first one."""
     texts, calls = [], []
 
     def turn(previous: Any, text: str | None = None, output: str | None = None) -> Any:
@@ -199,7 +199,7 @@ def stateful(stream: bool) -> dict[str, Any]:
 
 
 def responses_cut(stream: bool) -> list[Any]:
-    """How an answer ends that reaches its limit."""
+    """How a truncated response ends."""
     request: dict[str, Any] = {"model": model, "input": STORY, "max_output_tokens": 12}
     if not stream:
         response = client.responses.create(**request)
@@ -210,7 +210,7 @@ def responses_cut(stream: bool) -> list[Any]:
 
 
 def chat_cut(stream: bool) -> list[Any]:
-    """How an answer ends that reaches its limit."""
+    """How a truncated completion ends."""
     messages: list[Any] = [{"role": "user", "content": STORY}]
     if not stream:
         completion = client.chat.completions.create(model=model, messages=messages, max_tokens=12)
@@ -229,13 +229,13 @@ def calls_of(response: Any) -> list[Any]:
 
 
 def reasoning_of(response: Any) -> list[str]:
-    """The thoughts of a response."""
+    """The reasoning of a response."""
     items = [item for item in response.output if item.type == "reasoning"]
     return ["".join(part.text for part in item.content or []) for item in items]
 
 
 def choices(send: Callable[[bool, str], Any], stream: bool) -> dict[str, Any]:
-    """Every tool_choice."""
+    """The results for every tool_choice."""
     return {choice: send(stream, choice) for choice in ("auto", "required", "named", "none")}
 
 
@@ -263,7 +263,7 @@ def run(case: str, stream: bool) -> Any:
 
 
 def outcome(case: str) -> dict[str, Any]:
-    """What it saw: in bodies and streamed, or how it failed."""
+    """The results in bodies and streams, or the traceback of a failure."""
     try:
         return {"body": run(case, False), "stream": run(case, True)}
     except Exception:

@@ -1,4 +1,4 @@
-"""pydantic-ai for vLLM. Arguments: `responses` or `chat`, then cases. Prints what it saw as JSON."""
+"""Runs pydantic-ai for vLLM. Arguments: `responses` or `chat`, then cases. Prints the results as JSON."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ def agent(case: str) -> Agent[None, Any]:
 
 
 async def streamed(case: str) -> tuple[Any, str]:
-    """The run's result, and the text shown while it came."""
+    """The run's result, and the text that a user saw as it came."""
     result, shown = None, ""
     async with agent(case).run_stream_events(QUESTIONS[case]) as events:
         async for event in events:
@@ -73,12 +73,12 @@ async def streamed(case: str) -> tuple[Any, str]:
 
 
 def thought(part: Any) -> str:
-    """A thought: of Responses the package keeps the text itself apart."""
+    """The text of a reasoning part; for Responses the package keeps it in the provider's details."""
     return part.content or "".join((part.provider_details or {}).get("raw_content", []))
 
 
 async def run(case: str, stream: bool) -> Any:
-    """One run of the agent, to its final output."""
+    """Runs the agent to its final output."""
     if stream:
         result, shown = await streamed(case)
     else:
@@ -98,7 +98,7 @@ async def run(case: str, stream: bool) -> Any:
 
 
 async def outcome(case: str) -> dict[str, Any]:
-    """What it saw: in bodies and streamed, or how it failed."""
+    """The results in bodies and streams, or the traceback of a failure."""
     try:
         return {"body": await run(case, False), "stream": await run(case, True)}
     except Exception:

@@ -56,7 +56,7 @@ def bare(tmp_path: Path) -> Iterator[dict[str, str]]:
         "PIP_CONFIG_FILE": os.devnull,
         "VLLM_HARNESS_LINGER_S": "0",  # the fork server ends with the command
     }
-    shutil.rmtree(tmp_path)  # gigabytes, which pytest would keep for three runs
+    shutil.rmtree(tmp_path)  # gigabytes that pytest would keep for three runs
 
 
 @pytest.mark.vllm_slow

@@ -58,7 +58,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "home"
     folder.mkdir()
     yield folder
-    shutil.rmtree(folder)  # gigabytes, which pytest would keep for three runs
+    shutil.rmtree(folder)  # gigabytes that pytest would keep for three runs
 
 
 def node(head: Any, ray: Path, home: Path, before: str) -> Any:

@@ -23,7 +23,7 @@ Make = Callable[..., RayCluster]
 
 
 def run(cluster: RayCluster, shards: list[Shard[Found]]) -> tuple[Counter[str], list[Any]]:
-    """How often each cell came back, and the errors."""
+    """Runs shards; gives the number of results of each cell, and the errors."""
     found: Counter[str] = Counter()
 
     def count(result: Found) -> None:
@@ -34,7 +34,7 @@ def run(cluster: RayCluster, shards: list[Shard[Found]]) -> tuple[Counter[str], 
 
 
 def once_each(shards: list[Shard[Found]]) -> Counter[str]:
-    """Every cell of shards, once."""
+    """Each cell of the shards, counted once."""
     return Counter(cell for each in shards for cell in each.cells)
 
 

@@ -1,4 +1,4 @@
-"""Defects of cost on a real vLLM: the harness reproduces them, and so do their scripts without it."""
+"""Cost defects on a real vLLM: the harness reproduces them, and so do their standalone scripts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vllm_harness._environments import resolve
 from vllm_harness._environments.spec import Environment
 from vllm_harness._regression.engines.answer import CaseAnswer, CostPoint, Curve
 from vllm_harness._server.leases.ports import lease_port
-from vllm_harness._server.progress import NoProgress
+from vllm_harness._server.progress import StartProgress
 from vllm_harness.extras.costs.repro import CostCase
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
@@ -28,7 +28,7 @@ IN_PROCESS, ON_A_SERVER = "hermes-reads-all-calls-anew", "messages-counts-reason
 def test_cost_in_process(tmp_path: Path) -> None:
     defect, environment = load_defects()[IN_PROCESS], resolve(VLLM)
     (job,) = jobs_of([defect])
-    ((_, outcome),) = run_job(job, environment, progress=NoProgress())
+    ((_, outcome),) = run_job(job, environment, progress=StartProgress())
     assert outcome.verdict == "reproduced"
     printed = printed_by(defect, outcome, environment, tmp_path)
     rows = re.findall(r"^ +([\d,]+) +(\d+\.\d{4}) +(\d+\.\d)?(?: .*)?$", printed, re.MULTILINE)

@@ -1,1 +1,1 @@
-"""Gateways before a scripted server: one that is broken on purpose, and unmodified products."""
+"""Gateways before a scripted server: a broken one, and unmodified products."""

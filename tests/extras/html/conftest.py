@@ -1,4 +1,4 @@
-"""The page in Chromium, from the system or from Playwright; without one the tests are skipped."""
+"""Opens the page in Chromium, from the system or from Playwright; without one the tests are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The use of the page in a real browser."""
+"""Uses the page in a real browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A load on a real server: nothing is lost or mixed up, cancelled streams end, missing calls count."""
+"""A load on a real server: nothing is lost or mixed up, cancelled streams end, missing calls are counted."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_missing_calls(vllm_server: VllmServer, tmp_path: Path) -> None:
 
 @pytest.mark.vllm_standard  # gpt-oss drops parts that it cannot read (harmony-drops-parts-without-text)
 def test_defects_that_a_turn_names(vllm_server: VllmServer, tmp_path: Path) -> None:
-    """A wrong answer and a refusal are known over the transport that the turn names; elsewhere they count."""
+    """A mismatch and a refusal are known over the transport that the turn names; over others they count."""
     load = run(
         vllm_server,
         Scenario.model_validate(NAMED),
@@ -206,7 +206,7 @@ def test_interrupted_load(vllm_server: VllmServer, tmp_path: Path) -> None:
 @pytest.mark.timeout(7200)
 @pytest.mark.vllm_servers(1)
 def test_soak(own_server: OwnServer, tmp_path: Path) -> None:
-    """Nothing is lost, and neither side grows; `VLLM_HARNESS_SOAK` sets the number of turns.
+    """A long load loses nothing and leaks no memory or handles; `VLLM_HARNESS_SOAK` sets the number of turns.
 
     The transports store nothing on the server, because vLLM never deletes what it stores. A batch has at most
     8 requests: the logits of 32 take 25 MiB (32 * 201,088 * 4 bytes), which vLLM allocates and frees.

@@ -1,4 +1,4 @@
-"""The table of faults that show the validator's rules on real servers: tests/cases/rule_faults.yaml."""
+"""Reads the faults that show the validator's rules on real servers: tests/cases/rule_faults.yaml."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class RuleFaults(StrictModel):
 
 @cache
 def load_faults() -> RuleFaults:
-    """The whole table."""
+    """Reads the whole table."""
     return RuleFaults.model_validate(read_yaml(FOLDER / "rule_faults.yaml").data)
 
 

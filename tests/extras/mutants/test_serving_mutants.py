@@ -33,7 +33,7 @@ def test_texts_of_tests_are_their_code_and_case() -> None:
     told = "tests/behaviours/test_sampling.py::test_engine_is_told[scripted-qwen3-responses-body]"
     assert "def test_engine_is_told(" in texts[told]
     assert "'min_p': 0.05" in texts[told]
-    assert "vocab_size" not in texts[told]  # the target is the same for all
+    assert "vocab_size" not in texts[told]  # the target is the same for all tests
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 def build_small(out: Path) -> None:
-    """Builds a site of one family that loses calls in streams on 0.32.0; its answers are hostile."""
+    """Builds a site of one family that loses calls in streams on 0.32.0; its answers have hostile markup."""
     selector = {"families": ["qwen3_coder"], "case": "call", "mismatches": ["call_lost"]}
     cells = (failing("0.32.0", answer=HOSTILE, **CODER), cell("0.31.0", **CODER))
     build(site(*cells, title=f"A call is lost {HOSTILE}", actual=HOSTILE, failures=[selector]), out)

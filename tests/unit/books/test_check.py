@@ -30,10 +30,12 @@ MISTAKES = {
     "a pattern with flags in it": Mistake(
         r"when: {user: '2 \+ 2\? (?i)think'}, say: x",
         "error",
-        "when.user: no regular expression: global flags",
+        "when.user: invalid regular expression: global flags",
         "(?i)",
     ),
-    "an invalid pattern": Mistake("when: {not: {user: '('}}, say: x", "error", "when.not.user: no regular"),
+    "an invalid pattern": Mistake(
+        "when: {not: {user: '('}}, say: x", "error", "when.not.user: invalid regular"
+    ),
     "an unknown key": Mistake(
         "when: {usr: x}, say: x", "error", "when.usr: unknown key, did you mean 'user'?"
     ),
@@ -176,7 +178,7 @@ def test_the_command_reports_all_mistakes_at_once(tmp_path: Path) -> None:
     path = book(tmp_path, "rules:\n  - {say: a}\n  - {say: {ids: [-1]}}\n  - {when: {user: (}, say: a}\n")
     result = CliRunner().invoke(app, ["book", "check", str(path), "--model", "qwen3"])
     assert result.exit_code == 1
-    assert f"{path}:4: error: rule 3: when.user: no regular expression" in result.output
+    assert f"{path}:4: error: rule 3: when.user: invalid regular expression" in result.output
     assert f"{path}:3: error: rule 2: -1 is not a token id of qwen3" in result.output
     assert f"{path}:3: error: rule 2: can never be taken" in result.output
     path.write_text("rules:\n  - {say: a}\n  - {say: {ids: [-1]}}\n")

@@ -1,4 +1,4 @@
-"""Entries against the names a vLLM knows, and the command around it."""
+"""The check of entries against the names that a vLLM knows, and its command."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def unknown(**changes: object) -> list[Unknown]:
 
 
 def an_environment(tmp_path: Path, prints: str) -> Environment:
-    """An environment whose interpreter prints something else than a vLLM's names."""
+    """An environment whose interpreter prints a text and fails."""
     python = tmp_path / "python"
     python.write_text(f"#!{sys.executable}\nimport sys\nprint({prints!r})\nsys.exit('boom: no vllm')\n")
     python.chmod(0o755)
     return Environment("installed", python, "3.11.0", "0.32.0", "cpu", None)
 
 
-def test_an_entry_that_names_only_known_things_fits() -> None:
+def test_an_entry_with_known_names() -> None:
     assert unknown() == []
 
 
@@ -86,15 +86,15 @@ def test_an_entry_that_names_only_known_things_fits() -> None:
 def test_an_unknown_name_brings_the_nearest(
     key: str, changes: dict[str, object], name: str, near: tuple[str, ...]
 ) -> None:
-    (found,) = unknown(**changes)
-    assert (found.model, found.key, found.name) == ("tiny", key, name)
-    assert found.near[: len(near)] == near
+    (problem,) = unknown(**changes)
+    assert (problem.model, problem.key, problem.name) == ("tiny", key, name)
+    assert problem.near[: len(near)] == near
 
 
 def test_an_architecture_of_a_stand_in_is_checked() -> None:
     stand_in = {**ENTRY["stand_in"], "config": {"architectures": ["LlamaForCasualLM"]}}  # type: ignore[dict-item]
-    (found,) = unknown(stand_in=stand_in)
-    assert (found.key, found.near) == ("stand_in.config.architectures", ("LlamaForCausalLM",))
+    (problem,) = unknown(stand_in=stand_in)
+    assert (problem.key, problem.near) == ("stand_in.config.architectures", ("LlamaForCausalLM",))
 
 
 def test_names_come_from_the_environments_interpreter(tmp_path: Path) -> None:
@@ -102,13 +102,13 @@ def test_names_come_from_the_environments_interpreter(tmp_path: Path) -> None:
     assert names_of(an_environment(tmp_path, json.dumps(names))) == KNOWN
 
 
-def test_an_interpreter_that_gives_no_names_is_reported_with_its_last_words(tmp_path: Path) -> None:
+def test_an_interpreter_without_names_is_reported_with_its_output(tmp_path: Path) -> None:
     with pytest.raises(NamesError, match="boom: no vllm") as raised:
         names_of(an_environment(tmp_path, "hello"))
     assert raised.value.exit_code == 2
 
 
-def test_the_command_ends_with_1_and_a_table_where_a_name_is_unknown(
+def test_the_command_shows_unknown_names_and_exits_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(models, "resolve", lambda spec: an_environment(tmp_path, ""))
@@ -129,7 +129,7 @@ def test_the_command_ends_with_1_and_a_table_where_a_name_is_unknown(
         ({"assets": {"ENCODINGS": "no-such-asset"}}, "no asset no-such-asset"),
     ],
 )
-def test_a_stand_in_that_cannot_be_made_is_told(
+def test_a_stand_in_that_cannot_be_made(
     changes: dict[str, object], problem: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_HARNESS_CACHE", str(tmp_path))
@@ -137,12 +137,12 @@ def test_a_stand_in_that_cannot_be_made_is_told(
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
     stand_in = {**ENTRY["stand_in"], "tokenizer": str(tmp_path), "stop": "<|end|>", **changes}  # type: ignore[dict-item]
     entry = ModelEntry.model_validate({**ENTRY, "stand_in": stand_in})
-    found = [str(error) for _, error in stand_in_problems([entry], lambda _: None)]
-    assert len(found) == bool(problem)
-    assert all(str(problem) in each for each in found)
+    errors = [str(error) for _, error in stand_in_problems([entry], lambda _: None)]
+    assert len(errors) == bool(problem)
+    assert all(str(problem) in error for error in errors)
 
 
-def test_the_list_as_json_is_the_whole_file() -> None:
+def test_the_list_as_json_has_every_entry() -> None:
     listed = json.loads(CliRunner().invoke(app, ["models", "--json"]).stdout)
     assert [entry["name"] for entry in listed] == [entry.name for entry in load_models()]
     assert listed[0]["capabilities"] == sorted(listed[0]["capabilities"])
@@ -153,7 +153,7 @@ def test_the_dialects_are_listed() -> None:
     assert {line.split()[0] for line in listed.splitlines()[1:]} == set(load_dialects())
 
 
-def test_the_list_names_every_hub_id_whole() -> None:
+def test_the_list_has_whole_hub_ids() -> None:
     listed = CliRunner().invoke(app, ["models"], env={"COLUMNS": "40"}).stdout
     for entry, line in zip(load_models(), listed.splitlines()[1:], strict=True):
         assert {entry.name, entry.hub.id} <= set(line.split())

@@ -1,4 +1,4 @@
-"""models.yaml: what is read from a good file, and what is said about a bad one."""
+"""models.yaml: the entries of a valid file, and the errors of an invalid one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write(tmp_path: Path) -> Write:
     return write
 
 
-def test_a_minimal_entry_gets_the_defaults(write: Write) -> None:
+def test_a_minimal_entry_has_the_defaults(write: Write) -> None:
     entry = load_models(write(MINIMAL)).get("tiny")
     assert (entry.name, entry.hub.revision, entry.hardware.devices) == ("tiny", "main", ("cuda",))
     assert entry.flags("live", "cpu") == Flags()
@@ -41,7 +41,7 @@ def test_numbers_in_args_and_env_are_text(write: Write) -> None:
     assert entry.flags("live", "cuda") == Flags(args=("--max-model-len", "4096"), env={"A": "1"})
 
 
-def test_flags_hold_parsers_then_what_the_entry_lane_and_device_add() -> None:
+def test_flags_of_parsers_entry_lane_and_device() -> None:
     entry = ModelEntry.model_validate(
         {
             "name": "tiny",
@@ -64,7 +64,7 @@ def test_flags_hold_parsers_then_what_the_entry_lane_and_device_add() -> None:
     assert entry.flags("scripted", "cpu") == Flags(args=(*parsers, "--a"), env={"X": "entry", "Y": "entry"})
 
 
-def test_an_entry_is_found_by_its_hub_id_too(write: Write) -> None:
+def test_an_entry_is_found_by_its_hub_id(write: Write) -> None:
     assert load_models(write(MINIMAL)).get("Acme/tiny-1b").name == "tiny"
 
 
@@ -104,7 +104,7 @@ BAD = {
     "entry is text": ("models:\n  tiny: hello\n", r"models.yaml:2: models.tiny: "),
     "name in an entry": (
         MINIMAL + "    name: other\n",
-        r"models.yaml:6: models.tiny.name: the name of an entry",
+        r"models.yaml:1: models: the key of tiny is its name",
     ),
     "scripted without stand-in": (
         MINIMAL.replace("[live]", "[scripted]"),
@@ -131,12 +131,14 @@ BAD = {
 
 
 @pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD.keys())
-def test_a_bad_file_is_refused_by_file_line_and_key(write: Write, content: str | bytes, message: str) -> None:
+def test_the_error_of_an_invalid_file_names_file_line_and_key(
+    write: Write, content: str | bytes, message: str
+) -> None:
     with pytest.raises(ModelsFileError, match=message):
         load_models(write(content))
 
 
-def test_every_problem_is_named_at_once(write: Write) -> None:
+def test_the_error_names_every_problem(write: Write) -> None:
     with pytest.raises(ModelsFileError) as raised:
         load_models(write(MINIMAL + "    zzz: 1\n    harmony: maybe\n"))
     assert [line.split(": ")[1] for line in raised.value.message.splitlines()] == [
@@ -145,7 +147,7 @@ def test_every_problem_is_named_at_once(write: Write) -> None:
     ]
 
 
-def test_aliases_within_aliases_are_walked_once(write: Write) -> None:
+def test_nested_aliases_are_visited_once(write: Write) -> None:
     levels = "\n".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 30))
     with pytest.raises(ModelsFileError):
         load_models(write(f"models:\n  l0: &l0 [x]\n{levels}\n"))
@@ -156,7 +158,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_models(tmp_path / "none.yaml")
 
 
-def test_the_rust_front_end_gets_no_parser_names_for_harmony() -> None:
+def test_the_rust_front_end_has_no_parser_flags_for_harmony() -> None:
     harmony, other = load_models().get("gpt-oss"), load_models().get("qwen3")
     assert "--tool-call-parser" in harmony.flags("scripted", "cpu").args
     assert harmony.flags("scripted", "cpu", "rust").args == ()

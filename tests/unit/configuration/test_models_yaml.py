@@ -1,4 +1,4 @@
-"""The project's own models.yaml: entries agree with the templates, dialects and assets there are."""
+"""The project's own models.yaml agrees with its templates, dialects and assets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENTRIES = list(load_models())
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_an_entry_names_only_what_there_is(entry: ModelEntry) -> None:
+def test_an_entry_names_only_what_exists(entry: ModelEntry) -> None:
     assert entry.dialect is None or entry.dialect in load_dialects()
     assert entry.chat_template_path is None or entry.chat_template_path.is_file()
     named = [entry.weights] if entry.weights else []

@@ -79,7 +79,7 @@ BAD = {
         MINIMAL + "versions: up to 0.32\n",
         r"vllm-1.yaml:4: versions: not a version specifier",
     ),
-    "wrong pattern": (MINIMAL + "pattern: '('\n", r"vllm-1.yaml:4: pattern: no regular expression"),
+    "wrong pattern": (MINIMAL + "pattern: '('\n", r"vllm-1.yaml:4: pattern: invalid regular expression"),
     "judged without a search": (MINIMAL + "judged: 2026-11-23\n", r"it says how upstream was searched"),
     "unknown rule": (
         MINIMAL + "deviations:\n- {code: XX999, path: $}\n",

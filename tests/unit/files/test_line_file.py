@@ -1,4 +1,4 @@
-"""Files of JSON lines, as a run that was killed leaves them."""
+"""Files of JSON lines, as a killed run leaves them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(path: Path) -> list[Line]:
     return read_lines(path, Line, what="line", hint="remove it")
 
 
-def test_where_there_is_no_file_there_are_no_lines(tmp_path: Path) -> None:
+def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "lines.jsonl"
     assert read(path) == []
     end_whole(path)
@@ -34,7 +34,7 @@ def test_where_there_is_no_file_there_are_no_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", range(len(CONTENT) + 1))
-def test_a_cut_line_counts_as_none_and_is_written_again(tmp_path: Path, size: int) -> None:
+def test_a_truncated_line_is_ignored_and_written_again(tmp_path: Path, size: int) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_bytes(CONTENT[:size])
     whole = CONTENT[:size].count(b"\n")
@@ -46,13 +46,13 @@ def test_a_cut_line_counts_as_none_and_is_written_again(tmp_path: Path, size: in
     assert path.read_bytes() == CONTENT
 
 
-def test_a_whole_line_that_is_something_else_is_named(tmp_path: Path) -> None:
+def test_an_invalid_line_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_bytes(CONTENT + b'{"text": 3}\n')
-    with pytest.raises(UsageError, match=r"lines\.jsonl:4 is no line: Input should be a valid string"):
+    with pytest.raises(UsageError, match=r"lines\.jsonl:4: not a valid line: Input should be a valid string"):
         read(path)
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
         read(tmp_path)

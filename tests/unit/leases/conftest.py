@@ -1,4 +1,4 @@
-"""Leases are taken in a state folder of the test's own, of GPUs that a table gives."""
+"""Fixtures for leases: a state folder for each test, a table of GPUs, and other processes that lease."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from vllm_harness._machine.gpus import TABLE_VARIABLE
-from vllm_harness._server.leases import lease
+from vllm_harness._server.leases import waiting
 from vllm_harness._terminal import notices
 
 GIB = 2**30
@@ -22,10 +22,10 @@ GIB = 2**30
 OWNER = """
 import sys
 from vllm_harness._terminal import notices
-from vllm_harness._server.leases import lease
+from vllm_harness._server.leases import waiting
 from vllm_harness._server.leases.gpus import lease_gpus
 from vllm_harness._server.leases.memory import Room, lease_memory
-lease.POLL_S = 0.02
+waiting.POLL_S = 0.02
 room = lambda: Room(16, 16)
 held = []
 def take(kind, amount):
@@ -56,7 +56,7 @@ with notices.shown_by(lambda text: print(text, flush=True)):
 
 
 class Owner:
-    """Another process that leases something, keeps it, and gives it back when told to."""
+    """Another process that leases something, and releases it on request."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -69,22 +69,22 @@ class Owner:
         return self.process.pid
 
     def request(self, kind: str, amount: float) -> None:
-        """Has it lease something: `memory`, `reserve` (GiB), `gpus`, or a `share` of each of so many."""
+        """Makes it lease `memory` (GiB), `reserve` it, or lease a number of `gpus` or a `share` of each."""
         self._do(f"{kind} {amount:g}")
 
     def next_line(self) -> str:
-        """The next line it says."""
+        """The next line of its output."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def has(self) -> str:
-        """What it has got, skipping its words about waiting."""
+        """Waits until it has a lease, and returns what it leased."""
         while not (line := self.next_line()).startswith("has "):
             assert line.startswith("waiting"), line or "the owner ended"
         return line.removeprefix("has ")
 
     def release(self) -> None:
-        """Has it give back what it leased last."""
+        """Makes it release what it leased last."""
         self._do("release")
         assert self.next_line() == "released"
 
@@ -100,8 +100,8 @@ class Owner:
 
 
 @pytest.fixture(autouse=True)
-def _unheard() -> Iterator[None]:
-    """Keeps the waits of these tests off the terminal."""
+def _no_notices() -> Iterator[None]:
+    """Hides the waits of these tests."""
     with notices.shown_by(lambda _: None):
         yield
 
@@ -112,12 +112,12 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("VLLM_HARNESS_MEMORY_GIB", raising=False)
     monkeypatch.delenv("VLLM_HARNESS_LEASE_WAIT_S", raising=False)
-    monkeypatch.setattr(lease, "POLL_S", 0.02)
+    monkeypatch.setattr(waiting, "POLL_S", 0.02)
 
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Writes the table of GPUs: one dict a GPU, with `gib` and `used` in GiB, and `processes`."""
+    """Writes the table of GPUs: a dict for each, with `gib` and `used` in GiB, and `processes`."""
     path = tmp_path / "gpus.json"
     monkeypatch.setenv(TABLE_VARIABLE, str(path))
 
@@ -143,7 +143,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
 
 @pytest.fixture
 def owner() -> Iterator[Callable[[str, float], Owner]]:
-    """Starts owners of leases; all are ended after the test."""
+    """Starts owners of leases, and ends them after the test."""
     owners: list[Owner] = []
 
     def start(kind: str, amount: float) -> Owner:
@@ -152,5 +152,5 @@ def owner() -> Iterator[Callable[[str, float], Owner]]:
         return owners[-1]
 
     yield start
-    for each in owners:
-        each.kill()
+    for process in owners:
+        process.kill()

@@ -1,4 +1,4 @@
-"""GPU leases: nobody shares, whoever dies lets go, and what can never be had is refused at once."""
+"""GPU leases exclude each other, end with their process, and impossible ones are refused at once."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tests.unit.leases.conftest import Owner
 from vllm_harness._errors import UsageError
 from vllm_harness._machine.gpus import visible_gpus
 from vllm_harness._scripted.in_server.vllm_harness_names import SERVER_ID
-from vllm_harness._server.leases import claims, lease
+from vllm_harness._server.leases import claims, waiting
 from vllm_harness._server.leases.gpus import SHARES, lease_gpus, used_before
-from vllm_harness._server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd
+from vllm_harness._server.leases.waiting import LeaseTimeout, NotEnoughHardware, WaitCannotEnd
 from vllm_harness._terminal import notices
 
 Table = Callable[..., None]
 Start = Callable[[str, float], Owner]
 
 
-def test_binds_the_server_by_index_in_the_order_of_the_bus(table: Table) -> None:
+def test_a_server_is_bound_by_index_in_bus_order(table: Table) -> None:
     table({}, {"used": 3}, {})
     held = lease_gpus(2, 16)
     assert held.env == {"CUDA_VISIBLE_DEVICES": "0,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -39,7 +39,7 @@ def test_binds_the_server_by_index_in_the_order_of_the_bus(table: Table) -> None
     ("count", "gib", "message"),
     [(3, 16, "needs 3 x 16 GiB"), (1, 80, "GPU 0 (Test GPU, 24.0 GiB), GPU 1"), (2, 40, "24.0 GiB")],
 )
-def test_what_can_never_be_had_is_refused_at_once(table: Table, count: int, gib: float, message: str) -> None:
+def test_an_impossible_lease_is_refused_at_once(table: Table, count: int, gib: float, message: str) -> None:
     waits: list[str] = []
     with notices.shown_by(waits.append), pytest.raises(NotEnoughHardware) as refused:
         lease_gpus(count, gib)
@@ -47,18 +47,18 @@ def test_what_can_never_be_had_is_refused_at_once(table: Table, count: int, gib:
     assert message in str(refused.value)
 
 
-def test_without_a_gpu_says_so(table: Table) -> None:
+def test_a_machine_without_a_gpu(table: Table) -> None:
     table()
     with pytest.raises(NotEnoughHardware, match="this machine has no GPU"):
         lease_gpus(1, 4)
 
 
-def test_a_card_sold_with_80_gb_has_80_gb(table: Table) -> None:
+def test_the_nominal_memory_of_a_card_counts(table: Table) -> None:
     table({"gib": 79.6, "used": 0.5})
     lease_gpus(1, 80).release()
 
 
-def test_two_processes_never_share(table: Table, owner: Start) -> None:
+def test_two_processes_get_different_gpus(table: Table, owner: Start) -> None:
     owners = [owner("gpus", 1), owner("gpus", 1)]
     assert {each.has() for each in owners} == {"0", "1"}
     with pytest.raises(LeaseTimeout) as busy:
@@ -66,18 +66,18 @@ def test_two_processes_never_share(table: Table, owner: Start) -> None:
     assert all(f"pid {each.pid}" in str(busy.value) for each in owners)
 
 
-def test_all_or_none_and_waiting_is_shown(table: Table, owner: Start) -> None:
+def test_a_wait_for_two_holds_none_and_is_shown(table: Table, owner: Start) -> None:
     first = owner("gpus", 1)
     first.has()
     both = owner("gpus", 2)
-    words = rf"waiting for 2 GPUs with 16 GiB \(\d+ s\): GPU 0 is leased by pid {first.pid} \(-c"
-    assert re.match(words, both.next_line())
-    lease_gpus(1, 16).release()  # the one that waits for two holds none
+    pattern = rf"waiting for 2 GPUs with 16 GiB \(\d+ s\): GPU 0 is leased by pid {first.pid} \(-c"
+    assert re.match(pattern, both.next_line())
+    lease_gpus(1, 16).release()  # the process that waits for two holds none
     first.release()
     assert both.has() == "0,1"
 
 
-def test_two_who_want_each_other_s_gpu_do_not_wait_for_ever(table: Table, owner: Start) -> None:
+def test_a_deadlock_is_refused(table: Table, owner: Start) -> None:
     first, second = owner("gpus", 1), owner("gpus", 1)
     assert {first.has(), second.has()} == {"0", "1"}
     first.request("gpus", 1)
@@ -90,7 +90,7 @@ def test_two_who_want_each_other_s_gpu_do_not_wait_for_ever(table: Table, owner:
     assert first.has() in {"0", "1"}
 
 
-def test_a_killed_owner_lets_go(table: Table, owner: Start) -> None:
+def test_the_lease_of_a_killed_owner_ends(table: Table, owner: Start) -> None:
     first = owner("gpus", 2)
     first.has()
     first.kill()
@@ -111,11 +111,11 @@ def test_children_do_not_inherit_a_lease(table: Table) -> None:
         child.wait()
 
 
-def test_memory_of_a_killed_run_must_be_back_first(table: Table, owner: Start) -> None:
+def test_a_lease_waits_for_the_memory_of_a_killed_run(table: Table, owner: Start) -> None:
     table({"gib": 80})
     first = owner("gpus", 1)
     first.has()
-    table({"gib": 80, "used": 12})  # its server lives on for a moment
+    table({"gib": 80, "used": 12})  # its server is still running for a moment
     first.kill()
     lines: list[str] = []
     threading.Timer(0.3, lambda: table({"gib": 80})).start()
@@ -125,7 +125,7 @@ def test_memory_of_a_killed_run_must_be_back_first(table: Table, owner: Start) -
     assert used_before(held) == {"GPU-0aaa": 0}
 
 
-def test_memory_that_stays_is_no_killed_run_s(
+def test_memory_in_use_long_after_a_kill_is_ignored(
     table: Table, owner: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "LEFTOVER_S", 0.1)
@@ -137,10 +137,8 @@ def test_memory_that_stays_is_no_killed_run_s(
     assert used_before(lease_gpus(1, 16)) == {"GPU-0aaa": 12 * 2**30}
 
 
-def test_a_server_of_the_harness_without_its_run_keeps_its_gpu(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.1)
+def test_a_server_without_its_run_keeps_its_gpu(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "UNLEASED_WAIT_S", 0.1)
     environ = {**os.environ, SERVER_ID: "abc"}
     server = subprocess.Popen([sys.executable, "-c", "print(1); input()"], env=environ, stdin=subprocess.PIPE)
     try:
@@ -152,10 +150,10 @@ def test_a_server_of_the_harness_without_its_run_keeps_its_gpu(
         server.wait()
 
 
-def test_a_user_without_lease_is_named_and_not_waited_for_long(
+def test_the_wait_for_a_process_without_a_lease_is_short(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.1)
+    monkeypatch.setattr(waiting, "UNLEASED_WAIT_S", 0.1)
     table({"used": 20, "processes": [{"pid": 2**22 + 1, "name": "blender", "used_bytes": 20 * 2**30}]})
     with pytest.raises(LeaseTimeout) as busy:
         lease_gpus(1, 16)
@@ -163,7 +161,7 @@ def test_a_user_without_lease_is_named_and_not_waited_for_long(
     assert "20.0 of 24.0 GiB used by" in str(busy.value)
 
 
-def test_the_pool_is_what_the_user_left_visible(table: Table) -> None:
+def test_only_visible_gpus_are_leased(table: Table) -> None:
     table({}, {}, {})
     held = lease_gpus(1, 16, visible=lambda: visible_gpus({"CUDA_VISIBLE_DEVICES": "GPU-2"}))
     assert held.env["CUDA_VISIBLE_DEVICES"] == "2"
@@ -178,7 +176,7 @@ def test_visible_devices(table: Table, value: str, indices: list[int]) -> None:
     assert [gpu.index for gpu in visible_gpus({"CUDA_VISIBLE_DEVICES": value})] == indices
 
 
-def test_a_visible_device_that_is_not_there(table: Table) -> None:
+def test_a_visible_device_that_does_not_exist(table: Table) -> None:
     with pytest.raises(
         UsageError, match=r"GPU 7, which this machine does not have\n  try: it has: 0 .GPU-0aaa"
     ):
@@ -195,30 +193,30 @@ def _take_turns(folder: Path) -> None:
     for _ in range(15):
         held = lease_gpus(1, 16)
         mine = folder / held.env["CUDA_VISIBLE_DEVICES"]
-        mine.touch(exist_ok=False)  # fails where another process has the same GPU
+        mine.touch(exist_ok=False)  # fails if another process has the same GPU
         time.sleep(0.002)
         mine.unlink()
         held.release()
 
 
-def test_a_crowd_takes_turns(table: Table, tmp_path: Path) -> None:
+def test_many_processes_take_turns(table: Table, tmp_path: Path) -> None:
     fork = multiprocessing.get_context("fork")
-    crowd = [fork.Process(target=_take_turns, args=(tmp_path,)) for _ in range(6)]
-    for each in crowd:
-        each.start()
-    for each in crowd:
-        each.join(60)
-    assert [each.exitcode for each in crowd] == [0] * 6
+    processes = [fork.Process(target=_take_turns, args=(tmp_path,)) for _ in range(6)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 6
 
 
-def test_shares_of_a_gpu_are_leased_side_by_side(table: Table, owner: Start) -> None:
+def test_a_gpu_is_shared(table: Table, owner: Start) -> None:
     table({})
     owners = [owner("share", 1), owner("share", 1)]
     assert [each.has() for each in owners] == ["0", "0"]
-    assert used_before(lease_gpus(1, 4, shared=True)) == {}  # its memory is that of others as well
+    assert used_before(lease_gpus(1, 4, shared=True)) == {}  # others use its memory as well
 
 
-def test_a_whole_gpu_is_had_once_all_shares_are_back(table: Table, owner: Start) -> None:
+def test_a_whole_gpu_is_leased_once_all_shares_are_released(table: Table, owner: Start) -> None:
     table({})
     first, second = owner("share", 1), owner("share", 1)
     first.has()
@@ -231,13 +229,13 @@ def test_a_whole_gpu_is_had_once_all_shares_are_back(table: Table, owner: Start)
     second.release()
     assert whole.has() == "0"
     share = owner("share", 1)
-    words = rf"waiting for a share of 1 GPU with 4 GiB \(\d+ s\): GPU 0 is leased by pid {whole.pid} "
-    assert re.match(words, share.next_line())
+    pattern = rf"waiting for a share of 1 GPU with 4 GiB \(\d+ s\): GPU 0 is leased by pid {whole.pid} "
+    assert re.match(pattern, share.next_line())
     whole.release()
     assert share.has() == "0"
 
 
-def test_shares_are_no_more_than_the_gpu_has(table: Table) -> None:
+def test_a_gpu_has_a_limited_number_of_shares(table: Table) -> None:
     table({}, {"used": 1})
     held = [lease_gpus(1, 4, shared=True) for _ in range(2 * SHARES)]
     assert [each.env["CUDA_VISIBLE_DEVICES"] for each in held] == [
@@ -248,7 +246,7 @@ def test_shares_are_no_more_than_the_gpu_has(table: Table) -> None:
         lease_gpus(1, 4, shared=True)
 
 
-def test_a_share_waits_for_memory_that_other_shares_have_taken(table: Table, owner: Start) -> None:
+def test_a_share_waits_for_memory_of_other_shares(table: Table, owner: Start) -> None:
     table({"gib": 8})
     first = owner("share", 1)
     first.has()
@@ -259,7 +257,7 @@ def test_a_share_waits_for_memory_that_other_shares_have_taken(table: Table, own
     assert second.has() == "0"
 
 
-def test_a_server_that_a_killed_run_left_keeps_nobody_from_a_share(table: Table) -> None:
+def test_a_server_without_its_run_does_not_prevent_a_share(table: Table) -> None:
     environ = {**os.environ, SERVER_ID: "abc"}
     server = subprocess.Popen([sys.executable, "-c", "print(1); input()"], env=environ, stdin=subprocess.PIPE)
     try:

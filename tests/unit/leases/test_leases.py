@@ -1,4 +1,4 @@
-"""What a launch needs of the machine."""
+"""The leases that a launch needs."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def test_gpus_needed(args: tuple[str, ...], count: int) -> None:
         (("--distributed-executor-backend",), False),
     ],
 )
-def test_gpus_of_workers_that_ray_runs_are_left_to_it(args: tuple[str, ...], by_ray: bool) -> None:
+def test_workers_by_ray(args: tuple[str, ...], by_ray: bool) -> None:
     assert workers_by_ray(args) is by_ray
 
 
 @pytest.fixture
 def leased(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The arguments of both kinds of leases."""
+    """Records the arguments of both kinds of leases."""
     calls: list[Any] = []
     monkeypatch.setattr(leases, "lease_gpus", lambda *needs, **options: calls.append((*needs, options)))
     monkeypatch.setattr(leases, "lease_memory", lambda gib, **options: calls.append((gib, options)))
@@ -71,7 +71,7 @@ def leased(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def launch(model: str, lane: Any, device: Any, **fields: Any) -> Launch:
-    """A launch of an entry, with nothing fetched."""
+    """A launch of an entry, without fetching anything."""
     environment = Environment("installed", Path("python"), "3.12", "0.32.0", device, None)
     entry = load_models().get(model)
     args = entry.flags(lane, device).args
@@ -95,7 +95,7 @@ def test_a_stand_in_on_cuda(leased: list[Any]) -> None:
     ("model", "lane", "forked", "gib"),
     [
         ("smollm2-135m", "live", False, 3.5),
-        # what it shares with the fork server is the fork server's
+        # the memory that it shares with the fork server counts for the fork server
         ("smollm2-135m", "live", True, 3.5 - FORK_SERVER_GIB),
         ("qwen3", "scripted", False, STAND_IN_GIB["cold"]),
         ("qwen3", "scripted", True, STAND_IN_GIB["forked"]),
@@ -106,10 +106,10 @@ def test_memory_on_cpu_grows_with_the_kv_cache(
 ) -> None:
     lease_for(launch(model, lane, "cpu"), forked=forked)
     lease_for(launch(model, lane, "cpu", env={"VLLM_CPU_KVCACHE_SPACE": "4"}), forked=forked)
-    assert [each[0] for each in leased] == pytest.approx([gib, gib + 3])
+    assert [call[0] for call in leased] == pytest.approx([gib, gib + 3])
 
 
-def test_a_lease_asks_for_what_was_measured(leased: list[Any]) -> None:
+def test_a_lease_uses_the_largest_measurement(leased: list[Any]) -> None:
     planned = launch("qwen3", "scripted", "cpu")
     for gib in (0.4, 1.0, 0.3):
         Start(planned, forked=False).learn(gib)
@@ -119,8 +119,8 @@ def test_a_lease_asks_for_what_was_measured(leased: list[Any]) -> None:
     assert all(other.key != Start(planned, forked=False).key for other in others)
 
 
-def test_servers_that_run_a_file_first_are_measured_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a server imports vLLM's modules anew: what it takes says nothing about others."""
+def test_servers_that_run_a_file_first_are_measured_separately(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a server imports vLLM's modules again, and takes more memory than others."""
     plain = Start(launch("qwen3", "scripted", "cpu"), forked=True)
     plain.learn(0.3)
     monkeypatch.setenv(FIRST, "/first.py")
@@ -129,7 +129,7 @@ def test_servers_that_run_a_file_first_are_measured_apart(monkeypatch: pytest.Mo
     assert plain.need_gib() == pytest.approx(0.3 * MARGIN + SPARE_GIB)
 
 
-def test_a_user_may_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_limits_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(16 * GIB, 12 * GIB))
     assert leases.room() == Room(16, 12)
     assert (leases.models_held(), leases.interpreters()) == (6, min(2, len(os.sched_getaffinity(0))))
@@ -144,28 +144,28 @@ def test_a_user_may_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         leases.room()
 
 
-def test_a_fork_server_that_starts_while_one_waits_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_server_that_starts_during_a_wait_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(6 * GIB, 6 * GIB))
     start = Start(launch("qwen3", "scripted", "cpu"), forked=True)
     measure = partial(leases.room, ahead=start.ahead_gib)
     assert measure() == Room(6 - FORK_SERVER_GIB, 6 - FORK_SERVER_GIB)
-    running = TemplateInfo(Path("socket"), os.getpid(), start.launch.environment.describe())
-    monkeypatch.setattr(leases, "templates", lambda: [running])
+    template = TemplateInfo(Path("socket"), os.getpid(), start.launch.environment.describe())
+    monkeypatch.setattr(leases, "templates", lambda: [template])
     monkeypatch.setattr(leases, "fork_servers_gib", lambda: 0.8)
     assert measure() == Room(5.2, 5.2)
 
 
-def test_how_many_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(6 * GIB, 5 * GIB))
     assert leases.capacity() == (int((5 - FORK_SERVER_GIB) // STAND_IN_GIB["forked"]),) * 2
 
 
-def test_a_cache_of_no_size_is_wrong_use(leased: list[Any]) -> None:
+def test_a_cache_size_that_is_not_a_number(leased: list[Any]) -> None:
     with pytest.raises(UsageError, match="VLLM_CPU_KVCACHE_SPACE is 'some', not a number"):
         lease_for(launch("qwen3", "scripted", "cpu", env={"VLLM_CPU_KVCACHE_SPACE": "some"}))
 
 
-def test_the_caller_s_visible_devices_are_the_pool(
+def test_only_the_visible_devices_of_the_caller_are_leased(
     table: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table({}, {}, {})

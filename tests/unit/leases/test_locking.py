@@ -15,7 +15,7 @@ from vllm_harness._terminal import notices
 
 @pytest.fixture
 def hold(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, list[str]], Callable[[str], None]]:
-    """Holds a lock file until the function that it returns has been called twice."""
+    """Holds a lock file until the returned function has been called twice."""
     monkeypatch.setattr(locking, "SILENT_S", 0.05)
     monkeypatch.setattr(locking, "REPORT_EVERY_S", 0.05)
 
@@ -44,7 +44,7 @@ def test_a_wait_for_a_lock_is_shown_and_repeated(
         assert lines[0].startswith("waiting for another run (")
 
 
-def test_a_wait_for_the_maker_of_a_target_is_shown_by_its_caller(
+def test_the_caller_shows_the_wait_for_a_target(
     tmp_path: Path, hold: Callable[[Path, list[str]], Callable[[str], None]]
 ) -> None:
     lines: list[str] = []
@@ -55,6 +55,6 @@ def test_a_wait_for_the_maker_of_a_target_is_shown_by_its_caller(
 
 def test_a_free_lock_is_taken_silently(tmp_path: Path) -> None:
     lines: list[str] = []
-    with notices.shown_by(lines.append), locking.locked(tmp_path / "lock", "nobody"):
+    with notices.shown_by(lines.append), locking.locked(tmp_path / "lock", "another run"):
         pass
     assert lines == []

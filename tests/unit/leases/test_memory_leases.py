@@ -1,4 +1,4 @@
-"""Memory leases: promises never pass what there is, and nobody waits for somebody who waits for him."""
+"""Memory leases never exceed the memory of the machine, and never deadlock."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import pytest
 
 from tests.unit.leases.conftest import GIB, Owner
 from vllm_harness._errors import UsageError
-from vllm_harness._server.leases import lease
+from vllm_harness._server.leases import waiting
 from vllm_harness._server.leases.claims import MEMORY, all_claims, held_by, this_process
-from vllm_harness._server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd, offered
 from vllm_harness._server.leases.memory import Room, lease_memory, others_have_waited_s
+from vllm_harness._server.leases.waiting import LeaseTimeout, NotEnoughHardware, WaitCannotEnd, reclaim_with
 from vllm_harness._terminal import notices
 
 Start = Callable[[str, float], Owner]
 
 
 def machine(total: float = 16, available: float = 16) -> Callable[[], Room]:
-    """A machine with that much memory, GiB."""
+    """Measures a machine with this memory, GiB."""
     return lambda: Room(total, available)
 
 
-def test_promises_add_up(owner: Start) -> None:
+def test_leases_add_up(owner: Start) -> None:
     first, second = owner("memory", 7), owner("memory", 7)
     first.has()
     second.has()
@@ -38,28 +38,28 @@ def test_promises_add_up(owner: Start) -> None:
     lease_memory(2, room=machine()).release()
 
 
-def test_waiting_ends_when_one_gives_back(owner: Start) -> None:
+def test_a_wait_ends_when_memory_is_released(owner: Start) -> None:
     first = owner("memory", 12)
     first.has()
     second = owner("memory", 6)
-    words = rf"waiting for 6\.0 GiB of memory \(\d+ s\): 12\.0 GiB are leased by pid {first.pid}"
-    assert re.match(words, second.next_line())
+    pattern = rf"waiting for 6\.0 GiB of memory \(\d+ s\): 12\.0 GiB are leased by pid {first.pid}"
+    assert re.match(pattern, second.next_line())
     first.release()
     assert second.has() == "memory"
 
 
-def test_a_wait_is_told_again_and_again(owner: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "REPORT_EVERY_S", 0.05)
+def test_a_wait_is_shown_repeatedly(owner: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "REPORT_EVERY_S", 0.05)
     first = owner("memory", 12)
     first.has()
     lines: list[str] = []
     with notices.shown_by(lines.append), pytest.raises(LeaseTimeout):
         lease_memory(6, room=machine(), wait_s=0.5)
     assert len(lines) > 2
-    assert all(f"pid {first.pid}" in words for words in lines)
+    assert all(f"pid {first.pid}" in line for line in lines)
 
 
-def test_how_long_to_wait(owner: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_limits_the_wait(owner: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     owner("memory", 12).has()
     monkeypatch.setenv("VLLM_HARNESS_LEASE_WAIT_S", "0.1")
     with pytest.raises(LeaseTimeout, match="within 0 s"):
@@ -69,8 +69,8 @@ def test_how_long_to_wait(owner: Start, monkeypatch: pytest.MonkeyPatch) -> None
         lease_memory(6, room=machine())
 
 
-def test_a_wait_in_a_circle_is_an_error_at_once(owner: Start) -> None:
-    """Two hold two thirds and each wants another; the one that asks last is told who holds what."""
+def test_a_deadlock_is_an_error_at_once(owner: Start) -> None:
+    """Two processes hold two thirds and want more; the error of the second names the holders."""
     first, second = owner("memory", 6), owner("memory", 6)
     first.has()
     second.has()
@@ -86,8 +86,8 @@ def test_a_wait_in_a_circle_is_an_error_at_once(owner: Start) -> None:
     assert first.has() == "memory"
 
 
-def test_who_has_got_it_waits_no_more(owner: Start) -> None:
-    """Else another process takes a holder for one that waits for what it holds."""
+def test_a_lease_ends_the_wait(owner: Start) -> None:
+    """Otherwise another process would see a deadlock."""
     first = owner("memory", 12)
     first.has()
     threading.Timer(0.3, first.release).start()
@@ -103,23 +103,23 @@ def test_a_process_does_not_wait_for_itself() -> None:
     held.release()
 
 
-def test_idle_servers_are_given_back_before_a_wait(owner: Start) -> None:
+def test_idle_servers_are_released_before_a_wait(owner: Start) -> None:
     idle = [lease_memory(6, room=machine()), lease_memory(6, room=machine())]
 
-    def give_back() -> bool:
+    def release_one() -> bool:
         if idle:
             idle.pop(0).release()
             return True
         return False
 
-    with offered(give_back):
+    with reclaim_with(release_one):
         held = lease_memory(6, room=machine(), wait_s=0)
     assert len(idle) == 1
     held.release()
     idle[0].release()
 
 
-def test_servers_take_from_what_was_reserved(owner: Start) -> None:
+def test_a_reservation_includes_leases(owner: Start) -> None:
     reserved = lease_memory(12, room=machine(), kind="reservation")
     other = owner("memory", 6)
     assert other.next_line().startswith("waiting for 6.0 GiB")
@@ -132,8 +132,8 @@ def test_servers_take_from_what_was_reserved(owner: Start) -> None:
     leased[1].release()
 
 
-def test_who_came_first_gets_it_first(owner: Start) -> None:
-    """One that wants little does not slip past one that has waited for much."""
+def test_waits_are_served_in_order(owner: Start) -> None:
+    """A process that wants little does not pass one that has waited for much."""
     held = lease_memory(12, room=machine())
     much = owner("reserve", 10)
     assert much.next_line().startswith("waiting for 10.0 GiB")
@@ -146,7 +146,7 @@ def test_who_came_first_gets_it_first(owner: Start) -> None:
     assert others_have_waited_s() == 0
 
 
-def test_one_that_is_killed_while_it_waits_holds_nobody_up(owner: Start) -> None:
+def test_a_process_that_is_killed_while_it_waits_delays_no_other(owner: Start) -> None:
     held = lease_memory(12, room=machine())
     much = owner("reserve", 10)
     assert much.next_line().startswith("waiting for 10.0 GiB")
@@ -165,7 +165,7 @@ def test_an_interrupt_ends_a_wait(owner: Start) -> None:
         assert [claim.kind for claim in claims] == ["lease"]
 
 
-def test_a_killed_owner_s_promise_is_gone_at_once(owner: Start, tmp_path: Path) -> None:
+def test_the_lease_of_a_killed_owner_ends_at_once(owner: Start, tmp_path: Path) -> None:
     first = owner("memory", 16)
     first.has()
     first.kill()
@@ -176,21 +176,21 @@ def test_a_killed_owner_s_promise_is_gone_at_once(owner: Start, tmp_path: Path) 
     assert json.loads((tmp_path / "state" / "claims.json").read_text()) == []
 
 
-def test_what_can_never_be_had_is_refused_at_once() -> None:
+def test_an_impossible_lease_is_refused_at_once() -> None:
     with pytest.raises(NotEnoughHardware, match=r"needs 20.0 GiB of memory; there are 16.0 GiB"):
         lease_memory(20, room=machine())
 
 
-def test_processes_without_lease_are_named_and_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.05)
+def test_the_wait_for_processes_without_a_lease_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "UNLEASED_WAIT_S", 0.05)
     with pytest.raises(
         LeaseTimeout, match=r"other processes use it; 5.0 of 16.0 GiB are free, .* pid \d+ \("
     ):
         lease_memory(6, room=machine(available=5))
 
 
-def test_a_server_that_starts_has_not_taken_its_memory_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.05)
+def test_a_starting_server_has_not_taken_its_memory_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "UNLEASED_WAIT_S", 0.05)
     starting = lease_memory(3, room=machine(available=5))
     with pytest.raises(LeaseTimeout):
         lease_memory(3, room=machine(available=5))

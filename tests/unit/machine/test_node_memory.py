@@ -1,4 +1,4 @@
-"""What the kernel would let a CPU server have, on machines that a folder describes."""
+"""The memory for a CPU server, on machines that a folder describes."""
 
 from __future__ import annotations
 
@@ -62,30 +62,30 @@ def test_this_machine_has_memory() -> None:
     assert 0 < memory.available <= memory.total
 
 
-def test_one_node_has_all_memory_whatever_its_meminfo_names(describe: Describe) -> None:
+def test_one_node_has_the_memory_of_the_machine(describe: Describe) -> None:
     assert node_memory(describe({0: ("0-9", 4, 3)})) == NodeMemory(24 * GIB, 20 * GIB)
 
 
-def test_without_nodes_it_is_the_machine_s(tmp_path: Path) -> None:
+def test_without_nodes_it_is_the_memory_of_the_machine(tmp_path: Path) -> None:
     assert node_memory(tmp_path) == NodeMemory(24 * GIB, 20 * GIB)
 
 
-def test_of_several_nodes_it_is_that_of_the_first_processor(describe: Describe) -> None:
+def test_the_node_of_the_first_processor_counts(describe: Describe) -> None:
     root = describe({0: ("0-3", 14, 10), 1: ("4-9", 10, 6)})
     assert node_memory(root) == NodeMemory(10 * GIB, 6 * GIB)
 
 
-def test_processors_without_memory_take_the_first_node_that_is_allowed(describe: Describe) -> None:
+def test_a_processor_without_memory_uses_the_first_allowed_node(describe: Describe) -> None:
     nodes = {0: ("0-3", 8, 4), 1: ("4-9", 0, 0), 2: ("", 8, 5), 3: ("10-12", 8, 6)}
     assert node_memory(describe(nodes, allowed="2-3")) == NodeMemory(8 * GIB, 5 * GIB)
 
 
-def test_a_node_that_may_not_be_used_does_not_count(describe: Describe) -> None:
+def test_a_node_that_is_not_allowed_does_not_count(describe: Describe) -> None:
     nodes = {0: ("0-3", 14, 10), 1: ("4-9", 10, 6)}
     assert node_memory(describe(nodes, allowed="1")) == NodeMemory(24 * GIB, 20 * GIB)
 
 
-def test_memory_that_the_kernel_has_not_taken_in_yet_counts(describe: Describe) -> None:
+def test_unaccepted_memory_counts(describe: Describe) -> None:
     root = describe({0: ("0-3", 4, 2), 1: ("4-9", 12, 6)}, present={0: 12, 1: 12})
     assert node_memory(root) == NodeMemory(12 * GIB, 6 * GIB)
     root = describe({0: ("0-3", 12, 2), 1: ("4-9", 4, 2)}, present={0: 12, 1: 12})
@@ -112,13 +112,13 @@ def test_memory_that_the_kernel_has_not_taken_in_yet_counts(describe: Describe) 
     ],
     ids=["a group above", "a container's", "version 1, file cache"],
 )
-def test_control_groups_bound_it(describe: Describe, own: str, files: dict[str, str]) -> None:
+def test_control_groups_limit_it(describe: Describe, own: str, files: dict[str, str]) -> None:
     placed = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
     root = describe({0: ("0-9", 24, 20)}, files=placed | {"proc/self/cgroup": own})
     assert node_memory(root) == NodeMemory(6 * GIB, 3 * GIB)
 
 
-def test_a_group_without_a_limit_bounds_nothing(describe: Describe) -> None:
+def test_a_group_without_a_limit_is_ignored(describe: Describe) -> None:
     files = {
         "proc/self/cgroup": "4:memory:/a",
         "sys/fs/cgroup/memory/a/memory.limit_in_bytes": f"{2**63 - 4096}",

@@ -1,4 +1,4 @@
-"""OOM kills are counted in the process's control groups and in the whole system."""
+"""The count of OOM kills, from the control groups of the process and from the whole system."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness._machine.oom import oom_kills
+from vllm_harness._machine.control_groups import oom_kills
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from vllm_harness._machine.oom import oom_kills
         ("9:cpu:/x\n4:memory:/a", "sys/fs/cgroup/memory/a/memory.oom_control"),
     ],
 )
-def test_kills_of_the_own_group_and_of_the_system_count(own: str, counter: str, tmp_path: Path) -> None:
+def test_kills_in_the_group_and_in_the_system_count(own: str, counter: str, tmp_path: Path) -> None:
     texts = {
         "proc/self/cgroup": f"{own}\n",
         "proc/vmstat": "pgfault 7\noom_kill 2\n",

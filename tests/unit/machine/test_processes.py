@@ -1,4 +1,4 @@
-"""A process that ends with the one that started it, however that ends."""
+"""A process that ends with its parent, however the parent ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ print(json.dumps(killed_with_parent()))
 pytestmark = pytest.mark.skipif(not killed_with_parent(), reason="needs setpriv (util-linux)")
 
 
-def test_it_ends_with_a_parent_that_is_killed() -> None:
+def test_it_ends_with_a_killed_parent() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
@@ -44,13 +44,13 @@ def test_it_ends_with_a_parent_that_is_killed() -> None:
 
 
 def test_it_does_not_start_without_its_parent(tmp_path: Path) -> None:
-    """A parent that is killed before the kernel was asked to tell of it."""
+    """The parent was killed before the request to the kernel."""
     printed = subprocess.check_output([sys.executable, "-c", PREFIX])
     ended = subprocess.run([*json.loads(printed), "touch", str(tmp_path / "started")], check=False)
     assert ended.returncode == 137
     assert not (tmp_path / "started").exists()
 
 
-def test_it_takes_the_command_as_it_is() -> None:
-    said = subprocess.check_output([*killed_with_parent(), "printf", "%s|", "a b", "$HOME", "--", ""])
-    assert said == b"a b|$HOME|--||"
+def test_it_does_not_change_the_command() -> None:
+    output = subprocess.check_output([*killed_with_parent(), "printf", "%s|", "a b", "$HOME", "--", ""])
+    assert output == b"a b|$HOME|--||"

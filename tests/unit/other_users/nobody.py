@@ -1,4 +1,4 @@
-"""Another user of the machine: a child process that is nobody, and folders that are nobody's."""
+"""Another user of the machine: a child process of the user `nobody`, and folders that belong to it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ needs_root = pytest.mark.skipif(
 
 
 class Nobody:
-    """A function that runs in a child process of another user, which ends with it.
+    """Runs a function in a child process of another user.
 
     Args:
-        act: what it does; an exception ends it with exit code 1, and otherwise its result is the exit code.
+        act: the function; its result is the exit code of the process, or 1 after an exception.
     """
 
     def __init__(self, act: Callable[[], int | None]) -> None:
@@ -42,7 +42,7 @@ class Nobody:
             os._exit(code)
 
     def exit_code(self) -> int:
-        """What it ends with."""
+        """Waits for the end of the process; returns its exit code."""
         deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -54,7 +54,7 @@ class Nobody:
 
 @contextmanager
 def reachable_folder() -> Iterator[Path]:
-    """A temporary folder that every user may look into, unlike pytest's own."""
+    """A temporary folder that every user may read, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="vh-other-users-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -62,17 +62,17 @@ def reachable_folder() -> Iterator[Path]:
 
 
 def given_to_nobody(path: Path) -> Path:
-    """The path, once it belongs to another user."""
+    """Gives a path to another user."""
     os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     return path
 
 
-def there(path: Path) -> Path:
-    """The path, once somebody has made it."""
+def wait_for_path(path: Path) -> Path:
+    """Waits until a path exists."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         with suppress(OSError):
             if path.exists():
                 return path
         time.sleep(0.01)
-    raise TimeoutError(f"nobody makes {path}")
+    raise TimeoutError(f"{path} does not appear")

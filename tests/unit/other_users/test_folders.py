@@ -1,4 +1,4 @@
-"""Folders that another user made, or may write to, are refused by name."""
+"""Folders that another user has made, or may write to, are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = [own_folder, shared_folder, private_folder]
 
 
 def mode_of(path: Path) -> int:
-    """Permission bits."""
+    """The permission bits of a path."""
     return stat.S_IMODE(path.stat().st_mode)
 
 
@@ -53,7 +53,7 @@ def test_a_folder_that_others_may_write_to_is_refused(kind: object, mode: int, t
 
 
 @needs_root
-def test_a_group_may_write_where_only_its_user_is_in_it(tmp_path: Path) -> None:
+def test_a_group_of_one_user_may_write(tmp_path: Path) -> None:
     tmp_path.chmod(0o775)
     os.chown(tmp_path, 0, 0)
     assert own_folder(tmp_path, OURS) == tmp_path
@@ -62,7 +62,7 @@ def test_a_group_may_write_where_only_its_user_is_in_it(tmp_path: Path) -> None:
         own_folder(tmp_path, OURS)
 
 
-def test_a_mode_that_lets_others_read_is_left_but_for_keys(tmp_path: Path) -> None:
+def test_a_readable_folder_stays_readable_unless_it_is_private(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     own_folder(tmp_path, OURS)
     shared_folder(tmp_path, OURS)
@@ -71,7 +71,7 @@ def test_a_mode_that_lets_others_read_is_left_but_for_keys(tmp_path: Path) -> No
     assert mode_of(tmp_path) == 0o700
 
 
-def test_a_link_of_ours_is_followed_but_for_keys(tmp_path: Path) -> None:
+def test_our_own_link_is_followed_unless_the_folder_is_private(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir(mode=0o700)
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "there")
@@ -81,7 +81,7 @@ def test_a_link_of_ours_is_followed_but_for_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_folder_is_refused(kind: object, tmp_path: Path) -> None:
+def test_a_file_is_refused(kind: object, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UntrustedFolder, match="is not a folder"):
         kind(tmp_path / "file", OURS)  # type: ignore[operator]
@@ -107,7 +107,7 @@ def test_a_link_of_another_user_is_refused(kind: object, tmp_path: Path) -> None
 
 
 @needs_root
-def test_a_cache_of_another_user_is_read_where_no_other_user_could_put_it(tmp_path: Path) -> None:
+def test_a_cache_of_another_user_in_a_safe_place_is_read(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o755)
     given_to_nobody(cache)
@@ -118,7 +118,7 @@ def test_a_cache_of_another_user_is_read_where_no_other_user_could_put_it(tmp_pa
 
 
 @needs_root
-def test_a_cache_of_roots_is_read_by_others_unless_they_may_not() -> None:
+def test_a_cache_of_root_is_read_by_others_if_it_is_readable() -> None:
     def act() -> int:
         shared_folder(folder, OURS)
         try:
@@ -134,7 +134,7 @@ def test_a_cache_of_roots_is_read_by_others_unless_they_may_not() -> None:
 
 
 @needs_root
-def test_state_and_cache_of_another_user_end_a_command_with_2(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_with_folders_of_another_user_exits_with_2(monkeypatch: pytest.MonkeyPatch) -> None:
     with reachable_folder() as folder:
         (folder / "state").mkdir(mode=0o755)
         given_to_nobody(folder / "state")
@@ -151,9 +151,7 @@ def test_state_and_cache_of_another_user_end_a_command_with_2(monkeypatch: pytes
 
 
 @needs_root
-def test_fork_servers_stand_in_the_state_folder_and_nowhere_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fork_servers_are_in_the_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / ("x" * 150)
     monkeypatch.setenv("VLLM_HARNESS_STATE", str(state))
     assert fork_server._folder() == state / "fork"

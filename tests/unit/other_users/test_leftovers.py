@@ -1,4 +1,4 @@
-"""What stands on disk and on ports between runs: nobody else reads logs or gets keys, or has to write."""
+"""Logs, keys and caches of one user are safe from others, and a cache can be read without write access."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.other_users.nobody import Nobody, needs_root, reachable_folder, there
+from tests.unit.other_users.nobody import Nobody, needs_root, reachable_folder, wait_for_path
 from vllm_harness._environments import assets
 from vllm_harness._environments.metadata import stub_metadata
 from vllm_harness._environments.sources import PackageSource, PinnedFile, sha256_of
-from vllm_harness._server import kept
+from vllm_harness._server import reusable
 from vllm_harness._server.leases.ports import lease_port, listeners
-from vllm_harness._server.records import ServerRecord
-from vllm_harness._server.remote import _unused
+from vllm_harness._server.records import ServerRecord, new_log
 from vllm_harness._terminal.status import quiet
 
 
 def test_a_log_is_private_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        log = _unused(tmp_path, "server")
+        log = new_log(tmp_path, "server")
     finally:
         os.umask(before)
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
 @needs_root
-def test_another_user_on_a_kept_server_s_port_gets_no_key() -> None:
+def test_another_user_on_the_port_of_a_reusable_server_gets_no_key() -> None:
     def listen() -> int:
         with socket.create_server(("127.0.0.1", lease.port)) as server:
             (folder / "listens").touch()
@@ -45,20 +44,28 @@ def test_another_user_on_a_kept_server_s_port_gets_no_key() -> None:
     with reachable_folder() as folder:
         folder.chmod(0o777)
         other = Nobody(listen)
-        there(folder / "listens")
+        wait_for_path(folder / "listens")
         assert listeners(lease.port) == {other.pid}
         with subprocess.Popen(["sleep", "60"]) as supervisor:
             record = ServerRecord(
-                *("id", supervisor.pid, 0.0, str(folder), "m", "live", "env", "log", lease.port, 1, "", True)
+                server_id="id",
+                supervisor=supervisor.pid,
+                tmp=str(folder),
+                name="m",
+                lane="live",
+                environment="env",
+                log="log",
+                port=lease.port,
+                kept=True,
             )
-            assert not kept._serves(record, "m", "secret")
+            assert not reusable._serves(record, "m", "secret")
             supervisor.kill()
         assert other.exit_code() == 0
     lease.release()
 
 
 @needs_root
-def test_what_a_cache_has_is_read_where_nothing_may_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_is_read_without_write_access(monkeypatch: pytest.MonkeyPatch) -> None:
     with reachable_folder() as cache:
         folder = cache / "assets" / "one"
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Requests that only the user who runs a server may send, sent over TCP by that user and by another."""
+"""Requests over TCP that only the user of a server may send, from that user and from another one."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from vllm_harness_recorder import RecordMiddleware
 RULES = json.dumps({"rules": [{"name": "one", "takes": [[1]], "when": {}, "left": 1}]})
 
 
-def ask(port: int, method: str, path: str, body: str | None = None) -> int:
-    """The status of an answer; 127.0.0.1 needs no look-up, which another user may have no files for."""
+def status_of(port: int, method: str, path: str, body: str | None = None) -> int:
+    """The status of an answer; 127.0.0.1 needs no name resolution, whose files another user may not read."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     connection.sock = socket.socket()
     connection.sock.connect(("127.0.0.1", port))
@@ -45,7 +45,7 @@ async def vllm(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 @contextmanager
 def served(app: Any, other: Callable[[int], int]) -> Iterator[int]:
-    """The port of an application, after a request of another user: `other` returns 0."""
+    """Serves an application, after a request of another user, for which `other` must return 0."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     nobody = Nobody(lambda: other(port))  # before there are threads; its connection waits for the server
@@ -61,8 +61,8 @@ def served(app: Any, other: Callable[[int], int]) -> Iterator[int]:
         listener.close()
 
 
-def left(port: int) -> list[str]:
-    """The scripts that are left in the book that requests get without a header."""
+def remaining(port: int) -> list[str]:
+    """The remaining scripts of the book for requests without a header."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     connection.request("GET", "/vllm-harness/books/default")
     names: list[str] = json.load(connection.getresponse())["left"]
@@ -71,7 +71,7 @@ def left(port: int) -> list[str]:
 
 @pytest.fixture(params=["netlink", "list"])
 def look_up(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The two ways to ask the kernel whose a connection is."""
+    """The two ways to find the owner of a connection in the kernel."""
 
     def unknown(client: object, server: object) -> None:
         raise OSError("a kernel without sock_diag")
@@ -86,7 +86,7 @@ def look_up(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("look_up")
-def test_a_connection_that_is_closed_is_nobody_s() -> None:
+def test_a_closed_connection_has_no_owner() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
         accepted, address = listener.accept()
@@ -101,39 +101,41 @@ def test_a_connection_that_is_closed_is_nobody_s() -> None:
 
 @needs_root
 @pytest.mark.usefixtures("look_up")
-def test_another_user_s_scripts_are_refused() -> None:
+def test_scripts_of_another_user_are_refused() -> None:
     def ask_all(port: int) -> int:
         calls = [("POST", RULES), ("GET", None), ("DELETE", None)]
-        found = {ask(port, method, "/vllm-harness/books/default", body) for method, body in calls}
-        return 0 if found == {403} else 1
+        statuses = {status_of(port, method, "/vllm-harness/books/default", body) for method, body in calls}
+        return 0 if statuses == {403} else 1
 
     with served(ScriptMiddleware(vllm), ask_all) as port:
-        assert left(port) == []
-        assert ask(port, "POST", "/vllm-harness/books/default", RULES) == 200
-        assert left(port) == ["one"]
+        assert remaining(port) == []
+        assert status_of(port, "POST", "/vllm-harness/books/default", RULES) == 200
+        assert remaining(port) == ["one"]
 
 
 @needs_root
-def test_another_user_gets_no_recording() -> None:
+def test_another_user_cannot_read_a_recording() -> None:
     def ask_both(port: int) -> int:
         return (
-            0 if {ask(port, method, "/vllm-harness/recording") for method in ("GET", "POST")} == {403} else 1
+            0
+            if {status_of(port, method, "/vllm-harness/recording") for method in ("GET", "POST")} == {403}
+            else 1
         )
 
     with served(RecordMiddleware(vllm), ask_both) as port:
-        assert ask(port, "GET", "/vllm-harness/recording") == 200
+        assert status_of(port, "GET", "/vllm-harness/recording") == 200
 
 
 @needs_root
 @pytest.mark.parametrize("path", ["/sse", "/messages/"])
-def test_another_user_s_code_is_not_executed(path: str, tmp_path: Path) -> None:
+def test_code_of_another_user_is_not_executed(path: str, tmp_path: Path) -> None:
     with ToolServer("python", tmp_path) as server:
         port = int(server.address.split(":")[1])
-        assert Nobody(lambda: 0 if ask(port, "GET", path) == 403 else 1).exit_code() == 0
-        assert ask(port, "GET", "/none") == 404
+        assert Nobody(lambda: 0 if status_of(port, "GET", path) == 403 else 1).exit_code() == 0
+        assert status_of(port, "GET", "/none") == 404
 
 
 @pytest.mark.parametrize("use", ["../../../home", "1-1/..", "/tmp", "1", "", 7, None])
-def test_what_a_client_calls_a_use_names_no_folder(use: object) -> None:
+def test_the_name_of_a_use_is_not_a_path(use: object) -> None:
     assert not uses.is_use(use)
     assert uses.is_use("123-4")

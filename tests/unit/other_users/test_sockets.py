@@ -1,4 +1,4 @@
-"""Both ends of a fork server's socket check the user at the other end before anything is sent."""
+"""Both ends of a fork server's socket check the user at the other end before they send anything."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.other_users.nobody import Nobody, given_to_nobody, needs_root, reachable_folder, there
+from tests.unit.other_users.nobody import Nobody, given_to_nobody, needs_root, reachable_folder, wait_for_path
 from tests.unit.server.template import serving
 from vllm_harness._server import fork_server
 from vllm_harness._server.private_socket import OtherUserAnswers, connect
 
 
 def listening(path: Path) -> int:
-    """Listens for one client; gives how many bytes and descriptors came from it."""
+    """Listens for one client; returns the number of bytes and descriptors that it sent."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(f"{path}.half")
         listener.listen()
@@ -31,7 +31,7 @@ def test_another_user_gets_neither_configuration_nor_descriptors() -> None:
         other = Nobody(lambda: listening(folder / "a.sock"))
         before = set(Path("/proc/self/fd").iterdir())
         with pytest.raises(OtherUserAnswers) as caught:
-            fork_server.spawn({"env": {"OPENAI_API_KEY": "secret"}}, there(folder / "a.sock"))
+            fork_server.spawn({"env": {"OPENAI_API_KEY": "secret"}}, wait_for_path(folder / "a.sock"))
         assert set(Path("/proc/self/fd").iterdir()) == before
         assert other.exit_code() == 0
     assert f"pid {other.pid} of another user (uid 65534)" in str(caught.value)
@@ -39,19 +39,19 @@ def test_another_user_gets_neither_configuration_nor_descriptors() -> None:
 
 
 @needs_root
-def test_another_user_is_not_held_for_a_template() -> None:
+def test_a_process_of_another_user_is_not_held() -> None:
     with reachable_folder() as folder:
         given_to_nobody(folder)
         other = Nobody(lambda: listening(folder / "a.sock"))
         with pytest.raises(OtherUserAnswers):
-            fork_server._hold(there(folder / "a.sock"))
+            fork_server._hold(wait_for_path(folder / "a.sock"))
         assert other.exit_code() == 0
         assert folder / "a.sock" not in fork_server._held
 
 
 @needs_root
-def test_a_template_reads_nothing_of_another_user() -> None:
-    def ask() -> int:
+def test_a_template_reads_nothing_from_another_user() -> None:
+    def connect_and_send() -> int:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.connect(str(folder / "a.sock"))
             client.sendall(b'{"op": "leave"}\n')
@@ -60,10 +60,10 @@ def test_a_template_reads_nothing_of_another_user() -> None:
 
     with reachable_folder() as folder:
         template = serving(folder / "a.sock")
-        with connect(there(folder / "a.sock")) as ours:
+        with connect(wait_for_path(folder / "a.sock")) as ours:
             (folder / "a.sock").chmod(0o666)
-            other = Nobody(ask)
-            assert other.exit_code() in (0, 1)  # it read the end, or was cut off with its words unread
+            other = Nobody(connect_and_send)
+            assert other.exit_code() in (0, 1)  # its connection was closed, or reset with unread data
             assert template.poll() is None
             ours.sendall(b'{"op": "leave"}\n')
         output, _ = template.communicate(timeout=20)
@@ -71,12 +71,12 @@ def test_a_template_reads_nothing_of_another_user() -> None:
 
 
 @pytest.mark.parametrize("length", [10, 200])
-def test_a_template_of_ours_is_reached_whatever_the_path(length: int) -> None:
+def test_the_length_of_the_path_does_not_matter(length: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "x" * length)
         folder.mkdir()
         template = serving(folder / "a.sock")
-        with connect(there(folder / "a.sock")) as client:
+        with connect(wait_for_path(folder / "a.sock")) as client:
             assert fork_server._open(client)
             assert [path.name for path in folder.iterdir()] == ["a.sock"]
             client.sendall(b'{"op": "leave"}\n')

@@ -130,7 +130,7 @@ WRONG = {
         13,
         "no output of get_weather is for these arguments",
     ),
-    "no regular expression": ("{contains: sunny}", "{matches: '('}", 15, "no regular expression"),
+    "invalid regular expression": ("{contains: sunny}", "{matches: '('}", 15, "invalid regular expression"),
     "empty predicate": ("{contains: sunny}", "{}", 15, "give at least one of"),
     "image that is not there": ("user: Weather in Paris?", "user: [{image: none.png}]", 11, "none.png"),
 }
@@ -181,7 +181,9 @@ def test_aliases_that_stand_for_too_much_are_refused(tmp_path: Path) -> None:
 def test_a_bomb_is_unpacked_no_further_than_to_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "story.yaml.gz"
     path.write_bytes(gzip.compress(bytes(2**24)) * 64)
-    with pytest.raises(UsageError, match=r"story\.yaml\.gz:1: more than 2000000 bytes when it is unpacked"):
+    with pytest.raises(
+        UsageError, match=r"story\.yaml\.gz:1: more than 2000000 bytes when it is decompressed"
+    ):
         read_scenario(path)
 
 

@@ -1,4 +1,4 @@
-"""A fork server's template that has imported nothing, as a process."""
+"""Runs a fork server's template, without its imports, as a process."""
 
 from __future__ import annotations
 

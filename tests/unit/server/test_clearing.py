@@ -1,4 +1,4 @@
-"""What clears away after servers, with small programs in the place of vLLM."""
+"""Clean-up after servers, with small programs instead of vLLM."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ if __name__ == "__main__":
     spawn = m.get_context("spawn")
     print("semaphore", spawn.Lock()._semlock.name, flush=True)
     show()
-    for way in ("spawn", "fork"):
-        child = m.get_context(way).Process(target=show)
+    for method in ("spawn", "fork"):
+        child = m.get_context(method).Process(target=show)
         child.start()
         child.join()
 """
@@ -59,7 +59,9 @@ import pathlib, time
 from vllm_harness._server.records import ServerRecord
 
 pathlib.Path.replace = lambda *_: time.sleep(600)
-ServerRecord("id1", 0, 0, "tmp", "m", "live", "env", "log", 1, 1).write()
+ServerRecord(
+    server_id="id1", tmp="tmp", name="m", lane="live", environment="env", log="log", port=1
+).write()
 """
 
 
@@ -70,7 +72,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server_id() -> Iterator[str]:
-    """An id that no server has; its blocks are gone afterwards."""
+    """The id of no server; its blocks are removed afterwards."""
     server_id = secrets.token_hex(6)
     yield server_id
     blocks.remove(blocks.of_server(server_id))
@@ -99,7 +101,7 @@ def test_shared_memory_of_a_server_bears_its_id(tmp_path: Path) -> None:
     assert not any("vh-" in name for _, name in names_under(env, tmp_path))
 
 
-def test_another_sitecustomize_is_loaded_too(tmp_path: Path) -> None:
+def test_another_sitecustomize_is_also_loaded(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.theirs = __name__\n")
     env = {**os.environ, "PYTHONPATH": f"{IN_SERVER}{os.pathsep}{tmp_path}"}
     show = [sys.executable, "-c", "import sys, sitecustomize; print(sys.theirs, sitecustomize.__file__)"]
@@ -139,8 +141,8 @@ def nothing_left(config: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("killed", ["server", "supervisor"])
-def test_kill_leaves_neither_named_nor_native_memory(killed: str, server_id: str, tmp_path: Path) -> None:
-    """A block from before the server is not its own, and stays."""
+def test_a_kill_leaves_no_shared_memory(killed: str, server_id: str, tmp_path: Path) -> None:
+    """A block from before the server stays."""
     native, earlier = f"native-{server_id}", f"earlier-{server_id}"
     (blocks.FOLDER / earlier).touch()
     argv = maps("twice", f"vh-{server_id}-1", f"sem.vh-{server_id}-2", native, earlier)
@@ -157,14 +159,14 @@ def test_kill_leaves_neither_named_nor_native_memory(killed: str, server_id: str
     (blocks.FOLDER / earlier).unlink()
 
 
-def test_what_is_found_late_is_killed_all_the_same(
+def test_processes_that_are_found_late_are_killed(
     server_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a machine so busy that a look at all processes takes longer than the wait for their end."""
-    found, wait_s = process_tree.processes_of, 0.2
+    """On a very busy machine, listing all processes may take longer than the wait for their end."""
+    processes_of, wait_s = process_tree.processes_of, 0.2
 
-    def late(*of: str) -> list[psutil.Process]:
-        processes = found(*of)
+    def late(*server: str) -> list[psutil.Process]:
+        processes = processes_of(*server)
         time.sleep(2 * wait_s)
         return processes
 
@@ -183,29 +185,29 @@ def test_what_is_found_late_is_killed_all_the_same(
             blocks.remove([native])
 
 
-def test_supervisor_whose_owner_is_dead_makes_nothing(server_id: str, tmp_path: Path) -> None:
+def test_a_supervisor_of_a_dead_owner_makes_nothing(server_id: str, tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as owner:
-        began = started(owner.pid)
-    config = config_of(server_id, tmp_path, ["sleep", "1000"], owner=owner.pid, owner_started=began)
+        owner_started = started(owner.pid)
+    config = config_of(server_id, tmp_path, ["sleep", "1000"], owner=owner.pid, owner_started=owner_started)
     server = Supervised(config)
     assert server.pid() is None
     assert server.end() == []
     assert nothing_left(config)
 
 
-def test_supervisor_does_not_take_a_later_process_for_its_owner(server_id: str, tmp_path: Path) -> None:
+def test_a_later_process_with_the_id_of_the_owner_is_not_the_owner(server_id: str, tmp_path: Path) -> None:
     config = config_of(server_id, tmp_path, ["sleep", "1000"], owner_started=1)
     assert Supervised(config).pid() is None
     assert nothing_left(config)
 
 
-def test_supervisor_whose_owner_was_killed_while_it_wrote_ends() -> None:
+def test_a_supervisor_without_its_whole_configuration_ends() -> None:
     command = [sys.executable, "-I", str(SUPERVISOR)]
     result = subprocess.run(command, input=b'{"owner": 1, "argv"', capture_output=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (1, b"", b"")
 
 
-def test_folder_of_somebody_else_is_left_alone(server_id: str, tmp_path: Path) -> None:
+def test_an_existing_folder_is_left_alone(server_id: str, tmp_path: Path) -> None:
     config = config_of(server_id, tmp_path, ["sleep", "1000"])
     taken = Path(config["tmp"])
     taken.mkdir()
@@ -217,21 +219,22 @@ def test_folder_of_somebody_else_is_left_alone(server_id: str, tmp_path: Path) -
     assert (taken / "file").exists()
 
 
-def record_of(server_id: str, tmp: Path, owner: int, owner_started: int, supervisor: int = 0) -> ServerRecord:
-    about = {"name": "m", "lane": "live", "environment": "env", "log": "log", "port": 1, "pid": 1}
+def record_of(server_id: str, tmp: Path, owner: int, owner_started: int) -> ServerRecord:
     return ServerRecord(
-        server_id,
-        supervisor,
-        0,
-        str(tmp),
+        server_id=server_id,
+        tmp=str(tmp),
+        name="m",
+        lane="live",
+        environment="env",
+        log="log",
+        port=1,
         owner=owner,
         owner_started=owner_started,
-        **about,  # type: ignore[arg-type]
     )
 
 
-def test_what_a_dead_owner_left_is_swept_and_a_living_ones_is_not(server_id: str, tmp_path: Path) -> None:
-    """Before it has a supervisor as well: with an owner alive, a start is under way."""
+def test_only_servers_of_dead_owners_are_swept(server_id: str, tmp_path: Path) -> None:
+    """Even without a supervisor: while the owner lives, it is starting the server."""
     left = tmp_path / f"vh-{server_id}"
     left.mkdir()
     with (
@@ -255,8 +258,8 @@ def test_what_a_dead_owner_left_is_swept_and_a_living_ones_is_not(server_id: str
     assert not list(records_folder().iterdir())
 
 
-def test_a_half_written_record_goes_once_its_writer_is_dead() -> None:
-    """A writer is killed between its two steps; a half of another version names no writer."""
+def test_half_written_records_of_dead_writers_are_removed() -> None:
+    """A file of another version names no writer."""
     (records_folder() / "id0.half").touch()
     with subprocess.Popen([sys.executable, "-c", WRITES]) as writer:
         wait_until(lambda: len(list(records_folder().glob("id1.*.half"))) == 1)
@@ -267,7 +270,7 @@ def test_a_half_written_record_goes_once_its_writer_is_dead() -> None:
     assert not list(records_folder().iterdir())
 
 
-def test_memory_of_a_server_without_record_goes_when_old_and_unmapped(
+def test_old_unmapped_memory_without_a_record_is_removed(
     server_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mapped, unmapped, earlier = f"vh-{server_id}-1", f"vh-{server_id}-2", f"psm_{server_id}"
@@ -286,7 +289,7 @@ def test_memory_of_a_server_without_record_goes_when_old_and_unmapped(
     (blocks.FOLDER / earlier).unlink()
 
 
-def test_a_process_is_told_by_when_it_started() -> None:
+def test_the_start_of_a_process_identifies_it() -> None:
     assert started(os.getpid()) == started(os.getpid())
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert (started(child.pid) or 0) >= (started(os.getpid()) or 0)

@@ -1,4 +1,4 @@
-"""vLLM's demo tool server: which flags ask for it, and what it lacks."""
+"""vLLM's demo tool server: the flags that name it, and what it needs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from vllm_harness._server.demo_tools import SEARCH_KEY, asks_for_demo, demo_laun
         (["--served-model-name", "demo"], False),
     ],
 )
-def test_flags_that_ask_for_it(args: list[str], asks: bool) -> None:
+def test_flags_that_name_it(args: list[str], asks: bool) -> None:
     assert asks_for_demo(args) == asks
 
 
-def test_only_what_a_script_says_runs_beside_the_server() -> None:
+def test_only_scripted_code_runs_on_this_machine() -> None:
     assert demo_launch(scripted=True)[1] == {"PYTHON_EXECUTION_BACKEND": "dangerously_use_uv"}
     assert demo_launch(scripted=False)[1] == {}
 

@@ -1,4 +1,4 @@
-"""Causes on lines that vLLM wrote, for those that only a GPU, a hub or a broken machine provokes."""
+"""Causes of failed starts, from lines that vLLM wrote where there was a GPU, a hub or a broken machine."""
 
 from __future__ import annotations
 
@@ -66,23 +66,23 @@ LINES = [
 def test_cause_of_a_line(line: str, error: type[errors.StartupError], tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text(f"INFO starting\n{line}\nINFO the end\n")
-    found = diagnose(log_path=log, exit_code=1, oom_kills=0)
-    assert type(found) is error
-    assert found.hint
-    assert found.lines
-    assert str(log) in str(found)
+    diagnosed = diagnose(log_path=log, exit_code=1, oom_kills=0)
+    assert type(diagnosed) is error
+    assert diagnosed.hint
+    assert diagnosed.lines
+    assert str(log) in str(diagnosed)
 
 
-def test_unknown_cause_shows_the_last_words(tmp_path: Path) -> None:
+def test_an_unknown_cause_shows_the_last_error(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text("one\nSomethingError: never seen\ntwo\n")
-    found = diagnose(log_path=log, exit_code=3, oom_kills=0)
-    assert type(found) is errors.StartupError
-    assert found.lines == ("SomethingError: never seen",)
-    assert "exit code 3" in found.message
+    diagnosed = diagnose(log_path=log, exit_code=3, oom_kills=0)
+    assert type(diagnosed) is errors.StartupError
+    assert diagnosed.lines == ("SomethingError: never seen",)
+    assert "exit code 3" in diagnosed.message
 
 
-def test_an_oom_kill_needs_the_kernels_word(tmp_path: Path) -> None:
+def test_an_oom_kill_needs_a_count_of_the_kernel(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text(
         "RuntimeError: Engine core initialization failed. Failed core proc(s): {'EngineCore': -9}\n"
@@ -101,6 +101,7 @@ def test_log_lines_lose_vllms_prefix(tmp_path: Path) -> None:
 def test_every_error_class_has_a_rule_or_a_reason() -> None:
     by_rule = {rule.error for rule in RULES}
     elsewhere = {errors.KilledByOom, errors.StartupTimeout, errors.NameNotServed}
-    classes = {each for each in vars(errors).values() if isinstance(each, type)}
-    causes = {each for each in classes if issubclass(each, errors.StartupError)} - {errors.StartupError}
+    classes = {value for value in vars(errors).values() if isinstance(value, type)}
+    causes = {cls for cls in classes if issubclass(cls, errors.StartupError)}
+    causes -= {errors.StartupError, errors.MachineError}
     assert causes == by_rule | elsewhere

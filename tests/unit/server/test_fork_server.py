@@ -1,4 +1,4 @@
-"""A process keeps the fork server that it uses, also one that was started anew; no other one lingers."""
+"""The fork server lives as long as its users, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psutil
 import pytest
 from filelock import FileLock
 
-from tests.unit.other_users.nobody import there
+from tests.unit.other_users.nobody import wait_for_path
 from tests.unit.server.template import serving
 from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._environments.spec import Environment
@@ -28,7 +28,7 @@ from vllm_harness._server.private_socket import connect
 @pytest.fixture
 def path(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv(fork_server.LINGER, raising=False)
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a socket's path has its limit
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # the length of a socket's path is limited
         yield Path(folder, "template.sock")
 
 
@@ -40,7 +40,7 @@ def listener(path: Path) -> socket.socket:
     return listening
 
 
-def test_template_started_anew_is_held(path: Path) -> None:
+def test_a_restarted_template_is_held(path: Path) -> None:
     with listener(path) as first:
         assert fork_server._hold(path)
         first.accept()[0].close()
@@ -66,7 +66,7 @@ def test_a_template_is_held_once(path: Path) -> None:
 
 
 def test_a_killed_template_s_socket_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a living one's, and not where another process holds the lock to start one."""
+    """But not the socket of a living template, or one whose lock another process holds to start it."""
     folder = private_folder(tmp_path / "fork", "state")
     monkeypatch.setattr(fork_server, "_folder", lambda: folder)
     dead, starting, living = folder / "dead-1.sock", folder / "starting.sock", folder / "living.sock"
@@ -77,35 +77,35 @@ def test_a_killed_template_s_socket_is_swept(tmp_path: Path, monkeypatch: pytest
     assert sorted(folder.glob("*.sock")) == [living, starting]
 
 
-def test_a_template_that_is_ended_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ended_template_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = private_folder(tmp_path / "fork", "state")
     monkeypatch.setattr(fork_server, "_folder", lambda: folder)
     path = folder / "a.sock"
-    with serving(path, linger_s=300) as process, connect(there(path)):
+    with serving(path, linger_s=300) as process, connect(wait_for_path(path)):
         note = {"socket": str(path), "pid": process.pid, "environment": "one"}
         path.with_suffix(".json").write_text(json.dumps(note))
         (template,) = fork_server.templates()
         fork_server.end(template)
         assert not psutil.pid_exists(process.pid)
-    assert {each.suffix for each in folder.iterdir()} <= {".lock"}
+    assert {file.suffix for file in folder.iterdir()} <= {".lock"}
 
 
-def test_a_template_that_ends_takes_its_note_along(path: Path) -> None:
+def test_a_template_removes_its_note_at_its_end(path: Path) -> None:
     note = path.with_suffix(".json")
     note.write_text("{}")
     with serving(path) as template:
-        with connect(there(path)) as client:
+        with connect(wait_for_path(path)) as client:
             client.sendall(fork_server.HOLD)
         assert template.wait(20) == 0
     assert not note.exists()
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_template_that_nobody_can_find_ends_with_its_last_client(path: Path, replaced: bool) -> None:
-    """Its socket is gone, as with its whole folder, or is another's, which stays."""
+def test_a_template_without_its_socket_ends_with_its_last_client(path: Path, replaced: bool) -> None:
+    """Its socket is removed, or replaced by another one, which stays."""
     with serving(path, linger_s=300) as template:
         try:
-            with connect(there(path)):
+            with connect(wait_for_path(path)):
                 path.unlink()
                 other = listener(path) if replaced else None
                 with pytest.raises(subprocess.TimeoutExpired):
@@ -118,27 +118,27 @@ def test_a_template_that_nobody_can_find_ends_with_its_last_client(path: Path, r
         other.close()
 
 
-def test_templates_that_were_used_longest_ago_are_released(path: Path) -> None:
+def test_the_least_recently_used_templates_are_released(path: Path) -> None:
     several = [path.with_name(f"base-{number}.sock") for number in range(fork_server.MODELS_HELD + 2)]
-    listening = [listener(each) for each in (path, *several)]
+    listening = [listener(socket_path) for socket_path in (path, *several)]
     try:
-        assert all(fork_server._hold(each) for each in (path, *several))
-        clients = [each.accept()[0] for each in listening]
+        assert all(fork_server._hold(socket_path) for socket_path in (path, *several))
+        clients = [server.accept()[0] for server in listening]
         assert [client.recv(100) for client in clients] == [fork_server.HOLD] * len(clients)
         fork_server._release_oldest(fork_server.MODELS_HELD)
         assert path in fork_server._held
-        assert [each for each in several if each not in fork_server._held] == several[:2]
+        assert [released for released in several if released not in fork_server._held] == several[:2]
         assert [client.recv(100) for client in clients[1:3]] == [fork_server.LEAVE] * 2
         assert [client.recv(100) for client in clients[1:3]] == [b"", b""]
     finally:
-        for each in (*listening, *(fork_server._held.pop(path) for path in several[2:])):
-            each.close()
+        for server in (*listening, *(fork_server._held.pop(path) for path in several[2:])):
+            server.close()
 
 
-def test_a_template_that_is_only_looked_for_ends(path: Path) -> None:
+def test_connecting_does_not_prolong_the_life_of_a_template(path: Path) -> None:
     with serving(path, linger_s=0.5) as template:
         try:
-            with connect(there(path)) as client:
+            with connect(wait_for_path(path)) as client:
                 client.sendall(fork_server.HOLD)
                 with pytest.raises(subprocess.TimeoutExpired):
                     template.wait(1)
@@ -149,12 +149,12 @@ def test_a_template_that_is_only_looked_for_ends(path: Path) -> None:
             template.kill()
 
 
-def test_a_template_ends_with_a_run_that_leaves_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Although who started it wanted it to linger, and still uses it then."""
+def test_a_run_without_lingering_ends_the_template(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the process that started it wanted it to linger; it ends after its last client."""
     monkeypatch.setenv(fork_server.LINGER, "0")
     with serving(path, linger_s=300) as template:
         try:
-            with connect(there(path)) as other:
+            with connect(wait_for_path(path)) as other:
                 other.sendall(fork_server.HOLD)
                 assert fork_server._hold(path)
                 fork_server._held.pop(path).close()
@@ -165,14 +165,14 @@ def test_a_template_ends_with_a_run_that_leaves_none(path: Path, monkeypatch: py
             template.kill()
 
 
-def test_a_template_that_nobody_holds_is_dismissed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unused_template_is_dismissed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_server, "_folder", lambda: path.parent)
     with serving(path, linger_s=300) as template:
         try:
-            with connect(there(path)) as client:
+            with connect(wait_for_path(path)) as client:
                 client.sendall(fork_server.HOLD)
                 assert not fork_server.dismiss_unused()
-            while not fork_server.dismiss_unused():  # it has yet to see that its client has left
+            while not fork_server.dismiss_unused():  # it may not have seen yet that its client is gone
                 assert template.poll() is None
             assert template.wait(20) == 0
             assert not fork_server.dismiss_unused()
@@ -180,7 +180,7 @@ def test_a_template_that_nobody_holds_is_dismissed(path: Path, monkeypatch: pyte
             template.kill()
 
 
-def test_a_note_lasts_as_long_as_its_template(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_is_removed_after_its_template(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_server, "_folder", lambda: path.parent)
     note = path.with_suffix(".json")
     with subprocess.Popen(["sleep", "60"]) as template:
@@ -194,7 +194,7 @@ def test_a_note_lasts_as_long_as_its_template(path: Path, monkeypatch: pytest.Mo
     assert not note.exists()
 
 
-def test_packages_that_are_imported_late_need_no_template_of_their_own(tmp_path: Path) -> None:
+def test_packages_that_are_imported_late_are_not_part_of_the_key(tmp_path: Path) -> None:
     entry = load_models().get("gpt-oss")
     environment = Environment("release", tmp_path / "python", "3.12", "0.32.0", "cpu", None)
     launch = Launch(entry, "scripted", environment, str(tmp_path), ())

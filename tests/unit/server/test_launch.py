@@ -1,4 +1,4 @@
-"""What cannot be launched is told before anything is fetched, with what can."""
+"""A launch that is impossible is refused before anything is fetched."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CUDA = Environment("installed", Path(sys.executable), "3", "0.32.0", "cuda", Non
 CPU = Environment("installed", Path(sys.executable), "3", "0.32.0", "cpu", None)
 
 
-def test_an_entry_for_cuda_that_has_a_stand_in_is_served_scripted() -> None:
+def test_the_hint_names_the_scripted_lane() -> None:
     with pytest.raises(UsageError, match="'smolvlm-256m' does not run live on cpu") as raised:
         plan_launch(load_models().get("smolvlm-256m"), CPU, lane="live")
     assert raised.value.hint == "use the scripted lane"
 
 
 @pytest.mark.parametrize(("gib", "part"), [(80, 0.05), (24, 0.167), (4, 0.9)])
-def test_a_stand_in_leaves_the_rest_of_its_gpu_to_others(
+def test_a_stand_in_uses_a_part_of_its_gpu(
     gib: int, part: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = tmp_path / "gpus.json"

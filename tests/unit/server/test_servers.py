@@ -1,4 +1,4 @@
-"""Servers before they are entered: nothing is made of their arguments; and what both kinds offer."""
+"""Servers before they are entered, and the interface that both kinds share."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from vllm_harness._server.remote import RemoteServer
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where everything would be installed, fetched and noted."""
+    """The folder for everything that would be installed, fetched and recorded."""
     for name in ("CACHE", "STATE"):
         monkeypatch.setenv(f"VLLM_HARNESS_{name}", str(tmp_path / "folders" / name))
     return tmp_path / "folders"
 
 
-def test_constructing_one_makes_nothing(folder: Path) -> None:
+def test_the_constructor_makes_nothing(folder: Path) -> None:
     server = RemoteServer("qwen3", lane="scripted", vllm="0.32.0")
     assert (server.model, server.lane, server.entry.name) == ("qwen3", "scripted", "qwen3")
     assert not server.alive()
@@ -54,19 +54,19 @@ class _Models(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    """A server that lists one model, and nothing else."""
+    """The address of a server that only lists one model."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Models) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield attach(f"http://127.0.0.1:{server.server_address[1]}")
         server.shutdown()
 
 
-def test_both_offer_what_the_protocol_names(endpoint: Endpoint) -> None:
+def test_both_kinds_have_the_interface(endpoint: Endpoint) -> None:
     entry = load_models().get("qwen3")
     remote: VllmServer = RemoteServer(entry, lane="scripted")
     attached: VllmServer = AttachedServer(endpoint, entry)

@@ -17,7 +17,6 @@ from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._configuration.targets import Machine, choose
 from vllm_harness._errors import UsageError
 from vllm_harness._files.redaction import secret_values
-from vllm_harness._server import remote
 from vllm_harness._server.leases import ports
 from vllm_harness._server.leases.ports import NoFreePort, describe_holder, lease_port, listeners
 from vllm_harness._server.phases import PhaseTracker
@@ -30,7 +29,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_HARNESS_STATE", str(tmp_path / "state"))
 
 
-def test_a_leased_port_is_nobody_elses() -> None:
+def test_a_port_is_leased_once() -> None:
     first = lease_port(seed=1)
     second = lease_port(seed=1)
     assert first.port != second.port
@@ -52,23 +51,30 @@ def test_a_port_in_use_names_its_holder() -> None:
 
 
 def test_a_port_of_another_user_names_that_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the kernel lists it, who else listens; the process is nobody's business."""
+    """The kernel shows the user, but not the process."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         monkeypatch.setattr(ports, "listeners", lambda port: {None})
         assert describe_holder(port) == f"user {getpass.getuser()}"
 
 
-def test_a_port_of_a_server_of_ours_says_how_to_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_held_by_our_server_brings_the_command_that_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         record = ServerRecord(
-            "x", 1, 1.0, "/tmp", "qwen3", "scripted", "vllm", "/logs/a.log", port, 12, owner=34
+            server_id="x",
+            tmp="/tmp",
+            name="qwen3",
+            lane="scripted",
+            environment="vllm",
+            log="/logs/a.log",
+            port=port,
+            owner=34,
         )
         for kept, command in ((False, "`kill 34`"), (True, "`vllm-harness serve stop qwen3`")):
-            monkeypatch.setattr(remote, "running", lambda kept=kept: [replace(record, kept=kept)])
+            monkeypatch.setattr(ports, "running", lambda kept=kept: [replace(record, kept=kept)])
             with pytest.raises(NoFreePort) as caught:
-                remote.leased_port(port)
+                lease_port(port)
             assert caught.value.message == (
                 f"port {port} is held by your scripted server 'qwen3' (log: /logs/a.log)"
             )
@@ -109,10 +115,19 @@ def test_secrets_never_reach_a_log() -> None:
     assert b"/usr/bin" in clean
 
 
-def test_what_a_dead_supervisor_left_is_swept(tmp_path: Path) -> None:
+def test_leftovers_of_a_dead_supervisor_are_swept(tmp_path: Path) -> None:
     left = tmp_path / "vh-left"
     left.mkdir()
-    record = ServerRecord("id1", 2**22 + 1, 0.0, str(left), "m", "live", "env", "log", 1, 1)
+    record = ServerRecord(
+        server_id="id1",
+        supervisor=2**22 + 1,
+        tmp=str(left),
+        name="m",
+        lane="live",
+        environment="env",
+        log="log",
+        port=1,
+    )
     record.write()
     assert running() == []
     assert sweep() == [record]
@@ -121,9 +136,9 @@ def test_what_a_dead_supervisor_left_is_swept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lives", ["supervisor", "owner", None])
-def test_a_record_of_another_version_stays_while_supervisor_or_owner_live(lives: str | None) -> None:
-    """While its server starts, it has an owner and no supervisor."""
-    written: dict[str, object] = {"supervisor": 0, "owner": 2**22 + 1, "of another version": 1}
+def test_a_record_of_another_version_stays_while_its_server_may_live(lives: str | None) -> None:
+    """While a server starts, its record has an owner and no supervisor."""
+    written: dict[str, object] = {"supervisor": 0, "owner": 2**22 + 1, "unknown field": 1}
     if lives:
         written |= {lives: os.getpid(), f"{lives}_started": started(os.getpid())}
     path = records_folder() / "id1.json"
@@ -148,8 +163,8 @@ def test_targets_of_a_machine() -> None:
         choose(known, Machine("cpu"), models=["gpt-oss-120b"])
 
 
-def test_a_lane_that_runs_do_not_do_by_themselves() -> None:
-    """SmolLM2 has a stand-in for replays: it is scripted where model and lane are named, and not else."""
+def test_a_lane_that_the_entry_does_not_list() -> None:
+    """SmolLM2 has a stand-in for replays; it is scripted only if model and lane are both named."""
     known, machine = load_models(), Machine("cpu")
 
     def targets(*models: str, **lane: str) -> list[str]:

@@ -21,7 +21,7 @@ from vllm_harness._machine.shard import Needs, Shard
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, TargetRecord
 from vllm_harness._server.leases.allocation import INTERPRETER_GIB, expected_needs
-from vllm_harness._server.progress import NoProgress
+from vllm_harness._server.progress import StartProgress
 
 
 class Measured(StrictModel):
@@ -119,7 +119,7 @@ def _measured(vllm: VllmUnderTest, job: Job, names: Collection[str]) -> Iterator
     here = vllm.here()
     left = job.without({each.id for each in job.defects if f"{vllm.spec} {each.id}" not in names})
     for defect, outcome in run_job(
-        left, here.environment, progress=NoProgress(), one_of_many=here is not vllm
+        left, here.environment, progress=StartProgress(), one_of_many=here is not vllm
     ):
         measured = Measured.of(defect.id, vllm.spec, here.environment.vllm_version, outcome)
         yield f"{vllm.spec} {defect.id}", measured

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import HarnessError
-from vllm_harness._machine.side_by_side import ended_by
+from vllm_harness._machine.tasks import interrupted_by
 from vllm_harness._regression.cases.case import CaseInput
 from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._scripted.families import Family, entry_of
@@ -147,7 +147,7 @@ def _interpreter(
         limit = Timer(limit_s, process.kill)
         limit.start()
         try:
-            with ended_by(process.kill):
+            with interrupted_by(process.kill):
                 yield process
         finally:
             expired = not limit.is_alive()

@@ -20,7 +20,7 @@ from typing import Any
 from vllm_harness._configuration.model_entries import Frontend, ModelEntry
 from vllm_harness._environments.spec import Environment
 from vllm_harness._exchange.sending import Outgoing, http_client, send
-from vllm_harness._machine.side_by_side import ended_by
+from vllm_harness._machine.tasks import interrupted_by
 from vllm_harness._regression.cases.case import CaseInput
 from vllm_harness._regression.cases.delivery import Api, Chunking, Concurrency, Delivery
 from vllm_harness._regression.engines.answer import CaseAnswer
@@ -99,7 +99,7 @@ def _retry_alone(
 @contextmanager
 def served_by(entry: ModelEntry, **options: Any) -> Iterator[RemoteServer]:
     """Starts a server with the options of `RemoteServer`; kills it if its task is stopped."""
-    with RemoteServer(entry, **options) as server, ended_by(partial(_kill, server.pid)):
+    with RemoteServer(entry, **options) as server, interrupted_by(partial(_kill, server.pid)):
         yield server
 
 

@@ -1,4 +1,4 @@
-"""What forks of the fork server become: a supervisor and its server, and helpers that end with it."""
+"""What the forks of the fork server run: a supervisor and its server, and helpers that end with it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
-# the variables in which vLLM names the cores of a worker, by OpenMP library, and the pattern of their values
+# the variables by which vLLM binds a worker to cores, one for each OpenMP library, with their patterns
 BINDINGS = {"OMP_PLACES": r"(.+)", "GOMP_CPU_AFFINITY": r"(.+)", "KMP_AFFINITY": r"proclist=\[(.+?)\]"}
 PROXY = "vllm_harness_proxy"
-"""In front of a server that takes no middleware; see there."""
+"""The module of the proxy in front of a server that takes no middleware."""
 ANSWER_LIMIT_S = 120.0
 
 
@@ -40,7 +40,7 @@ supervisor = _load_supervisor()
 
 
 def supervise(config: Any) -> int:
-    """Supervises a server that it forks; in both processes it returns the exit code."""
+    """Forks a server and supervises it; returns the exit code, in both processes."""
     try:
         return int(supervisor.supervise(config, ForkedServer))
     except _IsServer:
@@ -52,7 +52,7 @@ class _IsServer(BaseException):
 
 
 class ForkedServer:
-    """A forked server, with the interface that supervisor.py uses; in the server it raises _IsServer."""
+    """A forked server with the interface of `supervisor.Server`; raises _IsServer in the server itself."""
 
     def __init__(self, _: Any) -> None:
         reader, writer = os.pipe()
@@ -73,7 +73,7 @@ class ForkedServer:
         self.stdout = os.fdopen(reader, "rb")
 
     def poll(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Returns the exit code; None while the server is running."""
         if self.returncode is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -84,14 +84,14 @@ class ForkedServer:
         return self.returncode
 
     def wait(self) -> int:
-        """Its exit code, once it has ended."""
+        """Waits for the end of the server; returns the exit code."""
         while (code := self.poll()) is None:
             time.sleep(0.01)
         return code
 
 
 def _close_inherited() -> None:
-    """Closes what the template has open, but not the driver's devices: NVML, once used, fails without."""
+    """Closes the template's files, except the driver's devices, which NVML needs once it is in use."""
     for descriptor in range(3, 256):
         with suppress(OSError):
             if not str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith("/dev/nvidia"):
@@ -99,11 +99,11 @@ def _close_inherited() -> None:
 
 
 def _serve(config: Any) -> int:
-    """Becomes `vllm serve`."""
+    """Runs `vllm serve` in this process; returns its exit code."""
     os.environ.clear()
     os.environ.update(config.env)
     _set_log_level()
-    # packages that no other folder has, and that the template does not need
+    # packages that only the server needs
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path += [folder for folder in path if folder and folder not in sys.path]
     tempfile.tempdir = None
@@ -118,7 +118,7 @@ def _serve(config: Any) -> int:
 
 
 def _set_log_level() -> None:
-    """Gives vLLM's logger this server's level: it took its template's, unless a file configures it."""
+    """Sets the level of vLLM's logger, which has the template's, unless a file configures the logger."""
     logger = logging.getLogger("vllm")
     if logger.handlers and not os.environ.get("VLLM_LOGGING_CONFIG_PATH"):
         level = os.environ.get("VLLM_LOGGING_LEVEL", "INFO").upper()
@@ -128,7 +128,7 @@ def _set_log_level() -> None:
 
 
 def _fork_proxy(port: int) -> str:
-    """Starts the proxy in front of this server, which ends with it; gives the socket to listen on."""
+    """Forks the proxy in front of this server, which ends with it; returns the socket to listen on."""
     proxy = importlib.import_module(PROXY)
     server = os.getpid()
     if os.fork() == 0:
@@ -139,7 +139,7 @@ def _fork_proxy(port: int) -> str:
 
 
 def answer_of_fork(ask: Callable[[], Any]) -> Any:
-    """What a function gives that a fork calls; None where the fork gives nothing in time."""
+    """Calls a function in a fork and returns its result; None if there is none in time."""
     reader, writer = Pipe(duplex=False)
     parent = os.getpid()
     child = os.fork()
@@ -155,12 +155,12 @@ def answer_of_fork(ask: Callable[[], Any]) -> Any:
     except EOFError:
         return None
     finally:
-        os.kill(child, signal.SIGKILL)  # it has ended, or is late
+        os.kill(child, signal.SIGKILL)  # it has ended, or takes too long
         os.waitpid(child, 0)
 
 
 def bind_openmp() -> None:
-    """In a forked worker: applies the threads and cores that vLLM sets by variables at a spawn."""
+    """Applies the threads and cores of a forked worker, which vLLM sets by variables for a spawned one."""
     if threads := os.environ.get("OMP_NUM_THREADS"):
         importlib.import_module("torch").set_num_threads(int(threads))
     for name, pattern in BINDINGS.items():

@@ -1,7 +1,7 @@
-"""What the fork server replaces in vLLM, so that servers start by forks and wait asleep: a table of patches.
+"""The table of what the fork server replaces in vLLM: servers are forked, and sleep while they wait.
 
-A patch that no longer fits a release that it is for is reported by its name: in the fork server's log, and by
-the contract test, which asks the interpreter of each release.
+A patch that does not fit a release is reported in the fork server's log, and by the contract test, which runs
+in the interpreter of each release.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ PLUGINS = "vllm.plugins:load_general_plugins"
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """A function or method of vLLM that is replaced.
+    """The replacement of a function or method of vLLM.
 
     Attributes:
-        place: its module and, after a colon, its name, which follows that of its class.
-        make: makes the replacement of the original; its docstring says why.
-        releases: the releases of vLLM that have it, as a version specifier; empty: all.
-        everywhere: it is replaced as well in the modules of vLLM that have imported it.
-        needed: there is no fork server without it.
+        place: its module and, after a colon, its qualified name.
+        make: makes the replacement from the original; its docstring gives the reason.
+        releases: the releases of vLLM that have it, as a version specifier; empty for all.
+        everywhere: whether to replace it also in the modules of vLLM that have imported it.
+        needed: whether the fork server cannot do without it.
     """
 
     place: str
@@ -44,7 +44,7 @@ class Patch:
     needed: bool = False
 
     def apply(self) -> None:
-        """Puts the replacement in place of the original."""
+        """Replaces the original."""
         holder, name = _holder(self.place)
         original = getattr(holder, name)
         replacement = self.make(original)
@@ -55,7 +55,7 @@ class Patch:
 
 
 def apply_patches() -> None:
-    """Applies the patches for this release, reports those that do not fit, and exits where one is needed."""
+    """Applies the patches for this release; reports those that do not fit, and exits if one is needed."""
     for patch in PATCHES:
         try:
             if is_for(patch.releases):
@@ -68,45 +68,45 @@ def apply_patches() -> None:
 
 
 def is_for(releases: str) -> bool:
-    """Whether this vLLM is one of some releases; a working tree without a version is the newest."""
+    """Whether this vLLM matches a version specifier; a tree without a version counts as the newest."""
     release = re.match(r"\d+\.\d+\.\d+", importlib.import_module("vllm").__version__)
     return (release[0] if release else "9999") in SpecifierSet(releases)
 
 
-def found(place: str) -> Any:
-    """What a place has, see `Patch`. Raises ImportError or AttributeError."""
+def lookup(place: str) -> Any:
+    """The object at a place, see `Patch`. Raises ImportError or AttributeError."""
     return getattr(*_holder(place))
 
 
 def _holder(place: str) -> tuple[Any, str]:
-    """The module or class that holds what is at a place, and its name there."""
+    """The module or class that has the object at a place, and its name there."""
     module, _, path = place.partition(":")
     *parents, name = path.split(".")
     return reduce(getattr, parents, importlib.import_module(module)), name
 
 
 def _fork(_: Any) -> Any:
-    """On CPU vLLM would spawn engine and workers, which imports everything again."""
+    """On CPU, vLLM would spawn engine and workers, which import everything again."""
     context = multiprocessing.get_context("fork")
     return lambda: context
 
 
 def _ask_in_fork(ask_in_subprocess: Any) -> Any:
-    """To look at a model's class in a new interpreter, vLLM would import itself once more."""
+    """To inspect a model's class, vLLM would start an interpreter and import itself again."""
 
     def ask_in_fork(ask: Callable[[], Any]) -> Any:
         def ask_with_plugins() -> Any:
-            found(PLUGINS)()
+            lookup(PLUGINS)()
             return ask()
 
-        # without an answer the class can't be had: vLLM's own way shows why
+        # without an answer the inspection failed, and vLLM's own function shows why
         return answer_of_fork(ask_with_plugins) or ask_in_subprocess(ask)
 
     return ask_in_fork
 
 
 def _register_once(register: Any) -> Any:
-    """A worker's own scan for Triton's kernels, to put the platform's in their place, takes 0.5 s."""
+    """Each worker would scan for Triton's kernels again, to replace them by the platform's, in 0.5 s."""
     done = register.__globals__["_registry"]
 
     def register_once(overrides: dict[str, Any]) -> None:
@@ -117,12 +117,12 @@ def _register_once(register: Any) -> Any:
 
 
 def _sleep(_: Any) -> Any:
-    """Engine and worker spin until their queue has a message, which takes a core."""
+    """Engine and worker would spin until their queue has a message, which takes a core."""
     return lambda: time.sleep(LOOK_EVERY_S)
 
 
 def _wait_for_message(idle_wait: Any) -> Any:
-    """vLLM spins after a message; this waits as when idle, at first not long, for one that came too early."""
+    """vLLM would spin after a message; this waits as when idle, but not long, as a message may come early."""
 
     def wait(self: Any, timeout_ms: int | None = None) -> None:
         last_read = self.last_read
@@ -135,9 +135,9 @@ def _wait_for_message(idle_wait: Any) -> Any:
 
 
 def _notify_each_time(send: Any) -> Any:
-    """Every second message to a waiting engine or worker is lost, and each token takes LISTEN_MS more."""
-    # the writer's socket holds one message and drops the next until it has seen that the first was taken,
-    # which it checks now and then (zmq's max_command_delay); reading its events makes it check at once
+    """Every second message to a waiting process would be lost, and each token would take LISTEN_MS more."""
+    # the writer's socket holds one message, and drops the next until it knows that the first was received; it
+    # checks that now and then (zmq's max_command_delay), or at once when its events are read
     events = importlib.import_module("zmq").EVENTS
 
     def notify(self: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the fork server has ready before it forks: vLLM's modules, a model's tokenizer, Harmony's encoding."""
+"""Loads in advance what servers use: vLLM's modules, a model's tokenizer, Harmony's encoding."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import sys
 import traceback
 from typing import Any
 
-from vllm_harness_patches import found, is_for
+from vllm_harness_patches import is_for, lookup
 
-# with all their submodules, as far as this version of vLLM has them
+# with all their submodules, if this version of vLLM has them
 PACKAGES = """
     vllm.entrypoints.openai vllm.entrypoints.serve vllm.entrypoints.generate vllm.entrypoints.scale_out
     vllm.entrypoints.anthropic vllm.entrypoints.launchers vllm.parser vllm.reasoning vllm.tool_parsers
@@ -38,7 +38,7 @@ MODULES_OF = {
     "cpu": "worker.cpu_worker worker.cpu_model_runner attention.backends.cpu_attn",
     "cuda": "worker.gpu_worker worker.gpu_model_runner attention.backends.triton_attn",
 }
-"""Of vllm.v1, by the device that vLLM runs on."""
+"""Modules of vllm.v1 for each device."""
 CUDA_ERROR_NOT_INITIALIZED = 3
 SPARE_COPIES = 2  # of a tokenizer, for the render threads of the API server
 
@@ -47,13 +47,13 @@ TOKENIZER = "vllm.tokenizers:get_tokenizer"
 PROCESSOR = "vllm.renderers.hf:_try_get_processor_chat_template"
 HARMONY = "vllm.entrypoints.openai.parser.harmony_utils:get_encoding"
 CALLED = {KERNELS: ">=0.31.0", TOKENIZER: "", PROCESSOR: "", HARMONY: ""}
-"""What is called of vLLM in advance, by the releases that have it, see `Patch`."""
+"""Functions of vLLM that are called in advance, and the releases that have them, see `Patch`."""
 
 
 def import_all() -> None:
-    """Imports what servers need, and has the platform put its kernels in place of Triton's."""
+    """Imports what servers need, and lets the platform replace Triton's kernels by its own."""
     if titles := _import("setproctitle"):
-        titles.getproctitle()  # it finds the memory of the title once, before os.environ.update hides it
+        titles.getproctitle()  # finds the memory of the title, which os.environ.update hides later
     importlib.import_module("vllm")
     device = importlib.import_module("vllm.platforms").current_platform.device_type
     for name in (*MODULES.split(), *(f"vllm.v1.{name}" for name in MODULES_OF.get(device, "").split())):
@@ -66,7 +66,7 @@ def import_all() -> None:
 
 
 def _import(name: str) -> Any:
-    """The module; None where this version has none, or a package that it imports is not installed."""
+    """Imports a module; None if this version does not have it, or lacks a package that it imports."""
     module = None
     try:
         module = importlib.import_module(name)
@@ -78,7 +78,7 @@ def _import(name: str) -> Any:
 
 
 def _cuda_is_initialized() -> bool:
-    """Whether this process has called cuInit; asked of the driver, since torch need not know."""
+    """Whether this process has called cuInit, as the driver says; torch may not know."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -87,7 +87,7 @@ def _cuda_is_initialized() -> bool:
 
 
 def preload(request: dict[str, Any]) -> None:
-    """Loads what the servers of a model use: its tokenizer, and Harmony's encoding where it has that."""
+    """Loads what the servers of a model use: its tokenizer and, for a Harmony model, the encoding."""
     os.environ.update(request["env"])
     _load_tokenizer(request["model"])
     if request["harmony"]:
@@ -95,16 +95,16 @@ def preload(request: dict[str, Any]) -> None:
 
 
 def _call(place: str) -> None:
-    """Has vLLM prepare something by its own function; where it has none, servers do that themselves."""
+    """Calls a function of vLLM in advance; if this version does not have it, servers do the work."""
     try:
         if is_for(CALLED[place]):
-            found(place)()
+            lookup(place)()
     except (ImportError, AttributeError) as error:
         print(f"not called: {place} ({error})", flush=True)
 
 
 def _load_tokenizer(folder: str) -> None:
-    """Loads a tokenizer in advance, as vLLM will; each process uses it once, further loads read it again."""
+    """Loads a tokenizer in advance, as vLLM will; each process uses it once, and then reads it again."""
     auto = importlib.import_module("transformers").AutoTokenizer
     load = auto.from_pretrained
     ready: dict[str, Any] = {}
@@ -123,12 +123,12 @@ def _load_tokenizer(folder: str) -> None:
 
     auto.from_pretrained = record
     try:
-        tokenizer = found(TOKENIZER)(folder)
+        tokenizer = lookup(TOKENIZER)(folder)
         loaded = list(ready.values())
         auto.from_pretrained = lambda *_, **__: loaded[0]
         _look_for_processor(tokenizer)
-        for each in loaded:
-            _copy_in_advance(each)
+        for loaded_tokenizer in loaded:
+            _copy_in_advance(loaded_tokenizer)
         _read_vocabulary(tokenizer, folder)
     except Exception:
         traceback.print_exc()
@@ -136,7 +136,7 @@ def _load_tokenizer(folder: str) -> None:
 
 
 def _copy_in_advance(tokenizer: Any) -> None:
-    """Makes the vocabulary and the deep copies that vLLM takes of a tokenizer at start, seconds each."""
+    """Makes the vocabulary and the deep copies that vLLM needs at start, which take seconds each."""
     vocabulary = tokenizer.get_vocab()
     vars(tokenizer)["get_vocab"] = lambda: vocabulary
     spares = [copy.deepcopy(tokenizer) for _ in range(SPARE_COPIES)]
@@ -151,7 +151,7 @@ def _copy_in_advance(tokenizer: Any) -> None:
 
 
 def _read_vocabulary(tokenizer: Any, folder: str) -> None:
-    """Has xgrammar read the vocabulary, as each server's first grammar does, half a second each."""
+    """Makes xgrammar read the vocabulary, which takes each server's first grammar half a second."""
     info = importlib.import_module("xgrammar").TokenizerInfo
     read = info.from_huggingface
     config = importlib.import_module("transformers").AutoConfig.from_pretrained(folder)
@@ -159,16 +159,18 @@ def _read_vocabulary(tokenizer: Any, folder: str) -> None:
     ready = read(tokenizer, **options)
 
     def named(given: Any) -> tuple[str, str]:
-        return type(given).__name__, given.name_or_path  # vLLM makes the class anew for each
+        return type(given).__name__, given.name_or_path  # vLLM makes a new class for each
 
-    def from_huggingface(given: Any, **asked: Any) -> Any:
-        return ready if (named(given), asked) == (named(tokenizer), options) else read(given, **asked)
+    def from_huggingface(given: Any, **given_options: Any) -> Any:
+        if (named(given), given_options) == (named(tokenizer), options):
+            return ready
+        return read(given, **given_options)
 
     info.from_huggingface = from_huggingface
 
 
 def _look_for_processor(tokenizer: Any) -> None:
-    """Has vLLM find, and remember, that a text model has no processor with a chat template of its own."""
-    look = found(PROCESSOR)
-    wanted = list(inspect.signature(look).parameters)[1:]
-    look(tokenizer, **{name: False if name == "trust_remote_code" else None for name in wanted})
+    """Lets vLLM find, and remember, that a text model has no processor with its own chat template."""
+    look = lookup(PROCESSOR)
+    parameters = list(inspect.signature(look).parameters)[1:]
+    look(tokenizer, **{name: False if name == "trust_remote_code" else None for name in parameters})

@@ -1,23 +1,23 @@
 """The fork template: imports vLLM once, then forks a supervised server for each request.
 
-Run by the server's interpreter as `python vllm_harness_template.py SOCKET LINGER_S`; imports nothing of the
-harness but this folder and supervisor.py. Starts no torch computation and touches no CUDA: thread pools and
+The server's interpreter runs `python vllm_harness_template.py SOCKET LINGER_S`. It imports only this folder
+and supervisor.py of the harness. It neither starts torch computations nor uses CUDA, since thread pools and
 CUDA contexts do not survive a fork. A client connects to the socket (one JSON line each way) and requests:
 
     {"op": "fork", "config": {...}} with two descriptors, control and status
-        forks a supervisor, which forks the server; supervisor.py describes the messages on the two pipes
+        forks a supervisor, which forks the server; supervisor.py documents the messages on the two pipes
     {"op": "template", "socket": PATH, "model": FOLDER, "harmony": BOOL, "env": {...}}
-        forks a template that has the model's tokenizer loaded as well
+        forks a template that has also loaded the model's tokenizer
     {"op": "hold"}
         lives as long as this client is connected
     {"op": "leave"}
-        from now on ends as soon as no client is connected
+        ends as soon as no client is connected, from now on
     {"op": "dismiss"}
-        ends now, unless another client holds it; answers whether it ends
+        ends now, unless another client holds it; the answer says whether it ends
 
-A template ends when no client has held it for LINGER_S seconds, or none is connected and its socket is gone
-from its path, as with the whole folder; servers live on with their owners. Who only connects, to see whether
-it is there, does not prolong its life.
+A template ends when no client has held it for LINGER_S seconds, or when no client is connected and its socket
+is gone from its path; the servers live on with their owners. A client that only connects, to see whether the
+template is there, does not prolong its life.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from vllm_harness_patches import apply_patches
 from vllm_harness_preload import import_all, preload
 
 Become = Callable[[], int] | dict[str, Any]
-"""What a fork runs, to its exit code; the request, where it is to be a template itself."""
+"""A function that the fork runs, which returns its exit code; or the request for another template."""
 FIRST_CLIENT_S = 60.0
-CREDENTIALS = struct.Struct("3i")  # of the other end of a Unix socket: pid, uid, gid
+CREDENTIALS = struct.Struct("3i")  # pid, uid and gid at the other end of a Unix socket
 
 
 def main() -> None:
-    """Imports, then serves; a fork unwinds to here and becomes a supervisor, a server, or a template."""
+    """Imports, then serves; a fork returns to here and becomes a supervisor, a server, or a template."""
     path, linger_s, starter = sys.argv[1], float(sys.argv[2]), os.getppid()
     import_all()
     apply_patches()
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def _leave(become: Callable[[], int] | None) -> NoReturn:
-    """Ends as an interpreter does, without freeing the heap, which would take half a second."""
+    """Ends as an interpreter does, but without freeing the heap, which would take half a second."""
     try:
         code: object = become() if become else 0
     except SystemExit as end:
@@ -87,7 +87,7 @@ class Template:
     Args:
         path: the Unix socket.
         linger_s: seconds without a client after which it ends.
-        starter: process id of its parent; when that has ended before a client connected, the template ends.
+        starter: process id of its parent; if the parent ends before a client connects, the template ends.
     """
 
     def __init__(self, path: str, linger_s: float, starter: int) -> None:
@@ -102,23 +102,23 @@ class Template:
         self._file = self._path.lstat()
 
     def serve(self) -> Become | None:
-        """Returns in each fork what it is to become; in the template itself None, at its end."""
+        """Serves requests. Returns in each fork what it becomes; in the template itself None, at its end."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         idle_since = time.monotonic()
-        wanted = False
+        was_held = False
         while not self._dismissed and (
             self._clients or (self._can_be_found() and time.monotonic() - idle_since < self._patience_s)
         ):
             if self._holders:
-                idle_since, self._patience_s, wanted = time.monotonic(), self._linger_s, True
-            elif not wanted and os.getppid() != self._starter:
+                idle_since, self._patience_s, was_held = time.monotonic(), self._linger_s, True
+            elif not was_held and os.getppid() != self._starter:
                 break
             ready, _, _ = select.select([self._listener, *self._clients], [], [], 0.2)
             _reap()
-            for each in ready:
-                if each is self._listener:
+            for source in ready:
+                if source is self._listener:
                     self._clients += _accepted(self._listener)
-                elif (become := self._handle(each)) is not None:
+                elif (become := self._handle(source)) is not None:
                     return become
         if self._can_be_found():
             self._path.unlink(missing_ok=True)
@@ -142,11 +142,11 @@ class Template:
             self._holders.discard(client)
             client.close()
             return None
-        for line in data.splitlines():  # what is said of its life may come together
+        for line in data.splitlines():  # several of the short requests may come together
             request = json.loads(line)
             if request["op"] in ("fork", "template"):
                 return self._fork(client, request, descriptors)
-            self._be_held(client, request["op"])
+            self._set_lifetime(client, request["op"])
         return None
 
     def _fork(self, client: socket.socket, request: dict[str, Any], descriptors: list[int]) -> Become | None:
@@ -159,7 +159,7 @@ class Template:
             client.sendall(json.dumps({"pid": pid}).encode() + b"\n")
         return None
 
-    def _be_held(self, client: socket.socket, op: str) -> None:
+    def _set_lifetime(self, client: socket.socket, op: str) -> None:
         if op == "hold":
             self._holders.add(client)
         elif op == "leave":
@@ -185,7 +185,7 @@ class Template:
 
 
 def _listener(path: Path) -> socket.socket:
-    """Listens at a path, named through its folder: a socket's name has at most 107 bytes."""
+    """Listens at a path, named through its folder, since a socket's name has at most 107 bytes."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     half = f"{path.name}.{os.getpid()}"
@@ -197,7 +197,7 @@ def _listener(path: Path) -> socket.socket:
 
 
 def _accepted(listener: socket.socket) -> list[socket.socket]:
-    """The next client; none where it belongs to another user, from whom nothing is read."""
+    """Accepts the next client; closes it unread, and returns nothing, if it belongs to another user."""
     client = listener.accept()[0]
     credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     pid, uid, _ = CREDENTIALS.unpack(credentials)
@@ -209,7 +209,7 @@ def _accepted(listener: socket.socket) -> list[socket.socket]:
 
 
 def _receive(client: socket.socket) -> tuple[bytes, list[int]]:
-    """One line and the descriptors sent with it."""
+    """Receives one line and the descriptors sent with it."""
     data, descriptors, _, _ = socket.recv_fds(client, 1 << 20, 2)
     while data and not data.endswith(b"\n"):
         more = client.recv(1 << 20)

@@ -1,7 +1,7 @@
-"""What a server needs of this machine, leased to it alone until it has ended.
+"""Leases of what a server needs of this machine: GPUs on CUDA, memory on CPU.
 
-On CUDA whole GPUs, of which stand-ins share one; on CPU the memory that such a server was measured to take, a
-guess until then. Leases exclude each other between runs that share the state folder.
+A live server leases whole GPUs; stand-ins share one. The memory on CPU is what such a server was measured to
+take, or a guess until it was measured. Runs that share the state folder respect each other's leases.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from vllm_harness._scripted.standin import STAND_IN_GPU_GIB
 from vllm_harness._server.flags import flag_values
 from vllm_harness._server.fork_server import FIRST, MODELS_HELD, templates
 from vllm_harness._server.launch import Launch
-from vllm_harness._server.leases.claims import Claim, all_claims, kept_json
+from vllm_harness._server.leases.claims import Claim, all_claims, locked_json
 from vllm_harness._server.leases.gpus import lease_gpus
 from vllm_harness._server.leases.memory import Room, lease_memory, used_and_coming
 from vllm_harness._server.process_tree import tree_pids
@@ -35,13 +35,13 @@ from vllm_harness._server.records import running
 
 BOUND_VARIABLE = "VLLM_HARNESS_MEMORY_GIB"
 STAND_IN_GIB = {"forked": 0.7, "cold": 2.2}
-"""Guess for a stand-in that was never measured; gpt-oss and Qwen 3 take 0.3 and 1.9 GiB on vLLM 0.32.0."""
+"""Guesses for a stand-in that was never measured; on vLLM 0.32.0, gpt-oss and Qwen 3 take 0.3 and 1.9 GiB."""
 FORK_SERVER_GIB = 1.1
-"""Guess for a fork server with a model's tokenizer, before it can be measured."""
+"""A guess for a fork server with a model's tokenizer, before it can be measured."""
 TEMPLATE_GIB = 0.3  # of the fork server, with one model's tokenizer
 INTERPRETER_GIB = 1.0  # with vLLM's parsers, torch and tokenizers imported
 MARGIN, SPARE_GIB = 1.25, 0.1
-"""What a server may take beyond its measured memory."""
+"""A factor and an amount (GiB) by which a server may exceed its measured memory."""
 MEASURED_FOR_S = 20.0
 PARALLEL = (
     ("-tp", "--tensor-parallel-size"),
@@ -52,37 +52,34 @@ PARALLEL = (
 
 @dataclass(frozen=True)
 class Start:
-    """A launch on CPU and its kind of start.
-
-    Attributes:
-        forked: from the fork server, which shares most of its memory with it.
-    """
+    """A launch on CPU and its kind of start; the fork server shares most memory of a forked server."""
 
     launch: Launch
     forked: bool
 
     @property
     def cache_gib(self) -> float:
-        """Size of its KV cache: taken as the cache fills, but vLLM requires it to be free at the start."""
+        """The size of its KV cache (GiB), which vLLM requires to be free at the start, but takes later."""
         return number(self.launch.environ(), "VLLM_CPU_KVCACHE_SPACE", 1.0)
 
     @property
     def kind(self) -> str:
-        """Whether it is `forked` or `cold`."""
+        """`forked` or `cold`."""
         return "forked" if self.forked else "cold"
 
     @property
     def key(self) -> str:
-        """The key of a measurement: servers of the same key take the same memory.
+        """The key of its measurement; servers with the same key take the same memory.
 
-        One that runs a file first, as for a mutant, serves few tests, and its KV cache fills less.
+        A server that runs a file first, as for a mutant, has another key: it serves few tests, so that its
+        KV cache fills less.
         """
         launch, first = self.launch, " first" if os.environ.get(FIRST) else ""
         kind = f"{self.kind} {launch.environment.vllm_version} {launch.frontend} {self.cache_gib:g}{first}"
         return f"{launch.entry.name} {launch.lane} {kind}"
 
     def need_gib(self) -> float:
-        """The memory it needs: as measured, with a margin, or a guess."""
+        """The memory that it needs (GiB): as measured, with a margin, or a guess."""
         with _measured() as gib_of:
             measured = gib_of.get(self.key)
         if measured:
@@ -94,22 +91,30 @@ class Start:
         return guess + max(0.0, self.cache_gib - 1)
 
     def ahead_gib(self) -> float:
-        """What its start takes in addition: the memory of a fork server, where none runs."""
+        """The memory of the fork server (GiB) that its start takes in addition, if none is running."""
         described = self.launch.environment.describe()
-        runs = any(template.environment == described for template in templates())
-        return FORK_SERVER_GIB if self.forked and not runs else 0.0
+        is_running = any(template.environment == described for template in templates())
+        return FORK_SERVER_GIB if self.forked and not is_running else 0.0
 
     def learn(self, gib: float) -> None:
-        """Keeps the memory that a server has taken, if it is the largest so far."""
+        """Stores the memory that a server has taken, if it is the largest so far."""
         with _measured() as gib_of:
             gib_of[self.key] = max(round(gib, 3), gib_of.get(self.key, 0.0))
 
+    def measure(self, root: int) -> float:
+        """Measures the memory that the server below a process takes now (GiB), and learns it."""
+        gib = taken_gib(root)
+        self.learn(gib)
+        return gib
+
+    def settle(self, lease: Claim, root: int) -> None:
+        """Notes in the lease of a ready server the memory that it has taken, and may still take."""
+        taken = self.measure(root)
+        lease.settle(gib=max(taken, self.need_gib()), used=taken)
+
 
 def lease_for(launch: Launch, *, forked: bool = False) -> Claim | None:
-    """Leases what a launch needs; None where Ray gives its workers their GPUs, on whatever nodes.
-
-    Args:
-        forked: whether it is to be started from the fork server.
+    """Leases what a launch needs; None if Ray assigns the GPUs of its workers, on any nodes.
 
     Raises:
         NotEnoughHardware, WaitCannotEnd, LeaseTimeout: see `lease_gpus` and `lease_memory`.
@@ -129,12 +134,9 @@ def lease_for(launch: Launch, *, forked: bool = False) -> Claim | None:
 
 @contextmanager
 def reserved_for(launch: Launch, count: int, *, forked: bool, wait_s: float | None = None) -> Iterator[None]:
-    """Reserves what servers of a launch need together, on CPU; on CUDA each server leases its own GPUs.
+    """Reserves the memory that `count` servers of a launch need together; does nothing on CUDA.
 
-    To be entered while no server of this process is in use. Raises as `lease_for`.
-
-    Args:
-        wait_s: seconds to wait for others in place of VLLM_HARNESS_LEASE_WAIT_S.
+    Enter it while no server of this process is in use. See `lease_memory` for `wait_s` and the errors.
     """
     if launch.environment.device == "cuda" or not count:
         yield
@@ -151,7 +153,7 @@ def reserved_for(launch: Launch, count: int, *, forked: bool, wait_s: float | No
 def expected_needs(entry: ModelEntry, environment: Environment, lane: Lane, frontend: Frontend) -> Needs:
     """The memory and the GPUs that a forked server of an entry takes, before its launch is planned.
 
-    The memory is as measured on this machine, or a guess until then; on CUDA only that of the GPUs is leased.
+    The memory is as measured on this machine, or a guess.
     """
     flags = entry.flags(lane, environment.device, frontend)
     launch = Launch(entry, lane, environment, "", flags.args, flags.env, frontend)
@@ -160,27 +162,27 @@ def expected_needs(entry: ModelEntry, environment: Environment, lane: Lane, fron
 
 
 def room(ready_gib: float = 0.0, ahead: Callable[[], float] = lambda: 0.0) -> Room:
-    """The memory that CPU servers may have in total, and the part that is available now.
+    """Measures the memory that CPU servers may have in total, and the part that is available now.
 
-    It is the memory that the kernel would give, less that of the fork servers; VLLM_HARNESS_MEMORY_GIB bounds
+    It is what the kernel would give, less the memory of the fork servers. VLLM_HARNESS_MEMORY_GIB limits
     servers and fork servers together.
 
     Args:
         ready_gib: memory that must be free for vLLM to start: its KV cache, though it is taken later.
-        ahead: what a fork server will take that does not run yet, in GiB.
+        ahead: gives the memory (GiB) that a fork server will take that is not running yet.
     """
-    coming = ahead()  # before those that run are measured, so that one that starts counts once at most
+    coming = ahead()  # first, so that a fork server that starts meanwhile counts once at most
     total, available = _total_gib() - fork_servers_gib() - coming, node_memory().available / 2**30
     return Room(total, min(total, available - coming) if available >= ready_gib else 0.0)
 
 
 def models_held() -> int:
-    """How many models' templates of the fork server a process keeps: at most an eighth of the memory."""
+    """How many models' templates of the fork server a process holds: at most an eighth of the memory."""
     return max(1, min(MODELS_HELD, int(_total_gib() / 8 / TEMPLATE_GIB)))
 
 
 def interpreters() -> int:
-    """How many interpreters with vLLM a command runs side by side by default: two at most."""
+    """How many interpreters with vLLM a command runs in parallel by default, at most two."""
     cores = len(os.sched_getaffinity(0))
     return max(1, min(2, cores, int(_total_gib() / 2 / INTERPRETER_GIB)))
 
@@ -191,27 +193,27 @@ def _total_gib() -> float:
 
 
 def capacity() -> tuple[int, int]:
-    """How many forked stand-ins fit beside all other processes, as leased: in total, and in addition now."""
+    """How many forked stand-ins fit beside all other processes: in total, and in addition now."""
     with all_claims() as claims:
         used, coming = (size / 2**30 for size in used_and_coming(claims))
     memory = room(ready_gib=1.0, ahead=lambda: 0.0 if templates() else FORK_SERVER_GIB)
     total = min(memory.total, memory.available + used)
-    each = STAND_IN_GIB["forked"]
-    return max(0, floor(total / each)), max(0, floor((total - used - coming) / each))
+    size = STAND_IN_GIB["forked"]
+    return max(0, floor(total / size)), max(0, floor((total - used - coming) / size))
 
 
 def gpus_needed(args: Sequence[str]) -> int:
-    """How many GPUs a server with these flags runs on."""
+    """The number of GPUs that a server with these flags uses."""
     return prod(max(1, size) for size in flag_values(args, PARALLEL, int, 1))
 
 
 def workers_by_ray(args: Sequence[str]) -> bool:
-    """Whether a server with these flags has Ray run its workers."""
+    """Whether Ray runs the workers of a server with these flags."""
     return flag_values(args, [("--distributed-executor-backend",)], str, "") == ["ray"]
 
 
 def taken_gib(root: int) -> float:
-    """The memory of a server without what it shares with its fork server: its unshared pages (USS)."""
+    """The unshared memory (USS, GiB) of a process and its descendants, without the fork server's share."""
     total = 0
     for pid in tree_pids(root):
         with suppress(psutil.Error):
@@ -220,7 +222,7 @@ def taken_gib(root: int) -> float:
 
 
 def fork_servers_gib() -> float:
-    """The memory of this user's fork servers, without the servers forked from them."""
+    """The memory (GiB) of this user's fork servers, without that of the servers forked from them."""
     total, now = 0, int(time.monotonic() / MEASURED_FOR_S)
     servers = set[int]().union(*(tree_pids(record.supervisor) for record in running()))
     for template in templates():
@@ -228,15 +230,15 @@ def fork_servers_gib() -> float:
             base = psutil.Process(template.pid)
             size = base.memory_info()
             total += size.rss - size.shared
-            total += sum(_unshared(each, now) for each in base.children() if each.pid not in servers)
+            total += sum(_unshared(child, now) for child in base.children() if child.pid not in servers)
     return total / 2**30
 
 
 @lru_cache
 def _unshared(template: psutil.Process, _: int) -> int:
-    """Unshared bytes of a template, kept for some seconds: the kernel visits each page to count them."""
+    """The unshared bytes of a template, cached for some seconds, as the kernel takes long to count them."""
     return int(template.memory_full_info().uss)
 
 
 def _measured() -> AbstractContextManager[dict[str, float]]:
-    return kept_json(state_dir() / "needs.json", {})
+    return locked_json(state_dir() / "needs.json", {})

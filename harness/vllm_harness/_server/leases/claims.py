@@ -1,6 +1,6 @@
-"""Claims: what each process holds of this machine and waits for, in one file that is changed under one lock.
+"""Claims: what each process holds of this machine or waits for, in one file under one lock.
 
-A claim ends with its process, however that ends: whoever reads the file next drops it.
+A claim ends with its process, however the process ends: the next reader of the file drops it.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from typing import Any, Literal, TypeVar
 
 from vllm_harness._files.locking import locked
 from vllm_harness._files.paths import state_dir
-from vllm_harness._machine.side_by_side import task_name
+from vllm_harness._machine.tasks import task_name
 from vllm_harness._server.supervisor import started
 
 T = TypeVar("T")
 MEMORY = "memory"
 LEFTOVER_S = 30.0
-"""How long a killed run's GPUs are remembered, whose memory its supervisor gives back."""
+"""How long the GPUs of a killed run are remembered, while its supervisor releases their memory."""
 
 
 def this_process() -> str:
-    """Identifies this process, or the task of it that this thread runs; see `Claim.who`."""
+    """Identifies this process, or the task that this thread runs; see `Claim.holder`."""
     return f"{os.getpid()} {task_name()}"
 
 
 def in_bytes(gib: float) -> int:
-    """A size in GiB, in bytes."""
+    """Converts a size in GiB to bytes."""
     return int(gib * 2**30)
 
 
 def _command() -> str:
-    """The command line as a person would type it, cut to 80 characters."""
+    """The command line as a person would type it, truncated to 80 characters."""
     program, here = Path(sys.argv[0]), f"{Path.cwd()}/"
     name = program.parent.name if program.name == "__main__.py" else program.name
     return " ".join([name, *(argument.replace(here, "") for argument in sys.argv[1:])])[:80]
@@ -48,15 +48,18 @@ def _command() -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a process, or a task of it, holds or waits for.
+    """What a process, or a task within it, holds or waits for.
 
     Attributes:
         kind: the `lease` of a server, a test's `reservation` for its servers, a `wait`, a `port`, or the
             lease of GPUs that a killed process `left`.
-        amounts: by resource: bytes of memory, shares of a GPU by its UUID.
-        used: bytes of memory that the server has taken, or that were in use of a GPU before it.
+        amounts: bytes of memory, or shares of a GPU by its UUID.
+        used: bytes of memory that the server has taken; for a GPU, those in use before the server.
         env: variables that bind the server to its GPUs.
         port: a leased port.
+        holder: the process and the task.
+        pid, started, command: the process; see `supervisor.started`.
+        since: when the claim was made.
     """
 
     kind: Literal["lease", "reservation", "wait", "port", "left"]
@@ -64,7 +67,7 @@ class Claim:
     used: dict[str, int] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     port: int = 0
-    who: str = field(default_factory=this_process)
+    holder: str = field(default_factory=this_process)
     pid: int = field(default_factory=os.getpid)
     started: int | None = field(default_factory=lambda: started(os.getpid()))
     command: str = field(default_factory=_command)
@@ -77,20 +80,20 @@ class Claim:
         return f"pid {self.pid} ({self.command}{itself}) since {since}"
 
     def settle(self, *, gib: float, used: float) -> None:
-        """Notes the memory that a ready server may take in all, and what it has taken of it."""
+        """Notes the memory that a ready server may take in total, and what it has taken so far."""
         settled = replace(self, amounts={MEMORY: in_bytes(gib)}, used={MEMORY: in_bytes(used)})
         with all_claims() as claims:
             claims[:] = [settled if claim.id == self.id else claim for claim in claims]
 
     def release(self) -> None:
-        """Gives back what is held; calling it again does nothing."""
+        """Releases what is held; a second call does nothing."""
         with all_claims() as claims:
             claims[:] = [claim for claim in claims if claim.id != self.id]
 
 
 @contextmanager
-def kept_json(path: Path, empty: T) -> Iterator[T]:
-    """The content of a JSON file, under its lock; what the caller makes of it is kept."""
+def locked_json(path: Path, empty: T) -> Iterator[T]:
+    """Gives the content of a JSON file under its lock, and writes back what the caller changes."""
     with locked(path.with_suffix(".lock"), "another run that takes or gives back hardware"):
         content = empty
         with suppress(OSError, ValueError):
@@ -103,16 +106,16 @@ def kept_json(path: Path, empty: T) -> Iterator[T]:
 
 @contextmanager
 def all_claims() -> Iterator[list[Claim]]:
-    """The claims of all processes, under the lock; what the caller makes of the list is kept."""
-    with kept_json(state_dir() / "claims.json", list[dict[str, Any]]()) as notes:
+    """Gives the claims of all processes under the lock, and writes back what the caller changes."""
+    with locked_json(state_dir() / "claims.json", list[dict[str, Any]]()) as notes:
         claims = [claim for claim in map(_current, notes) if claim is not None]
         yield claims
         notes[:] = map(vars, claims)
 
 
 def _current(note: dict[str, Any]) -> Claim | None:
-    """What a claim is now, by its process."""
-    with suppress(TypeError):  # of another version of the harness
+    """The claim as its process now justifies it; None if it has ended."""
+    with suppress(TypeError):  # another version of the harness wrote it
         claim = Claim(**note)
         if claim.kind == "left":
             return claim if time.time() - claim.since <= LEFTOVER_S else None
@@ -124,10 +127,10 @@ def _current(note: dict[str, Any]) -> Claim | None:
 
 
 def held_by(claims: Iterable[Claim], resources: Collection[str]) -> Counter[str]:
-    """What each process or task holds of some resources, by `who`; its leases are part of a reservation."""
+    """How much of some resources each holder has; its reservation includes its leases."""
     leased, reserved = Counter[str](), Counter[str]()
     for claim in claims:
-        amount = Counter({claim.who: sum(claim.amounts.get(resource, 0) for resource in resources)})
+        amount = Counter({claim.holder: sum(claim.amounts.get(resource, 0) for resource in resources)})
         if claim.kind == "lease":
             leased += amount
         elif claim.kind == "reservation":
@@ -136,25 +139,25 @@ def held_by(claims: Iterable[Claim], resources: Collection[str]) -> Counter[str]
 
 
 def waiting_before(claims: Iterable[Claim]) -> list[Claim]:
-    """The waits of others that are older than that of this process, or all where it does not wait."""
+    """The waits of others that are older than that of this process, or all if it does not wait."""
     waits = sorted(
         (claim for claim in claims if claim.kind == "wait"), key=lambda wait: (wait.since, wait.id)
     )
-    return list(takewhile(lambda wait: wait.who != this_process(), waits))
+    return list(takewhile(lambda wait: wait.holder != this_process(), waits))
 
 
 def holds_hardware(claims: Iterable[Claim]) -> bool:
-    """Whether this process keeps hardware from others."""
-    return any(claim.kind in ("lease", "reservation") and claim.who == this_process() for claim in claims)
+    """Whether this process has a lease or a reservation."""
+    return any(claim.kind in ("lease", "reservation") and claim.holder == this_process() for claim in claims)
 
 
 def may_wait(extra: int, total: int, claims: Collection[Claim], resources: Collection[str]) -> bool:
-    """Whether this process may wait for more of some resources, so that no circle of waits ever closes.
+    """Whether this process may wait for more of some resources without a deadlock.
 
-    One that holds no hardware keeps nobody waiting. One that does may only wait for what there is beside
-    everything that those hold who waited before. So once all others have ended, the last that began to wait
-    goes on, then the one before it, and so forth.
+    A process that holds no hardware blocks no other. A process that does may only wait for what is left
+    beside everything that the processes before it in the queue hold. Once all other processes have ended, the
+    last one in the queue can therefore continue, then the one before it, and so on.
     """
     held = held_by(claims, resources)
-    among = {this_process(), *(wait.who for wait in waiting_before(claims))}
-    return not holds_hardware(claims) or sum(held[who] for who in among) + extra <= total
+    holders = {this_process(), *(wait.holder for wait in waiting_before(claims))}
+    return not holds_hardware(claims) or sum(held[holder] for holder in holders) + extra <= total

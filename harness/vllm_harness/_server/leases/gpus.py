@@ -1,4 +1,4 @@
-"""GPUs leased whole, or by the shares that stand-ins take."""
+"""Leases of GPUs: whole ones, or shares for stand-ins."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from vllm_harness._machine.gpus import (
 )
 from vllm_harness._scripted.in_server.vllm_harness_names import SERVER_ID
 from vllm_harness._server.leases.claims import Claim, may_wait
-from vllm_harness._server.leases.lease import Busy, NotEnoughHardware, wait_for
+from vllm_harness._server.leases.waiting import Busy, NotEnoughHardware, wait_for
 
 SHARES = 16
-"""So many stand-ins run on one GPU at most; who leases it whole takes all of its shares."""
+"""How many stand-ins may run on one GPU; a server that leases it whole takes all shares."""
 
 
 def lease_gpus(
@@ -32,19 +32,19 @@ def lease_gpus(
     visible: Callable[[], list[Gpu]] = visible_gpus,
     wait_s: float | None = None,
 ) -> Claim:
-    """Leases GPUs for a server, those with most free memory first. The lease's `env` binds it to them.
+    """Leases the GPUs with most free memory for a server; `Claim.env` binds the server to them.
 
     Args:
         count: how many.
-        gib: free memory of each, GiB.
-        shared: a share of each, beside other servers that take shares; else each GPU whole.
-        visible: the GPUs to choose from.
-        wait_s: seconds to wait for others, in place of VLLM_HARNESS_LEASE_WAIT_S.
+        gib: the memory that must be free on each, GiB.
+        shared: lease a share of each instead of the whole GPU.
+        visible: gives the GPUs to choose from.
+        wait_s: seconds to wait for others, instead of VLLM_HARNESS_LEASE_WAIT_S.
 
     Raises:
-        NotEnoughHardware: at once, where the GPUs are too few or too small.
-        WaitCannotEnd: at once, where their holders may wait for this process.
-        LeaseTimeout: naming their holders.
+        NotEnoughHardware: at once, if the GPUs are too few or too small.
+        WaitCannotEnd: at once, if the holders of the GPUs may wait for this process.
+        LeaseTimeout: the holders did not release them in time; the message names them.
         UsageError: CUDA_VISIBLE_DEVICES names a GPU that the machine does not have.
     """
     share = "a share of " if shared else ""
@@ -53,27 +53,27 @@ def lease_gpus(
 
 
 def _attempt(count: int, gib: float, shares: int, devices: list[Gpu], claims: list[Claim]) -> Claim | Busy:
-    """Takes all GPUs or none, so that two processes that wait never hold a part each."""
+    """Takes all GPUs or none, so that no two waiting processes hold a part each."""
     need = int(gib * NOMINAL_SHARE * 2**30)
     large = sorted((gpu for gpu in devices if gpu.total_bytes >= need), key=lambda gpu: gpu.used_bytes)
     if len(large) < count:
         raise _too_large(count, gib, devices)
     leased = {gpu.uuid: _holders(gpu, shares, need, claims) for gpu in large}
-    in_the_way = {gpu.uuid: leased[gpu.uuid] or _user(gpu, shares, need, claims) for gpu in large}
-    free = [gpu for gpu in large if in_the_way[gpu.uuid] is None]
+    obstacles = {gpu.uuid: leased[gpu.uuid] or _user(gpu, shares, need, claims) for gpu in large}
+    free = [gpu for gpu in large if obstacles[gpu.uuid] is None]
     if len(free) >= count:
-        taken = sorted(free[:count], key=lambda gpu: gpu.index)
+        chosen = sorted(free[:count], key=lambda gpu: gpu.index)
         return Claim(
             "lease",
-            {gpu.uuid: shares for gpu in taken},
-            {gpu.uuid: gpu.used_bytes for gpu in taken},
+            {gpu.uuid: shares for gpu in chosen},
+            {gpu.uuid: gpu.used_bytes for gpu in chosen},
             {
-                VISIBLE_VARIABLE: ",".join(gpu.visible_name for gpu in taken),
+                VISIBLE_VARIABLE: ",".join(gpu.visible_name for gpu in chosen),
                 "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             },
         )
     return Busy(
-        "; ".join(f"GPU {gpu.index} {words}" for gpu in large if (words := in_the_way[gpu.uuid])),
+        "; ".join(f"GPU {gpu.index} {obstacle}" for gpu in large if (obstacle := obstacles[gpu.uuid])),
         leased=any(leased.values()),
         figures=partial(describe_gpus, devices),
         endless=not may_wait(count * shares, SHARES * len(large), claims, leased),
@@ -81,13 +81,13 @@ def _attempt(count: int, gib: float, shares: int, devices: list[Gpu], claims: li
 
 
 def used_before(lease: Claim) -> dict[str, int]:
-    """Bytes in use of each GPU before it was leased whole; those of a shared one change with others."""
+    """The bytes in use of each GPU before it was leased whole; shared GPUs are left out."""
     whole = [name for name, shares in lease.amounts.items() if lease.env and shares == SHARES]
     return {name: lease.used[name] for name in whole}
 
 
 def _holders(gpu: Gpu, shares: int, need: int, claims: list[Claim]) -> str | None:
-    """The leases that keep a GPU from being leased."""
+    """Describes the leases that prevent a lease of a GPU; None if there is none."""
     held = [claim for claim in claims if claim.kind == "lease" and gpu.uuid in claim.amounts]
     too_many = sum(claim.amounts[gpu.uuid] for claim in held) + shares > SHARES
     if held and (too_many or gpu.free_bytes < need):
@@ -96,7 +96,7 @@ def _holders(gpu: Gpu, shares: int, need: int, claims: list[Claim]) -> str | Non
 
 
 def _user(gpu: Gpu, shares: int, need: int, claims: list[Claim]) -> str | None:
-    """What keeps a GPU from being leased without a lease: servers of killed runs, processes of others."""
+    """Describes the processes without a lease that prevent a lease of a GPU; None if there is none."""
     named = [f"pid {process.pid} ({process.name})" for process in gpu.processes]
     if shares == SHARES:
         for process, name in zip(gpu.processes, named, strict=True):

@@ -1,4 +1,4 @@
-"""Memory leased to CPU servers, or reserved at once for all servers of a test."""
+"""Leases of memory for servers on CPU, and reservations for all servers of a test."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from vllm_harness._server.leases.claims import (
     this_process,
     waiting_before,
 )
-from vllm_harness._server.leases.lease import Busy, NotEnoughHardware, offered, wait_for
+from vllm_harness._server.leases.waiting import Busy, NotEnoughHardware, reclaim_with, wait_for
 
 
 @dataclass(frozen=True)
 class Room:
-    """Memory that servers may have in total, and that the machine could give now (`available`), GiB."""
+    """The memory (GiB) that servers may have in total, and the part that the machine has available now."""
 
     total: float
     available: float
@@ -43,43 +43,44 @@ def lease_memory(
 ) -> Claim:
     """Leases memory for a server on CPU, or reserves it for all servers that this process is about to use.
 
-    All of it together never exceeds the memory there is, and what is not taken yet is available now.
+    The leases together never exceed the memory that servers may have, and memory that is leased but not taken
+    yet is available now.
 
     Args:
         gib: the size.
-        room: measures the memory there is.
-        wait_s: seconds to wait for others, in place of VLLM_HARNESS_LEASE_WAIT_S.
-        kind: a reservation includes the running servers of this process, and later leases are a part of it.
-            It is made while none of them is in use: they are given back where it would have to wait.
+        room: measures the memory.
+        wait_s: seconds to wait for others, instead of VLLM_HARNESS_LEASE_WAIT_S.
+        kind: a reservation includes the running servers of this process and its later leases. Make it while
+            no server is in use: if it has to wait, idle servers are ended.
 
     Raises:
-        NotEnoughHardware: at once, where it could never fit.
-        WaitCannotEnd: at once, where the holders may wait for this process.
-        LeaseTimeout: naming the holders.
+        NotEnoughHardware: at once, if the size never fits.
+        WaitCannotEnd: at once, if the holders may wait for this process.
+        LeaseTimeout: the holders did not release it in time; the message names them.
     """
     wanted = f"{gib:.1f} GiB of memory" + (" for the next test" if kind == "reservation" else "")
-    with offered(dismiss_unused):
+    with reclaim_with(dismiss_unused):
         return wait_for(room, partial(_attempt, Claim(kind, {MEMORY: in_bytes(gib)})), wanted, wait_s)
 
 
 def used_and_coming(claims: Iterable[Claim]) -> tuple[int, int]:
-    """The bytes that servers have taken, and those that may be taken yet of what is held."""
+    """The bytes that servers have taken, and those that they hold but have not taken yet."""
     used = Counter[str]()
     for claim in claims:
-        used[claim.who] += min(claim.amounts.get(MEMORY, 0), claim.used.get(MEMORY, 0))
+        used[claim.holder] += min(claim.amounts.get(MEMORY, 0), claim.used.get(MEMORY, 0))
     return used.total(), (held_by(claims, [MEMORY]) - used).total()
 
 
 def others_have_waited_s() -> float:
-    """The longest wait of another process for memory so far, in seconds; 0 where none waits."""
+    """The longest wait of another process for memory so far, in seconds; 0 if there is none."""
     with all_claims() as claims:
-        others = [claim for claim in claims if claim.kind == "wait" and claim.who != this_process()]
+        others = [claim for claim in claims if claim.kind == "wait" and claim.holder != this_process()]
     return max((time.time() - claim.since for claim in others if MEMORY in claim.amounts), default=0.0)
 
 
 def _attempt(claim: Claim, room: Room, claims: list[Claim]) -> Claim | Busy:
     held = held_by(claims, [MEMORY])
-    extra = held_by([*claims, claim], [MEMORY])[claim.who] - held[claim.who]
+    extra = held_by([*claims, claim], [MEMORY])[claim.holder] - held[claim.holder]
     if extra <= 0:
         return claim
     used, coming = used_and_coming(claims)
@@ -90,7 +91,7 @@ def _attempt(claim: Claim, room: Room, claims: list[Claim]) -> Claim | Busy:
             hint="run a smaller model, lower the entry's cpu_memory_gib, or raise the limit (VLLM_HARNESS_"
             "MEMORY_GIB, the control group's); `vllm-harness doctor` shows how many servers fit",
         )
-    # who holds hardware does not queue behind those that may wait for it
+    # a process that holds hardware does not queue behind processes that may wait for it
     first = [] if holds_hardware(claims) else waiting_before(claims)
     ahead = sum(wait.amounts.get(MEMORY, 0) for wait in first)
     more = extra + ahead
@@ -98,7 +99,7 @@ def _attempt(claim: Claim, room: Room, claims: list[Claim]) -> Claim | Busy:
         return claim
     return Busy(
         _reason(claims, held),
-        leased=ahead > 0 or any(who != claim.who for who in held),
+        leased=ahead > 0 or any(holder != claim.holder for holder in held),
         endless=not may_wait(extra, total, claims, [MEMORY]),
         figures=partial(_figures, room, used / 2**30),
         wanted={MEMORY: extra},
@@ -106,18 +107,22 @@ def _attempt(claim: Claim, room: Room, claims: list[Claim]) -> Claim | Busy:
 
 
 def _reason(claims: list[Claim], held: Counter[str]) -> str:
-    """Who holds memory, and who has waited for it for longer."""
-    named = {claim.who: str(claim) for claim in claims}
-    waits = {c.who: f"{c.amounts[MEMORY] / 2**30:.1f} GiB" for c in claims if c.kind == "wait" and c.amounts}
+    """Names the holders of memory, and the processes that have waited for it for longer."""
+    named = {claim.holder: str(claim) for claim in claims}
+    waits = {
+        claim.holder: f"{claim.amounts[MEMORY] / 2**30:.1f} GiB"
+        for claim in claims
+        if claim.kind == "wait" and claim.amounts
+    }
     parts = [
-        f"{size / 2**30:.1f} GiB are leased by {named[who]}"
-        + (f" and waits for {waits[who]}" if who in waits else "")
-        for who, size in held.items()
+        f"{size / 2**30:.1f} GiB are leased by {named[holder]}"
+        + (f" and waits for {waits[holder]}" if holder in waits else "")
+        for holder, size in held.items()
     ]
     parts += [
-        f"{named[who]} has waited for {size} for longer"
-        for who, size in waits.items()
-        if who not in held and who != this_process()
+        f"{named[holder]} has waited for {size} for longer"
+        for holder, size in waits.items()
+        if holder not in held and holder != this_process()
     ]
     return "; ".join(parts) or "other processes use it"
 

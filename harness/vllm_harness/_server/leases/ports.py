@@ -1,10 +1,11 @@
-"""Ports without collisions: a leased port is a claim, so parallel runs never choose the same one."""
+"""Leases of ports: a leased port is a claim, so that parallel runs never choose the same one."""
 
 from __future__ import annotations
 
 import pwd
 import random
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import psutil
 
 from vllm_harness._errors import HarnessError
 from vllm_harness._server.leases.claims import Claim, all_claims
+from vllm_harness._server.records import running
 
 # below Linux's default range of ephemeral ports, so that no outgoing connection takes one by chance
 PORTS = range(21000, 29000)
@@ -27,7 +29,11 @@ class NoFreePort(HarnessError):
 
 
 def lease_port(port: int | None = None, *, seed: int | None = None) -> Claim:
-    """Leases a port, a given one or a free one; no other lease has it until it is released.
+    """Leases a port, which no other lease has until it is released.
+
+    Args:
+        port: the port; by default a free one.
+        seed: makes the choice of a free port reproducible.
 
     Raises:
         NoFreePort: the given port is taken, or none of 200 candidates is free.
@@ -35,15 +41,38 @@ def lease_port(port: int | None = None, *, seed: int | None = None) -> Claim:
     candidates = random.Random(seed).sample(PORTS, CANDIDATES) if port is None else [port]
     with all_claims() as claims:
         leased = {claim.port for claim in claims}
-        for each in candidates:
-            if each not in leased and is_free(each):
-                claims.append(claim := Claim("port", port=each))
+        for candidate in candidates:
+            if candidate not in leased and is_free(candidate):
+                claims.append(claim := Claim("port", port=candidate))
                 return claim
+    raise _taken(port)
+
+
+def _taken(port: int | None) -> NoFreePort:
     if port is None:
-        taken = f"none of {CANDIDATES} ports between {PORTS.start} and {PORTS.stop} is free"
-        raise NoFreePort(taken, hint="end processes that listen there")
-    taken = f"port {port} is taken by {describe_holder(port)}"
-    raise NoFreePort(taken, hint="leave the port out, then the harness leases a free port")
+        return NoFreePort(
+            f"none of {CANDIDATES} ports between {PORTS.start} and {PORTS.stop} is free",
+            hint="end processes that listen there",
+        )
+    advice = "leave the port out: the harness then leases a free port"
+    for record in running():
+        if record.port == port:
+            command = f"vllm-harness serve stop {record.name}" if record.kept else f"kill {record.owner}"
+            return NoFreePort(
+                f"port {port} is held by your {record.lane} server {record.name!r} (log: {record.log})",
+                hint=f"end it by `{command}`, or {advice}",
+            )
+    return NoFreePort(f"port {port} is taken by {describe_holder(port)}", hint=advice)
+
+
+def wait_until_free(port: int, limit_s: float) -> bool:
+    """Waits until a server could bind a port again; False when that takes longer than the limit."""
+    deadline = time.monotonic() + limit_s
+    while not is_free(port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
@@ -58,7 +87,7 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def listeners(port: int) -> set[int | None]:
-    """Process ids that listen on a TCP port; None is a process that this user may not inspect."""
+    """The ids of processes that listen on a TCP port; None for a process that this user may not inspect."""
     return {
         connection.pid
         for connection in psutil.net_connections(kind="tcp")
@@ -67,7 +96,7 @@ def listeners(port: int) -> set[int | None]:
 
 
 def describe_holder(port: int) -> str:
-    """The processes that listen on a port, such as `pid 12 (python -m http.server)`; of others, the user."""
+    """Names the processes that listen on a port, such as `pid 12 (python -m http.server)`, or their user."""
     names: list[str] = []
     for pid in sorted(listeners(port), key=lambda pid: pid or 0):
         try:
@@ -79,11 +108,11 @@ def describe_holder(port: int) -> str:
 
 
 def _user(port: int) -> str:
-    """The user who listens on a port, by proc(5), which says so of every user's sockets."""
+    """The user who listens on a port; proc(5) lists the sockets of every user."""
     for table in LISTENING:
         for fields in (line.split() for line in table.read_text().splitlines()[1:]):
             if fields[1].endswith(f":{port:04X}") and fields[3] == TCP_LISTEN:
-                with suppress(KeyError):  # a user of another name space
+                with suppress(KeyError):  # a user of another namespace
                     return pwd.getpwuid(int(fields[7])).pw_name
                 return fields[7]
     return "unknown"

@@ -17,7 +17,7 @@ import requests
 
 from vllm_harness._configuration.model_entries import Frontend
 from vllm_harness._environments.spec import Environment
-from vllm_harness._machine.side_by_side import go_on
+from vllm_harness._machine.tasks import raise_if_interrupted
 from vllm_harness._regression.cases.case import CaseInput, Grown
 from vllm_harness._regression.cases.delivery import Api, Delivery
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
@@ -164,13 +164,13 @@ def measure_served(
         alone = growing if frontend == "rust" else []
         if frontend == "python":
             for each, answer in measurer.together(growing):
-                go_on()  # raises if the server was stopped, so that the answer means nothing
+                raise_if_interrupted()  # raises if the server was stopped, so that the answer means nothing
                 if mismatches(answer):
                     alone.append(each)
                 else:
                     yield answer
         for answer in measurer.alone(alone):
-            go_on()
+            raise_if_interrupted()
             yield answer
 
 

@@ -29,9 +29,9 @@ from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import MissingToolCall, Scenario
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
 from vllm_harness._scenarios.running import transports_of
-from vllm_harness._server.described import described
 from vllm_harness._server.records import run_folder
 from vllm_harness._server.remote import RemoteServer
+from vllm_harness._server.target_record import target_record
 from vllm_harness._terminal.pace import minutes
 from vllm_harness._terminal.status import Progress, shown
 from vllm_harness._terminal.tables import escaped, plain_console, show_table
@@ -146,7 +146,7 @@ def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clien
     if server.endpoint.api_key != NO_KEY:
         hidden.append(server.endpoint.api_key)
     with RunWriter.begin(folder, header, hidden) as writer:
-        writer.write(described(server, server.model, writer))
+        writer.write(target_record(server, server.model, writer))
         recorder = LoadRecorder(writer, server.model, header.started)
         pid = server.pid if isinstance(server, RemoteServer) else None
         running = Load(scenario, served, plan, recorder, pid, clients=clients)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.line_file import end_whole
-from vllm_harness._machine.side_by_side import side_by_side
+from vllm_harness._machine.tasks import run_tasks
 from vllm_harness._regression.changed.coverage import Coverage, read_coverage
 from vllm_harness._regression.changed.serving import serving_files
 from vllm_harness.extras.mutants.plans import (
@@ -51,7 +51,7 @@ def measure(
             _measure(Path(name), package, files, replace(suites, models=(model,)), coverage)
         progress(f"{model}: measured")
 
-    if errors := side_by_side([partial(measure_on, model) for model in suites.models], parallel):
+    if errors := run_tasks([partial(measure_on, model) for model in suites.models], parallel):
         raise errors[0]
     return read_coverage(coverage)
 

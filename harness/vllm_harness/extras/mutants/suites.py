@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vllm_harness._files.paths import root_of_tests
 from vllm_harness._machine.processes import killed_with_parent
-from vllm_harness._machine.side_by_side import ended_by
+from vllm_harness._machine.tasks import interrupted_by
 from vllm_harness._server.fork_server import FIRST
 from vllm_harness._server.records import await_end_of
 
@@ -77,7 +77,7 @@ class Suites:
                 start_new_session=True,
             )
             try:
-                with ended_by(partial(_kill, process)):
+                with interrupted_by(partial(_kill, process)):
                     return process.wait(limit_s)
             except subprocess.TimeoutExpired:
                 return None

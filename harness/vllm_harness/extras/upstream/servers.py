@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from vllm_harness._configuration.model_entries import Frontend, Lane, ModelEntry
 from vllm_harness._environments.spec import Environment
-from vllm_harness._server.kept import identity
 from vllm_harness._server.launch import plan_launch
-from vllm_harness._server.leases.lease import offered
+from vllm_harness._server.leases.waiting import reclaim_with
 from vllm_harness._server.remote import RemoteServer
+from vllm_harness._server.reusable import identity
 from vllm_harness.extras.upstream.adapters import zero_adapter
 from vllm_harness.extras.upstream.stand_ins import (
     NoStandIn,
@@ -81,7 +81,7 @@ class UpstreamServers:
         if server is not None:
             server.stop()
         server = RemoteServer(launch, port=port, startup_s=startup_s)
-        with offered(self._end_idle):
+        with reclaim_with(self._end_idle):
             server.start()
         self.started += 1
         return server

@@ -17,7 +17,7 @@ from vllm_harness._defects.repro.steps import document as document_of
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
 from vllm_harness._protocol import Exchange
-from vllm_harness._server.progress import NoProgress
+from vllm_harness._server.progress import StartProgress
 
 
 def defect(expected: str, actual: str) -> Defect:
@@ -128,7 +128,7 @@ def test_a_defect_of_rust_is_requested_of_rust_and_of_no_environment_without_it(
         ("family hermes rust", "rust"),
     ]
     release = Environment("release", Path("python"), "3.11", "0.32.0", "cpu", None)
-    ((found, outcome),) = run_job(jobs[1], release, progress=NoProgress())
+    ((found, outcome),) = run_job(jobs[1], release, progress=StartProgress())
     assert (found.id, outcome.verdict) == ("in-rust", "not applicable")
 
 

@@ -10,8 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vllm_harness._errors import HarnessError, UsageError
-from vllm_harness._machine.shard import Needs
-from vllm_harness._machine.this_machine import ThisMachine
+from vllm_harness._machine.shard import Needs, ThisMachine
 from vllm_harness.cli.arguments import with_address
 from vllm_harness.cli.executor import executor_of, resume
 from vllm_harness.cli.main import app

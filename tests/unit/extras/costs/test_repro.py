@@ -21,7 +21,7 @@ from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
 from vllm_harness._scripted.families import load_families
-from vllm_harness._server.progress import NoProgress
+from vllm_harness._server.progress import StartProgress
 from vllm_harness.extras.costs.repro import CostCase
 from vllm_harness.extras.costs.run import has_unexplained_cost
 from vllm_harness.extras.costs.script import folded
@@ -168,7 +168,7 @@ def test_older_release_is_not_applicable() -> None:
         }
     )
     release = Environment("release", Path("python"), "3.11", "0.22.0", "cpu", None)
-    ((_, outcome),) = run_job(jobs_of([defect])[0], release, progress=NoProgress())
+    ((_, outcome),) = run_job(jobs_of([defect])[0], release, progress=StartProgress())
     assert outcome.verdict == "not applicable"
     assert "0.24" in outcome.why
 

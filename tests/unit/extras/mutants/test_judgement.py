@@ -66,7 +66,7 @@ def test_stored_coverage_is_read_and_the_last_line_counts(tmp_path: Path) -> Non
     assert names(read_coverage(path).running(FILE, (2, 2))) == ["a"]
     assert names(read_coverage(path).running(FILE, (1, 1))) == []
     path.write_text("nothing of ours\n")
-    with pytest.raises(UsageError, match=r"lines\.jsonl:1 is no coverage of a test"):
+    with pytest.raises(UsageError, match=r"lines\.jsonl:1: not a valid coverage of a test"):
         read_coverage(path)
 
 
@@ -195,7 +195,7 @@ def test_stored_results_are_read_again(tmp_path: Path) -> None:
     path.write_text(text + "\n")
     assert read_judged(path) == [judged("a", "killed")]
     path.write_text("{}\n")
-    with pytest.raises(UsageError, match=r"results\.jsonl:1 is .*result of a mutant"):
+    with pytest.raises(UsageError, match=r"results\.jsonl:1: .*result of a mutant"):
         read_judged(path)
 
 

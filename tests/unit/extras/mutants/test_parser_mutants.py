@@ -75,7 +75,7 @@ def test_stored_results_are_read_again(tmp_path: Path) -> None:
     assert read_results(file) == [written]
     assert read_results(file)[0].mutant.key == (1, "AddNot", "- a\n+ b")
     file.write_text("nothing of ours\n")
-    with pytest.raises(UsageError, match=r"results\.jsonl:1 is .*result of a mutant"):
+    with pytest.raises(UsageError, match=r"results\.jsonl:1: .*result of a mutant"):
         read_results(file)
     with pytest.raises(UsageError, match="does not exist"):
         read_results(tmp_path / "none.jsonl")

@@ -32,7 +32,7 @@ from vllm_harness._files.line_file import read_lines
 from vllm_harness._files.locking import half_made, locked_for_making
 from vllm_harness._files.paths import cache_dir
 from vllm_harness._files.strict import StrictModel
-from vllm_harness._machine.side_by_side import side_by_side
+from vllm_harness._machine.tasks import run_tasks
 from vllm_harness._regression.cases.case import CaseSet
 from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.engines.in_process import WORKERS, lines_of, worker_family
@@ -271,7 +271,7 @@ def judge_mutants(
 
         judge = partial(_judge_share, driver, sets, receive)
         tasks = [partial(judge, share) for share in shares(left, parallel)]
-        if errors := side_by_side(tasks, parallel):
+        if errors := run_tasks(tasks, parallel):
             raise errors[0]
         left = [(position, mutant) for position, mutant in left if results[position].status != "killed"]
     return sorted(results.values(), key=lambda result: result.mutant.key)

@@ -1,4 +1,4 @@
-"""The wait for a lease: shown, ended by an interrupt, and preceded by giving back what is idle."""
+"""The wait for a lease, which an interrupt ends; idle servers are released first."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from vllm_harness._files.variables import number
-from vllm_harness._machine.side_by_side import go_on
-from vllm_harness._server.errors import StartupError
+from vllm_harness._machine.tasks import raise_if_interrupted
+from vllm_harness._server.errors import MachineError
 from vllm_harness._server.leases.claims import Claim, all_claims
 from vllm_harness._terminal import notices
 
@@ -21,25 +21,19 @@ WAIT_S = 3600.0
 POLL_S = 0.2
 REPORT_EVERY_S = 10.0
 UNLEASED_WAIT_S = 60.0
-"""How long to wait for processes without a lease: servers of killed runs end well within it."""
+"""Seconds to wait for processes without a lease; servers of killed runs end sooner."""
 
 
-class NotEnoughHardware(StartupError):
-    """This machine does not have what a server needs, even when every lease is given back."""
-
-    of_machine = True
+class NotEnoughHardware(MachineError):
+    """The machine does not have what a server needs, even without other leases."""
 
 
-class LeaseTimeout(StartupError):
-    """The machine has what a server needs, but its holders did not give it back in time."""
-
-    of_machine = True
+class LeaseTimeout(MachineError):
+    """The machine has what a server needs, but its holders did not release it in time."""
 
 
-class WaitCannotEnd(StartupError):
-    """The holders of what a server needs wait for what this process holds: a deadlock."""
-
-    of_machine = True
+class WaitCannotEnd(MachineError):
+    """A wait would be a deadlock: the holders of what a server needs may wait for this process."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +42,10 @@ class Busy:
 
     Attributes:
         reason: the holders and what they hold.
-        leased: whether a lease stands in the way, not only processes without one.
-        endless: whether a wait could be for processes that wait for this one.
+        leased: whether leases prevent it, not only processes without a lease.
+        endless: whether a wait could be a deadlock.
         figures: gives the state of the machine, for an error.
-        wanted: what is waited for, by resource.
+        wanted: the missing amount of each resource.
     """
 
     reason: str
@@ -62,31 +56,33 @@ class Busy:
 
 
 Attempt = Callable[[M, list[Claim]], Claim | Busy]
-"""Finds room for a claim on the measured machine, beside all others: for all that is wanted, or nothing."""
+"""Makes a claim for all that is wanted, if the measured machine has it beside the other claims."""
 
-GiveBack = Callable[[], bool]
-"""Ends an idle server of this process, or a fork server of nobody; False where there is none."""
+Release = Callable[[], bool]
+"""Ends an idle server of this process, or an unused fork server; False if there is none."""
 
-_offers: list[GiveBack] = []
+_releases: list[Release] = []
 
 
 @contextmanager
-def offered(give_back: GiveBack) -> Iterator[None]:
-    """Has each wait of this process call `give_back` first, as long as the context lasts."""
-    _offers.append(give_back)
+def reclaim_with(release: Release) -> Iterator[None]:
+    """Makes each wait of this process call a function first, as long as the context lasts."""
+    _releases.append(release)
     try:
         yield
     finally:
-        _offers.remove(give_back)
+        _releases.remove(release)
 
 
 def wait_for(measure: Callable[[], M], attempt: Attempt[M], wanted: str, wait_s: float | None) -> Claim:
-    """Tries until there is room for a claim: for `wait_s` seconds, for 60 where no lease stands in the way.
+    """Waits until a claim can be made. Releases idle servers first; shows the wait at once and every 10 s.
 
-    By default it is VLLM_HARNESS_LEASE_WAIT_S, else an hour. What is idle is given back first. The wait is
-    shown at once and every 10 s.
+    It waits `wait_s` seconds for other leases, by default VLLM_HARNESS_LEASE_WAIT_S or else an hour, and at
+    most 60 seconds for processes without a lease. `wanted` names what it waits for.
 
-    Raises WaitCannotEnd, LeaseTimeout, and what `measure` and `attempt` raise.
+    Raises:
+        WaitCannotEnd: the wait could be a deadlock.
+        LeaseTimeout: the time is over.
     """
     if wait_s is None:
         wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
@@ -95,7 +91,7 @@ def wait_for(measure: Callable[[], M], attempt: Attempt[M], wanted: str, wait_s:
     wait = Claim("wait")
     try:
         while isinstance(outcome := _tried(attempt, measure(), wait), Busy):
-            if any(give_back() for give_back in list(_offers)):
+            if any(release() for release in list(_releases)):
                 continue
             if outcome.endless:
                 raise WaitCannotEnd(
@@ -113,7 +109,7 @@ def wait_for(measure: Callable[[], M], attempt: Attempt[M], wanted: str, wait_s:
             if now - start - reported >= REPORT_EVERY_S:
                 reported = now - start
                 notices.show(f"waiting for {wanted} ({reported:.0f} s): {outcome.reason}")
-            go_on()
+            raise_if_interrupted()
             time.sleep(POLL_S)
     except BaseException:
         wait.release()
@@ -122,7 +118,7 @@ def wait_for(measure: Callable[[], M], attempt: Attempt[M], wanted: str, wait_s:
 
 
 def _tried(attempt: Attempt[M], machine: M, wait: Claim) -> Claim | Busy:
-    """The outcome of an attempt; the wait is noted as long as it lasts, and ends as the claim begins."""
+    """Attempts a claim; notes a wait in the file, which the claim replaces."""
     with all_claims() as claims:
         outcome = attempt(machine, claims)
         claims[:] = [claim for claim in claims if claim.id != wait.id]

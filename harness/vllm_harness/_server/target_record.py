@@ -1,4 +1,4 @@
-"""A server as the records of a run folder describe it."""
+"""The record of a server in a run folder."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from vllm_harness._runs.records import TargetRecord
 from vllm_harness._server.remote import RemoteServer
 
 
-def described(server: VllmServer, name: str, writer: RunWriter | None = None) -> TargetRecord:
-    """The record of a server, with its command and its log once it runs.
+def target_record(server: VllmServer, name: str, writer: RunWriter | None = None) -> TargetRecord:
+    """Makes the record of a server, with its command and its log if it is running.
 
-    Args:
-        server: of the harness, whoever started it.
-        name: id of the record.
-        writer: of the run, which then never writes what is secret in the server's command.
+    From now on, the writer of the run hides the secrets in the command.
     """
     entry = server.entry
     about = {"id": name, "title": entry.name, "family": entry.family, "lane": server.lane}

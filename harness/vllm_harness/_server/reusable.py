@@ -1,4 +1,4 @@
-"""Kept servers: a run leaves them running, and a later run that needs exactly the same server finds them."""
+"""Reusable servers: a run leaves them running for a later run that needs exactly the same server."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 
 import psutil
 
@@ -24,42 +23,40 @@ END_S = 30.0
 
 
 def identity(launch: Launch) -> str:
-    """A hash, equal for launches that give the same server: model, flags, variables, vLLM and our plugins."""
+    """A hash that is equal for launches of the same server: model, flags, variables, vLLM and our plugins."""
     parts = [
         launch.model,
         launch.argv(0),
-        sorted((name, value) for name, value in launch.environ().items() if _counts(name, launch)),
+        sorted((name, value) for name, value in launch.environ().items() if _is_read(name, launch)),
         launch.environment.fingerprint(),
         [path.read_text() for folder in (FORKING, IN_SERVER) for path in sorted(folder.glob("*.py"))],
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
-def _counts(name: str, launch: Launch) -> bool:
-    """Whether a variable changes the server: the caller's own, and those that vLLM and its libraries read."""
+def _is_read(name: str, launch: Launch) -> bool:
+    """Whether a server depends on a variable: the caller set it, or vLLM or its libraries read it."""
     upper = name.upper()
     return name in launch.env or upper.startswith(READ_EARLY) or upper.endswith(("_PROXY", "_KEY", "_TOKEN"))
 
 
-@contextmanager
-def locked_start(wanted: str) -> Iterator[None]:
-    """Holds the lock to find or start a server of an identity, so that the next holder finds it."""
-    with locked(records_folder() / f"{wanted}.lock", "another run that starts the same server, to share it"):
-        yield
+def locked_start(wanted: str) -> AbstractContextManager[None]:
+    """Holds the lock under which a server with this identity is found or started."""
+    return locked(records_folder() / f"{wanted}.lock", "another run that starts the same server, to share it")
 
 
-def find(wanted: str, name: str, api_key: str) -> ServerRecord | None:
-    """A kept server of an identity that answers now; a server that does not answer is ended."""
+def find_reusable(wanted: str, name: str, api_key: str) -> ServerRecord | None:
+    """The record of a reusable server with an identity that serves a name; ends servers that do not."""
     for record in running():
         if record.kept and record.identity == wanted:
             if _serves(record, name, api_key):
                 return record
-            end(record)
+            end_server(record)
     return None
 
 
-def end(record: ServerRecord) -> list[int]:
-    """Ends a running server by its record; returns process ids that are left."""
+def end_server(record: ServerRecord) -> list[int]:
+    """Ends a running server by its record; returns the ids of processes that survived."""
     with suppress(psutil.NoSuchProcess, ProcessLookupError):
         supervisor = psutil.Process(record.supervisor)
         os.kill(record.supervisor, signal.SIGTERM)
@@ -79,14 +76,9 @@ def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
     return False
 
 
-class Adopted:
-    """A kept server that another run started, with the interface of `Supervised`.
+class ReusedServer:
+    """A server that another run started, with a part of the interface of `Supervised`."""
 
-    Args:
-        record: its record.
-    """
-
-    failure = None
     exit_code = None
 
     def __init__(self, record: ServerRecord) -> None:
@@ -95,16 +87,10 @@ class Adopted:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
         return not self._record.supervisor_lives()
 
     def pid(self) -> int:
-        """Process id of its API server."""
         return self._record.pid
 
     def end(self) -> list[int]:
-        """Ends it; returns process ids that survived."""
-        return end(self._record)
-
-    def keep(self) -> None:
-        """Does nothing: it is kept already."""
+        return end_server(self._record)
