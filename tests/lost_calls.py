@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from vllm_harness._cassettes.answers import exchange_of
-from vllm_harness._cassettes.replaying import Played
+from vllm_harness._cassettes.replaying import ReplayedExchange
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._protocol.core.events import AnyEvent, as_json
@@ -72,7 +72,7 @@ def lost_calls_of_scenarios_excused(server: VllmServer) -> Iterator[None]:
         raise
 
 
-def check_replay(played: Sequence[Played], server: VllmServer) -> None:
+def check_replay(played: Sequence[ReplayedExchange], server: VllmServer) -> None:
     """Asserts that a replay matches its recording.
 
     Raises:
@@ -93,7 +93,7 @@ def _may_lose_calls(server: VllmServer) -> bool:
     return load_defects()[LOST].holds_for(server.vllm_version, server.entry.name)
 
 
-def _says_nothing(played: Played) -> bool:
+def _says_nothing(played: ReplayedExchange) -> bool:
     """Whether a stream came, and was empty."""
     events = exchange_of(played.exchange).json_events if played.exchange else []
     return bool(events) and not any(map(_is_informative, events))

@@ -11,9 +11,9 @@ import pytest
 
 from tests.own_server import OwnServer
 from vllm_harness._configuration.model_entries import load_models
-from vllm_harness._scenarios.conversation import Served
+from vllm_harness._exchange.server import VllmServer
 from vllm_harness._scenarios.format import Scenario
-from vllm_harness._scenarios.pictures import picture_host
+from vllm_harness._scenarios.images import image_host
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
 from vllm_harness._scenarios.results import Conversation
 from vllm_harness._scenarios.running import run, transports_of
@@ -42,19 +42,18 @@ over_each = pytest.mark.parametrize("transports", OVER, ids=[names[0] for names 
 
 
 @pytest.fixture
-def served(own_server: OwnServer) -> Served:
+def server(own_server: OwnServer) -> VllmServer:
     """A server whose model accepts images."""
-    server = own_server(["--enable-prompt-tokens-details"], entry=load_models().get("smolvlm-256m"))
-    return Served.by(server)
+    return own_server(["--enable-prompt-tokens-details"], entry=load_models().get("smolvlm-256m"))
 
 
 @pytest.fixture
-def held(served: Served) -> Held:
+def held(server: VllmServer) -> Held:
     """Runs a scenario over transports, in bodies and streams; fails on any mismatch."""
 
     def hold(story: str | Scenario, transports: list[str]) -> list[Conversation]:
         scenario = story if isinstance(story, Scenario) else read_scenario(find_scenario(story))
-        conversations = run(scenario, served, transports_of(transports))
+        conversations = run(scenario, server, transports_of(transports))
         problems = [problem for each in conversations for problem in each.problems()]
         assert not problems, "\n".join(problems)
         return conversations
@@ -100,9 +99,9 @@ def test_image_that_is_none_is_refused(held: Held, transports: list[str]) -> Non
 @pytest.mark.parametrize("transports", OVER[:2], ids=["responses", "chat"])
 def test_image_that_its_host_does_not_have(held: Held, transports: list[str]) -> None:
     """vLLM requests the image, and reports a 404 of the host as a client error."""
-    with picture_host() as host:
+    with image_host() as host:
         held(one_refused(host.address("/none.png"), http=422), transports)
-        assert host.asked
+        assert host.requested
 
 
 @pytest.mark.covers("VC-041")
@@ -121,22 +120,22 @@ def test_image_of_too_many_pixels(held: Held, transports: list[str]) -> None:
 def test_more_images_than_the_server_takes(own_server: OwnServer, transports: list[str]) -> None:
     """A flag limits the number of images; a request with more gets a client error."""
     limit = ["--limit-mm-per-prompt", '{"image": 1}']
-    served = Served.by(own_server(limit, entry=load_models().get("smolvlm-256m")))
-    for conversation in run(one_refused(UNSEEN, UNSEEN, http=400), served, transports_of(transports)):
+    server = own_server(limit, entry=load_models().get("smolvlm-256m"))
+    for conversation in run(one_refused(UNSEEN, UNSEEN, http=400), server, transports_of(transports)):
         problems = list(conversation.problems())
         assert not problems, "\n".join(problems)
 
 
 @pytest.mark.covers("VC-025", "VC-041")
-def test_tokens_of_an_image_are_counted(served: Served) -> None:
+def test_tokens_of_an_image_are_counted(server: VllmServer) -> None:
     """Body and stream count the same image tokens, at most as many as the image adds to the prompt."""
     text, image = {"type": "text", "text": "Hi"}, {"type": "image_url", "image_url": {"url": SMALL}}
-    book = ScriptBook(served.endpoint, served.entry)
+    book = ScriptBook(server.endpoint, server.entry)
     book.script("A banner.", times=3)
 
     def usage(*parts: Any, **more: Any) -> Any:
         messages: Any = [{"role": "user", "content": list(parts)}]
-        answer: Any = book.client().chat.completions.create(model=served.model, messages=messages, **more)
+        answer: Any = book.client().chat.completions.create(model=server.model, messages=messages, **more)
         return [*answer][-1].usage if more else answer.usage
 
     without = usage(text).prompt_tokens
@@ -157,31 +156,31 @@ def one_refused(*images: str, **expect: int) -> Scenario:
 
 @pytest.mark.covers("VC-041")
 @pytest.mark.vllm_known_defect("vllm-46354")
-def test_image_of_a_refused_request_is_taken_afterwards(served: Served) -> None:
+def test_image_of_a_refused_request_is_taken_afterwards(server: VllmServer) -> None:
     """An image of a request that was refused for another reason can be sent again."""
     asked = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": UNSEEN}}]}]
-    book = ScriptBook(served.endpoint, served.entry)
+    book = ScriptBook(server.endpoint, server.entry)
     try:
         book.script("A banner.", times=None)
         create: Any = book.client(timeout=60, max_retries=0).chat.completions.create
         with pytest.raises(openai.BadRequestError):
-            create(model=served.model, messages=asked, max_tokens=5, extra_body={"min_tokens": 6})
-        assert create(model=served.model, messages=asked).choices[0].message.content == "A banner."
+            create(model=server.model, messages=asked, max_tokens=5, extra_body={"min_tokens": 6})
+        assert create(model=server.model, messages=asked).choices[0].message.content == "A banner."
     finally:
         book.close()
 
 
 @pytest.mark.covers("VC-041")
-def test_image_that_is_known_is_named_alone(served: Served) -> None:
+def test_image_that_is_known_is_named_alone(server: VllmServer) -> None:
     """With vLLM's `uuid`, an image that was sent before can be left out; an unknown `uuid` is refused."""
-    book = ScriptBook(served.endpoint, served.entry)
+    book = ScriptBook(server.endpoint, server.entry)
     try:
         book.script("A banner.", times=None)
         create: Any = book.client(timeout=60, max_retries=0).chat.completions.create
 
         def asked(image: Any, uuid: str) -> Any:
             part = {"type": "image_url", "image_url": image, "uuid": uuid}
-            return create(model=served.model, messages=[{"role": "user", "content": [part]}])
+            return create(model=server.model, messages=[{"role": "user", "content": [part]}])
 
         whole, named = asked({"url": SMALL}, "banner"), asked(None, "banner")
         assert named.choices[0].message.content == "A banner."

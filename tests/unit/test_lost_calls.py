@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletionChunk
 from tests.lost_calls import check_replay, lost_calls_excused, lost_calls_of_scenarios_excused
 from vllm_harness._cassettes.comparing import TurnDifference
 from vllm_harness._cassettes.format import RecordedChunk, RecordedExchange, RecordedRequest, RecordedResponse
-from vllm_harness._cassettes.replaying import Played
+from vllm_harness._cassettes.replaying import ReplayedExchange
 from vllm_harness._protocol import SSEEvent
 from vllm_harness._testing.defects import DefectShown
 
@@ -24,7 +24,7 @@ def server(name: str) -> Any:
     return SimpleNamespace(lane="scripted", vllm_version="0.32.0", entry=SimpleNamespace(name=name))
 
 
-def played(turn: str, *deltas: dict[str, Any], finish: str = "stop") -> Played:
+def played(turn: str, *deltas: dict[str, Any], finish: str = "stop") -> ReplayedExchange:
     choices = [{"delta": delta, "finish_reason": None} for delta in deltas]
     chunks = [{"choices": [choice]} for choice in [*choices, {"delta": {}, "finish_reason": finish}]]
     sse = tuple(RecordedChunk(at=0, data=f"data: {json.dumps(chunk)}\n\n") for chunk in chunks)
@@ -33,7 +33,7 @@ def played(turn: str, *deltas: dict[str, Any], finish: str = "stop") -> Played:
         request=RecordedRequest(path="/v1/chat/completions"),
         response=RecordedResponse(status=200, sse=sse),
     )
-    return Played(turn, exchange=exchange, differences=[DIFFERENCE])
+    return ReplayedExchange(turn, exchange=exchange, differences=[DIFFERENCE])
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,14 @@ def test_problems_of_a_scenario(model: str, problems: str, excused: bool) -> Non
     ("model", "exchanges", "excused"),
     [
         ("llama3.1", [played("a", {"role": "assistant", "content": ""})], True),
-        ("llama3.1", [played("a", {"role": "assistant"}), Played("b", reason="not requested")], True),
         (
             "llama3.1",
-            [Played("b", reason="not requested"), played("a", {"role": "assistant"})],
+            [played("a", {"role": "assistant"}), ReplayedExchange("b", reason="not requested")],
+            True,
+        ),
+        (
+            "llama3.1",
+            [ReplayedExchange("b", reason="not requested"), played("a", {"role": "assistant"})],
             False,
         ),
         ("llama3.1", [played("a", {"content": "words"})], False),
@@ -68,14 +72,14 @@ def test_problems_of_a_scenario(model: str, problems: str, excused: bool) -> Non
         ("qwen3", [played("a", {"role": "assistant"})], False),
     ],
 )
-def test_differences_of_a_replay(model: str, exchanges: list[Played], excused: bool) -> None:
+def test_differences_of_a_replay(model: str, exchanges: list[ReplayedExchange], excused: bool) -> None:
     with pytest.raises(AssertionError) as raised:
         check_replay(exchanges, server(model))
     assert isinstance(raised.value, DefectShown) == excused
 
 
 def test_a_replay_that_is_the_same() -> None:
-    check_replay([Played("a")], server("llama3.1"))
+    check_replay([ReplayedExchange("a")], server("llama3.1"))
 
 
 @pytest.mark.parametrize(

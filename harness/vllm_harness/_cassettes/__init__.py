@@ -1,9 +1,8 @@
-"""Cassettes: recorded conversations, to check, to repeat, to compare and to answer clients from.
+"""Cassettes: recorded conversations, to check, replay, compare, and serve to clients.
 
-- `format`, `reading`, `writing`: what a cassette file holds; every problem by file and line; secrets stay out
-- `turns`, `vcr`, `har`, `foreign`: the same from files of agentic-api, VCR and HTTP archives
-- `provenance`, `recording`, `listening`, `proxy`: a conversation of a scenario, or of somebody's client
-- `answers`, `checking`: what a recorded answer means, and what the rules of the APIs say of it
-- `new_ids`, `replaying`, `serving`: the requests sent again with the ids of the new run; clients answered
-- `comparing`: two cassettes, in meaning and in protocol
+- `format`, `reading`, `writing`: the format, its errors by file and line, and files without secrets
+- `provenance`, `recording`, `http_server`, `proxy`: recording a scenario or the requests of a client
+- `answers`, `checking`: the meaning of recorded answers, and the findings of the rules in them
+- `new_ids`, `replaying`, `serving`: sending the requests again, and answering clients from a cassette
+- `comparing`: comparing two cassettes in meaning and in protocol
 """

@@ -1,4 +1,4 @@
-"""What a recorded exchange holds: the exchange that it was, and what its answer means."""
+"""Converts recorded exchanges to exchanges and answers, and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ERROR = 400
 
 
 def exchange_of(recorded: RecordedExchange) -> Exchange:
-    """The exchange that was recorded."""
+    """Converts a recorded exchange to an exchange."""
     request, response = recorded.request, recorded.response
     sent = request.body if isinstance(request.body, dict) else {}
     asked = Exchange(sent, method=request.method, path=request.path)
@@ -28,12 +28,12 @@ def exchange_of(recorded: RecordedExchange) -> Exchange:
 
 
 def answer_of(recorded: RecordedExchange) -> Answer | None:
-    """What an answer means; None where its API is not known."""
+    """The meaning of a recorded answer; None if its API is unknown."""
     return answer_to(exchange_of(recorded))
 
 
 def response_of(exchange: Exchange) -> RecordedResponse:
-    """The answer of an exchange as it is recorded."""
+    """Converts the answer of an exchange to a recorded one."""
     seconds = exchange.chunks[-1].at_s if exchange.chunks else None
     came = partial(
         RecordedResponse,
@@ -49,7 +49,7 @@ def response_of(exchange: Exchange) -> RecordedResponse:
 
 
 def json_of(content: bytes) -> object:
-    """The JSON value of bytes; None where they are none, or none that YAML can hold."""
+    """Parses bytes as JSON; returns None if they are not valid JSON or YAML cannot hold the value."""
     try:
         value: object = json.loads(content)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
@@ -59,7 +59,7 @@ def json_of(content: bytes) -> object:
 
 
 def text_of(content: bytes) -> str | bytes:
-    """Bytes as a text where they are UTF-8."""
+    """Decodes bytes as UTF-8; returns them unchanged if they are not valid."""
     try:
         return content.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Two cassettes, turn by turn: in meaning, and in protocol."""
+"""Compares two cassettes turn by turn, in meaning and in protocol."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import Any, Literal
 
 from vllm_harness._cassettes.answers import answer_of, exchange_of
@@ -37,12 +37,12 @@ _WORDS = frozenset(
         *("refusal", "input", "signature", "encrypted_content", "instructions", "description"),
     }
 )
-"""Keys whose texts are the model's words or the request's: the meaning compares them."""
+"""Keys with words of the model or the request, which are compared as meanings."""
 _OF_THE_REQUEST = frozenset({"tools", "metadata"})
-"""Keys whose value repeats what was asked for, as one value."""
+"""Keys that repeat a value of the request, which is compared as a whole."""
 _TOKENS = re.compile(r"tokens?(?:_per_turn)?$")
 _BEFORE_WORDS = ("role", *REASONING_KEYS)
-"""What a delta brings before all else, in whatever order its keys are written."""
+"""The keys of a delta that count as first, in whatever order they are written."""
 _SHOWN = 6
 Pair = tuple[str, RecordedExchange | None, RecordedExchange | None]
 _EVENT = "event "
@@ -51,13 +51,13 @@ _CHUNK = f"{_EVENT}chat.completion.chunk"
 
 @dataclass(frozen=True)
 class TurnDifference:
-    """Where two turns differ.
+    """A difference between two turns.
 
     Attributes:
-        turn: its name.
-        layer: `turn` where one has it and the other has not; `request`, `meaning`, or `protocol`.
-        place: such as `calls[0].name` or `function_call.status`.
-        left, right: what stands there, as text.
+        turn: the name of the turn.
+        layer: `request`, `meaning` or `protocol`; `turn` if one cassette lacks it.
+        place: the place, such as `calls[0].name` or `function_call.status`.
+        left, right: both values, as text.
     """
 
     turn: str
@@ -68,27 +68,24 @@ class TurnDifference:
 
 
 def compare(left: Cassette, right: Cassette) -> list[TurnDifference]:
-    """Where two cassettes differ, in the order of their turns.
+    """Lists the differences between two cassettes, in the order of their turns.
 
-    Turns are paired by their names; where no name is in both, by their order. Ids, times and what else no two
-    answers share count by their form: `call_…`, a number.
+    Turns are paired by their names, or by their order if the cassettes share no name. Ids, times and other
+    values that differ in any two answers are compared by their form: `call_…`, a number.
     """
-    found: list[TurnDifference] = []
+    differing: list[TurnDifference] = []
     for name, one, other in paired(left, right):
         if one is None or other is None:
-            found.append(
-                TurnDifference(
-                    name, "turn", "", *(("nothing", "a turn") if one is None else ("a turn", "nothing"))
-                )
-            )
-            continue
-        found += compared(name, one, other)
-    return found
+            sides = ("nothing", "a turn") if one is None else ("a turn", "nothing")
+            differing.append(TurnDifference(name, "turn", "", *sides))
+        else:
+            differing += compared(name, one, other)
+    return differing
 
 
-def without_words(found: Sequence[TurnDifference]) -> list[TurnDifference]:
-    """Without what depends on the words of a model that says what it likes: texts and how long they are."""
-    return [each for each in found if not _of_words(each)]
+def without_words(differing: Sequence[TurnDifference]) -> list[TurnDifference]:
+    """Drops the differences in texts and their lengths, which vary if the model is not scripted."""
+    return [difference for difference in differing if not _of_words(difference)]
 
 
 def _of_words(difference: TurnDifference) -> bool:
@@ -99,13 +96,11 @@ def _of_words(difference: TurnDifference) -> bool:
 
 
 def paired(left: Cassette, right: Cassette) -> Iterator[Pair]:
-    """The turns of two cassettes, each with its name on the left, else on the right."""
+    """Pairs the turns of two cassettes; yields each pair with the left name, or else the right one."""
     lefts, rights = left.exchanges, right.exchanges
     if not {each.turn for each in lefts} & {each.turn for each in rights}:
-        for number in range(max(len(lefts), len(rights))):
-            one = lefts[number] if number < len(lefts) else None
-            other = rights[number] if number < len(rights) else None
-            yield (one or other).turn, one, other  # type: ignore[union-attr]
+        for one, other in zip_longest(lefts, rights):
+            yield (one or other).turn, one, other
         return
     by_name = {each.turn: each for each in rights}
     for one in lefts:
@@ -115,25 +110,24 @@ def paired(left: Cassette, right: Cassette) -> Iterator[Pair]:
 
 
 def compared(turn: str, left: RecordedExchange, right: RecordedExchange) -> list[TurnDifference]:
-    """Where two exchanges differ in meaning and in protocol."""
-    found = [*_meanings(turn, left, right)]
+    """Lists the differences between two exchanges in meaning and in protocol."""
+    differing = [*_meanings(turn, left, right)]
     first, second = facts(left), facts(right)
-    alone = set(_events_of(first)) ^ set(_events_of(second))  # the order of the events tells of these
+    only_in_one = set(_events_of(first)) ^ set(_events_of(second))  # the order of events shows these
     for place in {**first, **second}:
         sides = first.get(place, ()), second.get(place, ())
-        if sides[0] != sides[1] and _event_of(place) not in alone:
-            found.append(TurnDifference(turn, "protocol", place, *map(_listed, sides)))
-    found += _orders(turn, left, right)
-    return found
+        if sides[0] != sides[1] and _event_of(place) not in only_in_one:
+            differing.append(TurnDifference(turn, "protocol", place, *map(_listed, sides)))
+    return [*differing, *_orders(turn, left, right)]
 
 
 def _event_of(place: str) -> str:
-    """The type of the events that a fact is about; empty where it is not about events."""
+    """The type of the events that a fact is about; empty if it is not about events."""
     return place.partition(": ")[0] if place.startswith(_EVENT) else ""
 
 
-def _events_of(found: Iterable[str]) -> Iterator[str]:
-    return filter(None, map(_event_of, found))
+def _events_of(places: Iterable[str]) -> Iterator[str]:
+    return filter(None, map(_event_of, places))
 
 
 def _meanings(turn: str, left: RecordedExchange, right: RecordedExchange) -> Iterator[TurnDifference]:
@@ -146,33 +140,33 @@ def _meanings(turn: str, left: RecordedExchange, right: RecordedExchange) -> Ite
 
 
 def facts(exchange: RecordedExchange) -> dict[str, tuple[str, ...]]:
-    """What an answer is like, apart from its words: what each field of each kind of object holds.
+    """Collects the values of each field of each kind of object in an answer, apart from its words.
 
     Returns:
-        Fields such as `function_call.status` or `event response.completed: sequence_number`, each with the
-        different values that it has, in order.
+        Fields such as `function_call.status` or `event response.completed: sequence_number`, each with its
+        distinct values in order.
     """
     response = exchange.response
-    found: dict[str, list[str]] = {"HTTP status": [str(response.status)]}
+    fields: dict[str, list[str]] = {"HTTP status": [str(response.status)]}
     kind = response.headers.get("content-type", "").partition(";")[0]
-    found["content-type"] = [kind or "nothing"]
-    was = exchange_of(exchange)
-    body = was.whole
-    root = {"responses": "response", "chat": "completion", "messages": "message", None: "body"}[was.api]
+    fields["content-type"] = [kind or "nothing"]
+    answered = exchange_of(exchange)
+    body = answered.whole
+    root = {"responses": "response", "chat": "completion", "messages": "message", None: "body"}[answered.api]
     if body is not None:
-        _take(body, str(body.get("object") or body.get("type") or root), "", found)
-    for event in was.json_events:
+        _collect(body, str(body.get("object") or body.get("type") or root), "", fields)
+    for event in answered.json_events:
         named = str(event.get("type") or event.get("object") or "event")
         own = {key: value for key, value in event.items() if key not in ("response", "type")}
-        _take(own, f"{_EVENT}{named}", ": ", found, within_event=True)
-    return {place: tuple(dict.fromkeys(values)) for place, values in found.items()}
+        _collect(own, f"{_EVENT}{named}", ": ", fields, within_event=True)
+    return {place: tuple(dict.fromkeys(values)) for place, values in fields.items()}
 
 
-def _take(
+def _collect(
     value: Mapping[str, Any],
     kind: str,
     mark: str,
-    found: dict[str, list[str]],
+    fields: dict[str, list[str]],
     *,
     path: str = "",
     within_event: bool = False,
@@ -183,24 +177,24 @@ def _take(
         inner = each if isinstance(each, list) else [each]
         objects = [part for part in inner if isinstance(part, dict)]
         if key in _OF_THE_REQUEST or not objects:
-            found.setdefault(f"{kind}{mark or '.'}{place}", []).append(_form(key, each, in_pieces))
+            fields.setdefault(f"{kind}{mark or '.'}{place}", []).append(_form(key, each, in_pieces))
             continue
         if not isinstance(each, list):
-            found.setdefault(f"{kind}{mark or '.'}{place}", []).append("an object")
+            fields.setdefault(f"{kind}{mark or '.'}{place}", []).append("an object")
         for part in objects:
             named = part.get("type")
-            # the first piece of a call alone says what it is, and may hold all that the others bring
+            # only the first chunk of a call has its type, and it may hold the whole call
             if isinstance(named, str) and not in_pieces and not (key == "delta" and within_event):
-                whose = f"{kind}: {named}" if within_event else named
-                _take(part, whose, "", found)
+                owner = f"{kind}: {named}" if within_event else named
+                _collect(part, owner, "", fields)
             else:
-                _take(part, kind, mark, found, path=place, within_event=within_event)
+                _collect(part, kind, mark, fields, path=place, within_event=within_event)
 
 
 def _form(key: str, value: Any, in_pieces: bool) -> str:
-    """A value, or what it is like where two answers never share it.
+    """Describes a value: by its form if two answers never share it.
 
-    A text that comes in pieces may begin with an empty one, which a busy server joins with the next.
+    The first chunk of a text may be empty; a busy server merges it with the next.
     """
     if isinstance(value, bool) or value is None:
         return brief(value)
@@ -225,7 +219,7 @@ def _listed(values: Sequence[str]) -> str:
 
 
 def _orders(turn: str, left: RecordedExchange, right: RecordedExchange) -> Iterator[TurnDifference]:
-    """Where the events of two streams come in another order; equal ones in a row count as one."""
+    """Finds differences in the order of events; equal events in a row count as one."""
     first, second = order_of(left), order_of(right)
     if not first or not second or first == second:
         return
@@ -239,7 +233,7 @@ def _orders(turn: str, left: RecordedExchange, right: RecordedExchange) -> Itera
 
 
 def order_of(exchange: RecordedExchange) -> list[str]:
-    """The types of a stream's events, equal ones that follow one another once; each choice by itself."""
+    """Lists the types of a stream's events by choice; equal types in a row count once."""
     lines: dict[int, list[str]] = {}
     for event in exchange_of(exchange).json_events:
         kinds = [(0, str(event["type"]))] if event.get("type") else _of_chat(event)
@@ -249,20 +243,21 @@ def order_of(exchange: RecordedExchange) -> list[str]:
 
 
 def _of_chat(chunk: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-    """What a chunk of Chat Completions brings to which choice: a busy server joins what comes at once.
+    """Lists what a chunk of Chat Completions adds to which choice.
 
-    The order of keys in an object tells nothing, so thoughts come before the words of the same delta.
+    A busy server merges chunks, and the order of keys in an object has no meaning: reasoning comes before the
+    words of the same delta.
     """
     choices = chunk.get("choices")
-    told = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
-    if not told:
+    valid = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
+    if not valid:
         yield 0, "usage" if chunk.get("usage") else "chunk without choices"
-    for choice in told:
+    for choice in valid:
         index, delta = choice.get("index"), choice.get("delta")
-        brings = [key for key, value in delta.items() if value] if isinstance(delta, dict) else []
-        brings.sort(key=lambda key: key not in _BEFORE_WORDS)
-        ends = ["finish_reason"] if choice.get("finish_reason") else []
-        for key in [*brings, *ends] or ["nothing"]:
+        keys = [key for key, value in delta.items() if value] if isinstance(delta, dict) else []
+        keys.sort(key=lambda key: key not in _BEFORE_WORDS)
+        end = ["finish_reason"] if choice.get("finish_reason") else []
+        for key in [*keys, *end] or ["nothing"]:
             yield index if isinstance(index, int) else 0, f"delta of {key}"
 
 

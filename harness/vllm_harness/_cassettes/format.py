@@ -10,29 +10,29 @@ from vllm_harness._files.strict import StrictModel
 
 VERSION = 1
 Data = str | bytes
-"""Bytes of an answer: a text where they are UTF-8."""
+"""Bytes of an answer: a text if they are valid UTF-8."""
 
 
 class Recorded(StrictModel):
-    """Where a cassette comes from; what is not known is left out.
+    """The origin of a cassette, as far as it is known.
 
     Attributes:
-        at: when it was recorded, as UTC in the form of ISO 8601.
-        harness: version of the harness.
-        by: what recorded it: `scenario`, `replay`, `proxy`, or the form of the file that it was read from.
-        scenario: its file, without folder and ending.
-        transport: over which the scenario was held, such as `chat-stream`.
+        at: the time of the recording in UTC, in ISO 8601.
+        harness: the version of the harness.
+        by: what recorded it: `scenario`, `replay`, `proxy`, or the format of the file that it was read from.
+        scenario: the file of the scenario, without folder and suffix.
+        transport: the transport of the scenario, such as `chat-stream`.
         model: the model entry.
-        served: the name that the server serves it under.
-        hub, revision: of the weights, on a model hub.
+        served: the served name of the model.
+        hub, revision: the weights on a model hub.
         lane: `live`, `scripted` or `attached`.
-        vllm, commit: version and commit of vLLM.
-        environment: kind and versions of the server's environment.
+        vllm, commit: the version and the commit of vLLM.
+        environment: the kind and the versions of the server's environment.
         frontend: vLLM's HTTP front end.
-        device: what the model ran on.
-        command: the server's command line.
-        variables: what the server was given beside the inherited variables.
-        url: of a server that ran already.
+        device: the device of the model.
+        command: the command line of the server.
+        variables: the environment variables that the harness set for the server.
+        url: the URL of a server that ran already.
     """
 
     at: str = ""
@@ -59,11 +59,11 @@ class RecordedRequest(StrictModel):
     """A request.
 
     Attributes:
-        method: of HTTP.
-        path: of the URL, with its query.
-        headers: those that say something of the request; no secrets.
-        body: JSON; None where there was none.
-        text: in place of `body`, what is no JSON.
+        method: the HTTP method.
+        path: the path of the URL, with its query.
+        headers: the relevant headers, without secrets.
+        body: the JSON body; None if it has none.
+        text: in place of `body`: a body that is not JSON.
     """
 
     method: str = "POST"
@@ -74,10 +74,10 @@ class RecordedRequest(StrictModel):
 
 
 class RecordedChunk(StrictModel):
-    """Bytes of a stream, as they came.
+    """A chunk of a stream.
 
     Attributes:
-        at: seconds since the request was sent.
+        at: the seconds since the request was sent.
         data: the bytes.
     """
 
@@ -91,16 +91,16 @@ class RecordedChunk(StrictModel):
 
 
 class RecordedResponse(StrictModel):
-    """An answer, as one of body, text and sse.
+    """An answer with one of body, text and sse.
 
     Attributes:
-        status: of HTTP; 0: none came.
-        headers: those that say something of the answer; no secrets.
-        seconds: until the whole answer was there.
-        body: JSON.
-        text: what is neither JSON nor a stream of events.
+        status: the HTTP status; 0 if no answer came.
+        headers: the relevant headers, without secrets.
+        seconds: the seconds until the end of the answer.
+        body: a JSON body.
+        text: a body that is neither JSON nor a stream of events.
         sse: a stream of server-sent events.
-        broken: how it ended, where it did not end well.
+        broken: how the answer broke off; empty if it ended normally.
     """
 
     status: int = Field(ge=0, le=599)
@@ -114,15 +114,15 @@ class RecordedResponse(StrictModel):
     @model_validator(mode="after")
     def _is_one_thing(self) -> RecordedResponse:
         if sum(part is not None for part in (self.body, self.text, self.sse)) > 1:
-            raise ValueError("an answer has one of: body, text, sse")
+            raise ValueError("give only one of: body, text, sse")
         return self
 
 
 class ToolOutput(StrictModel):
-    """What a tool gave for a call of the turn before, which the request then sent.
+    """The output for a call of the previous turn, which the request sent.
 
     Attributes:
-        call: id of the call.
+        call: the id of the call.
         output: the text.
         failed: whether the tool failed.
     """
@@ -137,10 +137,10 @@ class RecordedExchange(StrictModel):
 
     Attributes:
         turn: its name, unique in the cassette.
-        after: the turn that it continues, where that is known.
-        outputs: of tools, which it sent.
-        request, response: as they were.
-        tokens: what the model generated, as token ids, for each choice or generation.
+        after: the turn that it continues, if that is known.
+        outputs: the outputs of tools that it sent.
+        request, response: the request and the answer.
+        tokens: the token ids that the model generated, by choice or generation.
     """
 
     turn: str
@@ -152,14 +152,15 @@ class RecordedExchange(StrictModel):
 
 
 class Cassette(StrictModel):
-    """A recorded conversation, or all that somebody's client sent while it was recorded.
+    """A recorded conversation, or all exchanges of a client while it was recorded.
 
     Attributes:
-        cassette: version of the format.
+        cassette: the version of the format.
         title: one line for people.
-        recorded: where it comes from.
-        exchanges: in order.
-        count: of the exchanges. It stands last: without it a file was cut, or is still being recorded.
+        recorded: its origin.
+        exchanges: the exchanges in order.
+        count: the number of exchanges. It is the last key: a file without it is truncated or still being
+            recorded.
     """
 
     cassette: Literal[1]

@@ -1,4 +1,4 @@
-"""The ids of a new run in the place of those that were recorded."""
+"""Replaces the ids of a recording with those of a new run."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from vllm_harness._cassettes.format import RecordedExchange, RecordedRequest
 from vllm_harness._exchange.answer import Answer
 
 _WITHOUT = ("failed", "refused")
-"""How an exchange ends that has no answer to go on from."""
+"""The statuses of answers that no turn can continue."""
 _WORD = re.compile(r"[\w-]+")
 
 
 class NewIds:
-    """What the ids of a recording are in a new run, as far as it has come."""
+    """Maps the ids of a recording to those of a new run, as far as it has come."""
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}
         self._lost: dict[str, str] = {}
 
     def request(self, recorded: RecordedExchange) -> tuple[RecordedRequest, str]:
-        """The request with the new ids in its body and its path.
+        """Puts the new ids into the body and the path of a request.
 
         Returns:
-            The request, and why it cannot be sent: it names what the new run does not have; else empty.
+            The request, and why it cannot be sent, if the new run lacks something that it refers to.
         """
         request = recorded.request
         body = self._renamed(request.body)
@@ -38,7 +38,7 @@ class NewIds:
         return request.model_copy(update={"body": body, "path": path}), reason
 
     def learn(self, recorded: RecordedExchange, new: RecordedExchange) -> None:
-        """Takes the answer of the new run to a request: its ids stand for the recorded ones from here on."""
+        """Maps the ids of a recorded answer to those of the new answer."""
         before, after = answer_of(recorded), answer_of(new)
         if before is None:
             return
@@ -72,13 +72,13 @@ class NewIds:
 
 
 def _pairs(before: Answer, after: Answer) -> Iterator[tuple[str, str]]:
-    """The ids of two answers that stand for the same: of responses, of items, and of calls in their order."""
+    """Pairs the ids of two answers, of their items, and of their calls in order."""
     yield before.id, after.id
-    left = list(after.said)
+    unpaired = list(after.said)
     for item in before.said:
-        same = next((each for each in left if each.get("type") == item.get("type")), None)
+        same = next((other for other in unpaired if other.get("type") == item.get("type")), None)
         if same is not None:
-            left.remove(same)
+            unpaired.remove(same)
             if isinstance(item.get("id"), str) and isinstance(same.get("id"), str):
                 yield item["id"], same["id"]
     yield from zip((call.id for call in before.calls), (call.id for call in after.calls), strict=False)

@@ -1,4 +1,4 @@
-"""Where a cassette comes from: the server, its model and its vLLM, as far as they are known."""
+"""Describes the server that a cassette is recorded from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COMMIT = re.compile(r"^__commit_id__ = commit_id = ['\"]g?([0-9a-f]{7,40})", re
 
 
 def of(server: VllmServer) -> Recorded:
-    """What is known of a server that runs: little, where somebody else started it."""
+    """Describes a server; little is known of one that the harness did not start."""
     entry = server.entry
     if not isinstance(server, RemoteServer):
         known = {"model": entry.name, "served": server.model, "vllm": server.vllm_version}
@@ -46,22 +46,22 @@ def of(server: VllmServer) -> Recorded:
 
 
 def of_endpoint(endpoint: Endpoint) -> Recorded:
-    """What a server tells of itself."""
+    """Describes a server by what it says itself."""
     return Recorded(
         **_now(), lane="attached", vllm=endpoint.vllm_version() or "", url=_address(endpoint.base_url)
     )
 
 
 def commit_of(environment: Environment) -> str:
-    """The commit of an environment's vLLM; empty where nothing tells it."""
+    """The commit of an environment's vLLM; empty if it is unknown."""
     if environment.commit:
         return environment.commit
     try:
         text = (environment.package / "_version.py").read_text() if environment.package else ""
     except OSError:
         return ""
-    found = _COMMIT.search(text)
-    return found[1] if found else ""
+    match = _COMMIT.search(text)
+    return match[1] if match else ""
 
 
 def _now() -> dict[str, str]:
@@ -70,7 +70,7 @@ def _now() -> dict[str, str]:
 
 
 def _without_folders(texts: Iterable[str]) -> list[str]:
-    """Texts that name no folder of this machine: they say the same on another one."""
+    """Replaces folders of this machine in texts with names that are the same on every machine."""
     names = {
         str(IN_SERVER): "<harness>/scripted/in_server",
         str(cache_dir()): f"${CACHE.variable}",
@@ -86,6 +86,6 @@ def _without_folders(texts: Iterable[str]) -> list[str]:
 
 
 def _address(url: str) -> str:
-    """A URL without user and password."""
+    """Removes user and password from a URL."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

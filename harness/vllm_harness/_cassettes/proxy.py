@@ -1,4 +1,4 @@
-"""A proxy that records what somebody else's client sends to a server; streams pass through as they come."""
+"""A proxy that records the exchanges between a client and a server, and forwards streams without delay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vllm_harness._cassettes.answers import answer_of, json_of, response_of, text_of
 from vllm_harness._cassettes.format import RecordedExchange, RecordedRequest
-from vllm_harness._cassettes.listening import listen
+from vllm_harness._cassettes.http_server import listen
 from vllm_harness._cassettes.writing import CassetteWriter
 from vllm_harness._exchange.pending import PendingExchange
 from vllm_harness._protocol import Exchange
@@ -27,22 +27,22 @@ _OF_ONE_HOP = frozenset(
 
 
 class RecordingProxy:
-    """Passes requests on to a server, and keeps each with its answer as soon as that has ended.
+    """Forwards requests to a server, and records each exchange when it has ended.
 
     Args:
-        upstream: URL of the server, without `/v1`.
-        recording: where the exchanges go.
-        tell: gets a line for each exchange.
+        upstream: the URL of the server, without `/v1`.
+        recording: the cassette to write.
+        report: receives a line for each exchange.
     """
 
-    def __init__(self, upstream: str, recording: CassetteWriter, tell: Callable[[str], None]) -> None:
-        self._upstream, self._recording, self._tell = upstream.rstrip("/"), recording, tell
+    def __init__(self, upstream: str, recording: CassetteWriter, report: Callable[[str], None]) -> None:
+        self._upstream, self._recording, self._report = upstream.rstrip("/"), recording, report
         self._session: ClientSession | None = None
         self._count = 0
         self._turns: dict[str, str] = {}
 
     async def run(self, port: int, ready: Callable[[str], None]) -> None:
-        """Passes on and records until SIGINT or SIGTERM comes. Raises as `listen`."""
+        """Forwards and records until SIGINT or SIGTERM. Raises as `listen`."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
@@ -55,62 +55,62 @@ class RecordingProxy:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self._count += 1
-        exchange = _Passing(f"t{self._count}", request, await request.read())
+        forwarded = _ForwardedRequest(f"t{self._count}", request, await request.read())
         try:
-            return await self._pass_on(exchange)
+            return await self._forward(forwarded)
         except (asyncio.CancelledError, ConnectionResetError):
-            exchange.came.broken = "the client left"
+            forwarded.pending.broken = "the client left"
             raise
         finally:
-            self._keep(exchange)
+            self._record(forwarded)
 
-    async def _pass_on(self, passing: _Passing) -> web.StreamResponse:
+    async def _forward(self, forwarded: _ForwardedRequest) -> web.StreamResponse:
         import aiohttp
         from aiohttp import web
         from yarl import URL
 
         assert self._session is not None
-        request, answer = passing.request, None
+        request, answer = forwarded.request, None
         url = URL(self._upstream + request.raw_path, encoded=True)
-        headers = {**_passed_on(request.headers), "Accept-Encoding": "identity"}
+        headers = {**_end_to_end(request.headers), "Accept-Encoding": "identity"}
         try:
             async with self._session.request(
-                request.method, url, data=passing.content or None, headers=headers, allow_redirects=False
-            ) as came:
-                passing.came.answered(came.status, came.headers)
-                answer = web.StreamResponse(status=came.status, headers=_passed_on(came.headers))
+                request.method, url, data=forwarded.content or None, headers=headers, allow_redirects=False
+            ) as upstream:
+                forwarded.pending.answered(upstream.status, upstream.headers)
+                answer = web.StreamResponse(status=upstream.status, headers=_end_to_end(upstream.headers))
                 await answer.prepare(request)
-                async for data in came.content.iter_any():
-                    await answer.write(passing.came.arrived(data))
+                async for data in upstream.content.iter_any():
+                    await answer.write(forwarded.pending.arrived(data))
                 await answer.write_eof()
                 return answer
         except (aiohttp.ClientError, TimeoutError) as error:
             if isinstance(error, ConnectionResetError):
-                raise  # the client's
-            passing.came.ended(error)
+                raise  # of the client's connection
+            forwarded.pending.ended(error)
             if answer is not None:
                 raise
-            return _bad_gateway(passing.came.broken)
+            return _bad_gateway(forwarded.pending.broken)
 
-    def _keep(self, passing: _Passing) -> None:
-        exchange = passing.exchange(self._turns)
+    def _record(self, forwarded: _ForwardedRequest) -> None:
+        exchange = forwarded.exchange(self._turns)
         self._recording.add(exchange)
         answer = answer_of(exchange)
         if answer is not None and answer.id:
             self._turns[answer.id] = exchange.turn
-        ended = passing.came.broken or f"HTTP {passing.came.status}"
-        self._tell(f"{exchange.turn}: {exchange.request.method} {exchange.request.path}: {ended}")
+        ended = forwarded.pending.broken or f"HTTP {forwarded.pending.status}"
+        self._report(f"{exchange.turn}: {exchange.request.method} {exchange.request.path}: {ended}")
 
 
-class _Passing:
-    """An exchange on its way."""
+class _ForwardedRequest:
+    """A request, and as much of its answer as has come."""
 
     def __init__(self, turn: str, request: web.Request, content: bytes) -> None:
         self.turn, self.request, self.content = turn, request, content
-        self.came = PendingExchange(Exchange(method=request.method, path=request.raw_path))
+        self.pending = PendingExchange(Exchange(method=request.method, path=request.raw_path))
 
     def exchange(self, turns: Mapping[str, str]) -> RecordedExchange:
-        """What is known of it by now; `turns` are those of earlier answers, by their ids."""
+        """Makes the recorded exchange; `turns` are the turns of earlier answers by their ids."""
         body = json_of(self.content)
         previous = body.get("previous_response_id") if isinstance(body, dict) else None
         request = RecordedRequest(
@@ -120,11 +120,11 @@ class _Passing:
             body=body,
             text=text_of(self.content) if body is None and self.content else None,
         )
-        response, after = response_of(self.came.exchange), turns.get(str(previous))
+        response, after = response_of(self.pending.exchange), turns.get(str(previous))
         return RecordedExchange(turn=self.turn, after=after, request=request, response=response)
 
 
-def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:
+def _end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in _OF_ONE_HOP}
 
 

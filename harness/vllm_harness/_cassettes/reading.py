@@ -1,4 +1,4 @@
-"""Cassette files of every form: read strictly; every problem is named by file, line and key."""
+"""Reads cassette files of every format strictly; errors name the file, the line and the key."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from vllm_harness._protocol.captures import Capture
 MAX_BYTES = 32 * 2**20
 _ARCHIVES = tuple(ending for ending in RECORDINGS if ending.startswith("."))
 WHOLE = ("", "scenario", "replay")
-"""What records whole conversations; a proxy may have come in later."""
+"""Recorders of whole conversations; a proxy may start in the middle of one."""
 ENDINGS = (".yaml", ".yml", ".yaml.gz", ".yml.gz", *_ARCHIVES)
-"""How the names of files end that are read here."""
+"""The suffixes of files that can be read."""
 
 
 class CassetteError(UsageError):
-    """The file is no cassette, or not a whole one; the message names file, line and key."""
+    """A file is not a valid or complete cassette; the message names the file, the line and the key."""
 
 
 @dataclass(frozen=True)
-class Read:
-    """A cassette, and where its parts stand in the file.
+class LoadedCassette:
+    """A cassette that was read from a file.
 
     Attributes:
-        cassette: what was read.
-        path: of the file.
-        capture: the same for the validator, with the lines of exchanges and events.
+        cassette: the cassette.
+        path: the path of the file.
+        capture: its exchanges for the validator, with the lines of exchanges and events.
     """
 
     cassette: Cassette
@@ -46,15 +46,15 @@ class Read:
 
 
 def is_cassette(name: str) -> bool:
-    """Whether a file's name is one of a cassette, of whatever form."""
+    """Whether a file has the name of a cassette of any format."""
     return name.endswith(ENDINGS)
 
 
-def read(path: Path) -> Read:
-    """Reads a cassette, or a file of agentic-api, of VCR, or an HTTP archive.
+def read(path: Path) -> LoadedCassette:
+    """Reads a cassette, or a recording of agentic-api, VCR or an HTTP archive.
 
     Raises:
-        UsageError: naming file, line and key of every problem.
+        UsageError: names the file, the line and the key of every problem.
     """
     if path.name.endswith(_ARCHIVES):
         reader = load(RECORDINGS[_ARCHIVES[0]], f"to read {path.name}")
@@ -67,62 +67,38 @@ def read(path: Path) -> Read:
 
 
 def _own(document: Document) -> Cassette:
-    _check_version(document)
+    hint = "a cassette begins with `cassette: 1`; agentic-api has `turns`, VCR `interactions`, HAR `log`"
+    document.check_version("cassette", VERSION, CassetteError, hint)
     content = document.data
     if "count" not in content and isinstance(content.get("exchanges"), list):
         count = len(content["exchanges"])
         raise CassetteError(
-            f"{document.path}:{_last_line(document)}: count: the file ends without it, so it was cut, or is "
+            f"{document.path}:{_last_line(document)}: count: the file ends without it: it is truncated or "
             "still being recorded",
-            hint=f"record it anew; or, where these exchanges are all, add the line `count: {count}`",
+            hint=f"record it again, or add the line `count: {count}` if no exchange is missing",
         )
     cassette = document.validated(Cassette, CassetteError, _keys_at)
     if problems := list(_problems(cassette)):
-        lines = (
-            f"{document.path}:{document.line(place)}: {'.'.join(map(str, place))}: {message}"
-            for place, message in problems
-        )
-        raise CassetteError("\n".join(lines))
+        raise CassetteError("\n".join(document.problem(*problem) for problem in problems))
     return cassette
 
 
-def _check_version(document: Document) -> None:
-    content = document.data
-    if not isinstance(content, dict) or "cassette" not in content:
-        raise CassetteError(
-            f"{document.path}:1: cassette: the version of the format is missing",
-            hint="a cassette begins with `cassette: 1`; files of agentic-api have `turns`, those of VCR "
-            "`interactions`, HTTP archives `log`",
-        )
-    if content["cassette"] is True or content["cassette"] != VERSION:
-        line = document.line(("cassette",))
-        raise CassetteError(
-            f"{document.path}:{line}: cassette: version {content['cassette']!r} of the format is unknown",
-            hint=f"this harness reads version {VERSION}",
-        )
-
-
 def _problems(cassette: Cassette) -> Iterator[tuple[Location, str]]:
-    """What is wrong between the parts of a cassette."""
+    """Finds contradictions between the parts of a cassette."""
     if cassette.count != len(cassette.exchanges):
-        less = cassette.count - len(cassette.exchanges)
-        what = f"{less} are missing" if less > 0 else f"{-less} are more than that"
-        yield (
-            ("count",),
-            f"{cassette.count} exchanges were recorded, and {len(cassette.exchanges)} are here: {what}",
-        )
+        yield ("count",), f"{cassette.count}, but the file has {len(cassette.exchanges)} exchanges"
     seen: set[str] = set()
     for number, exchange in enumerate(cassette.exchanges):
         place: Location = ("exchanges", number)
         if exchange.turn in seen:
-            yield (*place, "turn"), f"there is a turn {exchange.turn!r} already"
+            yield (*place, "turn"), f"another turn is also named {exchange.turn!r}"
         if exchange.after is not None and exchange.after not in seen:
-            yield (*place, "after"), f"the turn {exchange.after!r}, which it continues, is not above it"
+            yield (*place, "after"), f"it continues turn {exchange.after!r}, which is not above it"
         seen.add(exchange.turn)
         times = [chunk.at for chunk in exchange.response.sse or ()]
-        late = next((at for at in range(1, len(times)) if times[at] < times[at - 1]), None)
-        if late is not None:
-            yield (*place, "response", "sse", late, "at"), "the time is before that of the chunk above"
+        early = next((index for index in range(1, len(times)) if times[index] < times[index - 1]), None)
+        if early is not None:
+            yield (*place, "response", "sse", early, "at"), "the time is before that of the chunk above"
 
 
 def _last_line(document: Document) -> int:
@@ -130,12 +106,12 @@ def _last_line(document: Document) -> int:
     return int(mark.line if mark.column == 0 else mark.line + 1)
 
 
-def _without_places(cassette: Cassette, path: Path) -> Read:
+def _without_places(cassette: Cassette, path: Path) -> LoadedCassette:
     capture = Capture(str(path), [exchange_of(exchange) for exchange in cassette.exchanges])
-    return Read(cassette, path, capture)
+    return LoadedCassette(cassette, path, capture)
 
 
-def _placed(cassette: Cassette, document: Document) -> Read:
+def _placed(cassette: Cassette, document: Document) -> LoadedCassette:
     lines = [document.line(("exchanges", number)) for number in range(len(cassette.exchanges))]
     exchanges = [exchange_of(exchange) for exchange in cassette.exchanges]
     events = [
@@ -143,13 +119,15 @@ def _placed(cassette: Cassette, document: Document) -> Read:
         for number, (exchange, came) in enumerate(zip(cassette.exchanges, exchanges, strict=True))
     ]
     whole = cassette.recorded.by in WHOLE
-    return Read(cassette, document.path, Capture(str(document.path), exchanges, events, lines, whole))
+    return LoadedCassette(
+        cassette, document.path, Capture(str(document.path), exchanges, events, lines, whole)
+    )
 
 
 def _event_lines(
     exchange: RecordedExchange, events: Sequence[Any] | None, document: Document, number: int
 ) -> list[int]:
-    """The line of the file on which each event of a stream begins; the exchange's where that is not known."""
+    """Finds the line of each event of a stream; that of the exchange if it is unknown."""
     begins, blocks, at = [1], [0], 1
     for index, chunk in enumerate(exchange.response.sse or ()):
         node = document.node(("exchanges", number, "response", "sse", index, "data"))
@@ -159,19 +137,17 @@ def _event_lines(
         at += chunk.content.count(b"\n")
     lines = []
     for event in events or ():
-        held = bisect_right(begins, event.line) - 1
-        line = (
-            blocks[held] + event.line - begins[held] if blocks[held] else document.line(("exchanges", number))
-        )
-        lines.append(line)
+        place = bisect_right(begins, event.line) - 1
+        in_block = blocks[place] + event.line - begins[place]
+        lines.append(in_block if blocks[place] else document.line(("exchanges", number)))
     return lines
 
 
 def _keys_at(location: Location) -> Collection[str]:
-    """The keys of a mapping in a cassette, for suggestions."""
+    """Lists the keys of a mapping in a cassette, for suggestions."""
     return keys_of(Cassette, location)
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a cassette's file."""
+    """Makes the JSON Schema of cassette files."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Cassette.model_json_schema()}

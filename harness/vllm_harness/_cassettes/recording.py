@@ -1,4 +1,4 @@
-"""Conversations of scenarios as cassettes."""
+"""Converts conversations of scenarios to cassettes."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def of_conversation(
     recorded: Recorded,
     tokens: Sequence[Sequence[Sequence[int]] | None] = (),
 ) -> Cassette:
-    """The cassette of a conversation; turns that were cancelled are not in it.
+    """Makes the cassette of a conversation, without its cancelled turns.
 
     Args:
-        scenario: what was held.
-        conversation: what became of it.
-        recorded: of the server.
-        tokens: what was generated, as token ids, for each turn that was answered; none: not recorded.
+        scenario: the scenario.
+        conversation: its result.
+        recorded: the description of the server.
+        tokens: the generated token ids for each turn that was answered; empty if they are unknown.
     """
     answered = [turn for turn in conversation.turns if turn.exchange is not None]
     names = {turn.turn for turn in answered}
     generated = list(tokens) if len(tokens) == len(answered) else [None] * len(answered)
     exchanges = []
     for turn, ids in zip(answered, generated, strict=True):
-        above = scenario.parent(next(each for each in scenario.turns if each.name == turn.turn))
-        after = above.name if above and above.name in names else None
+        parent = scenario.parent(next(each for each in scenario.turns if each.name == turn.turn))
+        after = parent.name if parent and parent.name in names else None
         exchanges.append(_exchange(turn, after, conversation.transport.path, ids or ()))
     about = {"by": "scenario", "transport": conversation.transport.label}
     return Cassette(
@@ -59,7 +59,8 @@ def _exchange(
         turn=turn.turn,
         after=after,
         outputs=tuple(
-            ToolOutput(call=each.call_id, output=each.text, failed=each.failed) for each in turn.sent.results
+            ToolOutput(call=result.call_id, output=result.text, failed=result.failed)
+            for result in turn.sent.results
         ),
         request=RecordedRequest(path=path, headers=dict(JSON_TYPE), body=dict(turn.exchange.request)),
         response=response_of(turn.exchange),

@@ -1,4 +1,4 @@
-"""The requests of a cassette sent again, with the ids of the new run."""
+"""Replays a cassette: sends its requests again with the ids of the new run, and compares the answers."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from vllm_harness._cassettes.new_ids import NewIds
 from vllm_harness._defects.registry import Defects, known_deviations
 from vllm_harness._exchange.answer import Answer
 from vllm_harness._exchange.sending import Outgoing, http_client, send
+from vllm_harness._exchange.server import VllmServer
 from vllm_harness._files.redaction import REDACTED
 from vllm_harness._protocol import Finding, apply_known
 from vllm_harness._protocol.captures import every_finding
-from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scripted.book import BookRule, ScriptBook
 from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness._scripted.meaning import Meaning, ToolCall
 
 
 @dataclass
-class Played:
-    """What became of a recorded exchange.
+class ReplayedExchange:
+    """The result of replaying an exchange.
 
     Attributes:
-        turn: its name.
-        reason: why it was not played; else empty.
-        exchange: what was sent this time, and what came.
-        differences: from what was recorded.
-        findings: of the rules of its API; known ones are marked.
+        turn: the name of the turn.
+        reason: why it was not replayed; else empty.
+        exchange: the new exchange.
+        differences: its differences from the recorded one.
+        findings: the findings of the rules of its API.
     """
 
     turn: str
@@ -46,38 +46,39 @@ class Played:
 
     @property
     def wrong(self) -> bool:
-        """Whether it was not played, differs, or breaks a rule."""
+        """Whether it was not replayed, differs, or breaks a rule."""
         return bool(self.reason or self.differences) or any(each.counts for each in self.findings)
 
 
-def replay(cassette: Cassette, served: Served, defects: Defects | None = None) -> list[Played]:
-    """Sends the requests of a cassette, in order, and compares what comes with what was recorded.
+def replay(cassette: Cassette, server: VllmServer, defects: Defects | None = None) -> list[ReplayedExchange]:
+    """Sends the requests of a cassette in order, and compares the answers with the recorded ones.
 
-    Ids of responses, items and calls are those of the new run. On the scripted lane the model says what was
-    recorded: its tokens, where the cassette has them and the model entry is the same, else its meaning.
+    Ids of responses, items and calls are replaced with those of the new run. On the scripted lane the model
+    says what was recorded: the tokens if the cassette has them and the model entry is the same, else the
+    meaning.
 
     Args:
-        cassette: what to play.
-        served: the server.
-        defects: of vLLM that are known; by default the package's.
+        cassette: the cassette.
+        server: the server.
+        defects: the known defects of vLLM; by default the package's.
 
     Raises:
         DialectError: the family of a scripted model cannot express what was recorded.
         BookError: the server takes no scripts.
     """
-    ids, same_model = NewIds(), cassette.recorded.model == served.entry.name
-    known = known_deviations(served.entry.name, served.version, defects)
+    ids, same_model = NewIds(), cassette.recorded.model == server.entry.name
+    known = known_deviations(server.entry.name, server.vllm_version, defects)
     played = []
     with http_client() as client:
         for recorded in cassette.exchanges:
-            one = _play(recorded, served, ids, same_model, client)
-            one.findings = apply_known(one.findings, known, served.version)
-            played.append(one)
+            replayed = _play(recorded, server, ids, same_model, client)
+            replayed.findings = apply_known(replayed.findings, known, server.vllm_version)
+            played.append(replayed)
     return played
 
 
-def as_cassette(cassette: Cassette, played: Sequence[Played], recorded: Recorded) -> Cassette:
-    """What was played as a cassette of its own."""
+def as_cassette(cassette: Cassette, played: Sequence[ReplayedExchange], recorded: Recorded) -> Cassette:
+    """Makes a cassette of the replayed exchanges."""
     exchanges = tuple(each.exchange for each in played if each.exchange is not None)
     about = {"by": "replay", "scenario": cassette.recorded.scenario, "transport": cassette.recorded.transport}
     return Cassette(
@@ -89,48 +90,49 @@ def as_cassette(cassette: Cassette, played: Sequence[Played], recorded: Recorded
     )
 
 
-def objections(cassette: Cassette, served: Served) -> list[str]:
-    """What is not the same as when it was recorded, a sentence each; it is played all the same."""
-    recorded, found = cassette.recorded, []
-    if recorded.vllm and recorded.vllm != served.version:
-        found.append(f"it was recorded from vLLM {recorded.vllm}, and this is {served.version}")
-    if recorded.model and recorded.model != served.entry.name:
-        found.append(f"it was recorded from the model {recorded.model}, and this is {served.entry.name}")
-        if served.scripted and any(exchange.tokens for exchange in cassette.exchanges):
-            found.append("its tokens are those of another model, so what they mean is scripted")
+def objections(cassette: Cassette, server: VllmServer) -> list[str]:
+    """Lists the differences from the recording that may change answers, a sentence each."""
+    recorded, sentences = cassette.recorded, []
+    if recorded.vllm and recorded.vllm != server.vllm_version:
+        sentences.append(f"it was recorded from vLLM {recorded.vllm}, and this is {server.vllm_version}")
+    if recorded.model and recorded.model != server.entry.name:
+        sentences.append(f"it was recorded from the model {recorded.model}, and this is {server.entry.name}")
+        if server.lane == "scripted" and any(exchange.tokens for exchange in cassette.exchanges):
+            sentences.append("its tokens are those of another model, so their meaning is scripted instead")
     if any(REDACTED in str(exchange.request.body) for exchange in cassette.exchanges):
-        found.append("secrets of its requests were redacted, so that these are not the same")
-    return found
+        sentences.append("secrets in its requests were redacted, so the requests differ")
+    return sentences
 
 
 def _play(
-    recorded: RecordedExchange, served: Served, ids: NewIds, same_model: bool, client: httpx2.Client
-) -> Played:
+    recorded: RecordedExchange, server: VllmServer, ids: NewIds, same_model: bool, client: httpx2.Client
+) -> ReplayedExchange:
     request, reason = ids.request(recorded)
     if reason:
-        return Played(recorded.turn, reason)
+        return ReplayedExchange(recorded.turn, reason)
     if isinstance(request.body, dict) and "model" in request.body:
-        request = request.model_copy(update={"body": {**request.body, "model": served.model}})
-    with _scripted(served, recorded, same_model) as headers:
-        outgoing = Outgoing(served.endpoint, request.path, request.body, headers, method=request.method)
+        request = request.model_copy(update={"body": {**request.body, "model": server.model}})
+    with _scripted(server, recorded, same_model) as headers:
+        outgoing = Outgoing(server.endpoint, request.path, request.body, headers, method=request.method)
         exchange = send(client, outgoing)
     new = recorded.model_copy(update={"request": request, "response": response_of(exchange), "tokens": ()})
     differences = comparing.compared(recorded.turn, recorded, new)
-    if not served.scripted:
+    if server.lane != "scripted":
         differences = comparing.without_words(differences)
     ids.learn(recorded, new)
-    return Played(recorded.turn, "", new, differences, every_finding(exchange))
+    return ReplayedExchange(recorded.turn, "", new, differences, every_finding(exchange))
 
 
 @contextmanager
-def _scripted(served: Served, recorded: RecordedExchange, same_model: bool) -> Iterator[dict[str, str]]:
-    """The header of a book with what was recorded; nothing where the model is not scripted."""
-    takes = _takes(served, recorded, same_model) if served.scripted and exchange_of(recorded).api else []
+def _scripted(server: VllmServer, recorded: RecordedExchange, same_model: bool) -> Iterator[dict[str, str]]:
+    """Yields the header of a book with the recorded script; empty if the model is not scripted."""
+    api = exchange_of(recorded).api
+    takes = _takes(server, recorded, same_model) if server.lane == "scripted" and api else []
     if not takes:
         yield {}
         return
-    book = ScriptBook(served.endpoint, served.entry)
-    by_choice = exchange_of(recorded).api != "responses"
+    book = ScriptBook(server.endpoint, server.entry)
+    by_choice = api != "responses"
     book.add(BookRule(f"turn {recorded.turn}", tuple(takes), by_choice=by_choice, constrained=True))
     try:
         yield {BOOK_HEADER: book.name}
@@ -138,13 +140,13 @@ def _scripted(served: Served, recorded: RecordedExchange, same_model: bool) -> I
         book.close()
 
 
-def _takes(served: Served, recorded: RecordedExchange, same_model: bool) -> list[Any]:
+def _takes(server: VllmServer, recorded: RecordedExchange, same_model: bool) -> list[Any]:
     if recorded.response.status >= ERROR:
         return ["not to be generated"]
     if recorded.tokens and same_model:
         return [list(ids) for ids in recorded.tokens]
     answer = answer_of(recorded)
-    return [_meaning(answer, "reasoning" in served.entry.capabilities)] if answer else []
+    return [_meaning(answer, "reasoning" in server.entry.capabilities)] if answer else []
 
 
 def _meaning(answer: Answer, thinks: bool) -> Meaning:

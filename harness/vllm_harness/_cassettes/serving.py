@@ -1,16 +1,15 @@
-"""Clients answered from a cassette: each recorded exchange once, by the same request."""
+"""Answers clients from a cassette: each recorded exchange once, for the same request."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from vllm_harness._cassettes.answers import json_of, text_of
 from vllm_harness._cassettes.format import Cassette, RecordedExchange, RecordedResponse
-from vllm_harness._cassettes.listening import listen
+from vllm_harness._cassettes.http_server import listen
 from vllm_harness._files.redaction import Redactor
 from vllm_harness._protocol.conversation.exchange import EVENT_STREAM
 from vllm_harness._protocol.core.differences import differences
@@ -22,77 +21,89 @@ if TYPE_CHECKING:
 _SHOWN = 3
 
 
-class Player:
-    """The exchanges of a cassette, of which each is played once.
+class CassettePlayer:
+    """The exchanges of a cassette, each of which is played once.
 
     Args:
-        cassette: what was recorded.
-        redactor: which knows the secrets that the cassette was written without: a request is compared
-            without them.
+        cassette: the cassette.
+        redactor: redacts the same secrets as in the cassette, so that requests can be compared.
+
+    Attributes:
+        misses: why requests were not answered.
     """
 
     def __init__(self, cassette: Cassette, redactor: Redactor) -> None:
-        self._left = list(cassette.exchanges)
+        self._unplayed = list(cassette.exchanges)
         self._redactor = redactor
         self.misses: list[str] = []
 
     @property
     def left(self) -> list[str]:
-        """The turns that were never played."""
-        return [exchange.turn for exchange in self._left]
+        """The turns that have not been played."""
+        return [exchange.turn for exchange in self._unplayed]
 
     def take(self, method: str, path: str, content: bytes) -> RecordedExchange | str:
-        """The next exchange whose request is this one; else why there is none, which counts as a miss.
+        """Finds the next exchange with this request.
 
         Args:
-            method: of HTTP.
-            path: with its query.
-            content: of the request.
+            method: the HTTP method.
+            path: the path with its query.
+            content: the body of the request.
+
+        Returns:
+            The exchange, or else the reason why there is none.
         """
         body = self._redactor.value(json_of(content))
         text = self._redactor.value(text_of(content)) if body is None and content else None
         place = self._redactor.text(path)
-        alike = [each for each in self._left if (each.request.method, each.request.path) == (method, place)]
+        alike = [
+            each for each in self._unplayed if (each.request.method, each.request.path) == (method, place)
+        ]
         for exchange in alike:
             if exchange.request.body == body and exchange.request.text == text:
-                self._left.remove(exchange)
+                self._unplayed.remove(exchange)
                 return exchange
         self.misses.append(_why_not(f"{method} {place}", alike, body))
         return self.misses[-1]
 
 
-def _why_not(asked: str, alike: list[RecordedExchange], body: Any) -> str:
+def _why_not(request: str, alike: list[RecordedExchange], body: Any) -> str:
     if not alike:
-        return f"the cassette has no {asked} that was not played yet"
-    found = {each.turn: list(differences(each.request.body, body)) for each in alike}
-    turn = min(found, key=lambda name: len(found[name]))
+        return f"the cassette has no unplayed {request}"
+    differing = {exchange.turn: list(differences(exchange.request.body, body)) for exchange in alike}
+    turn = min(differing, key=lambda name: len(differing[name]))
     shown = "; ".join(
-        f"{each.path}: recorded {brief(each.left)}, asked {brief(each.right)}"
-        for each in islice(found[turn], _SHOWN)
+        f"{difference.path}: recorded {brief(difference.left)}, requested {brief(difference.right)}"
+        for difference in differing[turn][:_SHOWN]
     )
-    return f"no recorded {asked} is the same; the nearest is turn {turn}: {shown or 'other bytes'}"
+    return f"no recorded {request} is the same; the nearest is turn {turn}: {shown or 'other bytes'}"
 
 
 async def serve(
-    player: Player, port: int, ready: Callable[[str], None], tell: Callable[[str], None], *, timed: bool
+    player: CassettePlayer,
+    port: int,
+    ready: Callable[[str], None],
+    report: Callable[[str], None],
+    *,
+    timed: bool,
 ) -> None:
-    """Answers clients until SIGINT or SIGTERM comes. Raises as `listen`.
+    """Answers clients until SIGINT or SIGTERM. Raises as `listen`.
 
     Args:
-        player: what is played.
-        port: on this machine; 0: a free one.
-        ready: gets the address, once it listens.
-        tell: gets a line for each request.
-        timed: whether the bytes of an answer come at the times at which they came.
+        player: the exchanges.
+        port: the port on this machine; 0 for a free one.
+        ready: receives the address when the server listens.
+        report: receives a line for each request.
+        timed: whether to send the bytes of an answer at the recorded times.
     """
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        found = player.take(request.method, request.raw_path, await request.read())
-        if isinstance(found, str):
-            tell(found)
-            return _miss(found)
-        tell(f"turn {found.turn}: {request.method} {request.path}")
-        return await _answer(request, found.response, timed)
+        exchange = player.take(request.method, request.raw_path, await request.read())
+        if isinstance(exchange, str):
+            report(exchange)
+            return _miss(exchange)
+        report(f"turn {exchange.turn}: {request.method} {request.path}")
+        return await _answer(request, exchange.response, timed)
 
     await listen(handle, port, ready)
 
@@ -109,7 +120,7 @@ async def _answer(request: web.Request, response: RecordedResponse, timed: bool)
             at = moment
         await answer.write(data)
     if response.broken and request.transport is not None:
-        request.transport.abort()  # as it ended for the client that was recorded
+        request.transport.abort()  # as for the client that was recorded
     else:
         await answer.write_eof()
     return answer

@@ -1,4 +1,4 @@
-"""Cassette files: written without secrets, whole or exchange by exchange; never a half of one."""
+"""Writes cassette files without secrets, at once or exchange by exchange, but never half an exchange."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from typing import Any
 import yaml
 
 from vllm_harness._cassettes.answers import text_of
-from vllm_harness._cassettes.format import VERSION, Cassette, Data, Recorded, RecordedChunk, RecordedExchange
+from vllm_harness._cassettes.format import (
+    VERSION,
+    Cassette,
+    Data,
+    Recorded,
+    RecordedChunk,
+    RecordedExchange,
+    RecordedRequest,
+    RecordedResponse,
+)
 from vllm_harness._errors import UsageError
 from vllm_harness._files.redaction import REDACTED, Redactor
 
@@ -23,7 +32,7 @@ KEPT_HEADERS = frozenset(
         *("openai-version", "openai-processing-ms"),
     }
 )
-"""Headers that are kept, without secrets of theirs; of the others only that they were there is known."""
+"""Headers that are kept, with secrets in them redacted."""
 SECRET_HEADERS = frozenset(
     {
         *("authorization", "proxy-authorization", "x-api-key", "api-key", "cookie", "set-cookie"),
@@ -34,7 +43,7 @@ SECRET_HEADERS = frozenset(
 _TEXTS = frozenset(
     {"delta", "content", "text", "arguments", "partial_json", "thinking", "reasoning", "reasoning_content"}
 )
-"""Keys of an event in which a text comes piece by piece."""
+"""Keys of an event whose text comes in pieces."""
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
@@ -47,7 +56,7 @@ def _text(dumper: Any, text: str) -> Any:
 
 
 class _Row(list[int]):
-    """A list that stands on one line."""
+    """A list that is written on one line."""
 
 
 def _row(dumper: Any, row: _Row) -> Any:
@@ -59,39 +68,39 @@ _Dumper.add_representer(_Row, _row)
 
 
 def check_writable(path: Path) -> None:
-    """Raises UsageError where a cassette cannot be written at a path, before anything is recorded."""
+    """Raises UsageError if a cassette cannot be written to a path."""
     if not path.name.endswith((".yaml", ".yml", ".yaml.gz", ".yml.gz")):
-        raise UsageError(f"{path} is no name of a cassette", hint="let it end with .yaml or .yaml.gz")
+        raise UsageError(f"{path} is not a cassette name", hint="use a name that ends in .yaml or .yaml.gz")
     if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}", hint="make it first")
+        raise UsageError(f"the folder {path.parent} does not exist", hint="create it first")
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UsageError(f"{path} cannot be written", hint="choose another file")
+        raise UsageError(f"cannot write {path}", hint="choose another file")
 
 
 def write(cassette: Cassette, path: Path, redactor: Redactor) -> None:
-    """Writes a cassette by a rename: a reader sees all of it, or what was there before."""
-    half = path.with_name(f".{path.name}.{os.getpid()}.half")
+    """Writes a cassette atomically: a reader sees either the old or the new file."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        half.write_bytes(_packed(dumped(cassette, redactor), path))
-        half.replace(path)
+        partial.write_bytes(_packed(dumped(cassette, redactor), path))
+        partial.replace(path)
     finally:
-        half.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 def dumped(cassette: Cassette, redactor: Redactor) -> str:
-    """The text of a cassette file."""
+    """Makes the text of a cassette file."""
     parts = [_head(cassette.title, cassette.recorded, redactor)]
     parts += [_item(exchange, redactor) for exchange in cassette.exchanges]
     return "".join(parts) + ("" if cassette.exchanges else "  []\n") + _end(len(cassette.exchanges))
 
 
 class CassetteWriter:
-    """A cassette file that grows by each exchange, so that nothing is lost where its writer is killed.
+    """Writes a cassette exchange by exchange, so that nothing is lost if the process is killed.
 
     Args:
-        path: where it is written; what stands there is replaced.
-        title, recorded: as of a cassette.
-        redactor: of secrets.
+        path: the path of the file, which is replaced if it exists.
+        title, recorded: as in `Cassette`.
+        redactor: redacts secrets.
     """
 
     def __init__(self, path: Path, title: str, recorded: Recorded, redactor: Redactor) -> None:
@@ -105,7 +114,7 @@ class CassetteWriter:
         self.count += 1
 
     def end(self) -> None:
-        """Writes the end, without which a file counts as cut."""
+        """Writes the end of the file, without which it counts as truncated."""
         self._append(("" if self.count else "  []\n") + _end(self.count))
 
     def _append(self, text: str) -> None:
@@ -114,14 +123,14 @@ class CassetteWriter:
 
 
 def _packed(text: str, path: Path) -> bytes:
-    """Bytes of a file; a part of a compressed one is a whole member of it."""
+    """Encodes a part of a file; in a compressed file, each part is a member."""
     data = text.encode()
     return gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data
 
 
 def _head(title: str, recorded: Recorded, redactor: Redactor) -> str:
     head = {"cassette": VERSION, **({"title": title} if title else {})}
-    head["recorded"] = redactor.value(_plain(_given(recorded.model_dump())))
+    head["recorded"] = redactor.value(recorded.model_dump(mode="json", exclude_defaults=True))
     return f"{_yaml(head)}exchanges:\n"
 
 
@@ -130,74 +139,50 @@ def _end(count: int) -> str:
 
 
 def _item(exchange: RecordedExchange, redactor: Redactor) -> str:
-    return _yaml([_plain(without_secrets(exchange, redactor))])
+    return _yaml([without_secrets(exchange, redactor)])
 
 
 def _yaml(data: Any) -> str:
     text: str = yaml.dump(
         data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**16, default_flow_style=False
     )
-    return text.removesuffix("...\n")  # what ends a text that keeps its last line ends
-
-
-def _plain(value: Any) -> Any:
-    """The same with lists for tuples, which YAML has no safe tag for."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)) and not isinstance(value, _Row):
-        return [_plain(each) for each in value]
-    return value
-
-
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is empty."""
-    return {key: value for key, value in values.items() if value not in (None, "", (), {}, False)}
+    return text.removesuffix("...\n")  # which YAML writes after a text with trailing line ends
 
 
 def without_secrets(exchange: RecordedExchange, redactor: Redactor) -> dict[str, Any]:
-    """An exchange as plain data, without secrets and without what says nothing."""
+    """Converts an exchange to plain data, without secrets and empty values."""
     request, response = exchange.request, exchange.response
-    sent = {
-        "method": request.method,
-        "path": redactor.text(request.path),
-        "headers": kept_headers(request.headers, redactor),
-        "body": redactor.value(request.body),
-        "text": _data(request.text, redactor),
-    }
-    came = {
-        "status": response.status,
-        "headers": kept_headers(response.headers, redactor),
-        "seconds": None if response.seconds is None else round(response.seconds, 6),
-        "body": redactor.value(response.body),
-        "text": _data(response.text, redactor),
-        "broken": redactor.text(response.broken),
-    }
-    stream = response.sse
-    whole = {
-        "turn": exchange.turn,
-        "after": exchange.after,
-        "outputs": [
-            _given(each.model_dump()) | {"output": redactor.text(each.output)} for each in exchange.outputs
-        ],
-        "request": {**_given(sent), **_empty_body(request.body)},
-        "response": {
-            "status": response.status,
-            **_given(came),
-            **_empty_body(response.body),
-            **({} if stream is None else {"sse": list(_stream(stream, redactor))}),
-        },
-        "tokens": list(map(_Row, exchange.tokens)),
-    }
-    return {key: value for key, value in whole.items() if value not in (None, [])}
-
-
-def _empty_body(body: Any) -> dict[str, Any]:
-    """A body that counts as nothing elsewhere, such as `{}`."""
-    return {"body": body} if body is not None and not body else {}
+    seconds, stream = response.seconds, response.sse
+    redacted = RecordedExchange(
+        turn=exchange.turn,
+        after=exchange.after,
+        outputs=tuple(
+            output.model_copy(update={"output": redactor.text(output.output)}) for output in exchange.outputs
+        ),
+        request=RecordedRequest(
+            method=request.method,
+            path=redactor.text(request.path),
+            headers=kept_headers(request.headers, redactor),
+            body=redactor.value(request.body),
+            text=_data(request.text, redactor),
+        ),
+        response=RecordedResponse(
+            status=response.status,
+            headers=kept_headers(response.headers, redactor),
+            seconds=None if seconds is None else round(seconds, 6),
+            body=redactor.value(response.body),
+            text=_data(response.text, redactor),
+            sse=None if stream is None else tuple(_stream(stream, redactor)),
+            broken=redactor.text(response.broken),
+        ),
+    )
+    plain = redacted.model_dump(exclude_defaults=True)
+    plain["request"] = {"method": request.method, **plain["request"]}
+    return plain | ({"tokens": list(map(_Row, exchange.tokens))} if exchange.tokens else {})
 
 
 def kept_headers(headers: Mapping[str, str], redactor: Redactor) -> dict[str, str]:
-    """The headers that a cassette keeps, by their names in lower case."""
+    """Selects the headers that a cassette keeps, by their names in lower case."""
     kept = {}
     for name, value in headers.items():
         lower = name.lower()
@@ -215,14 +200,14 @@ def _data(data: Data | None, redactor: Redactor) -> Data | None:
     return text_of(redactor.chunks([content])[0])
 
 
-def _stream(stream: Sequence[RecordedChunk], redactor: Redactor) -> Iterator[dict[str, Any]]:
+def _stream(stream: Sequence[RecordedChunk], redactor: Redactor) -> Iterator[RecordedChunk]:
     contents = redactor.chunks(_without_secrets_in_pieces([chunk.content for chunk in stream], redactor))
     for chunk, content in zip(stream, contents, strict=True):
-        yield {"at": round(chunk.at, 6), "data": text_of(content)}
+        yield RecordedChunk(at=round(chunk.at, 6), data=text_of(content))
 
 
 def _without_secrets_in_pieces(chunks: Sequence[bytes], redactor: Redactor) -> list[bytes]:
-    """The chunks of a stream without secrets that come piece by piece, over several events."""
+    """Redacts secrets that are split over several events of a stream."""
     lines = list(_lines(chunks))
     events = {number: event for number, (_, line) in enumerate(lines) if (event := _event(line)) is not None}
     pieces: dict[str, list[tuple[int, dict[str, Any], str]]] = {}
@@ -230,10 +215,10 @@ def _without_secrets_in_pieces(chunks: Sequence[bytes], redactor: Redactor) -> l
         for place, holder, key in _texts(event, str(event.get("type"))):
             pieces.setdefault(place, []).append((number, holder, key))
     changed = set()
-    for found in pieces.values():
-        texts = [holder[key] for _, holder, key in found]
+    for of_text in pieces.values():
+        texts = [holder[key] for _, holder, key in of_text]
         for (number, holder, key), before, after in zip(
-            found, texts, redactor.pieces(texts, also_alone=True), strict=True
+            of_text, texts, redactor.pieces(texts, also_alone=True), strict=True
         ):
             if before != after:
                 holder[key] = after
@@ -250,17 +235,17 @@ def _without_secrets_in_pieces(chunks: Sequence[bytes], redactor: Redactor) -> l
 
 
 def _lines(chunks: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The lines of a stream, each with the number of the chunk in which it begins."""
-    rest, begun = b"", 0
+    """Yields the lines of a stream, each with the number of the chunk in which it begins."""
+    rest, start = b"", 0
     for number, chunk in enumerate(chunks):
         for line in chunk.splitlines(keepends=True):
-            begun = begun if rest else number
+            start = start if rest else number
             rest += line
             if rest.endswith(b"\n"):
-                yield begun, rest
+                yield start, rest
                 rest = b""
     if rest:
-        yield begun, rest
+        yield start, rest
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
@@ -274,7 +259,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
 
 
 def _texts(value: Any, place: str) -> Iterable[tuple[str, dict[str, Any], str]]:
-    """The texts of an event that others may continue: the place of each, what holds it, and its key."""
+    """Yields the texts of an event that other events may continue: place, holder and key of each."""
     if isinstance(value, dict):
         own = "/".join(f"{value.get(name, '')}" for name in ("output_index", "content_index", "index"))
         for key, each in value.items():

@@ -1,4 +1,4 @@
-"""The registry of defects: one file for each root cause in vLLM, which everything else names by its id.
+"""The registry of known defects: one file for each root cause in vLLM.
 
-entry (what a file holds), registry (all of them, found by id and by what they explain), entries (the files).
+entry (the format of a file), registry (finds entries by id and by model), entries (the files).
 """

@@ -1,4 +1,4 @@
-"""A defect of vLLM, or of a gateway before it: one root cause, as its file in the registry has it."""
+"""The format of an entry of the registry: one root cause in vLLM, or in a gateway."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vllm_harness._protocol.known import KnownDeviation, RuleCode, Versions, hol
 
 DefectClass = Literal["defect", "deviation", "feature gap", "arguable"]
 Severity = Literal["wrong data", "lost data", "broken output", "error", "delay", "contract"]
-"""From what nobody notices to what everybody sees."""
+"""From silent data corruption to differences from the contract."""
 Frontend = Literal["python", "rust"]
 DefectApi = Literal["responses", "chat", "messages", "other"]
 ID = re.compile(r"[a-z0-9][a-z0-9.-]{2,79}")
@@ -24,7 +24,7 @@ def _condition(text: str) -> str:
     try:
         jmespath.compile(text)
     except jmespath.exceptions.JMESPathError as error:
-        raise ValueError(f"no JMESPath: {error}") from error
+        raise ValueError(f"not a valid JMESPath: {error}") from error
     return text
 
 
@@ -33,13 +33,13 @@ class _Entry(StrictModel):
 
 
 class Upstream(_Entry):
-    """Where vLLM's project knows of it.
+    """The upstream report of the defect.
 
     Attributes:
-        reference: issue or pull request, such as `vllm#46940`; none where it is not reported, which a
-            judged entry says only with what was searched for.
-        state: of the reference.
-        searched: the queries put to upstream's issues and pull requests.
+        reference: an issue or a pull request, such as `vllm#46940`; None if it is not reported: a judged
+            entry then says how this was searched for.
+        state: the state of the reference.
+        searched: the search queries over upstream's issues and pull requests.
         searched_on: the day of the search.
     """
 
@@ -50,11 +50,11 @@ class Upstream(_Entry):
 
 
 class ExpectedBehaviour(_Entry):
-    """What is right.
+    """The correct behaviour.
 
     Attributes:
         text: one sentence.
-        source: section of the contract, or of the family's published format, that says so.
+        source: the section of the contract, or of the family's published format, that requires it.
     """
 
     text: str
@@ -65,9 +65,9 @@ class ShownFinding(_Entry):
     """A finding of the validator by which a defect shows.
 
     Attributes:
-        code, path, expected, kind: as of `KnownDeviation`.
-        models: model entries that show it here; none: those of the entry.
-        versions: versions that show it here; empty: those of the entry.
+        code, path, expected, kind: as in `KnownDeviation`.
+        models: the model entries that show this finding; by default those of the entry.
+        versions: the versions that show this finding; by default those of the entry.
     """
 
     code: RuleCode
@@ -82,14 +82,14 @@ class FailureSelector(_Entry):
     """Failures of parser regression by which a defect shows.
 
     Attributes:
-        families: whose failures they are.
-        case: the smallest one that shows it, of the first of the groups.
-        groups: of cases; none: all but `forced`.
-        cases, deliveries, mismatches: which failures, cases by shell patterns, for those of the group forced
-            without what the request forces; none: any. A delivery in process stands for the one that is like
-            it over HTTP, too.
-        says: regular expression that what the model says in a case must match, as of generated cases, whose
-            names say nothing; empty: any.
+        families: the families that fail.
+        case: the smallest test case that shows it, from the first of the groups.
+        groups: the groups of test cases; by default all but `forced`.
+        cases, deliveries, mismatches: which failures; by default all. Cases are shell patterns; those of the
+            group `forced` stand without what the request forces. A delivery in process also matches the
+            corresponding one over HTTP.
+        says: a regular expression that the model's text must match, for generated test cases, whose names
+            have no meaning; empty: any text.
         served: whether only servers show it.
     """
 
@@ -104,21 +104,21 @@ class FailureSelector(_Entry):
 
 
 class ReproStep(_Entry):
-    """A request of a reproduction, and what the model says to it.
+    """A request of a reproduction, and what the model answers.
 
     Attributes:
-        path: such as `/v1/chat/completions`; here and in the body `{steps[0].body.id}` is a JMESPath over the
-            answers so far.
-        method: of HTTP.
-        headers: beside those of a JSON request.
-        body: JSON; the model's name is put in.
-        content: the request's body as text, in place of `body`, with `{model}` for the model's name.
-        say: what the model says, in the words of a script book's rule: a text, or a mapping with `raw`, or
-            with `text`, `reasoning` and `calls`; several where the server generates several times.
-        hang_up_after: so many events of the stream are read, then the client leaves.
-        until: JMESPath over the answer: the request is sent again until it holds, for `limit_s` at most.
-        meanwhile: the next step is sent at once; the answer to this one is read after the last.
-        limit_s: seconds that the whole answer may take; where it does not end, that is in `broken`.
+        path: the path, such as `/v1/chat/completions`; here and in the body, `{steps[0].body.id}` is a
+            JMESPath over the answers so far.
+        method: the HTTP method.
+        headers: headers in addition to those of a JSON request.
+        body: the JSON body; the name of the model is added.
+        content: the body as text, in place of `body`; `{model}` stands for the name of the model.
+        say: what the model says, as in a rule of a script book: a text, or a mapping with `raw`, or with
+            `text`, `reasoning` and `calls`; a list if the server generates several times.
+        hang_up_after: the number of events of the stream after which the client leaves.
+        until: a JMESPath over the answer: the request is sent again until it holds, for at most `limit_s`.
+        meanwhile: the next step is sent without waiting; the answer to this one is read after the last step.
+        limit_s: the timeout of the whole answer in seconds; `broken` then says so.
     """
 
     path: str
@@ -139,21 +139,21 @@ class ReproStep(_Entry):
 
 
 class Repro(_Entry):
-    """How to see a defect on a real server.
+    """How to reproduce a defect on a real server.
 
-    The two conditions are JMESPath over the last answer: `status` and `headers` of HTTP (their names in
-    lower case), `body` (JSON), `events` (of a stream, as JSON), `stream` (the body that the events add up
-    to), `text` (where it is no JSON), `broken` (how it ended, where it did not end well), `unscripted` (where
-    the model said something else than it was told to), and `steps`, the answers to all requests in order.
+    The two conditions are JMESPath over the last answer: `status` and `headers` of HTTP (names in lower
+    case), `body` (JSON), `events` (those of a stream, as JSON), `stream` (the body that the events add up
+    to), `text` (a body that is not JSON), `broken` (how the answer broke off), `unscripted` (true if the
+    model did not follow its script), and `steps`, the answers to all requests in order.
 
     Attributes:
         model: the model entry, on the scripted lane.
-        family: of parsers, in place of a model entry: its stand-in is served.
-        frontend: the one that answers.
-        args, env: flags of `vllm serve` and variables beyond the entry's own.
+        family: a family of parsers, whose stand-in is served in place of a model entry.
+        frontend: the front end that answers.
+        args, env: flags of `vllm serve` and variables beyond those of the model entry.
         steps: the requests in order.
-        expected: holds where vLLM is right.
-        actual: holds where the defect shows.
+        expected: a condition that holds if vLLM is right.
+        actual: a condition that holds if the defect shows.
     """
 
     model: str = ""
@@ -173,7 +173,7 @@ class Repro(_Entry):
     @model_validator(mode="after")
     def _names_a_model(self) -> Repro:
         if bool(self.model) == bool(self.family):
-            raise ValueError("name either a model or a family")
+            raise ValueError("give either a model or a family")
         return self
 
 
@@ -181,38 +181,38 @@ class Defect(_Entry):
     """One root cause.
 
     Attributes:
-        id: `vllm-46940` where it is reported, else a short name; the name of its file.
-        product: the gateway that has it, by the name of its package; empty for vLLM. `versions`, `component`
-            and `upstream` are the product's then, and `deviations` those of `vllm-harness gateway check`.
-        title: one sentence: what goes wrong.
-        kind: `class` in the file. `defect`: wrong by vLLM's own contract, or data lost or changed;
-            `deviation`: from OpenAI's or Anthropic's contract; `feature gap`: not there; `arguable`: the
-            contract leaves it open.
-        severity: what a client gets: other data than the model's, without a sign; less of it; what cannot be
-            read; an error; a wait, also of other clients; or what the contract has otherwise. None: by the
-            mismatches of `failures`.
-        component: file and function of vLLM, `path: function`.
-        apis, frontends: where it shows.
-        models: model entries that show it; none: all.
-        parser: vLLM's name of the parser, where it is one parser's.
-        like: name of the common text (`defects/common`) that the entry is made from, where many parsers have
-            the same fault for reasons of their own; `{parser}` in it is this entry's.
-        versions: versions that show it, as in PEP 440; empty: all.
-        upstream: where vLLM's project knows of it.
+        id: `vllm-46940` if it is reported, else a short name; also the name of its file.
+        product: the package name of the gateway that has it; empty for vLLM. `versions`, `component` and
+            `upstream` are then those of the product, and `deviations` those of `vllm-harness gateway check`.
+        title: one sentence that says what goes wrong.
+        kind: `class` in the file. `defect`: against vLLM's own contract, or data lost or changed;
+            `deviation`: from OpenAI's or Anthropic's contract; `feature gap`: missing; `arguable`: the
+            contract is open.
+        severity: the effect on a client: wrong data without a sign, lost data, output that cannot be parsed,
+            an error, a delay (also for other clients), or a difference from the contract. None: derived from
+            the mismatches of `failures`.
+        component: files and functions of vLLM, as `path: function`.
+        apis, frontends: the APIs and the front ends that show it.
+        models: the model entries that show it; by default all.
+        parser: vLLM's name of the parser, if it is a defect of one parser.
+        like: the name of the common text (`defects/common`) of an entry, if many parsers have the same fault
+            for different reasons; `{parser}` in it stands for the parser.
+        versions: the versions that show it, as in PEP 440; empty: all.
+        upstream: its upstream report.
         request: the smallest request that shows it.
         says: what the model says: raw text, or a meaning.
-        delivery: how the tokens have to arrive, where that matters.
-        expected, actual: what is right, and what comes instead.
-        pattern: regular expression that a failure must match to be this defect: the exception's type and
-            message, `AssertionError: ...`.
-        scripts: `used`: a test that shows it has used all its scripts; `any`: the defect comes before that.
-        deviations: findings of the validator by which it shows.
-        failures: those of parser regression by which it shows.
-        in_process: whether only parsers driven in process show it: it takes a division of the tokens into
-            deltas that no server makes at will.
-        repro: how to see it with one command.
-        evidence: what was seen, where, or the lines of vLLM's source.
-        judged: the day it was judged by the contract and by vLLM's source; none: not yet.
+        delivery: how the tokens must arrive, if that matters.
+        expected, actual: the correct behaviour, and what happens instead.
+        pattern: a regular expression that a failure by this defect matches: the type and the message of the
+            exception, `AssertionError: ...`.
+        scripts: `used`: a test that shows it has used all its scripts; `any`: it shows before that.
+        deviations: the findings of the validator by which it shows.
+        failures: the failures of parser regression by which it shows.
+        in_process: whether only parsers driven in process show it: it needs a division of the tokens into
+            deltas that no server makes on request.
+        repro: how to reproduce it with one command.
+        evidence: what was seen and where, or the lines of vLLM's source.
+        judged: the day on which it was checked against the contract and vLLM's source; None: not yet.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -248,31 +248,31 @@ class Defect(_Entry):
     @classmethod
     def _is_an_id(cls, text: str) -> str:
         if not ID.fullmatch(text):
-            raise ValueError("an id is lower-case letters, digits, dots and hyphens, such as vllm-46940")
+            raise ValueError("use lower-case letters, digits, dots and hyphens, such as vllm-46940")
         return text
 
     @model_validator(mode="after")
     def _says_how_it_searched(self) -> Defect:
         upstream = self.upstream
         if self.judged and not upstream.reference and not (upstream.searched and upstream.searched_on):
-            raise ValueError("without a reference it says how upstream was searched: searched, searched_on")
+            raise ValueError("without a reference, say how upstream was searched: searched, searched_on")
         return self
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The families whose parser shows it."""
-        return tuple(dict.fromkeys(family for each in self.failures for family in each.families))
+        """The families whose parsers show it."""
+        return tuple(dict.fromkeys(family for selector in self.failures for family in selector.families))
 
     def holds_for(self, version: str, model: str = "") -> bool:
-        """Whether a server of this version, and of this model entry, shows it."""
+        """Whether a server of this version and this model entry shows it."""
         return (not model or not self.models or model in self.models) and holds(self.versions, version)
 
     def shown_by(self, raised: BaseException) -> bool:
-        """Whether a failure is this defect."""
+        """Whether this defect explains a failure."""
         return re.search(self.pattern, f"{type(raised).__name__}: {raised}", re.DOTALL) is not None
 
     def known_deviations(self, version: str, model: str = "") -> tuple[KnownDeviation, ...]:
-        """The findings of the validator by which a server of this version and model entry shows it."""
+        """Lists the findings of the validator by which a server of this version and model entry shows it."""
         if not self.holds_for(version, model):
             return ()
         return tuple(

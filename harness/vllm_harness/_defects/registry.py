@@ -1,8 +1,8 @@
-"""All defects that are known, by their ids: the package's own, and those of a project's folder."""
+"""Loads the known defects: those of the package, and those of a project's folder."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -18,82 +18,100 @@ from vllm_harness._protocol.known import KnownDeviation
 
 ENTRIES = Path(__file__).with_name("entries")
 ENGINE = "the parser engine"
-"""How a text calls what the parsers of `vllm/parser` share, which entries name as the parser `engine`."""
+"""The name in texts of what the parsers of `vllm/parser` share; entries name the parser `engine`."""
 COMMON = "common"
-"""Folder beside that of the entries, with the texts that several are made from."""
+"""The folder next to the entries with texts that several entries share."""
 Defects = Mapping[str, Defect]
 
 
 class DefectsError(UsageError):
-    """A file of the registry is wrong, or an id is unknown; file, line and key are named."""
+    """A file of the registry is invalid (names the file, the line and the key), or an id is unknown."""
 
 
-def load_defects(folder: Path | None = None) -> Defects:
-    """The defects of the package, and of a further folder.
+class _Registry(Mapping[str, Defect]):
+    """Entries by id; a file is read when its entry is first used."""
 
-    Args:
-        folder: with a file `ID.yaml` for each defect.
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._paths: dict[str, Path] = {}
+        self._entries: dict[str, Defect] = {}
+        for folder in folders:
+            if not folder.is_dir():
+                hint = "give a folder with a file ID.yaml for each defect"
+                raise DefectsError(f"the folder {folder} does not exist", hint=hint)
+            for path in sorted(folder.glob("*.yaml")):
+                if path.stem in self._paths:
+                    message = f"{path}:1: id: another entry has the id {path.stem}"
+                    raise DefectsError(message, hint="choose another id")
+                self._paths[path.stem] = path
 
-    Raises:
-        DefectsError: naming file, line and key.
-    """
-    return _loaded(folder)
+    def __getitem__(self, id: str) -> Defect:
+        if id not in self._entries:
+            self._entries[id] = _read(self._paths[id])
+        return self._entries[id]
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._paths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
 
 
 @cache
-def _loaded(folder: Path | None) -> Defects:
-    if folder is not None:
-        return _with({**_loaded(None)}, folder)
-    return _with({}, ENTRIES)
+def load_defects(folder: Path | None = None) -> Defects:
+    """Loads the defects of the package and of a further folder, by id.
+
+    The package's entries are read when they are first used, those of the folder at once.
+
+    Args:
+        folder: a folder with a file `ID.yaml` for each defect.
+
+    Raises:
+        DefectsError: names the file, the line and the key.
+    """
+    if folder is None:
+        return _Registry([ENTRIES])
+    registry = _Registry([ENTRIES, folder])
+    for path in folder.glob("*.yaml"):
+        registry[path.stem]
+    return registry
 
 
-def _with(found: dict[str, Defect], folder: Path) -> Defects:
-    """The defects with those of a folder."""
-    if not folder.is_dir():
-        raise DefectsError(
-            f"there is no folder {folder} of defects", hint="name a folder with a file ID.yaml for each"
-        )
-    for path in sorted(folder.glob("*.yaml")):
-        defect = _read(path)
-        if defect.id in found:
-            raise DefectsError(f"{path}:1: id: {defect.id} is an entry already", hint="choose another id")
-        found[defect.id] = defect
-    return found
-
-
-def find(wanted: str, defects: Defects) -> Defect:
-    """The defect of an id. Raises DefectsError with the nearest ids otherwise."""
-    if wanted in defects:
-        return defects[wanted]
-    near = get_close_matches(wanted.replace("#", "-"), defects, n=3, cutoff=0.5)
+def find(id: str, defects: Defects) -> Defect:
+    """Finds a defect by its id. Raises DefectsError, which names similar ids."""
+    if id in defects:
+        return defects[id]
+    near = get_close_matches(id.replace("#", "-"), defects, n=3, cutoff=0.5)
     raise DefectsError(
-        f"no defect has the id {wanted!r}",
+        f"no defect has the id {id!r}",
         hint=f"did you mean {', '.join(near)}?" if near else "`vllm-harness defects` lists all ids",
     )
 
 
 def known_deviations(model: str, version: str, defects: Defects | None = None) -> tuple[KnownDeviation, ...]:
-    """The findings of the validator that are known of a model entry on a version of vLLM.
+    """Lists the known deviations of a model entry on a version of vLLM.
 
     Args:
-        model: name of the entry, empty for what any of them shows.
-        version: such as `0.32.0`.
-        defects: by default the package's.
+        model: the name of the entry; empty for all entries.
+        version: the version, such as `0.32.0`.
+        defects: the defects; by default the package's.
     """
-    every: Iterable[Defect] = (load_defects() if defects is None else defects).values()
+    every = (load_defects() if defects is None else defects).values()
     of_vllm = (defect for defect in every if not defect.product)
     return tuple(known for defect in of_vllm for known in defect.known_deviations(version, model))
 
 
 def gateway_deviations(product: str, defects: Defects | None = None) -> tuple[KnownDeviation, ...]:
-    """The findings that are known of a gateway, for whatever vLLM is behind it.
+    """Lists the known deviations of a gateway, whichever vLLM is behind it.
 
     Args:
-        product: name and version, such as `litellm==1.106.12`; empty: nothing is known.
-        defects: by default the package's.
+        product: its name and version, such as `litellm==1.106.12`; empty: none are known.
+        defects: the defects; by default the package's.
 
     Raises:
-        DefectsError: no version is given, or no entry has this product.
+        DefectsError: the version is missing, or no entry has this product.
     """
     if not product:
         return ()
@@ -102,11 +120,11 @@ def gateway_deviations(product: str, defects: Defects | None = None) -> tuple[Kn
     entries = [defect for defect in every if defect.product == name]
     if not entries:
         names = ", ".join(sorted({defect.product for defect in every if defect.product}))
-        raise DefectsError(f"no entry is about a gateway {name!r}", hint=f"known are {names or 'none'}")
+        raise DefectsError(f"no entry is about a gateway {name!r}", hint=f"known gateways: {names or 'none'}")
     if not _is_version(version):
-        raise DefectsError(f"{product!r} names no version", hint=f"write it as {name}==1.2.3")
-    found = (known for entry in entries for known in entry.known_deviations(version))
-    return tuple(known.model_copy(update={"versions": ""}) for known in found)
+        raise DefectsError(f"{product!r} lacks a version", hint=f"write it as {name}==1.2.3")
+    deviations = (known for entry in entries for known in entry.known_deviations(version))
+    return tuple(known.model_copy(update={"versions": ""}) for known in deviations)
 
 
 def _is_version(text: str) -> bool:
@@ -121,17 +139,21 @@ def _read(path: Path) -> Defect:
     document = read_yaml(path)
     defect = document.validated(Defect, DefectsError, _keys_at, _with_common_text(document.data, path))
     if defect.id != path.stem:
-        raise DefectsError(f"{path}:{document.line(('id',))}: id: {defect.id} is not the name of the file")
+        raise DefectsError(
+            f"{path}:{document.line(('id',))}: id: {defect.id} differs from the name of the file"
+        )
     return defect
 
 
 def _with_common_text(entry: Any, path: Path) -> Any:
-    """The entry with what the text says that it is like, and it does not say itself."""
+    """Adds the keys of the common text that an entry names under `like`."""
     if not isinstance(entry, dict) or "like" not in entry:
         return entry
     text = path.parent.parent / COMMON / f"{entry['like']}.yaml"
     if not text.is_file():
-        raise DefectsError(f"{path}: like: there is no common text {text}", hint="name a file of that folder")
+        raise DefectsError(
+            f"{path}: like: the common text {text} does not exist", hint="name a file of that folder"
+        )
     parser = str(entry.get("parser", ""))
     return {**_named(_common_text(text), ENGINE if parser == "engine" else parser), **entry}
 
@@ -140,12 +162,12 @@ def _with_common_text(entry: Any, path: Path) -> Any:
 def _common_text(path: Path) -> dict[str, Any]:
     common = read_yaml(path).data
     if not isinstance(common, dict):
-        raise DefectsError(f"{path}:1: a common text has keys of an entry")
+        raise DefectsError(f"{path}:1: a common text must be a mapping with keys of an entry")
     return common
 
 
 def _named(value: Any, parser: str) -> Any:
-    """A text, and those within a value, with the parser's name in its place."""
+    """Puts the name of the parser into all texts of a value."""
     if isinstance(value, dict):
         return {key: _named(each, parser) for key, each in value.items()}
     if isinstance(value, list):
@@ -154,5 +176,5 @@ def _named(value: Any, parser: str) -> Any:
 
 
 def _keys_at(location: Location) -> Collection[str]:
-    """The keys of a mapping in an entry, for suggestions."""
+    """Lists the keys of a mapping in an entry, for suggestions."""
     return keys_of(Defect, location)

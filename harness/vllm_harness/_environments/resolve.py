@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vllm_harness._configuration.model_entries import Device
-from vllm_harness._environments import graft, installed, locks, release
+from vllm_harness._environments import installed, locks, release
 from vllm_harness._environments.spec import Environment, parse
 from vllm_harness._errors import UsageError
 from vllm_harness._terminal.status import Progress, quiet
@@ -61,6 +61,8 @@ def resolve(
             return release.create(parsed.version, device, progress=progress)
         return release.find(parsed.version, device)
     if parsed.kind in ("graft", "tree"):
+        from vllm_harness._environments import graft
+
         if device == "cuda":
             raise UsageError(
                 f"`{spec}` is for cpu only: grafts and trees take their kernels from CPU builds",

@@ -113,10 +113,27 @@ class Document:
             error: raised while validating this document's data.
             keys_at: the keys that the mapping at a location may have, for suggestions; empty if unknown.
         """
-        return "\n".join(
-            f"{self.path}:{self.line(location)}: {'.'.join(map(str, location))}: {message}"
-            for location, message in self.located(error, keys_at)
-        )
+        return "\n".join(self.problem(*located) for located in self.located(error, keys_at))
+
+    def problem(self, location: Location, message: str) -> str:
+        """A problem of a part of the document, in a line: `file:line: key: message`."""
+        return f"{self.path}:{self.line(location)}: {'.'.join(map(str, location))}: {message}"
+
+    def check_version(self, key: str, version: int, error: type[UsageError], hint: str) -> None:
+        """Raises an error of this class unless the document has this version of its format at a key.
+
+        Args:
+            key: the key with the version.
+            version: the version.
+            error: the class of the error.
+            hint: the hint of the error if the key is missing.
+        """
+        if not isinstance(self.data, dict) or key not in self.data:
+            raise error(f"{self.path}:1: {key}: the version of the format is missing", hint=hint)
+        found = self.data[key]
+        if found is True or found != version:
+            message = self.problem((key,), f"version {found!r} of the format is unknown")
+            raise error(message, hint=f"this harness reads version {version}")
 
     def _written(self, location: Location, kind: str) -> Location:
         """A location without the tags of unions, which pydantic puts among the keys."""

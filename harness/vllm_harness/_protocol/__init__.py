@@ -16,20 +16,24 @@ rules (all of them), samples, explain, formats.
 Imports point one way: core <- responses, chat, messages <- conversation <- entry points.
 """
 
-from vllm_harness._protocol.bodies import validate_body
-from vllm_harness._protocol.chat.accumulate import ChatAccumulator
-from vllm_harness._protocol.conversation.checks import validate_conversation
-from vllm_harness._protocol.conversation.compare import compare_responses, compare_stream
-from vllm_harness._protocol.conversation.exchange import Exchange
-from vllm_harness._protocol.core.errors import ProtocolInputError
-from vllm_harness._protocol.core.findings import Finding, Severity
-from vllm_harness._protocol.core.sse import SSEEvent, SSEParser, parse_sse, parse_sse_async
-from vllm_harness._protocol.core.timing import TimingFacts, timing_facts
-from vllm_harness._protocol.known import KnownDeviation, apply_known
-from vllm_harness._protocol.messages.accumulate import MessageAccumulator
-from vllm_harness._protocol.responses.accumulate import ResponseAccumulator
-from vllm_harness._protocol.streams import StreamValidator, validate_stream, validate_stream_async
-from vllm_harness._protocol.watching import ProtocolViolation, Watched, watch, watch_async
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vllm_harness._protocol.bodies import validate_body
+    from vllm_harness._protocol.chat.accumulate import ChatAccumulator
+    from vllm_harness._protocol.conversation.checks import validate_conversation
+    from vllm_harness._protocol.conversation.compare import compare_responses, compare_stream
+    from vllm_harness._protocol.conversation.exchange import Exchange
+    from vllm_harness._protocol.core.errors import ProtocolInputError
+    from vllm_harness._protocol.core.findings import Finding, Severity
+    from vllm_harness._protocol.core.sse import SSEEvent, SSEParser, parse_sse, parse_sse_async
+    from vllm_harness._protocol.core.timing import TimingFacts, timing_facts
+    from vllm_harness._protocol.known import KnownDeviation, apply_known
+    from vllm_harness._protocol.messages.accumulate import MessageAccumulator
+    from vllm_harness._protocol.responses.accumulate import ResponseAccumulator
+    from vllm_harness._protocol.streams import StreamValidator, validate_stream, validate_stream_async
+    from vllm_harness._protocol.watching import ProtocolViolation, Watched, watch, watch_async
 
 __all__ = [
     "ChatAccumulator",
@@ -59,3 +63,30 @@ __all__ = [
     "watch",
     "watch_async",
 ]
+
+_MODULES = {
+    "bodies": "validate_body",
+    "chat.accumulate": "ChatAccumulator",
+    "conversation.checks": "validate_conversation",
+    "conversation.compare": "compare_responses compare_stream",
+    "conversation.exchange": "Exchange",
+    "core.errors": "ProtocolInputError",
+    "core.findings": "Finding Severity",
+    "core.sse": "SSEEvent SSEParser parse_sse parse_sse_async",
+    "core.timing": "TimingFacts timing_facts",
+    "known": "KnownDeviation apply_known",
+    "messages.accumulate": "MessageAccumulator",
+    "responses.accumulate": "ResponseAccumulator",
+    "streams": "StreamValidator validate_stream validate_stream_async",
+    "watching": "ProtocolViolation Watched watch watch_async",
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    """Imports a name of `__all__` at its first use. Raises AttributeError for any other name."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,4 +1,4 @@
-"""Exchanges as records of a run folder."""
+"""Converts exchanges to records of a run folder."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ LONGEST_BODY = 8 * 2**20
 
 
 def record_of(exchange: Exchange, **more: Any) -> ExchangeRecord:
-    """The record of an exchange.
+    """Makes the record of an exchange.
 
     Args:
-        exchange: as it was.
-        more: the record's fields that the exchange does not have, or has otherwise.
+        exchange: the exchange.
+        more: fields of the record that the exchange lacks, or that replace its own.
     """
-    own = {
+    fields = {
         "api": exchange.api or "",
         "method": exchange.method,
         "path": exchange.path,
@@ -34,11 +34,11 @@ def record_of(exchange: Exchange, **more: Any) -> ExchangeRecord:
         "seconds": None if exchange.seconds is None else round(exchange.seconds, 6),
         "error": exchange.broken,
     }
-    return ExchangeRecord(**{**own, **more})
+    return ExchangeRecord(**{**fields, **more})
 
 
 def json_value(content: bytes) -> JsonValue:
-    """A body as JSON where it is JSON, else as text; nothing where it is empty."""
+    """Parses a body as JSON; returns its text if it is not valid JSON, and None if it is empty."""
     if not content:
         return None
     text = content[:LONGEST_BODY].decode(errors="replace")
@@ -52,15 +52,15 @@ def json_value(content: bytes) -> JsonValue:
 
 
 def _arrivals(chunks: Iterable[tuple[float, bytes]]) -> Iterator[Arrival]:
-    """The pieces of a stream as text; a character that a piece cuts belongs to the next one."""
+    """Decodes the chunks of a stream; a character that is split belongs to the later chunk."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    left = LONGEST_BODY
+    room = LONGEST_BODY
     after = 0.0
     for after, chunk in chunks:
-        if len(chunk) > left:
+        if len(chunk) > room:
             yield Arrival(after=round(after, 6), text=f"... more than {LONGEST_BODY} bytes")
             return
-        left -= len(chunk)
+        room -= len(chunk)
         yield Arrival(after=round(after, 6), text=decoder.decode(chunk))
-    if cut := decoder.decode(b"", final=True):
-        yield Arrival(after=round(after, 6), text=cut)
+    if rest := decoder.decode(b"", final=True):
+        yield Arrival(after=round(after, 6), text=rest)

@@ -1,4 +1,4 @@
-"""The folder of a run: `records.jsonl`, written as it goes; a further process writes a file of its own."""
+"""Writes the folder of a run: `records.jsonl` while the run goes on, and a file for each further process."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ PATTERN = "records*.jsonl"
 
 
 class RunWriter:
-    """Writes the records of a run, each at once; any thread may.
+    """Writes the records of a run without delay; all threads may share it.
 
     Args:
-        folder: of the run; made where it is missing.
-        part: name of this process's part, such as a worker's; empty for the run itself.
-        secrets: values that are never written.
+        folder: the run's folder; created if it does not exist.
+        part: the name of this process's part, such as a worker's; empty for the run itself.
+        secrets: values that are redacted.
 
     Raises:
-        UsageError: the folder holds another run, or can't be written.
+        UsageError: the folder cannot be written.
     """
 
     def __init__(self, folder: Path, part: str = "", secrets: Iterable[str] = ()) -> None:
@@ -39,44 +39,44 @@ class RunWriter:
         self._lock = threading.Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # appended: what is there stays, also where a run goes on
+            # appended, so that a resumed run keeps its records
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise UsageError(
-                f"the run folder {folder} can't be written: {error.strerror}", hint="name another folder"
+                f"cannot write the run folder {folder}: {error.strerror}", hint="name another folder"
             ) from error
 
     @classmethod
     def begin(cls, folder: Path, header: Header, secrets: Iterable[str] = ()) -> Self:
-        """Begins a run. Raises UsageError where the folder holds one already."""
+        """Starts a run. Raises UsageError if the folder already holds one."""
         if any(folder.glob(PATTERN)):
-            raise UsageError(f"{folder} holds a run already", hint="remove it, or name another folder")
+            raise UsageError(f"{folder} already holds a run", hint="remove it, or name another folder")
         return cls.resume(folder, header, secrets)
 
     @classmethod
     def resume(cls, folder: Path, header: Header, secrets: Iterable[str] = ()) -> Self:
-        """Goes on with the run that a folder holds, or begins one."""
+        """Resumes the run that a folder holds, or starts one."""
         writer = cls(folder, secrets=secrets)
         if not writer.path.stat().st_size:
             writer.write(header)
         return writer
 
     def part(self, name: str) -> RunWriter:
-        """A writer of the same run for another process, which hides the same."""
+        """Makes a writer for another process of the same run, with the same secrets."""
         return RunWriter(self.folder, name, self._hidden)
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Adds values that are never written from now on."""
+        """Adds values to redact from now on."""
         if more := set(secrets) - self._hidden:
             self._hidden |= more
             self._secrets = pattern_of(self._hidden)
 
     def write(self, record: AnyRecord) -> None:
-        """Keeps a record; a line is whole or, after a kill, cut at its end."""
+        """Writes a record as a line, which is truncated only if the process is killed."""
         line = _as_json(record)
         if self._secrets:
             line = self._secrets.sub(REDACTED, line)
-        if not isinstance(record, Header):  # whose type is there
+        if not isinstance(record, Header):  # which has its type already
             line = f'{{"type":"{record.type}",{line[1:]}'
         data = line.encode() + b"\n"
         with self._lock:
@@ -104,7 +104,7 @@ def _as_json(record: AnyRecord) -> str:
     try:
         return record.model_dump_json(exclude_defaults=short)
     except PydanticSerializationError:
-        # half of a surrogate pair: a text in JSON, as a server may send it, but not in UTF-8
+        # half a surrogate pair, which a server may send in JSON, but which UTF-8 cannot encode
         text = json.dumps(
             record.model_dump(exclude_defaults=short), ensure_ascii=False, separators=(",", ":")
         )

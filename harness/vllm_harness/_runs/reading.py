@@ -1,4 +1,4 @@
-"""Reads a run folder, also one that is being written, or whose writer was killed."""
+"""Reads a run folder, even while it is being written or after its writer was killed."""
 
 from __future__ import annotations
 
@@ -10,45 +10,47 @@ from pydantic import ValidationError
 
 from vllm_harness._errors import UsageError
 from vllm_harness._runs.folder import PATTERN
-from vllm_harness._runs.records import FORMAT, RECORD, AnyRecord, CaseRecord, End, Header
+from vllm_harness._runs.records import FORMAT, RECORD, AnyRecord, CaseRecord, Header
 
-LARGEST_LINE = 64 * 2**20  # bytes: an exchange with a body of 10 MB is none too many
+LARGEST_LINE = 64 * 2**20  # bytes; an exchange with a body of 10 MB fits
 
 
 @dataclass(frozen=True)
 class RecordOffset:
-    """Where a record stands: it is read again from there, so that exchanges need no memory."""
+    """The place of a record in its file, to read it again: exchanges are not held in memory."""
 
     path: Path
     offset: int
     length: int
 
     def read(self) -> AnyRecord:
-        """The record."""
+        """Reads the record."""
         with self.path.open("rb") as file:
             file.seek(self.offset)
             return RECORD.validate_json(file.read(self.length))
 
 
 def records(folder: Path, only: Collection[str] | None = None) -> Iterator[tuple[RecordOffset, AnyRecord]]:
-    """The records of a run, those of the run itself first; a line cut at the end of a file is left aside.
+    """Yields the records of a run, those of its main process first; skips a truncated last line.
 
     Args:
-        folder: of the run.
-        only: the types of records that are wanted; by default all.
+        folder: the run's folder.
+        only: the types of the records to read; by default all.
 
     Raises:
-        UsageError: no run is there, it is of a later format, or a line is no record (names file and line).
+        UsageError: the folder has no run or one of a newer format, or a line is not a record.
     """
     paths = sorted(folder.glob(PATTERN), key=lambda path: (path.name != "records.jsonl", path.name))
     if not paths:
-        raise UsageError(f"{folder} holds no run", hint="give the folder that a run printed, or `latest`")
+        raise UsageError(
+            f"{folder} does not contain a run", hint="give the folder that a run printed, or `latest`"
+        )
     for path in paths:
         yield from _records_of(path, only)
 
 
 def header_of(folder: Path) -> Header:
-    """The header of a run. Raises UsageError as `records` does, and where the first record is none."""
+    """Reads the header of a run. Raises UsageError as `records`, or if the first record is not a header."""
     for _, record in records(folder):
         if isinstance(record, Header):
             return record
@@ -56,18 +58,9 @@ def header_of(folder: Path) -> Header:
     raise UsageError(f"{folder} does not begin with the header of a run", hint="give another folder")
 
 
-def last_word(cases: list[CaseRecord]) -> list[CaseRecord]:
-    """One case of each id and target: where a run went on, the later one counts."""
+def latest_cases(cases: list[CaseRecord]) -> list[CaseRecord]:
+    """Keeps one case of each id and target: the latest, if a run was resumed."""
     return list({(case.target, case.id): case for case in cases}.values())
-
-
-def ended(folder: Path) -> End | None:
-    """The record of the run's end, the last where it went on; None where it was killed, or still goes on."""
-    found = None
-    for _, record in records(folder, {"end"}):
-        if isinstance(record, End):
-            found = record
-    return found
 
 
 def _records_of(path: Path, only: Collection[str] | None) -> Iterator[tuple[RecordOffset, AnyRecord]]:
@@ -91,12 +84,12 @@ def _record(path: Path, number: int, line: bytes) -> AnyRecord:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise UsageError(
-            f"{path}:{number}: no record of a run: {where + ': ' if where else ''}{first['msg']}",
+            f"{path}:{number}: not a record of a run: {where + ': ' if where else ''}{first['msg']}",
             hint="was it written by another version of the harness?",
         ) from error
     if isinstance(record, Header) and record.format > FORMAT:
         raise UsageError(
-            f"{path}:{number}: the run has format {record.format}, and this harness reads up to {FORMAT}",
-            hint="take a newer vllm-harness",
+            f"{path}:{number}: the run has format {record.format}; this harness reads up to {FORMAT}",
+            hint="upgrade vllm-harness",
         )
     return record

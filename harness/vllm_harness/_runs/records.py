@@ -1,12 +1,13 @@
-"""What a run keeps, one record a line, so that nothing is lost. Times are seconds since the epoch.
+"""The records of a run folder, one per line; times are seconds since the epoch.
 
-A line is a JSON object whose first key is `type`; a key that is missing has its default.
+A line is a JSON object whose first key is `type`; a missing key has its default.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
@@ -16,13 +17,13 @@ FORMAT = 1
 
 
 class Record(BaseModel):
-    """A record; what a later harness adds is left aside when it is read."""
+    """A record; keys that a later harness added are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Kind(StrEnum):
-    """What kind of run it is."""
+    """The kind of a run."""
 
     SUITES = "suites"
     REGRESSION = "regression"
@@ -36,10 +37,9 @@ class Kind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What became of a case.
+    """The outcome of a case: a test, a parser's test case, a turn; `case_outcome` decides it.
 
-    `known`: it failed as a defect of the registry says, and in no other way; a case that passed may have
-    known findings too, where what it is about is right.
+    `known`: known defects explain everything that is wrong with it; it has neither passed nor failed.
     """
 
     PASSED = "passed"
@@ -49,18 +49,55 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
+class CaseProblem(Protocol):
+    """What is wrong with a case: a failure, a mismatch, or a finding of a rule."""
+
+    @property
+    def known(self) -> str:
+        """The id of the known defect that explains it; else empty."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it makes the case fail."""
+
+
+def case_outcome(
+    problems: Iterable[CaseProblem],
+    *,
+    defects: Collection[str] = (),
+    cancelled: bool = False,
+    skipped: bool = False,
+) -> Outcome:
+    """Decides the outcome of a case, for every kind of run and every report.
+
+    Args:
+        problems: what is wrong with it.
+        defects: ids of known defects that explain a failure which is not among the problems.
+        cancelled: whether it did not come to its end.
+        skipped: whether it did not run.
+    """
+    every = list(problems)
+    if any(problem.counts for problem in every):
+        return Outcome.FINDING
+    if cancelled:
+        return Outcome.CANCELLED
+    if defects or any(problem.known for problem in every):
+        return Outcome.KNOWN
+    return Outcome.SKIPPED if skipped else Outcome.PASSED
+
+
 class Header(Record):
     """The first record.
 
     Attributes:
-        format: number of this format.
-        kind: of the run.
-        name: what people call it.
-        command: the command line, secrets redacted.
-        harness: version of the harness.
-        machine: cores, memory and GPUs in a sentence.
-        seed: of what is drawn.
-        started: when.
+        format: the version of this format.
+        kind: the kind of run.
+        name: a name for people.
+        command: the command line, with secrets redacted.
+        harness: the version of the harness.
+        machine: its cores, memory and GPUs, in a sentence.
+        seed: the random seed.
+        started: the start time.
     """
 
     type: Literal["header"] = "header"
@@ -75,21 +112,21 @@ class Header(Record):
 
 
 class TargetRecord(Record):
-    """What a run asks: a server of a model entry, or a family's parsers in their interpreter.
+    """What a run tests: a server of a model entry, or the parsers of a family in an interpreter.
 
-    A later record of the same id takes the place of an earlier one, as where a server was started again.
+    A later record replaces an earlier one of the same id, for instance after a server was restarted.
 
     Attributes:
-        id: unique in the run; cases name it.
-        title: for people: a model, a family.
-        family, lane: as in the model entries; empty where there is none.
-        vllm: version of vLLM, as short as it tells versions apart (`0.32.0`, `0.33.0@0.32.0`).
-        environment: in full.
-        frontend: of the server.
-        device: cpu, or the GPU's name.
-        command: of the server.
-        logs: paths of its log files.
-        startup_s: seconds until it was ready.
+        id: its id, unique in the run; cases refer to it.
+        title: a name for people: that of a model or a family.
+        family, lane: as in the model entries; empty if it has none.
+        vllm: the version of vLLM in short (`0.32.0`, `0.33.0@0.32.0`).
+        environment: the environment in full.
+        frontend: the front end of the server.
+        device: `cpu`, or the GPU's name.
+        command: the command line of the server.
+        logs: the paths of its log files.
+        startup_s: the seconds until it was ready.
     """
 
     type: Literal["target"] = "target"
@@ -110,14 +147,14 @@ class RunFinding(Record):
     """A deviation that a case showed.
 
     Attributes:
-        code: of the rule; empty for a mismatch or an assertion.
+        code: the code of the rule; empty for a mismatch or an assertion.
         severity: error, warning or info.
         message: one sentence.
-        exchange: id of the exchange in which it is; empty where there is none.
-        event_index: index of the event from 0.
-        path: JSON path within the event or the body.
-        expected, actual: as text.
-        known: id of the defect that it belongs to.
+        exchange: the id of its exchange; empty if it has none.
+        event_index: the index of the event from 0.
+        path: the JSON path within the event or the body.
+        expected, actual: both values as text.
+        known: the id of the known defect that explains it; else empty.
     """
 
     code: str = ""
@@ -132,18 +169,18 @@ class RunFinding(Record):
 
     @classmethod
     def of(cls, finding: Finding, exchange: str = "") -> RunFinding:
-        """A finding of the validator, in an exchange of this id."""
+        """Makes the record of a finding of the validator in an exchange."""
         kept = {name: getattr(finding, name) for name in cls.model_fields if name != "exchange"}
         return cls(**{**kept, "severity": str(finding.severity)}, exchange=exchange)
 
     @property
     def counts(self) -> bool:
-        """Whether it is an error or a warning that nobody has declared known."""
+        """Whether it is an error or a warning that no known defect explains."""
         return self.severity != "info" and not self.known
 
     @property
     def text(self) -> str:
-        """In one line: code, severity, path, message, expected and actual."""
+        """The code, severity, path, message, and expected and actual values, in one line."""
         place = " ".join(filter(None, (self.code, self.severity, self.path)))
         texts = (("expected", self.expected), ("actual", self.actual))
         sides = ", ".join(f"{name} {text}" for name, text in texts if text)
@@ -152,22 +189,22 @@ class RunFinding(Record):
 
 
 class CaseRecord(Record):
-    """One case on one target, once it has ended.
+    """A finished case on a target.
 
     Attributes:
-        id: unique among the cases of its target: a test's id, a parser's case and delivery, a turn.
-        target: id of the target.
-        group: what the matrix has a column for: a test module, a group of cases.
-        title: for people, where the id does not say it.
-        covers: ids of behaviours.
-        outcome: what became of it.
-        defects: ids of the known defects that were seen.
-        reason: of a skip, a cancellation, a failure: in one line.
-        details: the failure whole, as text.
-        findings: what was found.
-        started, seconds: when, and how long.
-        attempts: how often it was tried.
-        node: of a cluster, where it ran.
+        id: its id, unique among the cases of its target: that of a test, a parser's test case, a turn.
+        target: the id of its target.
+        group: the column of the matrix: a test module, a group of cases.
+        title: a name for people, if the id is not enough.
+        covers: the ids of the behaviours that it covers.
+        outcome: its outcome.
+        defects: the ids of the known defects that it showed, also beside what it is about.
+        reason: the reason of a skip, a cancellation or a failure, in one line.
+        details: the whole text of a failure.
+        findings: its findings.
+        started, seconds: its start time and its duration.
+        attempts: the number of attempts.
+        node: the node of a cluster that ran it.
     """
 
     type: Literal["case"] = "case"
@@ -188,11 +225,11 @@ class CaseRecord(Record):
 
 
 class Piece(Record):
-    """A token, or several that only make text together.
+    """A token, or several tokens that only together decode to text.
 
     Attributes:
-        ids: of the tokens.
-        text: what they say.
+        ids: the ids of the tokens.
+        text: their text.
     """
 
     ids: tuple[int, ...]
@@ -200,10 +237,10 @@ class Piece(Record):
 
 
 class GenerationRecord(Record):
-    """What the model was given and generated at one time within a request.
+    """A prompt of the model and what it generated, within a request.
 
     Attributes:
-        choice: index of the choice, where there are several.
+        choice: the index of the choice.
         prompt, output: the tokens.
     """
 
@@ -213,11 +250,11 @@ class GenerationRecord(Record):
 
 
 class Arrival(Record):
-    """A piece of a streamed answer.
+    """A chunk of a streamed answer.
 
     Attributes:
-        after: seconds since the request was sent.
-        text: what came, as it came.
+        after: the seconds since the request was sent.
+        text: the text of the chunk.
     """
 
     after: float
@@ -225,25 +262,25 @@ class Arrival(Record):
 
 
 class ExchangeRecord(Record):
-    """A request and its answer, secrets redacted.
+    """A request and its answer, with secrets redacted.
 
     Attributes:
-        id: unique in the run.
-        target, case: whose it is; the case is empty where no case made it.
-        api: responses, chat, messages; empty for another route.
-        method, path: of the request.
-        at: when it was sent.
-        headers, request: what was sent.
-        status: of the answer; None where none came.
-        answer_headers: of the answer.
-        answer: the body of an answer that is no stream.
-        stream: the pieces of a stream, in the order in which they came.
-        seconds: until the answer was whole.
-        prompt, output: the tokens that the model got and gave, where they are known.
-        further: where a request has several choices, or the server generates again after a call of its own
-            tool: the generations after the first.
-        twin: id of the exchange that asks the same the other way (streamed or not).
-        error: why there is no answer.
+        id: its id, unique in the run.
+        target, case: the ids of its target and its case; the case is empty if none made it.
+        api: `responses`, `chat` or `messages`; empty for another route.
+        method, path: the method and the path of the request.
+        at: the time when it was sent.
+        headers, request: the headers and the body of the request.
+        status: the HTTP status of the answer; None if none came.
+        answer_headers: the headers of the answer.
+        answer: the body of an answer that is not streamed.
+        stream: the chunks of a stream, in order.
+        seconds: the seconds until the end of the answer.
+        prompt, output: the tokens of the prompt and of the answer, if they are known.
+        further: the generations after the first, of a request with several choices or with calls that the
+            server answers itself.
+        twin: the id of the exchange with the same request, streamed if this one is not, and vice versa.
+        error: the reason why there is no answer.
     """
 
     type: Literal["exchange"] = "exchange"
@@ -269,7 +306,7 @@ class ExchangeRecord(Record):
 
 
 class LogLines(Record):
-    """What a server's log said while a case ran."""
+    """The lines of a server's log while a case ran."""
 
     type: Literal["log"] = "log"
     target: str
@@ -279,14 +316,14 @@ class LogLines(Record):
 
 
 class Series(Record):
-    """Figures of a run: a time series, or a distribution.
+    """A time series or a distribution that a run measured.
 
     Attributes:
-        target: id of the target.
-        name: what is measured, such as `time to first token`.
-        unit: of the values.
-        points: pairs; time series: seconds since the start, value; distribution: percentile, value.
-        form: what the pairs are.
+        target: the id of the target.
+        name: the name of the figure, such as `time to first token`.
+        unit: the unit of the values.
+        points: pairs of seconds since the start, or of a percentile, and a value.
+        form: whether the pairs have times or percentiles.
     """
 
     type: Literal["series"] = "series"
@@ -298,12 +335,12 @@ class Series(Record):
 
 
 class End(Record):
-    """The last record of a run that came to its end.
+    """The last record of a run that was not killed.
 
     Attributes:
-        at: when.
-        exit_code: of the command.
-        stopped: why it ended before its time: a signal, an error; empty where it did not.
+        at: the end time.
+        exit_code: the exit code of the command.
+        stopped: what stopped the run early: a signal, an error; else empty.
     """
 
     type: Literal["end"] = "end"

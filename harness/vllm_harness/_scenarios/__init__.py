@@ -1,11 +1,11 @@
 """Scenarios: conversations as data, run over every API of a server, streamed and not.
 
-- `format`, `predicates`, `reading`: what a scenario file holds, and every problem by file and line
-- `tools`, `mcp_servers`, `mcp_client`, `toolboxes`: the tools of a scenario, answered from its data
-- `transports`: a turn as a request of an API, and its answer as a meaning
-- `sending`, `background`: one exchange, and one whose answer is made in the background
-- `judging`, `prompts`: what is wrong with an exchange, and what its prompt kept
-- `tied`: what is wrong because of a defect that a turn is said to show
-- `course`, `conversation`, `running`, `results`: what became of the turns so far, a conversation over one
-  transport, over several, and what became of it
+- `format`, `predicates`, `shorthands`, `reading`: the format of a scenario file, and errors in it
+- `tools`, `mcp_servers`, `mcp_client`, `toolboxes`, `pictures`: the tools and images of a scenario
+- `transports`: how each turn becomes a request
+- `background`: responses in the background
+- `mismatches`, `prompts`: what is wrong with an answer, and with the prompt of a turn
+- `known_defects`: what known defects explain
+- `history`, `conversation`, `running`: the turns so far, one conversation, and one over each transport
+- `results`, `run_records`: the results, and their records in a run folder
 """

@@ -18,7 +18,7 @@ from vllm_harness._scripted.book_file import SaySpec
 
 VERSION = 1
 START = "start"
-"""What a turn continues that begins a conversation of its own."""
+"""The value of `after` of a turn that begins a new conversation."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 MissingToolCall = Literal["error_stop", "ignore_stop", "ignore_continue"]
 Over = Literal[
@@ -33,7 +33,7 @@ Over = Literal[
 ]
 """A transport, streamed or not."""
 BuiltIn = Literal["code_interpreter", "web_search"]
-"""A tool of the server's own, by the name that its calls have."""
+"""A built-in tool of the server, by the name that its calls have."""
 
 
 def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -43,14 +43,14 @@ def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 NOT_EMPTY = AfterValidator(_not_empty)
-"""Only looked at where the items are right, other than pydantic's own."""
+"""Rejects an empty list, after its items have been validated."""
 AT_LEAST_ONE = Field(json_schema_extra={"minItems": 1})
 
 
 @cache  # scenarios share their tools, and a check takes milliseconds
 def _fault_of_schema(schema: str) -> str:
-    """What is wrong with a JSON Schema; empty: nothing."""
-    import jsonschema  # a tenth of a second for those who have no use for it
+    """Says what is wrong with a JSON Schema; empty if it is valid."""
+    import jsonschema  # takes a tenth of a second
 
     try:
         jsonschema.Draft202012Validator.check_schema(json.loads(schema))
@@ -60,15 +60,15 @@ def _fault_of_schema(schema: str) -> str:
 
 
 class Output(StrictModel):
-    """What a tool answers to some arguments.
+    """An output of a tool.
 
     Attributes:
-        when: predicates over the arguments; none: any arguments.
+        when: predicates that the arguments must meet; without any, the output is for all arguments.
         output: a text, or any other JSON value.
         error: in place of `output`: the tool fails with this text.
-        images: what the tool shows after its text, or in place of it; as an `image` of a turn.
-        times: how often a text is repeated, for a long one.
-        seconds: how long the tool takes.
+        images: images that the tool returns after its text or in place of it, each like an `image` of a turn.
+        times: the number of times that a text is repeated, for a long output.
+        seconds: the time that the tool takes.
     """
 
     when: dict[str, Predicate] = Field(default_factory=dict)
@@ -84,18 +84,18 @@ class Output(StrictModel):
         if given > 1 or not (given or self.images):
             raise ValueError("give exactly one of: output, error")
         if self.times > 1 and not isinstance(self.output, str):
-            raise ValueError("only a text is repeated")
+            raise ValueError("only a text can be repeated")
         return self
 
 
 class Tool(StrictModel):
-    """A function that the model may call, and what it answers.
+    """A function that the model may call, and its outputs.
 
     Attributes:
-        description: for the model.
+        description: the description for the model.
         parameters: the JSON Schema of its arguments.
-        strict: whether the server is to hold the model to the schema; left out where it is not given.
-        outputs: in order; the first whose `when` holds is the answer.
+        strict: whether the server must enforce the schema; by default not sent.
+        outputs: the outputs in order; the first one whose `when` holds is used.
     """
 
     description: str = ""
@@ -107,23 +107,23 @@ class Tool(StrictModel):
     @classmethod
     def _is_a_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
         if fault := _fault_of_schema(json.dumps(schema, default=str)):
-            raise ValueError(f"no JSON Schema: {fault}")
+            raise ValueError(f"not a valid JSON Schema: {fault}")
         return schema
 
 
 class McpServer(StrictModel):
-    """An MCP server of the scenario's own, at which every tool is data.
+    """An MCP server that runs with the scenario and takes the outputs of its tools from it.
 
     Attributes:
-        description: for the model.
-        tools: by name.
-        tools_file: a file with further tools, as of a scenario.
-        token: what a session must carry as a bearer token.
-        sends: what sessions carry in its place; empty: nothing.
-        called_by: `client`: the harness offers the tools as functions, and calls them over MCP; `server`: the
+        description: the description for the model.
+        tools: the tools by name.
+        tools_file: a file with further tools, as in a scenario.
+        token: the bearer token that a session must send.
+        sends: the token that sessions send instead; empty: none.
+        called_by: `client`: the harness offers the tools as functions and calls them over MCP; `server`: the
             server under test calls them within a request (`type: mcp` of the Responses API).
-        approval: `always`: the server under test has to ask before it calls a tool, and the turn after that
-            agrees; `never`: it need not.
+        approval: `always`: the server under test has to ask before it calls a tool, and the next turn agrees;
+            `never`: it need not ask.
     """
 
     description: str = ""
@@ -136,14 +136,14 @@ class McpServer(StrictModel):
 
 
 class CallExpectation(StrictModel):
-    """A call that is expected.
+    """An expected call.
 
     Attributes:
-        name: of the tool, be it called by the client or by the server.
-        arguments: predicates; arguments that are not named may be any.
-        asks: whether the server asks for an approval in place of calling the tool.
-        output: what the tool gave, where the server called it: a predicate over what the model was given
-            after the call. It is looked at on the scripted lane only, where that is known.
+        name: the name of the tool, whether the client or the server calls it.
+        arguments: predicates by argument; other arguments may have any value.
+        asks: whether the server asks for an approval instead of calling the tool.
+        output: for a tool that the server calls: a predicate over what the model was given after the call. It
+            is checked on the scripted lane only.
     """
 
     name: Name
@@ -156,14 +156,14 @@ class Expectation(StrictModel):
     """What the answer to a turn must be like.
 
     Attributes:
-        calls: the calls, in order and no others; `[]`: none; left out: any.
-        text: predicates over the text for the user, each of which must hold.
-        status: `completed`; `incomplete` where a limit cut the answer; `failed`; `refused` where the server
+        calls: exactly these calls, in this order; `[]`: none; by default any.
+        text: predicates that the text for the user must meet.
+        status: `completed`; `incomplete`: a limit truncated the answer; `failed`; `refused`: the server
             answers with an error.
         http: the HTTP status.
-        events: of a stream: types of events that must come in this order, among others; by API, since each
-            has its own. Chat Completions have no types.
-        retries: `none`: it must be met at the first attempt. Attempts are repeated on the live lane only.
+        events: by API: types of events that a stream must contain in this order, possibly with others between
+            them. Chat Completions have no types.
+        retries: `none`: the first attempt must succeed. Only the live lane makes further attempts.
     """
 
     calls: tuple[CallExpectation, ...] | None = None
@@ -175,10 +175,10 @@ class Expectation(StrictModel):
 
 
 class TurnDefect(StrictModel):
-    """A defect of vLLM that a turn shows.
+    """A known defect of vLLM that a turn shows.
 
     Attributes:
-        defect: its id in the registry, whose `pattern` what is wrong must match.
+        defect: its id in the registry; a problem of the turn must match the `pattern` of that entry.
         over: the transports that show it.
     """
 
@@ -187,25 +187,25 @@ class TurnDefect(StrictModel):
 
 
 class Turn(StrictModel):
-    """One request, and its answer.
+    """A request and its answer.
 
-    It sends the outputs of the calls of the turn that it continues, and after them what the user says.
+    The request sends the outputs for the calls of the turn that it continues, and then the user's message.
 
     Attributes:
-        name: unique within the scenario.
-        after: the earlier turn that it continues; by default the turn before; `start`: none.
-        user: a text, or a list of parts; left out: tool outputs alone, or nothing.
-        tool_choice: `auto`, `required`, `none`, or the name of a tool; left out where it is not given.
-        max_tokens: limit of the answer; by default the scenario's.
-        background: the answer is made in the background, which the Responses API has alone: it is asked for
-            until it has ended, or else its stream is read again from each of its events on.
-        sends: by the label of an MCP server that the server under test calls: the token that it is given in
-            this turn, in place of the right one; empty: none.
+        name: its name, unique within the scenario.
+        after: the earlier turn that it continues; by default the turn above; `start`: none.
+        user: a text, or a list of parts; by default it sends only tool outputs.
+        tool_choice: `auto`, `required`, `none`, or the name of a tool; by default not sent.
+        max_tokens: the limit of the answer; by default that of the scenario.
+        background: whether the server answers in the background, over the Responses API only: the answer is
+            polled until it has ended, or its stream is read again from each of its events.
+        sends: by the label of an MCP server that the server under test calls: the token to send in this turn
+            instead of the right one; empty: none.
         expect: what the answer must be like.
-        say: for the scripted lane: what the model says, as a text or a meaning; several where the server
+        say: for the scripted lane: what the model says, as a text or a meaning; a list if the server
             generates several times within the request.
-        known: defects of vLLM that the turn shows; where one no longer does, the turn fails on the scripted
-            lane.
+        known: known defects of vLLM that the turn shows; on the scripted lane, the turn fails if one of them
+            no longer shows.
     """
 
     name: Name
@@ -221,22 +221,22 @@ class Turn(StrictModel):
 
 
 class Scenario(StrictModel):
-    """A conversation: its tools, its turns, what is expected of each, and what a scripted model says.
+    """A conversation: its tools, its turns, what each must be like, and what a scripted model says.
 
     Attributes:
-        scenario: version of the format.
+        scenario: the version of the format.
         title: one line for people.
         instructions: the system prompt of every turn.
         tools: functions that are offered in every turn, by name.
-        tools_file: a file with further tools, by name; relative to the scenario's file.
+        tools_file: a file with further tools by name; relative to the scenario's file.
         mcp: MCP servers that run while the scenario does, by label.
-        built_in: tools of the server's own that are offered in every turn. A server that is started for the
-            scenario has those of vLLM's demo tool server (`--tool-server demo`).
-        missing_tool_call: what becomes of the conversation where a turn expects calls and none comes.
-            `error_stop`: the turn fails, and the turns after it are cancelled; `ignore_stop`: it stands, and
-            they are cancelled; `ignore_continue`: it stands, and they are judged by themselves.
-        max_tokens: limit of each answer; none: only the model's own length cuts an answer.
-        turns: in order; a turn may continue any turn above it.
+        built_in: built-in tools of the server that are offered in every turn. A server that is started for
+            the scenario has those of vLLM's demo tool server (`--tool-server demo`).
+        missing_tool_call: what happens if a turn expects calls and gets none. `error_stop`: the turn fails,
+            and later turns are cancelled; `ignore_stop`: it does not fail, and they are cancelled;
+            `ignore_continue`: it does not fail, and they go on.
+        max_tokens: the limit of each answer; by default only the model's context limits it.
+        turns: the turns in order; a turn may continue any turn above it.
     """
 
     scenario: Literal[1]
@@ -251,41 +251,35 @@ class Scenario(StrictModel):
     turns: Annotated[tuple[Turn, ...], NOT_EMPTY, AT_LEAST_ONE]
 
     def parent(self, turn: Turn) -> Turn | None:
-        """The turn that a turn continues; None where it begins a conversation."""
+        """The turn that a turn continues; None if it begins a conversation."""
         if turn.after is not None:
-            return next((each for each in self.turns if each.name == turn.after), None)
+            return next((earlier for earlier in self.turns if earlier.name == turn.after), None)
         above = self.turns.index(turn) - 1
         return self.turns[above] if above >= 0 else None
 
-    def line(self, turn: Turn) -> list[Turn]:
-        """The turns that a turn continues, from the beginning of its conversation."""
-        line: list[Turn] = []
-        above = self.parent(turn)
-        while above is not None:
-            line.insert(0, above)
-            above = self.parent(above)
-        return line
+    def ancestors(self, turn: Turn) -> list[Turn]:
+        """The turns that a turn continues, from the start of its conversation."""
+        parent = self.parent(turn)
+        return [*self.ancestors(parent), parent] if parent else []
 
     @property
     def every_tool(self) -> dict[str, Tool]:
         """The functions and the tools of the MCP servers."""
-        return {
-            **self.tools,
-            **{name: tool for each in self.mcp.values() for name, tool in each.tools.items()},
-        }
+        over_mcp = {name: tool for server in self.mcp.values() for name, tool in server.tools.items()}
+        return {**self.tools, **over_mcp}
 
     @property
     def of_server(self) -> frozenset[str]:
-        """The tools that the server under test calls by itself."""
-        theirs = [each for each in self.mcp.values() if each.called_by == "server"]
-        return frozenset(name for each in theirs for name in each.tools).union(self.built_in)
+        """The tools that the server under test itself calls."""
+        called = [server for server in self.mcp.values() if server.called_by == "server"]
+        return frozenset(name for server in called for name in server.tools).union(self.built_in)
 
     @property
     def in_background(self) -> bool:
-        """Whether an answer is made in the background."""
+        """Whether the server makes an answer in the background."""
         return any(turn.background for turn in self.turns)
 
     @property
     def scriptable(self) -> bool:
-        """Whether every turn has what a scripted model says."""
+        """Whether every turn has a `say`."""
         return all(turn.say for turn in self.turns)

@@ -1,4 +1,4 @@
-"""A client of a scenario's MCP servers, which offers their tools to a model as functions."""
+"""The client of a scenario's MCP servers: offers their tools to the model as functions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class McpTools:
-    """The tools of an MCP server, over a session.
+    """The tools of an MCP server in a session.
 
     Attributes:
-        tools: as the server lists them, by name.
+        tools: the tools that the server lists, by name.
     """
 
     tools: Mapping[str, Tool]
@@ -29,7 +29,7 @@ class McpTools:
     _portal: BlockingPortal
 
     def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
-        """What a tool gives."""
+        """Calls a tool."""
         result: Any = self._portal.call(self._session.call_tool, name, arguments)
         text = "".join(part.text for part in result.content if part.type == "text")
         images = [
@@ -40,10 +40,10 @@ class McpTools:
 
 @contextmanager
 def sessions(servers: Sequence[RunningMcp]) -> Iterator[list[McpTools]]:
-    """A session with each server.
+    """Opens a session with each server.
 
     Raises:
-        McpError: a server refuses it.
+        McpError: a server refuses the session.
     """
     if not servers:
         yield []
@@ -58,10 +58,10 @@ def _open(server: RunningMcp, portal: BlockingPortal, stack: ExitStack) -> McpTo
     try:
         session = stack.enter_context(portal.wrap_async_context_manager(_session(server)))
         listed = portal.call(session.list_tools)
-    except Exception as error:  # what a transport raises comes in groups of any kind
+    except Exception as error:  # a transport raises groups of any kind
         raise McpError(
             f"the MCP server {server.label!r} refuses a session: {_innermost(error)}",
-            hint="is `sends` its `token`?",
+            hint="check that `sends` is its `token`",
         ) from error
     tools = {
         tool.name: server.data.tools[tool.name].model_copy(

@@ -1,4 +1,4 @@
-"""The MCP servers of a scenario, made with the official `mcp` package: real servers, whose tools are data."""
+"""Runs the MCP servers of a scenario with the official `mcp` package."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class McpError(HarnessError):
 
 @dataclass
 class RunningMcp:
-    """An MCP server that runs, by SSE.
+    """A running MCP server, over SSE.
 
     Attributes:
-        label: its name.
-        data: what the scenario says of it.
-        port: where it listens.
-        called: the calls of its tools that came: name and arguments. (When vLLM has done with a request, it
-            asks for a further tool, `cleanup_session`, which no server needs to have.)
+        label: its label.
+        data: its part of the scenario.
+        port: its port.
+        called: the calls of its tools: name and arguments. vLLM also calls a tool `cleanup_session` after a
+            request, which no server needs to have.
     """
 
     label: str
@@ -46,41 +46,40 @@ class RunningMcp:
 
     @property
     def address(self) -> str:
-        """HOST:PORT, as `vllm serve --tool-server` wants it."""
+        """Its address as `vllm serve --tool-server` takes it."""
         return f"{HOST}:{self.port}"
 
     @property
     def url(self) -> str:
-        """For a client."""
+        """Its URL for a client."""
         return f"http://{self.address}/sse"
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a session is to carry."""
+        """The headers that a session sends."""
         return bearer(self.data.sends if self.data.sends is not None else self.data.token)
 
 
 def launch_flags(servers: Iterable[RunningMcp]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Flags and variables of a vLLM that is to call MCP servers by itself; nothing where none is for it.
+    """Makes the flags and variables for a vLLM that calls MCP servers; empty if it calls none.
 
-    vLLM asks for a server's tools where the server's label is one of those that it knows (`container` on
-    gpt-oss), and the variable names it.
+    vLLM uses the tools of a server if it knows its label (`container` on gpt-oss) and the variable names it.
     """
-    theirs = [server for server in servers if server.data.called_by == "server"]
-    if not theirs:
+    called = [server for server in servers if server.data.called_by == "server"]
+    if not called:
         return (), {}
-    labels = ",".join(server.label for server in theirs)
-    flags = ("--tool-server", ",".join(server.address for server in theirs))
+    labels = ",".join(server.label for server in called)
+    flags = ("--tool-server", ",".join(server.address for server in called))
     return flags, {"VLLM_GPT_OSS_SYSTEM_TOOL_MCP_LABELS": labels}
 
 
 @contextmanager
 def mcp_servers(servers: Mapping[str, McpServer]) -> Iterator[dict[str, RunningMcp]]:
-    """The MCP servers, running, by their labels.
+    """Runs the MCP servers; yields them by their labels.
 
     Raises:
         UsageError: the package `mcp` is not installed.
-        McpError: one does not start.
+        McpError: a server does not start.
     """
     with ExitStack() as stack:
         yield {label: stack.enter_context(_running(label, data)) for label, data in servers.items()}
@@ -109,9 +108,8 @@ def _running(label: str, data: McpServer) -> Iterator[RunningMcp]:
 
 
 def _missing_package() -> UsageError:
-    """The error where the package `mcp` is not installed."""
     return UsageError(
-        "a scenario with MCP servers needs the package mcp", hint="pip install 'vllm-harness[mcp]'"
+        "a scenario with MCP servers requires the package mcp", hint="pip install 'vllm-harness[mcp]'"
     )
 
 
@@ -119,12 +117,12 @@ def _wait(server: Any, label: str) -> None:
     ends = time.monotonic() + READY_S
     while not server.started:
         if time.monotonic() > ends:
-            raise McpError(f"the MCP server {label!r} does not start", hint="try it again")
+            raise McpError(f"the MCP server {label!r} did not start in {READY_S:g} s", hint="try again")
         time.sleep(0.01)
 
 
 def _application(running: RunningMcp) -> Any:
-    """The ASGI application: anybody may list the tools, a session with an id or a call needs the token."""
+    """Makes the ASGI application of a server, which requires the token as `_allowed` says."""
     try:
         from mcp.server.sse import SseServerTransport
         from starlette.applications import Starlette
@@ -136,7 +134,7 @@ def _application(running: RunningMcp) -> Any:
 
     async def sse(request: Any) -> Response:
         if not _allowed(running.data, request.headers):
-            return PlainTextResponse("a token is needed", status_code=401)
+            return PlainTextResponse("the token is missing or wrong", status_code=401)
         async with transport.connect_sse(request.scope, request.receive, request._send) as streams:
             await server.run(streams[0], streams[1], server.create_initialization_options())
         return Response()
@@ -145,7 +143,7 @@ def _application(running: RunningMcp) -> Any:
 
 
 def _allowed(data: McpServer, headers: Mapping[str, str]) -> bool:
-    """vLLM lists the tools of a tool server at its start, without an id of a session, and carries nothing."""
+    """Checks the token; vLLM lists tools when it starts, without a session id and without a token."""
     listing = data.called_by == "server" and SESSION_ID not in headers
     return data.token is None or listing or headers.get("authorization") == f"Bearer {data.token}"
 
@@ -181,11 +179,10 @@ def _listed(name: str, tool: Tool) -> Any:
 def _content(outcome: ToolResult) -> list[Any]:
     from mcp import types
 
-    pictures = [DATA_URL.fullmatch(image) for image in outcome.images]
     images = [
-        types.ImageContent(type="image", data=each["data"], mime_type=each["type"])
-        for each in pictures
-        if each
+        types.ImageContent(type="image", data=match["data"], mime_type=match["type"])
+        for match in map(DATA_URL.fullmatch, outcome.images)
+        if match
     ]
     text = [types.TextContent(type="text", text=outcome.text)] if outcome.text or not images else []
     return [*text, *images]

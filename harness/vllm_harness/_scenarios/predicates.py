@@ -1,4 +1,4 @@
-"""Predicates: what a scenario wants of a value, as data."""
+"""Predicates over values, as data."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Number = int | float
 
 
 class PredicateSpec(StrictModel):
-    """What a value must be like; of several keys each must hold.
+    """What a value must be like; all given keys must hold.
 
     Attributes:
         equals: the value; `1` equals `1.0`, but not `true`.
-        contains: texts that occur in it, whatever the case of their letters; a value that is no text is
-            looked at as JSON.
-        matches: a regular expression that is found in it.
-        one_of: the values that it may have.
-        at_least, at_most: bounds of a number.
-        absent: there is no such value.
+        contains: texts that it must contain, in upper or lower case; a value that is not a text is written as
+            JSON.
+        matches: a regular expression that it must contain a match of.
+        one_of: the allowed values.
+        at_least, at_most: the bounds of a number.
+        absent: the value must be absent.
     """
 
     equals: Plain = None
@@ -42,12 +42,12 @@ class PredicateSpec(StrictModel):
         if not self.model_fields_set:
             raise ValueError(f"give at least one of: {', '.join(type(self).model_fields)}")
         if self.absent and len(self.model_fields_set) > 1:
-            raise ValueError("what is absent has no value to compare")
+            raise ValueError("an absent value cannot be compared")
         return self
 
     def objection(self, value: Any) -> str | None:
-        """What is wanted of a value that is there and does not meet it; None where it does."""
-        wanted = (
+        """Says what a value should be; None if it is."""
+        checks = (
             ("equals" in self.model_fields_set and not same(self.equals, value), brief(self.equals)),
             (not _holds(self.contains, value), f"with {' and '.join(map(brief, self.contains))} in it"),
             (self.matches is not None and not _found(self.matches, value), f"that matches {self.matches!r}"),
@@ -58,28 +58,28 @@ class PredicateSpec(StrictModel):
             (not _within(self.at_least, value, self.at_most), _bounds(self.at_least, self.at_most)),
             (self.absent, "nothing"),
         )
-        return next((text for broken, text in wanted if broken), None)
+        return next((text for broken, text in checks if broken), None)
 
 
 Predicate = Annotated[PredicateSpec, value_as("equals")]
-"""A predicate; a value that is no mapping stands for `equals`."""
+"""A predicate; a value that is not a mapping stands for `equals`."""
 
 
-def objections(wanted: Mapping[str, PredicateSpec], arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Where arguments are not as wanted: the name, and what is wanted. Arguments not named may be any."""
-    found = []
-    for name, predicate in wanted.items():
+def objections(expected: Mapping[str, PredicateSpec], arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Lists the arguments that break their predicates: the name, and what the argument should be."""
+    broken = []
+    for name, predicate in expected.items():
         if name not in arguments:
             objection = None if predicate.absent else "a value"
         else:
             objection = predicate.objection(arguments[name])
         if objection is not None:
-            found.append((name, objection))
-    return found
+            broken.append((name, objection))
+    return broken
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two JSON values are equal; `true` is no 1."""
+    """Whether two JSON values are equal; `true` does not equal 1."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
@@ -90,7 +90,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """A text as it is, any other value as JSON."""
+    """Returns a text unchanged, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

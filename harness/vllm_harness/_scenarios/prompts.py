@@ -1,4 +1,4 @@
-"""What a turn's prompt has kept of the turns before it, by the tokens that the model was given."""
+"""Checks that the prompt of a turn holds the conversation so far, by the tokens that the model was given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vllm_harness._protocol.core.findings import brief
 from vllm_harness._scenarios.results import Prompt
 
 SHOWN = 60
-"""Characters of a prompt that are shown before and after a difference."""
+"""The number of characters of a prompt that are shown before and after a difference."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Element:
 
     Attributes:
         kind: `message`, `function_call` or `function_call_output`.
-        text: of a message or an output; of a call, the name.
-        values: of a call: the texts of its arguments.
-        arguments: of a call, as the model wrote them.
+        text: the text of a message or an output; the name of a call.
+        values: the texts of the arguments of a call.
+        arguments: the arguments of a call as the model wrote them.
     """
 
     kind: str
@@ -37,24 +37,25 @@ class Element:
     arguments: str = ""
 
 
-def elements_of(line: Sequence[Said], sent: Sent) -> list[Element]:
-    """What was said, in order: the turns of the past, then what this turn sends."""
-    found: list[Element] = []
-    for said in line:
-        found += [*_of_sent(said.sent), *_of_text(said.answer.text), *map(_of_call, said.answer.open_calls)]
-    return [*found, *_of_sent(sent)]
+def elements_of(before: Sequence[Said], sent: Sent) -> list[Element]:
+    """Lists the elements of the earlier turns and of what this turn sends, in order."""
+    elements: list[Element] = []
+    for said in before:
+        elements += _of_sent(said.sent)
+        elements += [*_of_text(said.answer.text), *map(_of_call, said.answer.open_calls)]
+    return [*elements, *_of_sent(sent)]
 
 
 def lost(prompt: str, elements: Sequence[Element], path: str) -> list[Finding]:
-    """What a prompt lacks of a conversation, has in another order, or more than once.
+    """Finds elements of the conversation that a prompt lacks, has in another order, or repeats.
 
-    Texts are looked for as they are or as JSON writes them; a call, between the texts around it, by its name
-    and its arguments in order.
+    Texts may be written plainly or as in JSON. A call is found by its name and its arguments in order,
+    between the texts around it.
 
     Args:
         prompt: the text of the prompt.
-        elements: of the conversation.
-        path: of the findings.
+        elements: the elements of the conversation.
+        path: the path of the findings.
     """
     findings: list[Finding] = []
     places: dict[int, tuple[int, int]] = {}
@@ -63,51 +64,51 @@ def lost(prompt: str, elements: Sequence[Element], path: str) -> list[Finding]:
         if element.kind == "function_call":
             past_calls = _end_of((element.text, *element.values), prompt, past_calls) or past_calls
             continue
-        found = _first(element.text, prompt, past_calls) or _first(element.text, prompt, end)
-        if found is None:
+        span = _first(element.text, prompt, past_calls) or _first(element.text, prompt, end)
+        if span is None:
             findings.append(_missing(element, prompt, path))
             continue
-        places[id(element)] = found
-        end = past_calls = found[1]
-        written = prompt[found[0] : end]
-        once, times = _times(written, (each.text for each in elements)), prompt.count(written)
+        places[id(element)] = span
+        end = past_calls = span[1]
+        written = prompt[span[0] : end]
+        expected, actual = _times(written, (other.text for other in elements)), prompt.count(written)
         # a template may write arguments in its own way
-        if not once <= times <= once + _times(written, (each.arguments for each in elements)):
-            findings.append(_repeated(element, once, times, path))
+        if not expected <= actual <= expected + _times(written, (other.arguments for other in elements)):
+            findings.append(_repeated(element, expected, actual, path))
     return [*findings, *_lost_calls(prompt, elements, places, path)]
 
 
 def foreign(prompt: str, elements: Sequence[Element], others: Sequence[Element], path: str) -> list[Finding]:
-    """What a prompt holds of turns that its own does not continue.
+    """Finds elements in a prompt that belong to turns which its turn does not continue.
 
     Args:
         prompt: the text of the prompt.
-        elements: of the conversation.
-        others: of the turns beside it.
-        path: of the findings.
+        elements: the elements of the conversation.
+        others: the elements of the other turns.
+        path: the path of the findings.
     """
-    texts = {each.text: each.kind for each in others if each.kind != "function_call"}
-    held = [part for each in elements for part in (each.text, each.arguments)]
-    found = [text for text in texts if text in prompt and not _times(text, held)]
+    texts = {element.text: element.kind for element in others if element.kind != "function_call"}
+    expected = [part for element in elements for part in (element.text, element.arguments)]
     return [
-        replace(rules.CP103.finding(path, "nothing", brief(text), right=_PROMPT), kind=texts[text])
-        for text in found
+        replace(rules.CP103.finding(path, "nothing", brief(text), right=_PROMPT), kind=kind)
+        for text, kind in texts.items()
+        if text in prompt and not _times(text, expected)
     ]
 
 
-def differing(expected: Prompt, actual: Prompt, path: str, of: str) -> list[Finding]:
-    """A finding where two prompts that should be the same are not.
+def differing(expected: Prompt, actual: Prompt, path: str, transport: str) -> list[Finding]:
+    """Makes a finding if two prompts that should be equal differ.
 
     Args:
-        expected, actual: the two.
-        path: of the finding.
-        of: the transport that the first is of.
+        expected, actual: the prompts.
+        path: the path of the finding.
+        transport: the transport of the expected prompt.
     """
     if expected.ids == actual.ids:
         return []
     same = common_length(expected.text, actual.text)
-    shown = (brief(each.text[max(0, same - SHOWN) : same + SHOWN]) for each in (expected, actual))
-    return [rules.CP101.finding(path, *shown, left=f"the prompt of {of}", right=_PROMPT)]
+    shown = (brief(prompt.text[max(0, same - SHOWN) : same + SHOWN]) for prompt in (expected, actual))
+    return [rules.CP101.finding(path, *shown, left=f"the prompt of {transport}", right=_PROMPT)]
 
 
 _SAID, _PROMPT = "the conversation", "the prompt"
@@ -116,20 +117,20 @@ _SAID, _PROMPT = "the conversation", "the prompt"
 def _lost_calls(
     prompt: str, elements: Sequence[Element], places: dict[int, tuple[int, int]], path: str
 ) -> Iterator[Finding]:
-    """Calls that are not between the texts around them, or more often than they were made there."""
-    for between, region in _between_texts(prompt, elements, places):
-        for call, once in Counter(between).items():
-            times = _occurrences((call.text, *call.values), region)
-            if times < once:
+    """Finds calls that are missing or repeated between the texts around them."""
+    for calls, region in _between_texts(prompt, elements, places):
+        for call, expected in Counter(calls).items():
+            actual = _occurrences((call.text, *call.values), region)
+            if actual < expected:
                 yield _missing(call, region, path)
-            elif times > once:
-                yield _repeated(call, once, times, path)
+            elif actual > expected:
+                yield _repeated(call, expected, actual, path)
 
 
 def _between_texts(
     prompt: str, elements: Sequence[Element], places: dict[int, tuple[int, int]]
 ) -> Iterator[tuple[list[Element], str]]:
-    """The calls between two texts that the prompt holds, and the part of the prompt between those."""
+    """Yields the calls between two texts of the prompt, and the part of the prompt between these."""
     calls: list[Element] = []
     start = 0
     for element in elements:
@@ -142,7 +143,7 @@ def _between_texts(
 
 
 def _occurrences(parts: Sequence[str], text: str) -> int:
-    """How often parts follow one another in a text, other words between them aside."""
+    """Counts how often parts occur one after another in a text, with anything between them."""
     times, end = 0, _end_of(parts, text, 0)
     while end is not None:
         times, end = times + 1, _end_of(parts, text, end)
@@ -150,25 +151,25 @@ def _occurrences(parts: Sequence[str], text: str) -> int:
 
 
 def _end_of(parts: Sequence[str], text: str, start: int) -> int | None:
-    """Where parts that follow one another from a place on end; None where they do not."""
+    """Finds the end of parts that occur one after another from a place on; None if they do not."""
     end = start
     for part in parts:
-        found = _first(part, text, end)
-        if found is None:
+        span = _first(part, text, end)
+        if span is None:
             return None
-        end = found[1]
+        end = span[1]
     return end if end > start else None
 
 
 def _first(part: str, text: str, start: int) -> tuple[int, int] | None:
-    """The first place of a text, in any of its forms."""
+    """Finds the first place of a text in any of its forms."""
     places = [(at, at + len(form)) for form in _forms(part) if (at := text.find(form, start)) >= 0]
     return min(places, default=None)
 
 
-def _repeated(element: Element, once: int, times: int, path: str) -> Finding:
-    wanted, actual = f"{_brief(element)} {once} times", f"{times} times"
-    return replace(rules.CP101.finding(path, wanted, actual, left=_SAID, right=_PROMPT), kind=element.kind)
+def _repeated(element: Element, expected: int, actual: int, path: str) -> Finding:
+    counts = f"{_brief(element)} {expected} times", f"{actual} times"
+    return replace(rules.CP101.finding(path, *counts, left=_SAID, right=_PROMPT), kind=element.kind)
 
 
 def _brief(element: Element) -> str:
@@ -182,12 +183,12 @@ def _missing(element: Element, prompt: str, path: str) -> Finding:
 
 
 def _times(written: str, texts: Iterable[str]) -> int:
-    """How often a text occurs in others, as they are or as JSON writes them."""
+    """Counts how often a text occurs in others, written plainly or as in JSON."""
     return sum(max(form.count(written) for form in _forms(text)) for text in texts)
 
 
 def _forms(text: str) -> tuple[str, ...]:
-    """A text as it is, and as JSON may write it."""
+    """Lists the forms of a text: plain, and as JSON may write it."""
     return text, json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(text)[1:-1]
 
 

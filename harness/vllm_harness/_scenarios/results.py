@@ -1,4 +1,4 @@
-"""What became of a scenario: of each turn, over each transport."""
+"""The results of a scenario: of each turn, over each transport."""
 
 from __future__ import annotations
 
@@ -10,15 +10,23 @@ from vllm_harness._exchange.answer import Answer
 from vllm_harness._exchange.building import Said, Sent
 from vllm_harness._protocol import Exchange, Finding, Severity
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._scenarios.judging import TurnMismatch
+from vllm_harness._runs.records import Outcome, case_outcome
+from vllm_harness._scenarios.mismatches import TurnMismatch
 from vllm_harness._scenarios.transports import Transport
 
 State = Literal["passed", "failed", "known", "no call", "cancelled"]
+_STATES: dict[Outcome, State] = {
+    Outcome.PASSED: "passed",
+    Outcome.FINDING: "failed",
+    Outcome.KNOWN: "known",
+    Outcome.SKIPPED: "no call",
+    Outcome.CANCELLED: "cancelled",
+}
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """What the model was given for a turn, as token ids and as their text."""
+    """The prompt of a turn, as token ids and as text."""
 
     ids: tuple[int, ...]
     text: str
@@ -26,18 +34,17 @@ class Prompt:
 
 @dataclass
 class TurnResult:
-    """What became of a turn.
+    """The result of a turn.
 
     Attributes:
-        turn: its name.
+        turn: the name of the turn.
         reason: why it was cancelled, and so has no answer; else empty.
-        without_call: no call came, and the scenario does not mind.
-        mismatches: where the answer is not as expected.
-        findings: of the API's rules, of its meaning and of its prompt; known ones are marked.
-        sent, answer: as meanings.
-        exchange: as it was; of a response in the background, its answer is that it had ended.
-        tied: defects that the scenario says it shows, and that it shows.
-        prompt: where the harness told the model what to say.
+        without_call: whether an expected call is missing, and the scenario allows it.
+        mismatches: where the answer differs from what the scenario expects.
+        findings: the findings of the API's rules, of the meaning and of the prompt.
+        sent, answer: what was sent and what came, as meanings.
+        exchange: the exchange; for a response in the background, its answer is the finished response.
+        prompt: the prompt, if the model is scripted.
     """
 
     turn: str
@@ -48,55 +55,61 @@ class TurnResult:
     sent: Sent | None = None
     answer: Answer | None = None
     exchange: Exchange | None = None
-    tied: tuple[str, ...] = ()
     prompt: Prompt | None = None
 
     @property
-    def wrong(self) -> bool:
-        """Whether something is not as it should be, and nobody knew of it."""
-        return any(not each.known for each in self.mismatches) or any(
-            finding.counts for finding in self.findings
-        )
+    def problems(self) -> list[TurnMismatch | Finding]:
+        """The mismatches and the findings."""
+        return [*self.mismatches, *self.findings]
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome of the turn."""
+        return case_outcome(self.problems, cancelled=bool(self.reason), skipped=self.without_call)
 
     @property
     def state(self) -> State:
-        """What it counts as."""
-        if self.reason:
-            return "cancelled"
-        if self.wrong:
-            return "failed"
-        if self.tied:
-            return "known"
-        return "no call" if self.without_call else "passed"
+        """The outcome in the words of the reports of a scenario."""
+        return _STATES[self.outcome]
+
+    @property
+    def wrong(self) -> bool:
+        """Whether something is wrong that no known defect explains."""
+        return self.outcome is Outcome.FINDING
+
+    @property
+    def known(self) -> set[str]:
+        """The known defects that the turn shows."""
+        return {problem.known for problem in self.problems if problem.known}
 
     @property
     def said(self) -> Said | None:
-        """The turn as a part of a conversation; None where there is no answer to go on from."""
+        """The turn as a part of the conversation; None if it has no answer that a turn can continue."""
         if self.sent is None or self.answer is None or self.answer.status in ("failed", "refused"):
             return None
         return Said(self.sent, self.answer)
 
     def as_json(self) -> Json:
-        """For a report."""
+        """Converts the result to JSON for a report."""
         return {
             "turn": self.turn,
             "state": self.state,
             **({"reason": self.reason} if self.reason else {}),
             "answer": None if self.answer is None else self.answer.meaning(),
-            "mismatches": [vars(each) for each in self.mismatches],
-            "findings": [_finding(each) for each in self.findings],
+            "mismatches": [vars(mismatch) for mismatch in self.mismatches],
+            "findings": [_finding(finding) for finding in self.findings],
         }
 
 
 @dataclass
 class Conversation:
-    """What became of a scenario over one transport.
+    """The result of a scenario over one transport.
 
     Attributes:
-        transport: over which it was held.
-        turns: in the scenario's order.
-        findings: between its turns.
-        attempts: how many were made; this is the last.
+        transport: the transport.
+        turns: the results of the turns, in order.
+        findings: the findings between the turns.
+        attempts: the number of attempts; this is the last one.
     """
 
     transport: Transport
@@ -106,22 +119,22 @@ class Conversation:
 
     @property
     def wrong(self) -> bool:
-        """Whether something is not as it should be, and nobody knew of it."""
-        return any(turn.wrong for turn in self.turns) or any(each.counts for each in self.findings)
+        """Whether something is wrong that no known defect explains."""
+        return any(turn.wrong for turn in self.turns) or any(finding.counts for finding in self.findings)
 
     @property
     def known(self) -> set[str]:
-        """The defects of vLLM that show."""
-        found = {finding.known for finding in self.every_finding if finding.known}
-        return found.union(*(turn.tied for turn in self.turns))
+        """The known defects that the conversation shows."""
+        between = {finding.known for finding in self.findings if finding.known}
+        return between.union(*(turn.known for turn in self.turns))
 
     @property
     def every_finding(self) -> list[Finding]:
-        """Those of the turns, and those between them."""
+        """The findings of the turns and those between them."""
         return [*(finding for turn in self.turns for finding in turn.findings), *self.findings]
 
     def known_mismatches(self, turn: TurnResult) -> Iterator[Finding]:
-        """What is not as a turn expects because of a defect that it names, as findings of no rule."""
+        """Converts the mismatches of a turn that known defects explain to findings without a rule."""
         for each in turn.mismatches:
             if each.known:
                 message = f"{self.transport.label}, turn {turn.turn}: {each}"
@@ -130,26 +143,23 @@ class Conversation:
                 )
 
     def problems(self) -> Iterator[str]:
-        """What is wrong, and nobody knew of it, a line each."""
+        """Describes everything that is wrong and that no known defect explains, one line each."""
         for turn in self.turns:
-            for mismatch in turn.mismatches:
-                if not mismatch.known:
-                    yield f"{self.transport.label}, turn {turn.turn}: {mismatch}"
-            for finding in turn.findings:
-                if finding.counts:
-                    yield f"{self.transport.label}, turn {turn.turn}: {finding}"
+            for problem in turn.problems:
+                if problem.counts:
+                    yield f"{self.transport.label}, turn {turn.turn}: {problem}"
         for finding in self.findings:
             if finding.counts:
                 yield f"{self.transport.label}: {finding}"
 
     def as_json(self) -> Json:
-        """For a report."""
+        """Converts the result to JSON for a report."""
         return {
             "transport": self.transport.label,
             "wrong": self.wrong,
             "attempts": self.attempts,
             "turns": [turn.as_json() for turn in self.turns],
-            "findings": [_finding(each) for each in self.findings],
+            "findings": [_finding(finding) for finding in self.findings],
         }
 
 

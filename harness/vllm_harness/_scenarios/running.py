@@ -1,4 +1,4 @@
-"""A scenario on a server: over several transports, streamed and not, which must agree."""
+"""Runs a scenario on a server over several transports, streamed and not, and compares the results."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._defects.registry import Defects, known_deviations, load_defects
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import API_PATHS
+from vllm_harness._exchange.server import VllmServer
 from vllm_harness._protocol import apply_known
-from vllm_harness._scenarios import judging, prompts, tied
-from vllm_harness._scenarios.conversation import Served, converse
+from vllm_harness._scenarios import known_defects, mismatches, prompts
+from vllm_harness._scenarios.conversation import converse
 from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.images import with_addresses
 from vllm_harness._scenarios.mcp_servers import RunningMcp, mcp_servers
-from vllm_harness._scenarios.pictures import with_addresses
 from vllm_harness._scenarios.results import Conversation, TurnResult
 from vllm_harness._scenarios.toolboxes import opened
 from vllm_harness._scenarios.tools import Toolbox
@@ -29,34 +30,34 @@ AT_ONCE = 4
 
 
 def transports_of(names: Sequence[str] = (), streamed: Sequence[bool] = BOTH) -> list[Transport]:
-    """The transports of these names, by default all, each not streamed and streamed.
+    """Finds the transports with these names, by default all, each not streamed and streamed.
 
     Raises:
-        UsageError: there is no such transport.
+        UsageError: a name is unknown.
     """
     transports = [find_transport(name) for name in names or TRANSPORTS]
     return [replace(transport, streamed=stream) for transport in transports for stream in streamed]
 
 
 def check_capabilities(scenario: Scenario, entry: ModelEntry, *, scripted: bool, hint: str) -> None:
-    """Raises UsageError, with this hint, where the model cannot do what the scenario asks for."""
+    """Raises UsageError, with this hint, if the model lacks a capability that the scenario needs."""
     if lacking := needed_capabilities(scenario, scripted=scripted) - entry.capabilities:
         raise UsageError(
-            f"the scenario needs {', '.join(sorted(lacking))}, which {entry.name} does not claim", hint=hint
+            f"the scenario needs {', '.join(sorted(lacking))}, which {entry.name} does not have", hint=hint
         )
 
 
 def needed_capabilities(scenario: Scenario, *, scripted: bool) -> set[str]:
-    """What a model entry must claim for a scenario to be held with it."""
+    """The capabilities that a model entry must have to run a scenario."""
     needed = {"mcp"} if scenario.of_server else set()
     if scenario.in_background:
         needed.add("background")
     if has_images(scenario):
         needed.add("image")
     for turn in scenario.turns:
-        said = [len(take.calls) for take in turn.say] if scripted else []
+        scripted_calls = [len(say.calls) for say in turn.say] if scripted else []
         expected = [call for call in turn.expect.calls or () if call.name not in scenario.of_server]
-        calls = max([len(expected), *said])
+        calls = max([len(expected), *scripted_calls])
         if calls:
             needed.add("tools")
         if calls and not scripted and turn.tool_choice in (None, "auto"):
@@ -67,7 +68,7 @@ def needed_capabilities(scenario: Scenario, *, scripted: bool) -> set[str]:
 
 
 def has_images(scenario: Scenario) -> bool:
-    """Whether a user or a tool shows an image."""
+    """Whether a user or a tool sends an image."""
     parts = [part for turn in scenario.turns for part in turn.user]
     outputs = [output for tool in scenario.every_tool.values() for output in tool.outputs]
     return any(part.image for part in parts) or any(output.images for output in outputs)
@@ -75,64 +76,67 @@ def has_images(scenario: Scenario) -> bool:
 
 def run(
     scenario: Scenario,
-    served: Served,
+    server: VllmServer,
     transports: Sequence[Transport],
     *,
     attempts: int = 1,
     defects: Defects | None = None,
     mcp: Mapping[str, RunningMcp] | None = None,
-    tell: Progress = quiet,
+    progress: Progress = quiet,
 ) -> list[Conversation]:
-    """Runs a scenario over several transports, each by itself, and compares what came.
+    """Runs a scenario over several transports, and compares the results.
 
     Args:
         scenario: the conversation.
-        served: the server.
-        transports: to hold it over.
-        attempts: of each conversation, where the model is not scripted; a failed turn that allows no retries
-            ends them.
-        defects: of vLLM that are known; by default the package's.
-        mcp: the scenario's MCP servers, where they run already, as a server under test that calls them wants.
-        tell: receives a line as each turn begins.
+        server: the server.
+        transports: the transports.
+        attempts: the most attempts of each conversation, if the model is not scripted; a failed turn that
+            allows no retries ends them.
+        defects: the known defects of vLLM; by default the package's.
+        mcp: the scenario's MCP servers, if they run already for a server under test that calls them.
+        progress: receives a line at the start of each turn.
 
     Raises:
-        UsageError: the model is scripted, and a turn does not say what it says, or its family cannot; a turn
-            names a defect that the registry does not have.
+        UsageError: the model is scripted, and a turn has no `say` or one that its family cannot express; or a
+            turn names a defect that the registry lacks.
     """
-    if served.scripted and not scenario.scriptable:
+    scripted = server.lane == "scripted"
+    if scripted and not scenario.scriptable:
         silent = next(turn.name for turn in scenario.turns if not turn.say)
         raise UsageError(
-            f"turn {silent!r} does not say what the model says",
+            f"turn {silent!r} has no `say`, which the scripted lane needs",
             hint="give each turn a `say`, or run the scenario on the live lane",
         )
     registry = load_defects() if defects is None else defects
-    named = tied.named(scenario, registry)
-    lacking = served.endpoint.lacking()
-    tries = 1 if served.scripted else attempts
+    named = known_defects.named_defects(scenario, registry, server)
+    lacking = server.endpoint.lacking()
     with ExitStack() as stack:
         running = stack.enter_context(mcp_servers(scenario.mcp)) if mcp is None else mcp
         toolbox = stack.enter_context(opened(scenario, running))
         scenario = stack.enter_context(with_addresses(scenario))
-        # what a scripted model says depends on no batch; images of two requests at once may meet vllm-46354
-        together = served.scripted and not has_images(scenario)
+        # only a scripted model says the same in any batch; concurrent images may show vllm-46354
+        together = scripted and not has_images(scenario)
         pool = stack.enter_context(_pool(AT_ONCE if together else 1))
-        hold = partial(_on, scenario, served, toolbox, lacking, tries, tell)
-        conversations = list(pool.map(hold, transports))
+        run_over = partial(
+            _run_over, scenario, server, toolbox, lacking, 1 if scripted else attempts, progress
+        )
+        conversations = list(pool.map(run_over, transports))
     _compare_prompts(conversations)
-    if not served.scripted:
+    if not scripted:
         _compare_meanings(conversations)
-    known = known_deviations(served.entry.name, served.version, registry)
+    version = server.vllm_version
+    known = known_deviations(server.entry.name, version, registry)
     for conversation in conversations:
-        conversation.findings = apply_known(conversation.findings, known, served.version)
+        conversation.findings = apply_known(conversation.findings, known, version)
         for turn in conversation.turns:
-            turn.findings = apply_known(turn.findings, known, served.version)
-    tied.mark(scenario, served, conversations, named)
+            turn.findings = apply_known(turn.findings, known, version)
+    known_defects.mark(scenario, conversations, named, missing_on=version if scripted else "")
     return conversations
 
 
 @contextmanager
 def _pool(at_once: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool of threads, whose work nobody waits for where the run is interrupted."""
+    """Yields a pool of threads that an interrupt does not wait for."""
     pool = ThreadPoolExecutor(at_once)
     try:
         yield pool
@@ -142,13 +146,13 @@ def _pool(at_once: int) -> Iterator[ThreadPoolExecutor]:
     pool.shutdown()
 
 
-def _on(
+def _run_over(
     scenario: Scenario,
-    served: Served,
+    server: VllmServer,
     toolbox: Toolbox,
     lacking: Collection[str],
     attempts: int,
-    tell: Progress,
+    progress: Progress,
     transport: Transport,
 ) -> Conversation:
     reason = ""
@@ -163,8 +167,8 @@ def _on(
     strict = {turn.name for turn in scenario.turns if turn.expect.retries == "none"}
     for attempt in range(1, attempts + 1):
         if attempt > 1:
-            tell(f"{transport.label}: attempt {attempt} of {attempts}")
-        conversation = converse(scenario, served, transport, toolbox, tell)
+            progress(f"{transport.label}: attempt {attempt} of {attempts}")
+        conversation = converse(scenario, server, transport, toolbox, progress)
         conversation.attempts = attempt
         failed = {turn.turn for turn in conversation.turns if turn.mismatches}
         if not failed or failed & strict:
@@ -173,7 +177,7 @@ def _on(
 
 
 def _compare_prompts(conversations: Sequence[Conversation]) -> None:
-    """A stream's prompt is that of the body; the prompt of kept state is that of the whole history."""
+    """Compares prompts: streamed with not streamed, and stored state with the whole history."""
     by_name = {each.transport.label: each for each in conversations}
     for name, conversation in by_name.items():
         for other in (name.removesuffix("-stream"), name.replace("responses", "responses-history", 1)):
@@ -181,20 +185,20 @@ def _compare_prompts(conversations: Sequence[Conversation]) -> None:
                 _compare_prompt(by_name[other], conversation)
 
 
-def _compare_prompt(whole: Conversation, kept: Conversation) -> None:
-    for left, right in zip(whole.turns, kept.turns, strict=True):
-        path = f"$.{kept.transport.label}.{right.turn}.prompt"
-        told = any(finding.path == path for finding in right.findings)
-        if left.prompt and right.prompt and not told:
-            right.findings += prompts.differing(left.prompt, right.prompt, path, whole.transport.label)
+def _compare_prompt(reference: Conversation, other: Conversation) -> None:
+    for left, right in zip(reference.turns, other.turns, strict=True):
+        path = f"$.{other.transport.label}.{right.turn}.prompt"
+        reported = any(finding.path == path for finding in right.findings)
+        if left.prompt and right.prompt and not reported:
+            right.findings += prompts.differing(left.prompt, right.prompt, path, reference.transport.label)
 
 
 def _compare_meanings(conversations: Sequence[Conversation]) -> None:
-    """What a model says by itself may differ in words, not in how it ends nor in which tools it calls."""
-    held = [each for each in conversations if any(turn.answer for turn in each.turns)]
-    for conversation in held[1:]:
-        labels = (held[0].transport.label, conversation.transport.label)
-        for left, right in zip(held[0].turns, conversation.turns, strict=True):
+    """Compares how answers end and which tools they call; the words of a real model may differ."""
+    answered = [each for each in conversations if any(turn.answer for turn in each.turns)]
+    for conversation in answered[1:]:
+        labels = (answered[0].transport.label, conversation.transport.label)
+        for left, right in zip(answered[0].turns, conversation.turns, strict=True):
             if left.answer and right.answer:
                 place = f"$.{labels[1]}.{right.turn}"
-                right.findings += judging.compared_roughly(left.answer, right.answer, place, labels)
+                right.findings += mismatches.compared_roughly(left.answer, right.answer, place, labels)

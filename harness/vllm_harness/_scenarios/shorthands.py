@@ -1,4 +1,4 @@
-"""Shorter forms of a value in a file, for people; its JSON Schema has both."""
+"""Shorter forms of values in a file; the JSON Schema has both forms."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ def _of_json(value: Any) -> Any:
     try:
         json.dumps(value)
     except TypeError as error:
-        raise ValueError("no value of JSON: a date, for one, stands in quotes") from error
+        raise ValueError("not a JSON value; write dates in quotes") from error
     return value
 
 
 Plain = Annotated[Any, BeforeValidator(_of_json)]
-"""A value that JSON can write; YAML has more, such as dates."""
+"""A JSON value; YAML has others, such as dates."""
 
 
 @dataclass(frozen=True)
 class Shorthand:
-    """For `Annotated`: a shorter form that a value may have.
+    """A shorter form of a value, for `Annotated`.
 
     Attributes:
-        whole: makes the whole form of a value, whichever form it has.
-        schema: the JSON Schema of the shorter form, by that of the whole one.
+        whole: makes the full form from either form.
+        schema: makes the JSON Schema of the shorter form from that of the full form.
     """
 
     whole: Callable[[Any], Any]
@@ -46,14 +46,14 @@ class Shorthand:
 
 
 def text_as(key: str) -> Shorthand:
-    """A text in place of a mapping with it at this key."""
+    """Allows a text in place of a mapping with the text at this key."""
     return Shorthand(
         lambda value: {key: value} if isinstance(value, str) else value, lambda whole: {"type": "string"}
     )
 
 
 def value_as(key: str) -> Shorthand:
-    """Any value but a mapping in place of a mapping with it at this key."""
+    """Allows any other value in place of a mapping with the value at this key."""
     types = ["string", "number", "boolean", "null", "array"]
     return Shorthand(
         lambda value: value if isinstance(value, Mapping) else {key: value}, lambda whole: {"type": types}
@@ -63,4 +63,4 @@ def value_as(key: str) -> Shorthand:
 ONE_OR_MORE = Shorthand(
     lambda value: value if isinstance(value, list | tuple) else [value], lambda whole: whole["items"]
 )
-"""A value in place of a list of it alone."""
+"""Allows a value in place of a list with one item."""

@@ -1,4 +1,4 @@
-"""The tools of a scenario while it runs: functions from its data, and tools of its MCP servers."""
+"""Opens the tools of a scenario: its functions, and the tools of its MCP servers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from vllm_harness._scenarios.tools import Toolbox, ToolResult, output_for, run_t
 
 @contextmanager
 def opened(scenario: Scenario, servers: Mapping[str, RunningMcp]) -> Iterator[Toolbox]:
-    """The tools of a scenario.
+    """Yields the tools of a scenario.
 
     Args:
-        scenario: whose functions are data.
-        servers: its MCP servers, running.
+        scenario: the scenario.
+        servers: its running MCP servers.
 
     Raises:
-        McpError: one of them refuses a session.
+        McpError: a server refuses a session.
     """
-    ours = [server for server in servers.values() if server.data.called_by == "client"]
-    with sessions(ours) as clients:
+    called_here = [server for server in servers.values() if server.data.called_by == "client"]
+    with sessions(called_here) as clients:
         over_mcp = {name: client for client in clients for name in client.tools}
 
         def run(name: str, arguments: dict[str, Any]) -> ToolResult | None:
@@ -35,9 +35,9 @@ def opened(scenario: Scenario, servers: Mapping[str, RunningMcp]) -> Iterator[To
             return None if output is None else run_tool(output)
 
         listed = {name: tool for client in clients for name, tool in client.tools.items()}
-        theirs = [_of_request(each) for each in servers.values() if each not in ours]
+        others = [_request_tool(server) for server in servers.values() if server not in called_here]
         built_in = [_BUILT_IN[name] for name in scenario.built_in]
-        yield Toolbox({**scenario.tools, **listed}, (*theirs, *built_in), run)
+        yield Toolbox({**scenario.tools, **listed}, (*others, *built_in), run)
 
 
 _BUILT_IN: Mapping[BuiltIn, Mapping[str, Any]] = {
@@ -46,7 +46,7 @@ _BUILT_IN: Mapping[BuiltIn, Mapping[str, Any]] = {
 }
 
 
-def _of_request(server: RunningMcp) -> dict[str, Any]:
+def _request_tool(server: RunningMcp) -> dict[str, Any]:
     return {
         "type": "mcp",
         "server_label": server.label,

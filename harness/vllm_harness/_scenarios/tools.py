@@ -1,8 +1,7 @@
-"""Tools of a scenario, answered from its data."""
+"""The tools of a scenario, whose outputs are data."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,16 +10,16 @@ from typing import Any, NamedTuple
 from vllm_harness._exchange.building import given
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._scenarios.format import Output, Tool
-from vllm_harness._scenarios.predicates import objections
+from vllm_harness._scenarios.predicates import as_text, objections
 
 
 class ToolResult(NamedTuple):
-    """What a tool gave.
+    """The result of a tool.
 
     Attributes:
-        text: its output, or what went wrong.
+        text: its output or its error.
         failed: whether it failed.
-        images: URLs of what it shows.
+        images: the URLs of the images that it returned.
     """
 
     text: str
@@ -33,9 +32,9 @@ class Toolbox:
     """The tools of a scenario while it runs.
 
     Attributes:
-        functions: what the model is offered, by name.
-        of_server: what the server under test calls by itself, as tools of a request of the Responses API.
-        run: what a tool gives for a call's name and arguments; None: nothing.
+        functions: the functions that the model is offered, by name.
+        of_server: the tools that the server under test itself calls, as in a request of the Responses API.
+        run: runs a tool by its name and arguments; gives None if it has no output for them.
     """
 
     functions: Mapping[str, Tool]
@@ -44,7 +43,7 @@ class Toolbox:
 
     @property
     def offered(self) -> list[Json]:
-        """The functions as a request has them."""
+        """The functions as a request lists them."""
         return [
             given(
                 name=name,
@@ -57,7 +56,7 @@ class Toolbox:
 
 
 def with_tokens(toolbox: Toolbox, tokens: Mapping[str, str]) -> Toolbox:
-    """Tools of MCP servers with other bearer tokens, by the servers' labels; an empty one: none."""
+    """Replaces the bearer tokens of MCP servers, by their labels; an empty token removes it."""
     return replace(toolbox, of_server=tuple(_with_token(tool, tokens) for tool in toolbox.of_server))
 
 
@@ -67,23 +66,23 @@ def _with_token(tool: Mapping[str, Any], tokens: Mapping[str, str]) -> Mapping[s
 
 
 def bearer(token: str | None) -> dict[str, str]:
-    """The header with a token; none without one."""
+    """Makes the header with a token; empty without a token."""
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def output_for(tool: Tool, arguments: Mapping[str, Any]) -> Output | None:
-    """The first output whose conditions hold; None where there is none."""
-    return next((each for each in tool.outputs if not objections(each.when, arguments)), None)
+    """Finds the first output whose predicates hold; None if none does."""
+    return next((output for output in tool.outputs if not objections(output.when, arguments)), None)
 
 
 def run_tool(output: Output) -> ToolResult:
-    """What a tool gives, after the time that it takes."""
+    """Waits as long as the tool takes; returns its result."""
     time.sleep(output.seconds)
     return outcome_of(output)
 
 
 def outcome_of(output: Output) -> ToolResult:
-    """An output as a model gets it."""
+    """Converts an output to the result of a tool."""
     failed = output.error is not None
     return ToolResult(text_of(output), failed, output.images)
 
@@ -92,8 +91,6 @@ def text_of(output: Output) -> str:
     """The text of an output."""
     if output.error is not None:
         return output.error
-    value = output.output
-    if value is None and "output" not in output.model_fields_set:
+    if "output" not in output.model_fields_set:
         return ""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text * output.times
+    return as_text(output.output) * output.times

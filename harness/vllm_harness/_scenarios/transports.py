@@ -1,4 +1,4 @@
-"""Transports: the API that a conversation is held over, and how much of it each request sends."""
+"""Transports: the API of a conversation, and how much of it each request sends."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from vllm_harness._protocol.core.events import Api, Json
 
 @dataclass(frozen=True)
 class Transport:
-    """How a conversation is held over an API, streamed or not.
+    """A way to run a conversation over an API, streamed or not.
 
     Attributes:
-        name: for people, whether it is streamed or not.
-        api: whose rules its answers are held against.
-        stored: whether the server keeps what was said, so that a request sends only what is new.
-        streamed: whether its answers are streamed.
+        name: its name, the same streamed or not.
+        api: the API.
+        stored: whether the server stores the conversation, so that a request sends only what is new.
+        streamed: whether answers are streamed.
     """
 
     name: str
@@ -28,16 +28,16 @@ class Transport:
 
     @property
     def label(self) -> str:
-        """Such as `chat` or `chat-stream`."""
+        """Its name with the delivery, such as `chat` or `chat-stream`."""
         return f"{self.name}{'-stream' if self.streamed else ''}"
 
     @property
     def path(self) -> str:
-        """Of the requests."""
+        """The path of its requests."""
         return API_PATHS[self.api]
 
     def request(self, ask: Ask) -> Json:
-        """The body of a turn's request."""
+        """Makes the body of a turn's request."""
         return request_of(self.api, replace(ask, stored=self.stored, stream=self.streamed))
 
 
@@ -53,9 +53,7 @@ TRANSPORTS = {
 
 
 def find_transport(name: str) -> Transport:
-    """The transport of a name. Raises UsageError."""
+    """Finds a transport by its name. Raises UsageError if the name is unknown."""
     if name not in TRANSPORTS:
-        raise UsageError(
-            f"there is no transport {name!r}", hint=f"the transports are: {', '.join(TRANSPORTS)}"
-        )
+        raise UsageError(f"unknown transport {name!r}", hint=f"use one of {', '.join(TRANSPORTS)}")
     return TRANSPORTS[name]

@@ -12,7 +12,7 @@ from vllm_harness._configuration.targets import Target
 from vllm_harness._protocol import Finding
 from vllm_harness._runs import records
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding
+from vllm_harness._runs.records import CaseRecord, RunFinding, case_outcome
 from vllm_harness._terminal.tables import one_line
 from vllm_harness._testing.defects import DEFECT_OF
 from vllm_harness._testing.recorder import TARGET_OF
@@ -22,15 +22,8 @@ CASE_OF = "vllm_harness_case"
 """The attribute of a test's last report with further data of its case, as JSON values."""
 LONGEST = 100_000
 """How many characters of a failure a case has at most."""
-_OUTCOMES = {
-    "error": Outcome.FINDING,
-    "failed": Outcome.FINDING,
-    "xfailed": Outcome.KNOWN,
-    MISSED: Outcome.SKIPPED,  # it counts in pass@k only
-    "skipped": Outcome.SKIPPED,
-    "passed": Outcome.PASSED,
-}
-"""The outcomes of cases by those of reports, the worst first."""
+_WORST_FIRST = ("error", "failed", "xfailed", MISSED, "skipped", "passed")
+"""The outcomes of reports."""
 
 
 @dataclass(frozen=True)
@@ -76,22 +69,27 @@ def case_of(reports: Sequence[pytest.TestReport]) -> CaseRecord:
     nodeid = reports[0].nodeid
     kinds = [(kind, report) for report in reports if (kind := outcome_of(report))]
     last = [(kind, report) for kind, report in kinds if kind != "rerun"]
-    kind, decisive = min(last, key=lambda pair: list(_OUTCOMES).index(pair[0]), default=("", reports[-1]))
+    kind, decisive = min(last, key=lambda pair: _WORST_FIRST.index(pair[0]), default=("", reports[-1]))
     facts: dict[str, Any] = next(
         (stored for report in reversed(reports) if (stored := getattr(report, CASE_OF, None))), {}
     )
     findings = tuple(RunFinding(**fields) for fields in facts.get("findings", ()))
-    defects, reason = _defects_and_reason(kind, decisive)
-    defects += [finding.known for finding in findings if finding.known]
-    if kind in ("error", "failed") and not any(finding.counts for finding in findings):
-        findings = (*findings, RunFinding(message=reason))
+    explaining, reason = _defects_and_reason(kind, decisive)
+    failure = (RunFinding(message=reason),) if kind in ("error", "failed") else ()
+    # a test fails by what it raises: known findings of its checks do not make a test that passed known
+    outcome = case_outcome(
+        failure, defects=explaining, cancelled=not kind, skipped=kind in ("skipped", MISSED)
+    )
+    defects = (*explaining, *(finding.known for finding in findings if finding.known))
+    if failure and not any(finding.counts for finding in findings):
+        findings = (*findings, *failure)
     starts = [start for report in reports if (start := getattr(report, "start", None))]
     return CaseRecord(
         id=case_id(nodeid, target),
         target=target,
         group=group_of(nodeid),
         covers=tuple(facts.get("covers", ())),
-        outcome=_OUTCOMES.get(kind, Outcome.CANCELLED),
+        outcome=outcome,
         defects=tuple(dict.fromkeys(defects)),
         reason=reason,
         details=_details(decisive) if kind not in ("passed", "skipped") else "",

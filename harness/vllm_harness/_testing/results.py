@@ -20,7 +20,7 @@ COUNTED = {
     "passed": ("passed",),
     "failed": ("failed", "error"),
     "skipped": ("skipped",),
-    "defects": ("xfailed",),
+    "known": ("xfailed",),
     "retries": ("rerun",),
 }
 MISSED = "missed"  # the outcome of a repeated test with unexpected content, which is not a failure

@@ -11,8 +11,8 @@ import pytest
 
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.redaction import secret_values
-from vllm_harness._runs.beginning import new_header
 from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.header import new_header
 from vllm_harness._runs.records import End, Kind
 from vllm_harness._server.records import run_folder
 

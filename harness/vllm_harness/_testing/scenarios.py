@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from vllm_harness._exchange.server import VllmServer
-from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.mcp_servers import RunningMcp
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
@@ -58,12 +57,11 @@ class ScenarioRunner:
             UsageError: the file is not a scenario, or the model lacks a capability that it needs.
         """
         parsed = scenario if isinstance(scenario, Scenario) else self._read(scenario)
-        served = Served.by(self.server)
         hint = "mark the test with pytest.mark.vllm_needs and these names"
-        check_capabilities(parsed, served.entry, scripted=served.scripted, hint=hint)
+        check_capabilities(parsed, self.server.entry, scripted=self.server.lane == "scripted", hint=hint)
         over = transports_of(transports, streamed)
         defects = the_run(self.item.config).defects
-        conversations = run(parsed, served, over, defects=defects, mcp=mcp)
+        conversations = run(parsed, self.server, over, defects=defects, mcp=mcp)
         for conversation in conversations:
             self._record(conversation)
         if not any(turn.exchange for conversation in conversations for turn in conversation.turns):

@@ -19,7 +19,7 @@ from vllm_harness._testing.results import TargetResult
 
 MAX_LISTED = 10
 """How many failures, reason codes of skips and cases of repeats are listed at most."""
-HEADINGS = ("target", "start", "passed", "failed", "skipped", "defects")
+HEADINGS = ("target", "start", "passed", "known", "failed", "skipped")
 _LINE = 150
 """How long the line of a failure is where the output is not a terminal."""
 

@@ -121,7 +121,7 @@ def _kinds(name: str) -> Iterator[ComparedKind]:
             yield ComparedKind.CASSETTE
         return
     from vllm_harness._regression.results.cells import RegressionRun
-    from vllm_harness._runs.places import find_run
+    from vllm_harness._runs.lookup import find_run
 
     if (path / extensions.RECORDING).is_file():
         yield ComparedKind.RECORDING

@@ -11,14 +11,13 @@ from typing import Annotated
 import typer
 
 from vllm_harness._cassettes import provenance
-from vllm_harness._cassettes.listening import check_installed
+from vllm_harness._cassettes.http_server import check_installed
 from vllm_harness._cassettes.proxy import RecordingProxy
 from vllm_harness._cassettes.recording import of_conversation
 from vllm_harness._cassettes.writing import CassetteWriter, check_writable, write
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import attach
 from vllm_harness._exchange.server import VllmServer
-from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
 from vllm_harness._scenarios.results import Conversation
@@ -104,7 +103,7 @@ def _converse(
 ) -> Conversation:
     attempts = server.entry.limits.live_attempts
     with shown() as progress:
-        return run(scenario, Served.by(server), transports, attempts=attempts, mcp=mcp, tell=progress)[0]
+        return run(scenario, server, transports, attempts=attempts, mcp=mcp, progress=progress)[0]
 
 
 def _keep(

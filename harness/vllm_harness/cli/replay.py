@@ -13,16 +13,15 @@ import typer
 from vllm_harness._cassettes import provenance
 from vllm_harness._cassettes.checking import CassetteFinding, about, check
 from vllm_harness._cassettes.format import Cassette
-from vllm_harness._cassettes.listening import check_installed
-from vllm_harness._cassettes.reading import Read, read
-from vllm_harness._cassettes.replaying import Played, as_cassette, objections
+from vllm_harness._cassettes.http_server import check_installed
+from vllm_harness._cassettes.reading import LoadedCassette, read
+from vllm_harness._cassettes.replaying import ReplayedExchange, as_cassette, objections
 from vllm_harness._cassettes.replaying import replay as played_on
-from vllm_harness._cassettes.serving import Player
+from vllm_harness._cassettes.serving import CassettePlayer
 from vllm_harness._cassettes.serving import serve as serve_from
 from vllm_harness._cassettes.writing import check_writable, write
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.server import VllmServer
-from vllm_harness._scenarios.conversation import Served
 from vllm_harness._terminal.notices import show
 from vllm_harness._terminal.tables import escaped, plain_console, show_table
 from vllm_harness.cli.cassette_differences import show_differences
@@ -86,7 +85,7 @@ def _serve(cassette: Cassette, port: int, timed: bool) -> None:
     def tell(line: str) -> None:
         console.print(escaped(line))
 
-    player = Player(cassette, redactor())
+    player = CassettePlayer(cassette, redactor())
     asyncio.run(
         serve_from(player, port, lambda url: tell(f"{url} answers; Ctrl-C stops it"), tell, timed=timed)
     )
@@ -97,14 +96,13 @@ def _serve(cassette: Cassette, port: int, timed: bool) -> None:
         raise typer.Exit(1)
 
 
-def _play(cassette: Cassette, server: VllmServer) -> list[Played]:
-    served = Served.by(server)
-    for objection in objections(cassette, served):
+def _play(cassette: Cassette, server: VllmServer) -> list[ReplayedExchange]:
+    for objection in objections(cassette, server):
         show(objection)
-    return played_on(cassette, served)
+    return played_on(cassette, server)
 
 
-def _show_played(played: Sequence[Played]) -> None:
+def _show_played(played: Sequence[ReplayedExchange]) -> None:
     console = plain_console()
     rows = []
     for each in played:
@@ -125,14 +123,14 @@ def _show_played(played: Sequence[Played]) -> None:
         show_differences(differences)
 
 
-def _check(recording: Read) -> None:
+def _check(recording: LoadedCassette) -> None:
     findings = check(recording)
     _show_checked(recording, findings)
     if any(each.finding.counts for each in findings):
         raise typer.Exit(1)
 
 
-def _show_checked(recording: Read, findings: list[CassetteFinding]) -> None:
+def _show_checked(recording: LoadedCassette, findings: list[CassetteFinding]) -> None:
     console = plain_console()
     cassette = recording.cassette
     title = cassette.title or "a cassette"

@@ -15,7 +15,7 @@ import typer
 from vllm_harness import _extensions as extensions
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._errors import UsageError
-from vllm_harness._runs.places import find_run
+from vllm_harness._runs.lookup import find_run
 from vllm_harness._runs.records import RECORD
 from vllm_harness._runs.report import comparison
 from vllm_harness._runs.report.compare import ComparedCase, OutcomeChange, compare

@@ -23,7 +23,6 @@ from vllm_harness._defects.repro.measured import (
 )
 from vllm_harness._defects.repro.report import curve_table
 from vllm_harness._defects.repro.reproducer import checked, is_reproducible, jobs_of, run_job
-from vllm_harness._defects.repro.steps import RequestedSteps
 from vllm_harness._defects.repro.table import LETTERS, Table, contradicted, specifier, write_versions
 from vllm_harness._defects.repro.verdict import Reproduction
 from vllm_harness._environments.resolve import resolve
@@ -33,7 +32,6 @@ from vllm_harness._exchange.endpoint import attach
 from vllm_harness._files.paths import run_folder, state_dir
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._runs.records import Kind
-from vllm_harness._server.attached import AttachedServer
 from vllm_harness._server.progress import ConsoleProgress
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import plain_console, show_table
@@ -136,6 +134,9 @@ def _on_running_server(url: str, defect: Defect) -> Measured:
     if defect.repro is None:
         outcome = Reproduction("not applicable", "the case of a parser needs a server of its family")
         return Measured.of(defect.id, url, "0", outcome)
+    from vllm_harness._defects.repro.steps import RequestedSteps
+    from vllm_harness._server.attached import AttachedServer
+
     steps = RequestedSteps(defect, defect.repro)
     server = AttachedServer(attach(url), steps.entry)
     return Measured.of(defect.id, url, server.vllm_version, steps.on_server(server))

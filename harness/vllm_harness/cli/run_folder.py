@@ -12,8 +12,8 @@ import typer
 
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.redaction import secret_values
-from vllm_harness._runs.beginning import new_header
 from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.header import new_header
 from vllm_harness._runs.records import End, Kind
 
 INTERRUPTED = 130

@@ -15,12 +15,11 @@ from vllm_harness._exchange.server import VllmServer
 from vllm_harness._files.located_yaml import read_yaml
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.records import Kind
-from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import Scenario
-from vllm_harness._scenarios.judging import contradictions
-from vllm_harness._scenarios.kept import records_of
+from vllm_harness._scenarios.mismatches import contradictions
 from vllm_harness._scenarios.reading import find_scenario, read_scenario, schema, stories_of_package
 from vllm_harness._scenarios.results import Conversation
+from vllm_harness._scenarios.run_records import records_of
 from vllm_harness._scenarios.running import BOTH, run, transports_of
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness._server.records import run_folder
@@ -126,12 +125,11 @@ def _run(
     writer: RunWriter,
     mcp: Mcp | None,
 ) -> list[Conversation]:
-    served = Served.by(server)
     target, at = target_record(server, f"{server.lane}-{server.entry.name}", writer), time.time()
     writer.write(target)
     attempts = server.entry.limits.live_attempts
     with shown() as progress:
-        conversations = run(scenario, served, transports, attempts=attempts, mcp=mcp, tell=progress)
+        conversations = run(scenario, server, transports, attempts=attempts, mcp=mcp, progress=progress)
     labels = {each.transport.label for each in conversations}
     for conversation in conversations:
         for record in records_of(conversation, target.id, at, labels):

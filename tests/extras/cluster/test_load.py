@@ -12,8 +12,9 @@ import psutil
 
 from tests.extras.cluster.conftest import NODE, Begin
 from tests.extras.cluster.leftovers import orphaned_blocks, servers, wait_for
-from vllm_harness._runs.reading import ended, records
+from vllm_harness._runs.reading import records
 from vllm_harness._runs.records import CaseRecord
+from vllm_harness._runs.report.run import read_run
 
 COMMAND = ("load", "etl-three-turns", "--model", "qwen3")
 OF_TIME = {"requests_a_second", "tokens_a_second"}
@@ -156,7 +157,7 @@ def test_an_interrupt_ends_the_clients_and_keeps_their_results(
     command.send_signal(signal.SIGINT)
     said, _ = command.communicate(timeout=60)
     assert command.returncode == 128 + signal.SIGINT, said
-    end = ended(out)
+    end = read_run(out).end
     assert end is not None
     assert end.stopped == "SIGINT"
     summary = json.loads((out / "summary.json").read_text())

@@ -18,9 +18,9 @@ from tests.own_server import OwnServer
 from vllm_harness._defects.entry import Defect
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._runs.reading import ended, records
+from vllm_harness._runs.reading import records
 from vllm_harness._runs.records import CaseRecord, ExchangeRecord, Header, Kind, Outcome
-from vllm_harness._scenarios.conversation import Served
+from vllm_harness._runs.report.run import read_run
 from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
 from vllm_harness._scenarios.running import transports_of
@@ -79,12 +79,12 @@ ACME = {
 
 def run(server: VllmServer, scenario: Scenario, folder: Path, **more: Any) -> Load:
     """Runs a load to its end."""
-    served, defects = Served.by(server), more.pop("defects", None)
+    defects = more.pop("defects", None)
     transports = transports_of(more.pop("transports", ()), (True,))
     with RunWriter.begin(folder, Header(kind=Kind.LOAD, started=0.0)) as writer:
         plan = Plan(transports, **more)
         recorder, pid = LoadRecorder(writer, server.model, 0.0), getattr(server, "pid", None)
-        load = Load(scenario, served, plan, recorder, pid, defects)
+        load = Load(scenario, server, plan, recorder, pid, defects)
         asyncio.run(load.run())
     return load
 
@@ -155,7 +155,7 @@ def test_defects_that_a_turn_names(vllm_server: VllmServer, tmp_path: Path) -> N
         defects=ACME,
     )
     chat, messages = load.by_transport["chat"], load.by_transport["messages"]
-    assert (chat.known["acme-1"], chat.known["acme-2"], chat.passed) == (2, 2, 4)
+    assert (chat.known["acme-1"], chat.known["acme-2"], chat.passed, chat.known_turns) == (2, 2, 0, 4)
     assert not chat.wrong
     assert messages.mismatches == {"text[*]": 2, "status": 2}
     assert messages.errors == {"HTTP 400": 2}
@@ -196,7 +196,7 @@ def test_interrupted_load(vllm_server: VllmServer, tmp_path: Path) -> None:
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert f"records {out}" in output
-    end = ended(out)
+    end = read_run(out).end
     assert end is not None
     assert end.stopped == "SIGTERM"
     assert json.loads((out / "summary.json").read_text())["total"]["requests"] >= 1

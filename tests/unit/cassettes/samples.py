@@ -28,7 +28,7 @@ TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "objec
 
 
 def message(text: str, number: int = 1) -> dict[str, Any]:
-    """An item of a response that says a text."""
+    """An item of a response with a text."""
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
     return {**item, "content": [part]}
@@ -43,7 +43,7 @@ def response(identifier: str, *items: dict[str, Any], previous: str | None = Non
 def exchange(
     turn: str, request: dict[str, Any], body: dict[str, Any], after: str | None = None
 ) -> RecordedExchange:
-    """An exchange of the Responses API whose answer comes in one piece."""
+    """An exchange of the Responses API that is not streamed."""
     return RecordedExchange(
         turn=turn,
         after=after,
@@ -57,7 +57,7 @@ def exchange(
 def streamed(
     turn: str, request: dict[str, Any], events: list[dict[str, Any]], size: int = 0
 ) -> RecordedExchange:
-    """An exchange of the Responses API whose answer is a stream; `size` bytes a chunk, else an event."""
+    """A streamed exchange of the Responses API, in chunks of `size` bytes, or else of an event."""
     blocks = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
     if size:
         whole = "".join(blocks)
@@ -73,7 +73,7 @@ def streamed(
 
 
 def conversation(**recorded: Any) -> Cassette:
-    """Two turns: a call, and what follows from its output."""
+    """Two turns: a call, and the answer to its output."""
     call = exchange("ask", {"input": "Weather in Paris?", "tools": [TOOL]}, response("resp_1", CALL))
     output = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
     answer = exchange(
@@ -86,7 +86,7 @@ def conversation(**recorded: Any) -> Cassette:
 
 
 def of(*exchanges: RecordedExchange, **recorded: Any) -> Cassette:
-    """A cassette of some exchanges."""
+    """A cassette with these exchanges."""
     return Cassette(
         cassette=1, title="a test", recorded=Recorded(**recorded), exchanges=exchanges, count=len(exchanges)
     )

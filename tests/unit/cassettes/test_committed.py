@@ -1,4 +1,4 @@
-"""The cassettes of tests/cassettes, of real servers: the rules, the accumulators, and what they mean."""
+"""The cassettes of tests/cassettes, from real servers: rules, accumulators and meanings."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ LINES = dict(re.findall(r"^record (\S+) (\S+)", SCRIPT, re.M))
 by_name = pytest.mark.parametrize("path", FILES, ids=[path.name.removesuffix(".yaml.gz") for path in FILES])
 
 
-def test_each_is_made_by_a_line_of_the_script_and_all_are_small() -> None:
+def test_the_script_makes_each_and_all_are_small() -> None:
     assert {path.name.removesuffix(".yaml.gz") for path in FILES} == set(LINES)
     assert sum(path.stat().st_size for path in FILES) < 1_000_000
 
 
 @by_name
-def test_only_what_is_known_of_its_vllm_is_found(path: Path) -> None:
+def test_all_findings_are_known(path: Path) -> None:
     recording = read(path)
     wrong = {each.finding.code for each in check(recording) if each.finding.counts}
     assert wrong == set()
 
 
 @by_name
-def test_it_says_where_it_comes_from_and_names_no_folder_of_a_machine(path: Path) -> None:
+def test_its_origin_names_no_local_folder(path: Path) -> None:
     cassette = read(path).cassette
     recorded = cassette.recorded
     assert all(
@@ -50,7 +50,7 @@ def test_it_says_where_it_comes_from_and_names_no_folder_of_a_machine(path: Path
 
 
 @by_name
-def test_every_turn_of_its_story_means_what_was_said(path: Path) -> None:
+def test_every_turn_means_what_the_script_said(path: Path) -> None:
     cassette = read(path).cassette
     story = read_scenario(find_scenario(cassette.recorded.scenario))
     turns = {turn.name: turn for turn in story.turns}
@@ -65,13 +65,13 @@ def test_every_turn_of_its_story_means_what_was_said(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "lane"), [("etl-0.32", "scripted"), ("smollm2-forced", "live")])
-def test_tokens_are_kept(name: str, lane: str) -> None:
+def test_tokens_are_recorded(name: str, lane: str) -> None:
     cassette = read(FOLDER / f"{name}.yaml.gz").cassette
     assert cassette.recorded.lane == lane
     assert all(exchange.tokens for exchange in cassette.exchanges)
 
 
-def test_the_manual_shows_how_the_story_differs_between_versions() -> None:
+def test_the_docs_show_the_differences_between_versions() -> None:
     page = (ROOT / "docs" / "reference" / "measurements.md").read_text()
     names = [f"etl-0.{minor}.yaml.gz" for minor in (30, 31, 32, 33)]
     for left, right in pairwise(names):
@@ -79,7 +79,7 @@ def test_the_manual_shows_how_the_story_differs_between_versions() -> None:
         assert result.output.partition("\n\n")[2].strip() in page
 
 
-def test_one_story_of_one_model_means_the_same_on_every_version() -> None:
+def test_a_story_means_the_same_on_every_version() -> None:
     versions = [read(FOLDER / f"etl-0.{minor}.yaml.gz").cassette for minor in (30, 31, 32, 33)]
     for left, right in pairwise(versions):
         layers = {each.layer for each in compare(left, right)}

@@ -1,4 +1,4 @@
-"""Two cassettes: what differs, and what never counts."""
+"""Compares cassettes: what differs, and what does not count."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _places(left: Cassette, right: Cassette) -> dict[str, tuple[str, str]]:
     return {f"{each.layer} {each.place}": (each.left, each.right) for each in compare(left, right)}
 
 
-def test_a_cassette_is_like_itself() -> None:
+def test_a_cassette_equals_itself() -> None:
     assert compare(conversation(), conversation()) == []
 
 
@@ -45,13 +45,13 @@ def test_a_cassette_is_like_itself() -> None:
         ({"arguments": '{"city": "Rome"}'}, "meaning calls[0].arguments.city", ('"Paris"', '"Rome"')),
     ],
 )
-def test_what_differs_is_named(changes: dict[str, Any], place: str, sides: tuple[str, str]) -> None:
+def test_differences(changes: dict[str, Any], place: str, sides: tuple[str, str]) -> None:
     first = _call(id="fc_0123456789", **({"call_id": "c"} if "call_id" in changes else {}))
     found = _places(first, _call(**{"id": "fc_9876543210", **changes}))
     assert found[place] == sides
 
 
-def test_ids_times_and_the_way_that_arguments_are_written_do_not_count() -> None:
+def test_ids_times_and_the_form_of_arguments_do_not_count() -> None:
     first = _call(id="fc_0123456789", call_id="call_0123456789")
     second = _call(id="fc_abcdefghij", call_id="call_abcdefghij", arguments='{"city":"Paris"}')
     other = second.exchanges[0].response
@@ -65,7 +65,7 @@ def _stream(change: object = None) -> RecordedExchange:
     return streamed("t", {}, events if change is None else change(events))  # type: ignore[operator]
 
 
-def test_events_that_come_otherwise_are_told() -> None:
+def test_another_order_of_events_is_a_difference() -> None:
     def without_part(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [event for event in events if event["type"] != "response.content_part.added"]
 
@@ -76,7 +76,7 @@ def test_events_that_come_otherwise_are_told() -> None:
     )
 
 
-def test_how_often_a_delta_comes_does_not_count() -> None:
+def test_the_number_of_deltas_does_not_count() -> None:
     def cut(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         out = []
         for event in events:
@@ -95,7 +95,7 @@ def _stream_events() -> list[dict[str, Any]]:
     return copy.deepcopy(SAMPLES["text"].build())
 
 
-def test_turns_are_paired_by_name_and_a_lost_one_is_told() -> None:
+def test_turns_are_paired_by_name() -> None:
     whole = conversation()
     short = of(whole.exchanges[1].model_copy(update={"after": None}))
     assert _places(whole, short) == {"turn ": ("a turn", "nothing")}
@@ -105,7 +105,7 @@ def test_turns_are_paired_by_name_and_a_lost_one_is_told() -> None:
     assert compare(whole, renamed) == []
 
 
-def test_words_can_be_left_aside() -> None:
+def test_differences_without_words() -> None:
     said = of(exchange("t", {}, response("r", message("It is sunny."))))
     other = of(exchange("t", {}, response("r", message("Sun!"))))
     assert _places(said, other) == {"meaning text": ('"It is sunny."', '"Sun!"')}
@@ -126,8 +126,8 @@ def test_the_command_prints_a_table_for_each_turn(tmp_path: Path) -> None:
     assert (same.exit_code, "no difference" in same.output) == (0, True)
 
 
-def test_what_a_chunk_joins_is_what_two_bring() -> None:
-    """A busy server puts the last words and the end into one chunk; the other way round is another order."""
+def test_a_merged_chunk_equals_two() -> None:
+    """A busy server puts the last words and the end into one chunk."""
 
     def chunk(delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
         return {"type": "", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
@@ -153,8 +153,8 @@ def test_choices_of_a_stream_have_no_order_between_them() -> None:
     assert order((1, "content"), (0, "reasoning"), (0, "content"), (1, "content")) == told
 
 
-def test_an_empty_piece_may_be_joined_with_the_next() -> None:
-    """Of a call in chunks of Chat; the whole text of an event is another matter."""
+def test_an_empty_chunk_may_be_merged_with_the_next() -> None:
+    """This holds for calls in chunks of Chat Completions, but not for whole texts of events."""
 
     def chunk(first: str, *arguments: str) -> list[dict[str, Any]]:
         begin = {"index": 0, "type": "function", "function": {"arguments": first}}

@@ -1,4 +1,4 @@
-"""Cassette files: what is written is read again; what is wrong is told with file and line."""
+"""Cassette files: they are written and read again; errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _strange() -> Cassette:
 
 @pytest.mark.parametrize("name", ["a.yaml", "a.yaml.gz"])
 @pytest.mark.parametrize("make", [conversation, _strange, of], ids=["conversation", "strange", "empty"])
-def test_what_is_written_is_read_again(name: str, make: object, tmp_path: Path) -> None:
+def test_cassettes_are_written_and_read(name: str, make: object, tmp_path: Path) -> None:
     assert callable(make)
     cassette, path = make(), tmp_path / name
     write(cassette, path, PLAIN)
@@ -67,14 +67,14 @@ def test_what_is_written_is_read_again(name: str, make: object, tmp_path: Path) 
     assert read(grown).cassette == cassette
 
 
-def test_a_stream_is_readable_as_it_came(tmp_path: Path) -> None:
+def test_a_stream_is_written_readably(tmp_path: Path) -> None:
     events = SAMPLES["text"].build()
     text = dumped(of(streamed("t", {}, events)), PLAIN)
     assert f"        event: {events[0]['type']}\n        data: {json.dumps(events[0])}\n" in text
 
 
 @pytest.mark.parametrize("size", [0, 17, 500])
-def test_the_line_of_an_event_is_told(size: int, tmp_path: Path) -> None:
+def test_the_lines_of_events(size: int, tmp_path: Path) -> None:
     events = SAMPLES["text"].build()
     events[3]["sequence_number"] = 99
     path = tmp_path / "a.yaml"
@@ -97,36 +97,36 @@ def _written(tmp_path: Path, change: object = None) -> Path:
     return path
 
 
-def _cut(text: str, mark: str) -> str:
+def _truncated(text: str, mark: str) -> str:
     assert mark in text
     return text[: text.index(mark)]
 
 
 WRONG = {
     "cut within an exchange": (
-        lambda text: _cut(text, "  response:\n"),
+        lambda text: _truncated(text, "  response:\n"),
         r":\d+: exchanges\.0\.response: |:\d+: count",
     ),
-    "cut within a word": (lambda text: _cut(text, "call_1") + "'", r":\d+: "),
+    "truncated within a word": (lambda text: _truncated(text, "call_1") + "'", r":\d+: "),
     "cut between exchanges": (
-        lambda text: _cut(text, "- turn: answer"),
+        lambda text: _truncated(text, "- turn: answer"),
         r":\d+: count: the file ends without it",
     ),
     "a turn is missing": (
-        lambda text: _cut(text, "- turn: answer") + "count: 2\n",
-        r":\d+: count: 2 exchanges were recorded, and 1 are here: 1 are missing",
+        lambda text: _truncated(text, "- turn: answer") + "count: 2\n",
+        r":\d+: count: 2, but the file has 1 exchanges",
     ),
     "the first turn is missing": (
         lambda text: text[: text.index("- turn: ask")] + text[text.index("- turn: answer") :],
-        r":\d+: exchanges\.0\.after: the turn 'ask', which it continues, is not above it",
+        r":\d+: exchanges\.0\.after: it continues turn 'ask', which is not above it",
     ),
     "a cyclic branch": (
         lambda text: text.replace("- turn: ask\n", "- turn: ask\n  after: answer\n"),
-        r":\d+: exchanges\.0\.after: the turn 'answer', which it continues, is not above it",
+        r":\d+: exchanges\.0\.after: it continues turn 'answer', which is not above it",
     ),
     "a turn twice": (
         lambda text: text.replace("- turn: answer", "- turn: ask"),
-        r":\d+: exchanges\.1\.turn: there is a turn 'ask' already",
+        r":\d+: exchanges\.1\.turn: another turn is also named 'ask'",
     ),
     "a key twice": (lambda text: text + "count: 2\n", r":\d+: duplicate key 'count'"),
     "an unknown version": (
@@ -146,7 +146,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_told_with_file_and_line(name: str, tmp_path: Path) -> None:
+def test_an_error_names_file_and_line(name: str, tmp_path: Path) -> None:
     change, told = WRONG[name]
     path = _written(tmp_path, change)
     before = path.read_bytes()
@@ -155,7 +155,7 @@ def test_what_is_wrong_is_told_with_file_and_line(name: str, tmp_path: Path) -> 
     assert path.read_bytes() == before
 
 
-def test_a_cassette_cut_anywhere_never_passes_for_a_whole_one(tmp_path: Path) -> None:
+def test_a_truncated_cassette_is_an_error(tmp_path: Path) -> None:
     text = dumped(conversation(), PLAIN)
     path = tmp_path / "a.yaml"
     for size in range(0, len(text) - 2, 97):
@@ -164,7 +164,7 @@ def test_a_cassette_cut_anywhere_never_passes_for_a_whole_one(tmp_path: Path) ->
             read(path)
 
 
-def test_a_cut_archive_is_told_with_the_line(tmp_path: Path) -> None:
+def test_a_truncated_archive_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml.gz"
     write(conversation(), path, PLAIN)
     path.write_bytes(path.read_bytes()[:-20])
@@ -175,7 +175,7 @@ def test_a_cut_archive_is_told_with_the_line(tmp_path: Path) -> None:
         read(path)
 
 
-def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     with path.open("wb") as file:
         file.truncate(2**30)
@@ -183,7 +183,7 @@ def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
         read(path)
 
 
-def test_a_bomb_is_unpacked_no_further_than_to_the_limit(tmp_path: Path) -> None:
+def test_a_compressed_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml.gz"
     member = gzip.compress(bytes(2**24))
     path.write_bytes(member * 64)
@@ -194,14 +194,14 @@ def test_a_bomb_is_unpacked_no_further_than_to_the_limit(tmp_path: Path) -> None
         read(path)
 
 
-def test_where_nothing_can_be_written_is_told_before(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     for path in (tmp_path / "a.json", tmp_path / "none" / "a.yaml"):
         with pytest.raises(UsageError, match=re.escape(str(path.parent if "none" in str(path) else path))):
             check_writable(path)
     check_writable(tmp_path / "a.yaml.gz")
 
 
-def test_replay_and_validate_tell_of_a_broken_rule(tmp_path: Path) -> None:
+def test_replay_and_validate_report_a_broken_rule(tmp_path: Path) -> None:
     path = _written(tmp_path)
     for command in (["cassette", "replay"], ["validate"]):
         result = CliRunner().invoke(app, [*command, str(path)])
@@ -217,6 +217,6 @@ def test_replay_and_validate_tell_of_a_broken_rule(tmp_path: Path) -> None:
         assert "CV101" in result.output
 
 
-def test_the_schema_names_what_a_cassette_has() -> None:
+def test_the_schema_has_the_keys_of_a_cassette() -> None:
     assert {"cassette", "exchanges", "count"} <= set(schema()["required"])
     assert Recorded.__name__ in schema()["$defs"]

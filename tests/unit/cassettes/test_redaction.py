@@ -1,4 +1,4 @@
-"""Secrets are not written: in headers, bodies, streams, command lines; by pattern and by value."""
+"""Secrets in headers, bodies, streams and command lines are redacted, by pattern and by value."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _redactor() -> Redactor:
 
 
 @pytest.mark.parametrize("kind", SECRETS)
-def test_no_secret_is_written_wherever_it_stands(kind: str) -> None:
+def test_no_secret_is_written(kind: str) -> None:
     text, secret = SECRETS[kind]
     event = f"data: {json.dumps({'type': 'x', 'delta': text})}\n\n".encode()
     stream = [
@@ -90,7 +90,7 @@ def test_no_secret_is_written_wherever_it_stands(kind: str) -> None:
     assert REDACTED in written
 
 
-def test_headers_of_secrets_are_marked_and_unknown_ones_left_out() -> None:
+def test_secret_headers_are_redacted_and_unknown_ones_dropped() -> None:
     headers = {
         "Authorization": FILLER,
         "X-API-Key": FILLER,
@@ -116,7 +116,7 @@ def test_headers_of_secrets_are_marked_and_unknown_ones_left_out() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
-def test_a_secret_is_found_however_a_stream_is_cut(size: int) -> None:
+def test_a_secret_is_found_in_chunks_of_any_size(size: int) -> None:
     secret = f"sk-proj-{TAIL}"
     data = f'data: {{"text": "größe {secret} ☃ end"}}\n\n'.encode()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
@@ -125,7 +125,7 @@ def test_a_secret_is_found_however_a_stream_is_cut(size: int) -> None:
     assert b"".join(clean).decode() == 'data: {"text": "größe sk-[redacted] ☃ end"}\n\n'
 
 
-def test_a_secret_that_a_model_says_token_by_token_is_found() -> None:
+def test_a_secret_is_found_token_by_token() -> None:
     said = ["The key is sk-", "proj-Zq7xW2", "nB9vK4Zq7", "xW2nB9vK4, and ", "that is all."]
     events = [
         f"event: d\ndata: {json.dumps({'type': 'd', 'output_index': 0, 'delta': piece})}\n\n"
@@ -141,7 +141,7 @@ def test_a_secret_that_a_model_says_token_by_token_is_found() -> None:
     assert written.count("event: d") == len(said)
 
 
-def test_what_is_no_secret_stays() -> None:
+def test_other_texts_stay() -> None:
     harmless = {
         "model": "qwen3",
         "tools": [{"name": "f", "parameters": {"properties": {"password": {"type": "string"}}}}],

@@ -1,8 +1,9 @@
-"""What a replay sends: the recorded requests with the ids of the new run, or the reason why it cannot."""
+"""Replays: recorded requests with the ids of the new run, or the reason why they cannot be sent."""
 
 from __future__ import annotations
 
 from tests.unit.cassettes.samples import CALL, conversation, exchange, message, of, response
+from tests.unit.scenarios.servers import DescribedServer
 from vllm_harness._cassettes.format import (
     Cassette,
     Recorded,
@@ -11,20 +12,18 @@ from vllm_harness._cassettes.format import (
     RecordedResponse,
 )
 from vllm_harness._cassettes.new_ids import NewIds
-from vllm_harness._cassettes.replaying import Played, as_cassette, objections
+from vllm_harness._cassettes.replaying import ReplayedExchange, as_cassette, objections
 from vllm_harness._configuration.model_entries import load_models
-from vllm_harness._exchange.endpoint import Endpoint
-from vllm_harness._scenarios.conversation import Served
 
 ENTRY = load_models().get("qwen3")
-LIVE = Served(Endpoint("http://127.0.0.1:9"), "served", ENTRY, "0.32.0", False)
+LIVE = DescribedServer(ENTRY, "live")
 
 
 NEW_CALL = {**CALL, "id": "fc_new", "call_id": "call_new"}
 
 
 def _second(cassette: Cassette, new: RecordedExchange) -> tuple[RecordedRequest, str]:
-    """The request of the second exchange after this answer to the first."""
+    """Makes the request of the second exchange after this answer to the first."""
     ids = NewIds()
     first, reason = ids.request(cassette.exchanges[0])
     assert (first, reason) == (cassette.exchanges[0].request, "")
@@ -46,7 +45,7 @@ def test_a_call_that_is_not_made_again_cannot_be_answered() -> None:
     assert reason == "it is about a call of get_weather, which was not made now in turn ask"
 
 
-def test_a_turn_that_is_refused_ends_those_that_continue_it() -> None:
+def test_turns_cannot_continue_a_refused_turn() -> None:
     refused = RecordedResponse(status=400, body={"error": {"message": "no"}})
     new = conversation().exchanges[0].model_copy(update={"response": refused})
     _, reason = _second(conversation(), new)
@@ -54,7 +53,7 @@ def test_a_turn_that_is_refused_ends_those_that_continue_it() -> None:
     assert "HTTP 400" in reason
 
 
-def test_a_history_that_is_sent_back_has_the_new_ids() -> None:
+def test_a_sent_history_has_the_new_ids() -> None:
     history = [{"role": "user", "content": "Weather?"}, CALL]
     output = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
     cassette = of(
@@ -65,7 +64,7 @@ def test_a_history_that_is_sent_back_has_the_new_ids() -> None:
     assert request.body["input"] == [history[0], NEW_CALL, {**output, "call_id": "call_new"}]
 
 
-def test_what_is_retrieved_is_the_new_response() -> None:
+def test_a_path_has_the_new_id() -> None:
     first = exchange("ask", {"input": "Hi"}, response("resp_1", message("Hi")))
     get = RecordedRequest(method="GET", path="/v1/responses/resp_1?x=1")
     again = RecordedExchange(turn="get", request=get, response=first.response)
@@ -73,9 +72,12 @@ def test_what_is_retrieved_is_the_new_response() -> None:
     assert request.path == "/v1/responses/resp_new?x=1"
 
 
-def test_what_was_played_is_a_cassette_without_what_was_not() -> None:
+def test_the_cassette_of_a_replay() -> None:
     cassette = conversation(scenario="weather")
-    played = [Played("ask", exchange=cassette.exchanges[0]), Played("answer", reason="no")]
+    played = [
+        ReplayedExchange("ask", exchange=cassette.exchanges[0]),
+        ReplayedExchange("answer", reason="no"),
+    ]
     assert [each.wrong for each in played] == [False, True]
     again = as_cassette(cassette, played, Recorded(model="qwen3"))
     assert [each.turn for each in again.exchanges] == ["ask"]
@@ -86,13 +88,12 @@ def test_what_was_played_is_a_cassette_without_what_was_not() -> None:
     )
 
 
-def test_what_is_not_as_it_was_recorded_is_told() -> None:
+def test_objections() -> None:
     cassette = conversation(vllm="0.30.0", model="gpt-oss")
     tokens = cassette.exchanges[0].model_copy(update={"tokens": ((1, 2),)})
-    scripted = Served(LIVE.endpoint, "served", ENTRY, "0.32.0", True)
-    assert objections(of(tokens, vllm="0.30.0", model="gpt-oss"), scripted) == [
+    assert objections(of(tokens, vllm="0.30.0", model="gpt-oss"), DescribedServer(ENTRY)) == [
         "it was recorded from vLLM 0.30.0, and this is 0.32.0",
         "it was recorded from the model gpt-oss, and this is qwen3",
-        "its tokens are those of another model, so what they mean is scripted",
+        "its tokens are those of another model, so their meaning is scripted instead",
     ]
     assert objections(conversation(vllm="0.32.0", model="qwen3"), LIVE) == []

@@ -1,4 +1,4 @@
-"""A client answered from a cassette, and recorded through a proxy on its way there."""
+"""Answers a client from a cassette, through a recording proxy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.cassettes.samples import PATHS, conversation, of, streamed
 from vllm_harness._cassettes.comparing import compare
 from vllm_harness._cassettes.format import Cassette
 from vllm_harness._cassettes.reading import read
-from vllm_harness._cassettes.serving import Player
+from vllm_harness._cassettes.serving import CassettePlayer
 from vllm_harness._cassettes.writing import write
 from vllm_harness._errors import UsageError
 from vllm_harness._files.redaction import Redactor
@@ -34,36 +34,36 @@ def _whole() -> Cassette:
     return of(*conversation().exchanges, streamed("stream", {"input": "Hi"}, SAMPLES["text"].build()))
 
 
-def _ask(player: Player, body: Any, path: str = RESPONSES) -> str:
+def _ask(player: CassettePlayer, body: Any, path: str = RESPONSES) -> str:
     found = player.take("POST", path, json.dumps(body).encode())
     return found if isinstance(found, str) else found.turn
 
 
-def test_each_exchange_is_played_once_by_its_own_request() -> None:
+def test_each_exchange_is_played_once() -> None:
     cassette = _whole()
-    player = Player(cassette, Redactor())
+    player = CassettePlayer(cassette, Redactor())
     ask, answer, stream = (each.request.body for each in cassette.exchanges)
     assert _ask(player, answer) == "answer"
     assert _ask(player, dict(reversed(ask.items()))) == "ask"
     assert player.left == ["stream"]
     assert _ask(player, ask) == f"no recorded POST {RESPONSES} is the same; the nearest is turn stream: " + (
-        '$.stream: recorded true, asked nothing; $.input: recorded "Hi", asked "Weather in Paris?"; '
-        f"$.tools: recorded nothing, asked {json.dumps(ask['tools'])}"
+        '$.stream: recorded true, requested nothing; $.input: recorded "Hi", requested "Weather in Paris?"; '
+        f"$.tools: recorded nothing, requested {json.dumps(ask['tools'])}"
     )
-    assert "the cassette has no POST /v1/other" in _ask(player, ask, "/v1/other")
+    assert "the cassette has no unplayed POST /v1/other" in _ask(player, ask, "/v1/other")
     assert len(player.misses) == 2
     assert _ask(player, stream) == "stream"
     assert player.left == []
 
 
-def test_a_request_is_known_although_its_secrets_were_not_recorded(tmp_path: Path) -> None:
+def test_requests_are_compared_without_their_secrets(tmp_path: Path) -> None:
     body = {"model": "m", "input": f"my key is {KEY}", "metadata": {"api_key": "x1y2z3"}}
     exchange = conversation().exchanges[0]
     exchange = exchange.model_copy(update={"request": exchange.request.model_copy(update={"body": body})})
     path = tmp_path / "a.yaml"
     write(of(exchange), path, Redactor())
     assert KEY not in path.read_text()
-    assert _ask(Player(read(path).cassette, Redactor()), body) == "ask"
+    assert _ask(CassettePlayer(read(path).cassette, Redactor()), body) == "ask"
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def _end(process: subprocess.Popen[str], number: int = signal.SIGINT) -> tuple[i
     return process.returncode, out, told
 
 
-def test_what_a_client_gets_through_a_proxy_is_recorded_as_it_comes(tmp_path: Path) -> None:
+def test_a_proxy_records_what_a_client_gets(tmp_path: Path) -> None:
     cassette = _whole()
     slow = cassette.exchanges[-1]
     assert slow.response.sse is not None
@@ -109,15 +109,15 @@ def test_what_a_client_gets_through_a_proxy_is_recorded_as_it_comes(tmp_path: Pa
         with client.stream("POST", RESPONSES, json=slow.request.body) as stream:
             arrivals = [(time.monotonic(), data) for data in stream.iter_raw()]
         assert b"".join(data for _, data in arrivals) == b"".join(chunk.content for chunk in chunks)
-        assert arrivals[-1][0] - arrivals[0][0] > 0.2  # it came as it was sent, not all at the end
+        assert arrivals[-1][0] - arrivals[0][0] > 0.2  # the chunks arrive as they were sent
         missing = client.post(RESPONSES, json={"input": "never recorded"})
         assert (missing.status_code, missing.json()["error"]["type"]) == (404, "not_in_the_cassette")
         code, out, _ = _end(proxy)
         assert (code, out) == (0, f"{recorded}: 4 exchanges\n")
         code, out, told = _end(server, signal.SIGTERM)
         assert (code, out) == (1, "exchanges 3, never played 0, misses 2\n")
-        assert "the cassette has no GET /version" in told  # which the proxy asks for
-        assert "no recorded POST" in told or "the cassette has no POST" in told
+        assert "the cassette has no unplayed GET /version" in told  # which the proxy requests
+        assert "no recorded POST" in told or "the cassette has no unplayed POST" in told
     again = read(recorded).cassette
     assert [each.turn for each in again.exchanges] == ["t1", "t2", "t3", "t4"]
     assert again.exchanges[1].after == "t1"
@@ -130,7 +130,7 @@ def test_what_a_client_gets_through_a_proxy_is_recorded_as_it_comes(tmp_path: Pa
 
 
 @pytest.mark.parametrize("ends", ["killed", "left"])
-def test_nothing_is_lost_where_a_client_leaves_or_the_proxy_is_killed(ends: str, tmp_path: Path) -> None:
+def test_nothing_is_lost_if_the_client_leaves_or_the_proxy_is_killed(ends: str, tmp_path: Path) -> None:
     slow = streamed("t", {}, SAMPLES["text"].build())
     assert slow.response.sse is not None
     chunks = tuple(
@@ -172,7 +172,7 @@ def test_nothing_is_lost_where_a_client_leaves_or_the_proxy_is_killed(ends: str,
         assert last.sse
 
 
-def test_a_server_that_does_not_answer_is_recorded(tmp_path: Path) -> None:
+def test_a_dead_server_is_recorded(tmp_path: Path) -> None:
     recorded = tmp_path / "a.yaml"
     with (
         _running("record", "--proxy", "0", "--upstream", "http://127.0.0.1:9", "-o", str(recorded)) as (

@@ -75,12 +75,12 @@ def test_the_schema_describes_what_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (None, "holds no run"),
+        (None, "does not contain a run"),
         ("", "does not begin with the header"),
         ('{"type":"header"', "does not begin with the header"),
         ('{"type":"header","format":99,"kind":"suites","started":1}\n', "has format 99"),
-        ('{"type":"header","kind":"x","started":1}\n', "no record of a run"),
-        ("\x00\xff\n", "no record of a run"),
+        ('{"type":"header","kind":"x","started":1}\n', "not a record of a run"),
+        ("\x00\xff\n", "not a record of a run"),
     ],
 )
 def test_bad_input_ends_with_exit_code_2(tmp_path: Path, text: str | None, problem: str) -> None:
@@ -94,4 +94,4 @@ def test_the_program_ends_with_exit_code_2(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "vllm_harness.cli.main", "report", str(tmp_path / "no")]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 2
-    assert "there is no run" in ended.stderr
+    assert "no run is named" in ended.stderr

@@ -1,4 +1,4 @@
-"""The entries of the registry: each is named by something that shows it, and nothing names another id."""
+"""The entries of the registry: something shows each of them, and no other id is used."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NAMED = [*marked(), *in_cases()]
 MODELS = set(load_models().models)
 
 
-def test_what_is_named_is_an_entry() -> None:
+def test_every_id_has_an_entry() -> None:
     assert {defect for defect, _ in NAMED} <= set(load_defects())
 
 
@@ -69,7 +69,7 @@ def test_each_entry_is_shown_by_something() -> None:
 
 
 @pytest.mark.parametrize("defect", load_defects().values(), ids=lambda defect: defect.id)
-def test_an_entry_names_models_that_there_are(defect: Any) -> None:
+def test_the_models_of_an_entry_exist(defect: Any) -> None:
     named = {*defect.models, *(model for place in defect.deviations for model in place.models)}
     named |= {model for each, models in NAMED if each == defect.id for model in models}
     assert named <= MODELS

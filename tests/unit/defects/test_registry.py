@@ -1,4 +1,4 @@
-"""The registry of defects: how an entry is read, what it holds for, and what it explains."""
+"""The registry of defects: reads entries; their versions, models and known deviations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from vllm_harness._defects import registry
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.registry import DefectsError, find, known_deviations, load_defects
 
@@ -13,7 +14,7 @@ MINIMAL = "id: vllm-1\ntitle: It is wrong\nclass: defect\n"
 
 
 def load(folder: Path, text: str, name: str = "vllm-1") -> Defect:
-    """The entry of a file."""
+    """Writes the file of an entry and loads it."""
     (folder / f"{name}.yaml").write_text(text)
     return load_defects(folder)[name]
 
@@ -41,12 +42,12 @@ def test_a_defect_without_models_and_versions_holds_for_all() -> None:
     assert entry().holds_for("0.32.0", "any")
 
 
-def test_the_pattern_is_of_type_and_message() -> None:
+def test_the_pattern_matches_type_and_message() -> None:
     assert entry(pattern="AssertionError: .*'null'").shown_by(AssertionError("status\nis 'null'"))
     assert not entry(pattern="AssertionError: .*null").shown_by(ValueError("null"))
 
 
-def test_known_deviations_are_of_their_places() -> None:
+def test_known_deviations_have_models_and_versions() -> None:
     place = {"code": "RS212", "path": "$.response.output[*].status", "kind": "reasoning"}
     narrow = {**place, "code": "IT103", "models": ["gpt-oss"], "versions": ">=0.30"}
     defects = {"vllm-1": entry(versions=">=0.22", deviations=[place, narrow])}
@@ -58,9 +59,19 @@ def test_known_deviations_are_of_their_places() -> None:
     assert (first.reference, first.kind, first.note) == ("vllm-1", "reasoning", "It is wrong")
 
 
-def test_a_project_has_entries_of_its_own(tmp_path: Path) -> None:
+def test_a_project_adds_entries(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL).title == "It is wrong"
     assert len(load_defects(tmp_path)) == len(load_defects()) + 1
+
+
+def test_entries_are_read_when_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    monkeypatch.setattr(registry, "_read", lambda path: read.append(path.stem))
+    defects = registry.load_defects.__wrapped__()
+    assert "vllm-46940" in defects
+    assert len(defects) == len(list(defects)) > 600
+    defects["vllm-46940"]
+    assert read == ["vllm-46940"]
 
 
 def test_the_nearest_ids_are_named() -> None:
@@ -73,14 +84,17 @@ BAD = {
     "unknown key": (MINIMAL + "clas: x\n", r"vllm-1.yaml:4: clas: unknown key, did you mean 'class'\?"),
     "no title": ("id: vllm-1\nclass: defect\n", r"vllm-1.yaml:1: title: Field required"),
     "wrong class": (MINIMAL.replace("defect\n", "bug\n"), r"vllm-1.yaml:3: class: Input should be 'defect'"),
-    "wrong id": (MINIMAL.replace("vllm-1", "vllm#1"), r"vllm-1.yaml:1: id: an id is lower-case letters"),
-    "another file's id": (MINIMAL.replace("vllm-1", "vllm-2"), r"vllm-1.yaml:1: id: vllm-2 is not the name"),
+    "wrong id": (MINIMAL.replace("vllm-1", "vllm#1"), r"vllm-1.yaml:1: id: use lower-case letters"),
+    "another file's id": (
+        MINIMAL.replace("vllm-1", "vllm-2"),
+        r"vllm-1.yaml:1: id: vllm-2 differs from the name",
+    ),
     "wrong versions": (
         MINIMAL + "versions: up to 0.32\n",
         r"vllm-1.yaml:4: versions: not a version specifier",
     ),
     "wrong pattern": (MINIMAL + "pattern: '('\n", r"vllm-1.yaml:4: pattern: invalid regular expression"),
-    "judged without a search": (MINIMAL + "judged: 2026-11-23\n", r"it says how upstream was searched"),
+    "judged without a search": (MINIMAL + "judged: 2026-11-23\n", r"say how upstream was searched"),
     "unknown rule": (
         MINIMAL + "deviations:\n- {code: XX999, path: $}\n",
         r"vllm-1.yaml:5: deviations.0.code: no rule has the code 'XX999'",
@@ -89,18 +103,18 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_wrong_file_is_named(case: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_an_error(case: str, tmp_path: Path) -> None:
     text, message = BAD[case]
     with pytest.raises(DefectsError, match=message) as raised:
         load(tmp_path, text)
     assert raised.value.exit_code == 2
 
 
-def test_an_id_is_of_one_entry(tmp_path: Path) -> None:
-    with pytest.raises(DefectsError, match="vllm-46940 is an entry already"):
+def test_a_duplicate_id_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DefectsError, match="another entry has the id vllm-46940"):
         load(tmp_path, MINIMAL.replace("vllm-1", "vllm-46940"), "vllm-46940")
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DefectsError, match="there is no folder"):
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DefectsError, match="does not exist"):
         load_defects(tmp_path / "none")

@@ -1,4 +1,4 @@
-"""Run folders for tests, written by the writer of every run."""
+"""Run folders for tests, written by `RunWriter`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run_in(
     targets: Sequence[TargetRecord] = (QWEN3,),
     end: End | None = ENDED,
 ) -> RecordedRun:
-    """A run with these records, read again."""
+    """Writes a run with these records and reads it again."""
     with RunWriter.begin(folder, Header(kind=Kind.SUITES, name="qwen3", started=1.0)) as writer:
         for record in (*targets, *cases, *([end] if end else ())):
             writer.write(record)
@@ -48,5 +48,5 @@ def every_outcome() -> list[CaseRecord]:
             findings=(RunFinding(code="RO101", path="$.x", message=HOSTILE),),
         ),
         case("test_skipped", Outcome.SKIPPED, reason="[slow] minutes"),
-        case("test_cut", Outcome.CANCELLED),
+        case("test_cancelled", Outcome.CANCELLED),
     ]

@@ -38,7 +38,7 @@ PASSED, KNOWN, FINDING = Outcome.PASSED, Outcome.KNOWN, Outcome.FINDING
         (case("t", Outcome.SKIPPED), case("t", Outcome.SKIPPED), OutcomeChange.SAME),
     ],
 )
-def test_what_became_of_a_case(
+def test_the_change_of_a_case(
     tmp_path: Path, before: CaseRecord, after: CaseRecord, change: OutcomeChange
 ) -> None:
     (compared,) = compare(run_in(tmp_path / "a", [before]), run_in(tmp_path / "b", [after]))
@@ -53,7 +53,7 @@ def test_cases_that_only_one_run_has(tmp_path: Path) -> None:
     ]
 
 
-def test_targets_of_another_name_are_the_same_where_the_model_is(tmp_path: Path) -> None:
+def test_targets_of_the_same_model_are_paired(tmp_path: Path) -> None:
     other = QWEN3.model_copy(update={"id": "later", "vllm": "0.33.0"})
     third = TargetRecord(id="other", title="gpt-oss")
     before = run_in(tmp_path / "a", [case("t")], [QWEN3, third])
@@ -67,7 +67,7 @@ def test_runs_of_different_models_are_refused(tmp_path: Path) -> None:
         compare(run_in(tmp_path / "a", [case("t")]), run_in(tmp_path / "b", [], others))
 
 
-def test_what_is_written(tmp_path: Path) -> None:
+def test_the_reports_of_a_comparison(tmp_path: Path) -> None:
     before = run_in(tmp_path / "a", [case("t"), case("u", KNOWN, defects=("vllm-1",)), case("same")])
     after = run_in(tmp_path / "b", [case("t", FINDING, reason="it `is` wrong"), case("u"), case("same")])
     compared = compare(before, after)

@@ -1,4 +1,4 @@
-"""Reports for CI, of runs whose texts are hostile."""
+"""Reports for CI, of runs with hostile texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_run_is_read_without_its_exchanges(tmp_path: Path) -> None:
     assert (duration_s(run), run.title(QWEN3.id)) == (10.0, "qwen3")
 
 
-def test_junit_counts_and_holds_every_text(tmp_path: Path) -> None:
+def test_junit_has_counts_and_escaped_texts(tmp_path: Path) -> None:
     text = junit(run_in(tmp_path, every_outcome()))
     (suite,) = ElementTree.fromstring(text)
     assert {key: suite.attrib[key] for key in ("tests", "failures", "errors", "skipped", "time")} == {
@@ -65,21 +65,21 @@ def _outside_of_code(text: str) -> list[str]:
     return [part for line in text.splitlines() for part in line.split("`")[::2] if "``" not in line]
 
 
-def test_markdown_cuts_long_lists_and_tells_of_a_missing_end(tmp_path: Path) -> None:
+def test_markdown_truncates_lists_and_reports_a_missing_end(tmp_path: Path) -> None:
     cases = [case(f"test_{number}", Outcome.FINDING, reason="wrong") for number in range(LISTED + 7)]
     text = markdown(run_in(tmp_path, cases, end=None), {})
     assert "- ... and 7 more" in text
     assert "**The run has no end**" in text
 
 
-def test_annotations_end_with_their_line(tmp_path: Path) -> None:
+def test_annotations_escape_line_ends(tmp_path: Path) -> None:
     lines = github(run_in(tmp_path, every_outcome())).splitlines()
-    assert len(lines) == 1
+    assert lines[1:] == ["::notice::cases that fail only by known defects: 1"]
     assert lines[0].startswith("::error file=tests/behaviours/test_a.py,title=qwen3%3A behaviours/test_a::")
     assert "%0A::error::pwned%0D%0A" in lines[0]
 
 
-def test_annotations_are_as_many_as_github_shows(tmp_path: Path) -> None:
+def test_annotations_stop_at_the_limit_of_github(tmp_path: Path) -> None:
     cases = [case(f"test_{number}", Outcome.FINDING) for number in range(SHOWN + 3)]
     *errors, notice = github(run_in(tmp_path, cases)).splitlines()
     assert len(errors) == SHOWN

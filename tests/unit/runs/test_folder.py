@@ -1,4 +1,4 @@
-"""Run folders: what is written is read again, also after a kill, and secrets are never on the disk."""
+"""Run folders: records are written and read again, also after a kill, and secrets are redacted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from vllm_harness._errors import UsageError
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._runs.reading import ended, header_of, last_word, records
+from vllm_harness._runs.reading import header_of, latest_cases, records
 from vllm_harness._runs.records import (
     Arrival,
     CaseRecord,
@@ -22,6 +22,7 @@ from vllm_harness._runs.records import (
     RunFinding,
     TargetRecord,
 )
+from vllm_harness._runs.report.run import read_run
 
 HEADER = Header(kind=Kind.SUITES, name="nightly", started=1.0)
 CASE = CaseRecord(id="test_a", target="t", outcome=Outcome.PASSED, findings=(RunFinding(message="late"),))
@@ -37,7 +38,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [record for _, record in found] == kept
     assert [place.read() for place, _ in found] == kept
     assert header_of(tmp_path) == HEADER
-    assert ended(tmp_path) is None
+    assert read_run(tmp_path).end is None
 
 
 def test_parts_of_other_processes_belong_to_the_run(tmp_path: Path) -> None:
@@ -46,21 +47,21 @@ def test_parts_of_other_processes_belong_to_the_run(tmp_path: Path) -> None:
         run.write(HEADER)
         run.write(End(at=3.0, exit_code=0))
     assert [record.type for _, record in records(tmp_path)] == ["header", "end", "case"]
-    assert ended(tmp_path) == End(at=3.0, exit_code=0)
+    assert read_run(tmp_path).end == End(at=3.0, exit_code=0)
 
 
-@pytest.mark.parametrize("cut", [1, 20, 70])
-def test_a_cut_line_at_the_end_loses_itself_alone(tmp_path: Path, cut: int) -> None:
+@pytest.mark.parametrize("missing", [1, 20, 70])
+def test_a_truncated_last_line_is_skipped(tmp_path: Path, missing: int) -> None:
     with RunWriter.begin(tmp_path, HEADER) as writer:
         writer.write(CASE)
     path = tmp_path / "records.jsonl"
-    path.write_bytes(path.read_bytes()[:-cut])
+    path.write_bytes(path.read_bytes()[:-missing])
     assert [record for _, record in records(tmp_path)] == [HEADER]
 
 
-def test_a_later_word_of_the_same_case_counts() -> None:
+def test_the_latest_record_of_a_case_counts() -> None:
     again = CASE.model_copy(update={"outcome": Outcome.FINDING})
-    assert last_word([CASE, again]) == [again]
+    assert latest_cases([CASE, again]) == [again]
 
 
 def test_secrets_are_not_written(tmp_path: Path) -> None:
@@ -80,16 +81,19 @@ def test_half_a_surrogate_pair_is_written_as_a_question_mark(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        (None, "holds no run"),
+        (None, "does not contain a run"),
         (
             '{"type": "header", "kind": "suites", "started": 1, "format": 99}\n',
             "records.jsonl:1: .* format 99",
         ),
-        ('{"type": "case", "id": "a"}\n', "records.jsonl:1: no record of a run: case.target: Field required"),
-        ("nonsense\n", "records.jsonl:1: no record"),
+        (
+            '{"type": "case", "id": "a"}\n',
+            "records.jsonl:1: not a record of a run: case.target: Field required",
+        ),
+        ("nonsense\n", "records.jsonl:1: not a record"),
     ],
 )
-def test_what_is_no_run_is_told(tmp_path: Path, text: str | None, error: str) -> None:
+def test_a_damaged_run_is_an_error(tmp_path: Path, text: str | None, error: str) -> None:
     if text is not None:
         (tmp_path / "records.jsonl").write_text(text)
     with pytest.raises(UsageError) as raised:
@@ -99,7 +103,7 @@ def test_what_is_no_run_is_told(tmp_path: Path, text: str | None, error: str) ->
 
 def test_a_folder_holds_one_run(tmp_path: Path) -> None:
     RunWriter.begin(tmp_path, HEADER).close()
-    with pytest.raises(UsageError, match="holds a run already"):
+    with pytest.raises(UsageError, match="already holds a run"):
         RunWriter.begin(tmp_path, HEADER)
 
 
@@ -116,7 +120,7 @@ def test_secrets_within_json_within_json_are_not_written(tmp_path: Path) -> None
     assert second.answer == "[redacted]"
 
 
-def test_a_run_goes_on(tmp_path: Path) -> None:
+def test_a_run_is_resumed(tmp_path: Path) -> None:
     for _ in range(2):
         RunWriter.resume(tmp_path, HEADER).close()
     assert [record for _, record in records(tmp_path)] == [HEADER]

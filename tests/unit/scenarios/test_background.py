@@ -1,4 +1,4 @@
-"""Answers in the background: when they have ended, and where a stream that is read again is another one."""
+"""Responses in the background: polling, and streams that differ when they are read again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVENTS: list[dict[str, Any]] = [
 
 
 class _Store(BaseHTTPRequestHandler):
-    """Tells of a response's states in turn, and of its events but those that it has lost."""
+    """Serves the states of a response in turn, and its events except for lost ones."""
 
     states: list[str]
     lost: tuple[str, int]
@@ -50,12 +50,12 @@ class _Store(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @pytest.fixture
 def store() -> Iterator[tuple[Store, type[_Store]]]:
-    """A store, and what it has."""
+    """A client and a request for a store, and the class of its handler."""
     handler = type("_OwnStore", (_Store,), {"states": [], "lost": ("none", 0)})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, http_client() as client:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -65,19 +65,19 @@ def store() -> Iterator[tuple[Store, type[_Store]]]:
 
 
 def created(status: str, http: int = 200) -> Exchange:
-    """What came first."""
+    """The exchange that created the response."""
     return Exchange(body={"id": "resp_1", "status": status}, status=http)
 
 
-def test_a_response_is_asked_for_until_it_has_ended(store: tuple[Store, type[_Store]]) -> None:
+def test_a_response_is_polled_until_it_has_ended(store: tuple[Store, type[_Store]]) -> None:
     stored, handler = store
-    handler.states = ["queued", "in_progress", "completed", "never asked for"]
+    handler.states = ["queued", "in_progress", "completed", "never fetched"]
     reply = ended(*stored, created("queued"))
     assert reply.body == {"id": "resp_1", "status": "completed"}
-    assert handler.states == ["never asked for"]
+    assert handler.states == ["never fetched"]
 
 
-def test_a_response_that_does_not_end_is_given_up(store: tuple[Store, type[_Store]]) -> None:
+def test_an_endless_response_times_out(store: tuple[Store, type[_Store]]) -> None:
     (client, creating), handler = store
     handler.states = ["in_progress"]
     assert (
@@ -86,12 +86,12 @@ def test_a_response_that_does_not_end_is_given_up(store: tuple[Store, type[_Stor
     )
 
 
-def test_what_has_ended_or_was_refused_is_not_asked_for(store: tuple[Store, type[_Store]]) -> None:
+def test_ended_and_refused_responses_are_not_polled(store: tuple[Store, type[_Store]]) -> None:
     for first in (created("failed"), created("queued", 400)):
         assert ended(*store[0], first) is first
 
 
-def test_a_stream_that_is_the_same_from_every_event_on(store: tuple[Store, type[_Store]]) -> None:
+def test_a_stream_that_is_complete_from_every_event(store: tuple[Store, type[_Store]]) -> None:
     assert replayed(*store[0], EVENTS) == []
 
 
@@ -103,7 +103,7 @@ def test_a_stream_that_is_the_same_from_every_event_on(store: tuple[Store, type[
         (("1", 1), "the stream after event 1"),
     ],
 )
-def test_a_stream_that_lacks_an_event_is_told(
+def test_a_stream_that_lacks_an_event_is_a_mismatch(
     lost: tuple[str, int], what: str, store: tuple[Store, type[_Store]]
 ) -> None:
     stored, handler = store

@@ -1,4 +1,4 @@
-"""What a scripted model says that its turn does not expect is told before a server runs."""
+"""Scripts that contradict the expectations of their turns are reported before a server runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vllm_harness._scenarios.format import Scenario
-from vllm_harness._scenarios.judging import contradictions
+from vllm_harness._scenarios.mismatches import contradictions
 from vllm_harness._scenarios.reading import read_scenario, stories_of_package
 from vllm_harness.cli.main import app
 
@@ -26,8 +26,8 @@ turns:
 """
 
 
-def told(turn: dict[str, Any], **more: Any) -> list[str]:
-    """What is told of a turn that asks for the weather."""
+def reported(turn: dict[str, Any], **more: Any) -> list[str]:
+    """The subjects of the contradictions of a turn that asks for the weather."""
     fields = {"name": "ask", "user": "Weather?", **turn}
     scenario = Scenario.model_validate(
         {"scenario": 1, "tools": {"get_weather": TOOL}, "turns": [fields], **more}
@@ -52,16 +52,16 @@ def told(turn: dict[str, Any], **more: Any) -> list[str]:
         ({"text": {"contains": "sunny"}}, {"raw": "whatever this family makes of it"}, []),
     ],
 )
-def test_words_that_are_not_expected_are_told(expect: dict[str, Any], say: Any, places: list[str]) -> None:
-    assert told({"expect": expect, "say": say}) == places
+def test_unexpected_words_are_reported(expect: dict[str, Any], say: Any, places: list[str]) -> None:
+    assert reported({"expect": expect, "say": say}) == places
 
 
-def test_nothing_is_told_where_it_may_be_meant() -> None:
+def test_intended_contradictions_are_not_reported() -> None:
     turn = {"expect": {"calls": [CALL]}, "say": "It is sunny."}
-    assert told(turn) == ["calls"]
-    assert told(turn, missing_tool_call="ignore_stop") == []
-    assert told({**turn, "known": [{"defect": "any", "over": ["chat"]}]}) == []
-    assert told(turn, mcp={"clock": SERVER}) == []
+    assert reported(turn) == ["calls"]
+    assert reported(turn, missing_tool_call="ignore_stop") == []
+    assert reported({**turn, "known": [{"defect": "any", "over": ["chat"]}]}) == []
+    assert reported(turn, mcp={"clock": SERVER}) == []
 
 
 def test_the_command_names_the_line(tmp_path: Path) -> None:
@@ -74,6 +74,6 @@ def test_the_command_names_the_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", stories_of_package(), ids=lambda path: path.stem)
-def test_the_stories_say_what_they_expect(path: Path) -> None:
+def test_the_stories_have_no_contradictions(path: Path) -> None:
     scenario = read_scenario(path)
     assert not [each for turn in scenario.turns for each in contradictions(scenario, turn)]

@@ -1,4 +1,4 @@
-"""The MCP servers of a scenario: real ones, called by the harness's client."""
+"""The MCP servers of a scenario, called by the harness's client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def scenario(**server: Any) -> Scenario:
 
 
 def test_tools_are_listed_and_called_over_mcp() -> None:
-    """Twenty tools; one returns half of what its client takes, and fails for other arguments."""
+    """Twenty tools; one returns a long text, and fails for other arguments."""
     story = scenario(tools=NUMBERED, token="right")
     with mcp_servers(story.mcp) as servers, opened(story, servers) as toolbox:
         assert list(toolbox.functions) == list(NUMBERED)
@@ -40,7 +40,7 @@ def test_tools_are_listed_and_called_over_mcp() -> None:
         assert servers["desk"].called == [("tool_7", {"n": 7}), ("tool_7", {"n": 8})]
 
 
-def test_the_wrong_token_is_refused_and_the_right_one_is_not() -> None:
+def test_only_the_right_token_is_accepted() -> None:
     for sends in ("wrong", ""):
         story = scenario(tools=NUMBERED, token="right", sends=sends)
         with (
@@ -54,7 +54,7 @@ def test_the_wrong_token_is_refused_and_the_right_one_is_not() -> None:
         assert toolbox.run("tool_1", {"n": 0}) == ("no", True, ())
 
 
-def test_what_the_server_calls_is_a_tool_of_the_request() -> None:
+def test_a_server_that_vllm_calls_is_a_tool_of_the_request() -> None:
     story = scenario(tools=NUMBERED, token="right", called_by="server")
     with mcp_servers(story.mcp) as servers, opened(story, servers) as toolbox:
         assert not toolbox.functions
@@ -74,5 +74,5 @@ def test_the_desk_has_the_same_tools_over_mcp() -> None:
 def test_a_server_without_tools_is_refused(tmp_path: Any) -> None:
     path = tmp_path / "story.yaml"
     path.write_text("scenario: 1\nmcp:\n  desk: {token: x}\nturns: [{name: a, user: Hi}]\n")
-    with pytest.raises(UsageError, match=r"story\.yaml:3: mcp\.desk: an MCP server has tools"):
+    with pytest.raises(UsageError, match=r"story\.yaml:3: mcp\.desk: the MCP server has no tools"):
         read_scenario(path)

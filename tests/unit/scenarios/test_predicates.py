@@ -1,4 +1,4 @@
-"""Predicates over values, and the outputs that they choose."""
+"""Predicates over values, and the outputs that they select."""
 
 from __future__ import annotations
 
@@ -40,32 +40,32 @@ HOLDS_NOT: list[tuple[Any, Any, str]] = [
 ]
 
 
-def test_what_holds_has_no_objection() -> None:
+def test_predicates_that_hold() -> None:
     for predicate, value in HOLDS:
         assert PREDICATE.validate_python(predicate).objection(value) is None, (predicate, value)
 
 
-def test_an_objection_says_what_is_wanted() -> None:
+def test_an_objection_says_what_a_value_should_be() -> None:
     for predicate, value, words in HOLDS_NOT:
         objection = PREDICATE.validate_python(predicate).objection(value)
         assert objection is not None, (predicate, value)
         assert words in objection
 
 
-def test_arguments_that_are_missing_or_should_be() -> None:
-    wanted = {name: PREDICATE.validate_python(of) for name, of in {"a": 1, "b": {"absent": True}}.items()}
-    assert objections(wanted, {"a": 1, "c": 2}) == []
-    assert objections(wanted, {"b": 1}) == [("a", "a value"), ("b", "nothing")]
+def test_missing_and_absent_arguments() -> None:
+    expected = {name: PREDICATE.validate_python(of) for name, of in {"a": 1, "b": {"absent": True}}.items()}
+    assert objections(expected, {"a": 1, "c": 2}) == []
+    assert objections(expected, {"b": 1}) == [("a", "a value"), ("b", "nothing")]
 
 
 @pytest.mark.parametrize(
     ("left", "right"), [(1, True), (0, False), ([1], [True]), ({"a": 1}, {"a": 1, "b": 2})]
 )
-def test_values_that_json_tells_apart(left: Any, right: Any) -> None:
+def test_values_that_differ_in_json(left: Any, right: Any) -> None:
     assert not same(left, right)
 
 
-def test_the_first_output_whose_conditions_hold() -> None:
+def test_the_first_matching_output_is_used() -> None:
     tool = Tool.model_validate(
         {
             "parameters": {"type": "object"},

@@ -1,4 +1,4 @@
-"""What a prompt has kept: texts and calls in order, once each, whatever a chat template makes of them."""
+"""Prompts hold texts and calls in order, once each, whatever a chat template makes of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kinds(prompt: str) -> list[tuple[str, str]]:
     return [(finding.code, finding.kind) for finding in lost(prompt, ELEMENTS, "$.x.prompt")]
 
 
-def test_what_was_said_in_order() -> None:
+def test_elements_are_in_order() -> None:
     assert [(each.kind, each.text, each.values) for each in ELEMENTS] == [
         ("message", "Status of job-382?", ()),
         ("function_call", "get_status", ("job-382", "3")),
@@ -33,32 +33,32 @@ def test_what_was_said_in_order() -> None:
     ]
 
 
-def test_a_prompt_that_holds_it_all() -> None:
+def test_a_complete_prompt() -> None:
     assert kinds(PROMPT) == []
     for escaped in (json.dumps(OUTPUT)[1:-1], json.dumps(OUTPUT, ensure_ascii=False)[1:-1]):
         assert kinds(PROMPT.replace(OUTPUT, escaped)) == []
 
 
-def test_what_is_lost() -> None:
+def test_lost_elements() -> None:
     assert kinds(PROMPT.replace("Status of job-382?", "")) == [("CP102", "message")]
     assert kinds(PROMPT.replace(OUTPUT, "")) == [("CP102", "function_call_output")]
     assert kinds(PROMPT.replace(CALL, "")) == [("CP102", "function_call")]
     assert kinds(PROMPT.replace(CALL, CALL.replace("job-382", "job-383"))) == [("CP102", "function_call")]
 
 
-def test_what_is_in_another_order() -> None:
+def test_another_order() -> None:
     assert kinds(PROMPT.replace(f"{CALL}<t>{OUTPUT}", f"<t>{OUTPUT}{CALL}")) == [("CP102", "function_call")]
     moved = PROMPT.replace("<u>Restart it.", "").replace("<u>Status", "<u>Restart it.<u>Status")
     assert kinds(moved) == [("CP102", "message")]
 
 
-def test_what_is_there_twice() -> None:
+def test_repeated_elements() -> None:
     assert kinds(PROMPT + "Restart it.") == [("CP101", "message")]
     assert kinds(PROMPT + OUTPUT) == [("CP101", "function_call_output")]
     assert kinds(PROMPT.replace(CALL, CALL * 2)) == [("CP101", "function_call")]
 
 
-def test_a_text_within_another_is_no_second_one() -> None:
+def test_a_text_within_another_does_not_count_twice() -> None:
     elements = [Element("message", "job-382"), Element("message", "Restart job-382 now")]
     assert lost("job-382 | Restart job-382 now", elements, "$") == []
 
@@ -70,14 +70,14 @@ def test_an_output_that_repeats_the_arguments() -> None:
         assert lost(f'Go. f {written} | {{"id": "7"}}', elements, "$") == []
 
 
-def test_what_other_branches_said() -> None:
+def test_elements_of_other_branches() -> None:
     others = [Element("message", "Noted left."), Element("message", "Restart it.")]
     (finding,) = foreign(PROMPT + "Noted left.", ELEMENTS, others, "$.x.prompt")
     assert (finding.code, finding.actual) == ("CP103", '"Noted left."')
     assert foreign(PROMPT, ELEMENTS, others, "$.x.prompt") == []
 
 
-def test_prompts_that_should_be_the_same() -> None:
+def test_prompts_that_should_be_equal() -> None:
     whole = Prompt((1, 2, 3), "one two three")
     assert differing(whole, Prompt((1, 2, 3), "one two three"), "$", "chat") == []
     (finding,) = differing(whole, Prompt((1, 3), "one three"), "$", "chat")

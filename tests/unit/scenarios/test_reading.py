@@ -1,4 +1,4 @@
-"""Scenario files: what is wrong is told by file, line and key; the stories and the schema are right."""
+"""Scenario files: errors name the file, the line and the key; the stories and the schema are valid."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ turns:
     expect: {calls: [], text: {contains: sunny}}
     say: It is sunny.
 """
-# what is written in place of what, the line that the error names, and words of it
+# a text, its replacement, the line that the error names, and a part of the error
 WRONG = {
     "hosted text": (
         "    user: Weather in Paris?",
@@ -44,25 +44,25 @@ WRONG = {
         "output: sunny",
         "output: {due: 2026-12-01}",
         8,
-        "a date, for one, stands in quotes",
+        "write dates in quotes",
     ),
-    "date in a predicate": ("{contains: sunny}", "{equals: 2026-12-01}", 15, "stands in quotes"),
-    "token for nobody": (
+    "date in a predicate": ("{contains: sunny}", "{equals: 2026-12-01}", 15, "dates in quotes"),
+    "token for an unknown server": (
         "- name: answer",
         "- name: answer\n    sends: {desk: x}",
         15,
-        "no MCP server 'desk'",
+        "no MCP server named 'desk'",
     ),
-    "image of a tool that is not there": ("output: sunny", "images: [none.png]", 8, "No such file"),
-    "cut off": ("expect: {calls: [], text: {contains: sunny}}", "expect: {calls: [", 17, "expected"),
+    "missing image of a tool": ("output: sunny", "images: [none.png]", 8, "No such file"),
+    "truncated": ("expect: {calls: [], text: {contains: sunny}}", "expect: {calls: [", 17, "expected"),
     "no version": ("scenario: 1\n", "", 1, "the version of the format is missing"),
     "unknown version": ("scenario: 1", "scenario: 7", 1, "version 7 of the format is unknown"),
-    "a version that is no number": ("scenario: 1", "scenario: true", 1, "version True"),
+    "version that is not a number": ("scenario: 1", "scenario: true", 1, "version True"),
     "unknown key": ("    user: Weather", "    usr: Weather", 11, "unknown key, did you mean 'user'?"),
     "unknown key of a predicate": ("{contains: sunny}", "{contain: sunny}", 15, "did you mean 'contains'?"),
     "no turns": (RIGHT[RIGHT.index("turns:") :], "turns: []\n", 9, "give at least one"),
     "turn without a name": ("- name: answer\n    expect", "- expect", 14, "Field required"),
-    "turn of a name that is taken": ("- name: answer", "- name: ask", 14, "there is a turn 'ask' already"),
+    "duplicate turn": ("- name: answer", "- name: ask", 14, "another turn is also named 'ask'"),
     "missing turn": ("- name: answer", "- name: answer\n    after: aks", 15, "did you mean 'ask'?"),
     "turn that continues itself": ("- name: ask", "- name: ask\n    after: ask", 11, "ask -> ask"),
     "cyclic branch": ("- name: ask", "- name: ask\n    after: answer", 11, "ask -> answer -> ask"),
@@ -70,9 +70,9 @@ WRONG = {
         "- name: ask\n",
         "- {name: first, user: Hi, after: answer}\n  - name: ask\n    after: start\n",
         10,
-        "'answer' stands further down",
+        "'answer' is further down",
     ),
-    "nothing at the beginning": ("    user: Weather in Paris?\n", "", 10, "has a 'user' who says something"),
+    "no user at the start": ("    user: Weather in Paris?\n", "", 10, "needs a 'user'"),
     "duplicate tool": (
         "turns:\n",
         "  get_weather: {parameters: {}, outputs: [{output: x}]}\nturns:\n",
@@ -83,56 +83,56 @@ WRONG = {
         "turns:\n",
         "mcp:\n  desk:\n    tools:\n      get_weather: {parameters: {}, outputs: [{output: x}]}\nturns:\n",
         12,
-        "there is a tool 'get_weather' already",
+        "another tool is also named 'get_weather'",
     ),
-    "duplicate tool of the server's own": (
+    "duplicate built-in tool": (
         "title: Weather\ntools:\n",
         "built_in: code_interpreter\ntools:\n  code_interpreter: {parameters: {}, outputs: [{output: x}]}\n",
         4,
-        "there is a tool 'code_interpreter' already",
+        "another tool is also named 'code_interpreter'",
     ),
     "output of a function": (
         "calls: [{name: get_weather, arguments: {city: Paris}}]}\n    say",
         "calls: [{name: get_weather, output: sunny}]}\n    say",
         12,
-        "what a function gives is said by its outputs",
+        "only a tool that the server calls",
     ),
-    "tools of the server's own beside those that it calls over MCP": (
+    "built-in tools beside those over MCP": (
         "turns:\n",
         "built_in: web_search\nmcp:\n  desk:\n    called_by: server\n    tools:\n"
         "      find: {parameters: {}, outputs: [{output: x}]}\nturns:\n",
         9,
-        "either its own tools or those of MCP servers",
+        "either built-in tools or those of MCP servers",
     ),
-    "tool that no tool file has": ("title: Weather", "tools_file: none.yaml", None, "No such file"),
-    "tool without a schema": ("type: object, prop", "type: thing, prop", 5, "no JSON Schema"),
+    "missing tools file": ("title: Weather", "tools_file: none.yaml", None, "No such file"),
+    "tool without a schema": ("type: object, prop", "type: thing, prop", 5, "not a valid JSON Schema"),
     "tool without output": (
         "        output: sunny",
         "        error: none\n        output: sunny",
         7,
         "exactly one",
     ),
-    "expected tool that is not there": (
+    "unknown expected tool": (
         "calls: [{name: get_weather, arguments: {city: Paris}}]}\n    say",
         "calls: [{name: get_wether}]}\n    say",
         12,
-        "no tool is called 'get_wether'",
+        "no tool is named 'get_wether'",
     ),
-    "tool choice that is not there": (
+    "unknown tool choice": (
         "    user: Weather in Paris?",
         "    user: Weather in Paris?\n    tool_choice: get_wether",
         12,
-        "no tool is called 'get_wether'",
+        "no tool is named 'get_wether'",
     ),
     "output for other arguments": (
         "say: {calls: [{name: get_weather, arguments: {city: Paris}}]}",
         "say: {calls: [{name: get_weather, arguments: {city: Oslo}}]}",
         13,
-        "no output of get_weather is for these arguments",
+        "no output of get_weather matches these arguments",
     ),
     "invalid regular expression": ("{contains: sunny}", "{matches: '('}", 15, "invalid regular expression"),
     "empty predicate": ("{contains: sunny}", "{}", 15, "give at least one of"),
-    "image that is not there": ("user: Weather in Paris?", "user: [{image: none.png}]", 11, "none.png"),
+    "missing image": ("user: Weather in Paris?", "user: [{image: none.png}]", 11, "none.png"),
 }
 
 
@@ -143,7 +143,7 @@ def written(text: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_told_with_its_line(name: str, tmp_path: Path) -> None:
+def test_an_error_names_its_line(name: str, tmp_path: Path) -> None:
     old, new, line, words = WRONG[name]
     assert RIGHT.count(old) == 1
     path = written(RIGHT.replace(old, new), tmp_path)
@@ -157,20 +157,20 @@ def test_what_is_wrong_is_told_with_its_line(name: str, tmp_path: Path) -> None:
 def test_a_scenario_is_read(tmp_path: Path) -> None:
     scenario = read_scenario(written(RIGHT, tmp_path))
     first, second = scenario.turns
-    assert scenario.line(second) == [first]
+    assert scenario.ancestors(second) == [first]
     assert scenario.scriptable
     assert [part.text for part in first.user] == ["Weather in Paris?"]
 
 
-def test_a_file_too_large_is_not_read_whole(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "large.yaml"
     with path.open("wb") as file:
-        file.truncate(2**40)  # takes no room, and no memory that reading it would
+        file.truncate(2**40)  # sparse; reading it would take that much memory
     with pytest.raises(UsageError, match=r"large\.yaml:1: more than"):
         read_scenario(path)
 
 
-def test_aliases_that_stand_for_too_much_are_refused(tmp_path: Path) -> None:
+def test_aliases_that_expand_too_far_are_refused(tmp_path: Path) -> None:
     levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]\n" for n in range(1, 9))
     with pytest.raises(UsageError, match=r"story\.yaml:1: its aliases stand for more than"):
         read_scenario(written(f"scenario: 1\nl0: &l0 [x]\n{levels}", tmp_path))
@@ -178,7 +178,7 @@ def test_aliases_that_stand_for_too_much_are_refused(tmp_path: Path) -> None:
         located_yaml.read_yaml(written("a: &a [*a]\n", tmp_path))
 
 
-def test_a_bomb_is_unpacked_no_further_than_to_the_limit(tmp_path: Path) -> None:
+def test_a_compressed_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "story.yaml.gz"
     path.write_bytes(gzip.compress(bytes(2**24)) * 64)
     with pytest.raises(
@@ -192,7 +192,7 @@ def test_tools_of_another_file_and_their_problems(tmp_path: Path) -> None:
     without = RIGHT.replace(f"tools:\n{tools}", "tools_file: tools.yaml\n")
     (tmp_path / "tools.yaml").write_text("\n".join(line[2:] for line in tools.splitlines()))
     assert list(read_scenario(written(without, tmp_path)).tools) == ["get_weather"]
-    with pytest.raises(UsageError, match=r"story\.yaml:4: tools\.get_weather: .*tools\.yaml has a tool"):
+    with pytest.raises(UsageError, match=r"story\.yaml:4: tools\.get_weather: .*tools\.yaml also has a tool"):
         read_scenario(written(RIGHT.replace("title: Weather", "tools_file: tools.yaml"), tmp_path))
     (tmp_path / "tools.yaml").write_text("get_weather: {parameters: {}, output: []}\n")
     with pytest.raises(UsageError, match=r"tools\.yaml:1: get_weather\.output: .*did you mean 'outputs'"):
@@ -209,7 +209,7 @@ def accepted(text: str) -> bool:
     return jsonschema.Draft202012Validator(schema()).is_valid(yaml.safe_load(text))
 
 
-def test_the_schema_takes_what_is_read_and_nothing_else() -> None:
+def test_the_schema_accepts_only_valid_scenarios() -> None:
     stories = stories_of_package()
     assert len(stories) >= 5
     for story in stories:

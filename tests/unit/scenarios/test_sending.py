@@ -1,4 +1,4 @@
-"""Answers that do not end: a request is given up, and a run can be interrupted."""
+"""Answers that do not end: requests time out, and a run can be interrupted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.unit.scenarios.servers import DescribedServer
 from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.sending import Outgoing, http_client, send
-from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.running import run, transports_of
 
@@ -21,7 +21,7 @@ LIMIT_S = 0.3
 
 
 class _Endless(BaseHTTPRequestHandler):
-    """Sends events for ever, nothing at all at `/silent`, and refuses what is no JSON."""
+    """Sends events without end, nothing at `/silent`, and refuses invalid JSON."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
@@ -44,12 +44,12 @@ class _Endless(BaseHTTPRequestHandler):
             return
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """Of such a server."""
+    """The URL of such a server."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Endless) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -58,7 +58,7 @@ def url() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", ["/stream", "/silent"])
-def test_an_answer_that_does_not_end_is_given_up(url: str, path: str) -> None:
+def test_an_endless_answer_times_out(url: str, path: str) -> None:
     with http_client() as client:
         exchange = send(client, Outgoing(Endpoint(url), path, {}, limit_s=LIMIT_S))
     assert exchange.broken == "ReadTimeout: no end within 0.3 s"
@@ -66,19 +66,19 @@ def test_an_answer_that_does_not_end_is_given_up(url: str, path: str) -> None:
 
 
 def test_an_interrupt_does_not_wait_for_the_turn(url: str, request: pytest.FixtureRequest) -> None:
-    """The turn may take 10 seconds, and the interrupt comes soon after its begin."""
-    entry, told = load_models().get("smollm2-135m"), list[str]()
+    """The turn may take 10 seconds; the interrupt comes soon after its start."""
+    entry, lines = load_models().get("smollm2-135m"), list[str]()
 
-    def tell(line: str) -> None:
-        told.append(line)
+    def progress(line: str) -> None:
+        lines.append(line)
         signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
 
-    served = Served(Endpoint(url, request_s=10), entry.name, entry, "0.32.0", scripted=False)
+    server = DescribedServer(entry, "live", endpoint=Endpoint(url, request_s=10))
     story = Scenario.model_validate({"scenario": 1, "turns": [{"name": "hi", "user": "Hi"}]})
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGALRM, before))
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run(story, served, transports_of(["chat"], (True,)), tell=tell)
-    assert time.monotonic() - begun < served.endpoint.request_s / 2
-    assert told == ["chat-stream: turn 1 of 1, hi"]
+        run(story, server, transports_of(["chat"], (True,)), progress=progress)
+    assert time.monotonic() - started < server.endpoint.request_s / 2
+    assert lines == ["chat-stream: turn 1 of 1, hi"]

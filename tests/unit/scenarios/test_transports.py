@@ -1,4 +1,4 @@
-"""A turn as a request of each API, and an answer of each API as the same meaning."""
+"""A turn becomes a request of each API, and answers of all APIs get the same meaning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vllm_harness._exchange.answer import answer_of, answer_to
 from vllm_harness._exchange.building import Ask, ContentPart, Result, Said, Sent
 from vllm_harness._protocol import Exchange
 from vllm_harness._scenarios.format import Expectation, Tool
-from vllm_harness._scenarios.judging import mismatches
+from vllm_harness._scenarios.mismatches import mismatches
 from vllm_harness._scenarios.tools import Toolbox, with_tokens
 from vllm_harness._scenarios.transports import TRANSPORTS, find_transport
 
@@ -77,7 +77,7 @@ MEANING = {
 
 
 def request(name: str, **changed: Any) -> dict[str, Any]:
-    """The second turn: a failed output, a text and an image, after a turn that called."""
+    """The request of the second turn: a failed output, a text and an image, after a turn with a call."""
     transport = TRANSPORTS[name]
     said = Said(Sent((), (ContentPart(text="Weather?"),)), answer_of(transport.api, BODIES[transport.api]))
     sent = Sent((Result("c1", "down", failed=True),), (ContentPart(text="And here?"), ContentPart(image=PNG)))
@@ -91,7 +91,7 @@ def test_every_api_means_the_same() -> None:
         assert answer_of(transport.api, BODIES[transport.api]).meaning() == MEANING
 
 
-def test_responses_with_state_send_what_is_new() -> None:
+def test_responses_with_state_send_only_new_items() -> None:
     sent = request("responses")
     assert sent["previous_response_id"] == "resp_1"
     assert sent["input"] == [
@@ -110,7 +110,7 @@ def test_responses_with_state_send_what_is_new() -> None:
     ]
 
 
-def test_responses_with_history_send_all_of_it() -> None:
+def test_responses_with_history_send_everything() -> None:
     sent = request("responses-history")
     assert "previous_response_id" not in sent
     assert sent["input"][0] == {"role": "user", "content": "Weather?"}
@@ -118,7 +118,7 @@ def test_responses_with_history_send_all_of_it() -> None:
     assert sent["input"][4:] == request("responses")["input"]
 
 
-def test_chat_sends_all_of_it() -> None:
+def test_chat_sends_everything() -> None:
     sent = request("chat")
     assert sent["messages"] == [
         {"role": "system", "content": "Be brief."},
@@ -136,7 +136,7 @@ def test_chat_sends_all_of_it() -> None:
     assert sent["tool_choice"] == {"type": "function", "function": {"name": "get_weather"}}
 
 
-def test_messages_send_all_of_it() -> None:
+def test_messages_send_everything() -> None:
     sent = request("messages")
     assert (sent["system"], sent["max_tokens"]) == ("Be brief.", 4096)
     assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "user"]
@@ -149,7 +149,7 @@ def test_messages_send_all_of_it() -> None:
     assert sent["tool_choice"] == {"type": "tool", "name": "get_weather"}
 
 
-def test_a_choice_and_a_limit_in_the_words_of_each_api() -> None:
+def test_tool_choice_and_limit_in_each_api() -> None:
     assert [request(name, tool_choice="required")["tool_choice"] for name in TRANSPORTS] == [
         *("required", "required", "required"),
         {"type": "any"},
@@ -171,7 +171,7 @@ def came(
     return Exchange(path=path).answered(status, {"content-type": kind}, [(0.1, content)], broken)
 
 
-def test_answers_that_did_not_end_well() -> None:
+def test_broken_answers() -> None:
     expected = Expectation()
     body = json.dumps(BODIES["chat"]).encode()
     cases = {
@@ -194,7 +194,7 @@ def test_answers_that_did_not_end_well() -> None:
         assert words in mismatch.actual, name
 
 
-def test_an_image_in_a_tools_output_in_the_words_of_each_api() -> None:
+def test_an_image_in_a_tool_output_in_each_api() -> None:
     shown = Sent((Result("c1", "a map", images=(PNG,)),), ())
     responses, chat, messages = (request(name, sent=shown) for name in ("responses", "chat", "messages"))
     assert responses["input"][0]["output"] == [
@@ -212,8 +212,8 @@ def test_an_image_in_a_tools_output_in_the_words_of_each_api() -> None:
     ]
 
 
-def test_what_the_server_asks_for_is_approved() -> None:
-    """The item is that of OpenAI's reference, mcp_approval_request."""
+def test_requested_approvals_are_given() -> None:
+    """The item is mcp_approval_request, as in OpenAI's reference."""
     asked = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "find_user", "server_label": "desk"}
     body = {"id": "resp_1", "status": "completed", "output": [{**asked, "arguments": "{}"}]}
     answer = answer_of("responses", body)

@@ -183,7 +183,7 @@ def test_outcomes_are_counted() -> None:
         skipped("[slow] x", "setup"),
         defect,
     )
-    assert result.counts() == {"passed": 1, "failed": 2, "skipped": 1, "defects": 1, "retries": 1}
+    assert result.counts() == {"passed": 1, "failed": 2, "skipped": 1, "known": 1, "retries": 1}
     assert result.tests == {"tests/t.py::test_t": "xfailed"}
     assert result.skips == {"slow": 1}
     assert result.skipped == {"[slow] x": ["tests/t.py::test_t"]}

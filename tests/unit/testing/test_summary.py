@@ -75,9 +75,9 @@ def by_target(**results: TargetResult) -> dict[str, TargetResult]:
 def test_a_run_without_failures_is_a_table_and_two_paths() -> None:
     lines = shown(by_target(qwen3=result("qwen3"), gpt_oss=result("gpt-oss")), terminal=True)
     assert lines == [
-        "target             start  passed  failed  skipped  defects",
-        "scripted-qwen3    16.4 s    1000       0        0        0",
-        "scripted-gpt-oss  16.4 s    1000       0        0        0",
+        "target             start  passed  known  failed  skipped",
+        "scripted-qwen3    16.4 s    1000      0       0        0",
+        "scripted-gpt-oss  16.4 s    1000      0       0        0",
         "server environment: release vllm 0.32.0 (cpu)",
         f"every failure, known defect and skip by test: {FOLDER}/report.md",
         f"logs and results: {FOLDER}",
@@ -168,7 +168,7 @@ def test_the_report_lists_each_test_by_reason(tmp_path: Path) -> None:
     finding = Finding("RS101", Severity.ERROR, 1, "$.a", "it is wrong", known="vllm#9")
     qwen3.add([finding])
     lines = report(tmp_path, qwen3=qwen3, gpt_oss=gpt_oss)
-    assert "| scripted-qwen3 | 16.4 s | 1000 | 1 | 1 | 4 |" in lines
+    assert "| scripted-qwen3 | 16.4 s | 1000 | 4 | 1 | 1 |" in lines
     known = lines[lines.index("## Known defects (2, tests: 5)") :]
     assert known[:6] == [
         "## Known defects (2, tests: 5)",

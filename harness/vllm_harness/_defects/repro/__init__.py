@@ -1,5 +1,5 @@
-"""Reproduction: a defect shown again on a real vLLM, and what the answers say.
+"""Reproduces defects on a real vLLM.
 
-reproducer (an entry's kind, and the jobs of those that share a server), steps and parser_cases (two kinds;
-the third, what an answer costs, is that of an extra), verdict (what came), report and script (to file it).
+reproducer (chooses the kind of reproduction, and groups defects that share a server), steps and parser_cases
+(two kinds; the third one, costs, is an extra), verdict (the results), report and script (files to report it).
 """

@@ -1,6 +1,6 @@
-"""A new entry from what was seen: a failed test, a cell of parser regression, or recorded traffic.
+"""Drafts an entry from a failed test, a cell of parser regression, or recorded traffic.
 
-What was seen is filled in; what a person judges is left open, and says so.
+What was observed is filled in; what a person must judge is marked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Draft = dict[str, Any]
 
 
 def as_yaml(defect: str, draft: Draft) -> str:
-    """The entry's file: what is known, and what a person is to fill in."""
+    """Makes the file of an entry: the draft, and the keys that a person must fill in."""
     judged = {
         "title": OPEN,
         "class": "arguable",
@@ -37,51 +37,54 @@ def as_yaml(defect: str, draft: Draft) -> str:
 
 
 def from_test(results: Path, test: str) -> Draft:
-    """From the failure of a test.
+    """Drafts an entry from the failure of a test.
 
     Args:
         results: `results.json` of a run's folder, or the folder.
-        test: its node id, or a part of it that only one failed test has.
+        test: the node id, or a part of it that is unique among the failed tests.
 
     Raises:
-        UsageError: no such file, or not one such test failed.
+        UsageError: the file is missing, or not exactly one failed test matches.
     """
     path = results / "results.json" if results.is_dir() else results
     try:
         targets: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: no results of a run: {error}", hint="name the folder of a run") from error
+        raise UsageError(
+            f"{path}: not the results of a run: {error}", hint="give the folder of a run"
+        ) from error
     failures = {
         name: (str(message), target["vllm"].split()[0])
         for target in targets.values()
         for name, message in target["failures"].items()
     }
-    found = [name for name in failures if test in name]
-    if len(found) != 1:
-        seen = ", ".join(found or failures) or "none"
-        raise UsageError(f"{len(found)} failed tests of {path} are named {test!r}: {seen}", hint="name one")
-    message, version = failures[found[0]]
-    models = re.findall(r"\[(?:scripted|live)-([\w.-]+?)(?:-[^-\]]*)?\]$", found[0])
+    names = [name for name in failures if test in name]
+    if len(names) != 1:
+        seen = ", ".join(names or failures) or "none"
+        raise UsageError(f"{len(names)} failed tests of {path} match {test!r}: {seen}", hint="name one")
+    message, version = failures[names[0]]
+    models = re.findall(r"\[(?:scripted|live)-([\w.-]+?)(?:-[^-\]]*)?\]$", names[0])
     return {
         **({"models": models} if models else {}),
         "versions": _around(version),
         "pattern": re.escape(message[:LONGEST_PATTERN]).replace("\\ ", " "),
-        "evidence": f"{found[0]} on {version}: {message}",
+        "evidence": f"{names[0]} on {version}: {message}",
     }
 
 
 def from_cell(run: str, family: str, case: str) -> Draft:
-    """From the failures of a test case of parser regression.
+    """Drafts an entry from the failures of a test case of parser regression.
 
     Raises:
-        UsageError: the run has no such family, or the case did not fail.
+        UsageError: the run lacks the family, or the case did not fail.
     """
     cells = [cell for cell in RegressionRun.named(run).cells() if cell.family == family]
     failed = [cell for cell in cells if case in cell.cases and cell.cases[case].mismatches]
     if not failed:
         known = sorted({name for cell in cells for name, result in cell.cases.items() if result.mismatches})
         raise UsageError(
-            f"{case!r} of {family} did not fail in {run}", hint=f"these did: {', '.join(known[:8]) or 'none'}"
+            f"{case!r} of {family} did not fail in {run}",
+            hint=f"failed cases: {', '.join(known[:8]) or 'none'}",
         )
     cell = failed[0]
     result = cell.cases[case]
@@ -110,24 +113,24 @@ def _selector(cell: Cell, case: str) -> Draft:
 
 
 def from_capture(path: Path, model: str) -> Draft:
-    """From recorded traffic: a step for each exchange, in which the model says what it said there.
+    """Drafts an entry from recorded traffic: a step for each exchange, with what the model said.
 
     Args:
-        path: of a kind that `vllm-harness validate` reads.
-        model: the model entry that is to serve it.
+        path: a file that `vllm-harness validate` reads.
+        model: the model entry that serves the steps.
 
     Raises:
-        ProtocolInputError: the file is none of these kinds.
-        UsageError: it holds no requests.
+        ProtocolInputError: the file has another format.
+        UsageError: it contains no requests.
     """
-    exchanges = [each for each in read_capture(path).exchanges if each.request]
+    exchanges = [exchange for exchange in read_capture(path).exchanges if exchange.request]
     if not exchanges:
-        raise UsageError(f"{path} holds no requests", hint="record them with the answers")
+        raise UsageError(f"{path} contains no requests", hint="record them with the answers")
     return {
         "models": [model],
         "repro": {
             "model": model,
-            "steps": [_step(each) for each in exchanges],
+            "steps": [_step(exchange) for exchange in exchanges],
             "expected": f"status == `200` && '{OPEN}' == ''",
             "actual": f"status == `200` && '{OPEN}' != ''",
         },
@@ -142,7 +145,7 @@ def _step(exchange: Exchange) -> Draft:
 
 
 def _said(exchange: Exchange) -> Draft:
-    """What the model said, as a meaning, as far as the answer tells."""
+    """The meaning of an answer, as a script."""
     body = accumulate(exchange.json_events).body if exchange.streamed else exchange.body or {}
     api: Api = "responses" if "output" in body else "messages" if body.get("type") == "message" else "chat"
     answer = answer_of(api, body)
@@ -155,6 +158,6 @@ def _said(exchange: Exchange) -> Draft:
 
 
 def _around(version: str) -> str:
-    """The one release that was seen."""
+    """A specifier of the release that was seen."""
     release = version.partition("@")[0]
     return f"=={release.rpartition('.')[0]}.*" if release[:1].isdigit() else ""

@@ -1,4 +1,4 @@
-"""Defects as a folder of reports to file: one folder each, and an index."""
+"""Exports defects as reports to file upstream: a folder for each, and an index."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def export(reproduced: Sequence[tuple[Defect, Measured]], environment: str, into
     """Writes a folder for each defect, with its report and its script, and the index of all.
 
     Args:
-        reproduced: the defects, each with the verdict `reproduced` of one vLLM.
-        environment: that vLLM, in words.
-        into: the folder; made where it is not there.
+        reproduced: the defects, each with its verdict `reproduced`.
+        environment: the vLLM that showed them, in words.
+        into: the folder; created if it does not exist.
 
     Returns:
-        The folders.
+        The folders of the defects.
     """
     folders = []
     for defect, measured in reproduced:
@@ -38,16 +38,16 @@ def export(reproduced: Sequence[tuple[Defect, Measured]], environment: str, into
 
 def _index(defects: Iterable[Defect], environment: str) -> Iterator[str]:
     by_severity: dict[Severity, list[Defect]] = {}
-    for each in sorted(defects, key=lambda each: (_file(each), each.id)):
-        by_severity.setdefault(severity_of(each), []).append(each)
+    for defect in sorted(defects, key=lambda defect: (_file(defect), defect.id)):
+        by_severity.setdefault(severity_of(defect), []).append(defect)
     yield f"# Defects of {environment}\n"
     for severity in filter(by_severity.get, SEVERITIES):
         yield f"\n## {severity.capitalize()}\n"
         yield "| component | defect | upstream | what goes wrong |\n|---|---|---|---|"
-        for each in by_severity[severity]:
-            upstream = each.upstream.reference or "not reported"
-            title = each.title.replace("|", "\\|")
-            yield f"| `{_file(each)}` | [{each.id}]({each.id}/{REPORT}) | {upstream} | {title} |"
+        for defect in by_severity[severity]:
+            upstream = defect.upstream.reference or "not reported"
+            title = defect.title.replace("|", "\\|")
+            yield f"| `{_file(defect)}` | [{defect.id}]({defect.id}/{REPORT}) | {upstream} | {title} |"
 
 
 def _file(defect: Defect) -> str:

@@ -1,4 +1,4 @@
-"""The verdicts of many defects on many versions: JSON lines, written as they come; a run can go on."""
+"""The verdicts of many defects on many versions, stored as JSON lines, so that a run can be resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vllm_harness._files.line_file import end_whole, read_lines
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._machine.shard import Needs, Shard
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, TargetRecord
+from vllm_harness._runs.records import CaseRecord, RunFinding, TargetRecord, case_outcome
 from vllm_harness._server.leases.allocation import INTERPRETER_GIB, expected_needs
 from vllm_harness._server.progress import StartProgress
 
@@ -28,10 +28,10 @@ class Measured(StrictModel):
     """The verdict of one defect on one vLLM.
 
     Attributes:
-        id: of the defect.
+        id: the id of the defect.
         vllm: the environment, as in `--vllm`.
-        version: of that vLLM.
-        verdict, why, case, delivery, answers: as of `Reproduction`.
+        version: the version of vLLM.
+        verdict, why, case, delivery, answers: as in `Reproduction`.
     """
 
     id: str
@@ -45,12 +45,12 @@ class Measured(StrictModel):
 
     @classmethod
     def of(cls, defect: str, vllm: str, version: str, outcome: Reproduction) -> Measured:
-        """An outcome with what it is of."""
+        """Adds the defect and the environment to a reproduction."""
         return cls(id=defect, vllm=vllm, version=version, **asdict(outcome))
 
     @property
     def outcome(self) -> Reproduction:
-        """As it was reproduced."""
+        """The reproduction."""
         return Reproduction(self.verdict, self.why, self.case, self.delivery, self.answers)
 
 
@@ -58,7 +58,7 @@ class MeasuredRun:
     """The folder of a run.
 
     Args:
-        folder: where `verdicts.jsonl` stands, or is to stand.
+        folder: the folder with `verdicts.jsonl`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,8 +67,8 @@ class MeasuredRun:
         self._is_whole = False
 
     def verdicts(self) -> dict[tuple[str, str], Measured]:
-        """Those there are, by id and environment. Raises UsageError, naming file and line."""
-        hint = "remove the line; it is measured again"
+        """Reads the verdicts by id and environment. Raises UsageError, which names the file and the line."""
+        hint = "remove the line to measure it again"
         lines = read_lines(self.path, Measured, what="verdict of a run", hint=hint)
         return {(measured.id, measured.vllm): measured for measured in lines}
 
@@ -88,14 +88,14 @@ def shards_of(
     environments: Iterable[VllmUnderTest],
     known: Container[tuple[str, str]] = (),
 ) -> list[Shard[Measured]]:
-    """What an executor runs of defects on environments, but for the ids and environments that are known."""
+    """Makes the shards of defects on environments, without the pairs of id and environment that are known."""
     jobs = jobs_of(defects)
     shards = []
     for vllm in environments:
         for job in jobs:
-            left = job.without({each.id for each in job.defects if (each.id, vllm.spec) in known})
-            if left.reproducers:
-                shards.append(_shard(vllm, left))
+            rest = job.without({defect.id for defect in job.defects if (defect.id, vllm.spec) in known})
+            if rest.reproducers:
+                shards.append(_shard(vllm, rest))
     return shards
 
 
@@ -115,55 +115,47 @@ def _shard(vllm: VllmUnderTest, job: Job) -> Shard[Measured]:
 
 
 def _measured(vllm: VllmUnderTest, job: Job, names: Collection[str]) -> Iterator[tuple[str, Measured]]:
-    """The verdicts of these defects of a job, where this runs."""
+    """Measures the named defects of a job on this machine."""
     here = vllm.here()
-    left = job.without({each.id for each in job.defects if f"{vllm.spec} {each.id}" not in names})
+    rest = job.without({defect.id for defect in job.defects if f"{vllm.spec} {defect.id}" not in names})
     for defect, outcome in run_job(
-        left, here.environment, progress=StartProgress(), one_of_many=here is not vllm
+        rest, here.environment, progress=StartProgress(), one_of_many=here is not vllm
     ):
         measured = Measured.of(defect.id, vllm.spec, here.environment.vllm_version, outcome)
         yield f"{vllm.spec} {defect.id}", measured
 
 
 def agrees(defect: Defect, measured: Measured) -> bool:
-    """Whether a verdict is what the entry's versions say."""
-    if measured.verdict == "not applicable":
-        return True
-    return measured.verdict == expected_verdict(defect, measured.version)
+    """Whether a verdict agrees with the versions of the entry."""
+    return measured.verdict in ("not applicable", expected_verdict(defect, measured.version))
 
 
 def expected_verdict(defect: Defect, version: str) -> Verdict:
-    """What the entry says of a version."""
+    """The verdict that an entry states for a version."""
     return "reproduced" if defect.holds_for(version) else "fixed"
 
 
 def target_of(measured: Measured) -> TargetRecord:
-    """The vLLM that was asked."""
+    """Makes the record of the vLLM that was measured."""
     return TargetRecord(
         id=measured.vllm or measured.version, title="vLLM", vllm=measured.vllm or measured.version
     )
 
 
 def case_of(defect: Defect, measured: Measured) -> CaseRecord:
-    """The defect on that vLLM: known where it shows as its entry says, a finding where it does not."""
-    agreed = agrees(defect, measured)
+    """Makes the case of a defect on a vLLM: known if it shows as its entry says, a finding if it does not."""
+    agreed, shows = agrees(defect, measured), measured.verdict == "reproduced"
     says = f"the entry says {expected_verdict(defect, measured.version)}, and it is {measured.verdict}"
-    reason = measured.why if agreed else ": ".join(filter(None, (says, measured.why)))
+    findings = () if agreed else (RunFinding(message=says),)
+    defects = (measured.id,) if shows else ()
     return CaseRecord(
         id=measured.id,
         target=target_of(measured).id,
         group=defect.kind,
         title=defect.title,
-        outcome=_outcome(measured) if agreed else Outcome.FINDING,
-        defects=(measured.id,) if measured.verdict == "reproduced" else (),
-        reason=reason,
+        outcome=case_outcome(findings, defects=defects, skipped=measured.verdict == "not applicable"),
+        defects=defects,
+        reason=measured.why if agreed else ": ".join(filter(None, (says, measured.why))),
         details=json.dumps(measured.answers, indent=1, ensure_ascii=False) if measured.answers else "",
-        findings=() if agreed else (RunFinding(message=says),),
+        findings=findings,
     )
-
-
-def _outcome(measured: Measured) -> Outcome:
-    """Of a verdict that is as the entry says."""
-    if measured.verdict == "not applicable":
-        return Outcome.SKIPPED
-    return Outcome.KNOWN if measured.verdict == "reproduced" else Outcome.PASSED

@@ -1,4 +1,4 @@
-"""A parser's defect on a real server: the smallest case of parser regression that shows it, over HTTP."""
+"""Reproduces a parser's defect on a real server with the smallest test case that shows it."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ WHOLE, *_ = CANDIDATES = deliveries(
     "chat:whole chat:tokens_1 responses:whole responses:tokens_1 chat:held_back "
     "chat:all_with_end chat:tokens_3 chat:tokens_2 chat:tokens_5 chat:tokens_7"
 )
-"""Deliveries that a server has, the cheapest first: the last five want a server of their own."""
+"""Deliveries that a server supports, the cheapest first; each of the last five needs a separate server."""
 SERVER_ERRORS = {"http_500", "error_event", "ChunkedEncodingError"}
-"""By which an exception in a parser shows over HTTP."""
+"""The errors by which an exception in a parser shows over HTTP."""
 CUTS = 40
-"""At how many places a text is cut off, about."""
+"""The approximate number of places at which a text is truncated."""
 
 
 @dataclass(frozen=True)
 class ServedCase:
-    """What is requested for a defect.
+    """The requests for a defect of a parser.
 
     Attributes:
         defect: the entry.
         selection: the failures by which the defect shows.
-        family: whose server is requested.
-        group: of the case.
-        name: the case's own.
-        cases: with the deliveries to request, and names that are unique beside the cases of other groups;
-            several where the text is cut off at several places.
+        family: the family whose server answers.
+        group: the group of the test case.
+        name: the name of the test case.
+        cases: the test case with the deliveries to request and a name that is unique over all groups; several
+            if the text is truncated at several places.
     """
 
     defect: Defect
@@ -63,12 +63,12 @@ class ServedCase:
 
     @property
     def place(self) -> str:
-        """The server of its family."""
+        """The server that it needs."""
         return f"family {self.family.name}{' rust' if self.frontend == 'rust' else ''}"
 
     @property
     def frontend(self) -> Frontend:
-        """The front end that is requested."""
+        """The front end that answers."""
         return self.selection.frontend
 
     @property
@@ -78,17 +78,16 @@ class ServedCase:
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
-        """Those to request, in order."""
+        """The deliveries to request, in order."""
         return self.cases[0].input.deliveries
 
     def in_more_deliveries(self) -> ServedCase:
-        """The same in every delivery in which it may show."""
-        more = _with_first(_fitting(self.selection), self.cases[0])
-        changes = {"deliveries": more}
+        """Makes the same requests in every delivery in which the defect may show."""
+        changes = {"deliveries": _with_first(_fitting(self.selection), self.cases[0])}
         return replace(self, cases=tuple(_with_input(case, changes) for case in self.cases))
 
     def verdict_of(self, answers: Sequence[CaseAnswer]) -> Reproduction:
-        """What the answers to the cases say."""
+        """Derives the verdict from the answers to the test cases."""
         return reproduction_of(self._signs(answers), documents(answers[: len(self.deliveries)]))
 
     def _signs(self, answers: Sequence[CaseAnswer]) -> Iterator[Sign]:
@@ -111,19 +110,19 @@ class ServedCase:
     def reproduce(
         alike: Sequence[ServedCase], environment: Environment, progress: StartProgress
     ) -> Iterator[tuple[Defect, Reproduction]]:
-        """Requests the cases of one family, and again in more deliveries those that do not show."""
-        found = _requested(environment, alike)
-        hidden = [each for each in alike if found[each.defect.id].verdict != "reproduced"]
+        """Requests the test cases of a family, and those that do not show again in more deliveries."""
+        results = _requested(environment, alike)
+        hidden = [served for served in alike if results[served.defect.id].verdict != "reproduced"]
         if hidden:
-            found |= _requested(environment, [each.in_more_deliveries() for each in hidden])
-        yield from ((each.defect, found[each.defect.id]) for each in alike)
+            results |= _requested(environment, [served.in_more_deliveries() for served in hidden])
+        yield from ((served.defect, results[served.defect.id]) for served in alike)
 
     def files(self, shown: Reproduction, environment: str) -> ReportFiles:
-        """The report and the script of its server and the request that showed it."""
+        """Makes the report and the script with the server and the request that showed the defect."""
         delivery = Delivery.parse(shown.delivery)
         steps = list(self._steps(shown, delivery))
-        made = server_script(self.entry, self.frontend, server_args(delivery), {}, steps)
-        return files_of_server(self.defect, made, shown, environment)
+        script = server_script(self.entry, self.frontend, server_args(delivery), {}, steps)
+        return files_of_server(self.defect, script, shown, environment)
 
     def _steps(self, shown: Reproduction, delivery: Delivery) -> Iterator[dict[str, Any]]:
         case = next(case for case in self.cases if case.name == shown.case)
@@ -137,7 +136,7 @@ class ServedCase:
             yield {"method": "POST", "path": path_of(each), "body": body, "say": say}
 
     def _is_shown_by(self, delivery: Delivery, mismatch: Mismatch) -> bool:
-        """Whether a mismatch is the defect: an error only where the entry names one, in a server's words."""
+        """Whether the defect explains a mismatch; an error only if the entry names one."""
         if mismatch.code is not MismatchCode.ERROR:
             return self._explains(delivery, mismatch)
         named = [each for each in self.selection.mismatches if each.code is MismatchCode.ERROR]
@@ -152,7 +151,7 @@ class ServedCase:
 
 
 def served_case(defect: Defect) -> ServedCase | None:
-    """What is requested for a defect; None: its entry names no case that there is, but for what it costs."""
+    """Makes the requests for a defect; None if its entry names no test case outside of the group `cost`."""
     for selection in selections_of(defect):
         for group in selection.groups:
             for case in () if group == "cost" else cases_of(group, selection.families[0]):
@@ -162,22 +161,22 @@ def served_case(defect: Defect) -> ServedCase | None:
 
 
 def _requested(environment: Environment, alike: Sequence[ServedCase]) -> dict[str, Reproduction]:
-    """What came of the cases of one server, by the ids of their defects."""
+    """Requests the test cases of a server; returns the results by the ids of the defects."""
     every = [case for served in alike for case in served.cases]
     case_names = dict.fromkeys(case.name for case in every)
     merged = [_merged(case.input for case in every if case.name == name) for name in case_names]
     family, frontend = alike[0].family, alike[0].frontend
     answers = request_all(environment, family, merged, meaning_check(every), frontend=frontend)
-    found = {}
+    results = {}
     for served in alike:
         names = {case.name for case in served.cases}
         own = [each for each in answers if each.case in names and each.delivery in served.deliveries]
-        found[served.defect.id] = served.verdict_of(own)
-    return found
+        results[served.defect.id] = served.verdict_of(own)
+    return results
 
 
 def _merged(inputs: Iterable[CaseInput]) -> CaseInput:
-    """One input of a case with the deliveries of all."""
+    """Merges the inputs of a test case into one with all deliveries."""
     first, *others = inputs
     every = dict.fromkeys((*first.deliveries, *(each for other in others for each in other.deliveries)))
     return first.model_copy(update={"deliveries": tuple(every)})
@@ -189,7 +188,7 @@ def _delivery(answer: CaseAnswer) -> Delivery:
 
 
 def documents(answers: Iterable[CaseAnswer]) -> list[Json]:
-    """Answers as a reproduction keeps them."""
+    """Converts answers to JSON, as in a reproduction."""
     return [answer.model_dump(mode="json", exclude_defaults=True) for answer in answers]
 
 
@@ -203,20 +202,20 @@ def _served(defect: Defect, selection: FailureSelection, group: Group, case: Cas
     if case.input.markers_spelled:
         changes |= {"markers_spelled": False, "spelled_spans": _marker_spans(case.input.text, family)}
     served = _with_input(case, changes)
-    cases = _cut_off(served) if case.input.truncated else (served,)
+    cases = _truncated(served) if case.input.truncated else (served,)
     return ServedCase(defect, selection, family, group, case.name, cases)
 
 
 def _marker_spans(text: str, family: Family) -> tuple[tuple[int, int], ...]:
-    """Where a text has markers that are one token each."""
+    """Finds the markers of a text that are one token each."""
     longest_first = sorted(marker_tokens(family), key=len, reverse=True)
     if not longest_first:
         return ()
     return tuple(match.span() for match in re.finditer("|".join(map(re.escape, longest_first)), text))
 
 
-def _cut_off(case: Case) -> tuple[Case, ...]:
-    """The case with limits of tokens, as evenly as may be; a token is a letter at least."""
+def _truncated(case: Case) -> tuple[Case, ...]:
+    """Copies a test case with several limits of tokens, evenly spread; a token has at least one letter."""
     length = len(case.input.text)
     limits = range(1, length, max(1, length // CUTS))
     changes = ({"name": f"{case.name}, {limit} tokens", "max_tokens": limit} for limit in limits)
@@ -228,7 +227,7 @@ def _with_input(case: Case, changes: Mapping[str, object]) -> Case:
 
 
 def _deliveries(selection: FailureSelection, case: Case) -> tuple[Delivery, ...]:
-    """One of each kind, the cheapest that may show it."""
+    """Chooses the cheapest delivery of each kind that may show the defect."""
     fitting = _fitting(selection)
     streamed = [each for each in fitting if each.is_streamed]
     whole = [each for each in fitting if not each.is_streamed]
@@ -236,7 +235,7 @@ def _deliveries(selection: FailureSelection, case: Case) -> tuple[Delivery, ...]
 
 
 def _fitting(selection: FailureSelection) -> list[Delivery]:
-    """The deliveries of a server in which a defect may show; all where only cuts that none has show it."""
+    """Lists the deliveries of a server that may show a defect; all if no server has those of its entry."""
     fitting = [
         each
         for each in CANDIDATES
@@ -247,12 +246,12 @@ def _fitting(selection: FailureSelection) -> list[Delivery]:
 
 
 def _with_first(chosen: Iterable[Delivery], case: Case) -> tuple[Delivery, ...]:
-    """First that with which the others are compared, where the case has no meaning of its own."""
+    """Adds the delivery that the others are compared with, if the test case has no meaning."""
     first = () if case.expected.meaning or case.expected.refused else (WHOLE,)
     return tuple(dict.fromkeys((*first, *chosen)))
 
 
 @cache
 def cases_of(group: Group, family: str) -> tuple[Case, ...]:
-    """The cases of a group for a family, by its name."""
+    """Makes the test cases of a group for a family."""
     return case_set(group, load_families()[family], load_meanings()).cases

@@ -1,4 +1,4 @@
-"""A defect as a report to file with vLLM, in Markdown, and a script that shows it with vLLM alone."""
+"""Makes a report to file with vLLM, in Markdown, and a script that shows the defect with vLLM alone."""
 
 from __future__ import annotations
 
@@ -15,38 +15,40 @@ from vllm_harness._extensions import CURVE_TABLE, load
 from vllm_harness._protocol.core.events import Json
 
 LONGEST = 6000
-"""Characters of an answer that are shown."""
+"""The most characters of an answer that are shown."""
 
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """The files.
+    """The files for an upstream report.
 
     Attributes:
-        report: Markdown.
-        script: Python; the report names it `reproduce.py`.
+        report: the report in Markdown.
+        script: the Python script, which the report calls `reproduce.py`.
     """
 
     report: str
     script: str
 
 
-def files_of_server(defect: Defect, made: ServerScript, shown: Reproduction, environment: str) -> ReportFiles:
-    """The files of what a server shows."""
-    report = markdown(defect, requests_of(made), shown.answers, environment)
-    return ReportFiles(report, script_of(defect, made))
+def files_of_server(
+    defect: Defect, script: ServerScript, shown: Reproduction, environment: str
+) -> ReportFiles:
+    """Makes the files for a defect that a server shows."""
+    report = markdown(defect, requests_of(script), shown.answers, environment)
+    return ReportFiles(report, script_of(defect, script))
 
 
-def markdown(defect: Defect, shown: Iterable[str], answers: Iterable[Any], environment: str) -> str:
-    """The report.
+def markdown(defect: Defect, steps: Iterable[str], answers: Iterable[Any], environment: str) -> str:
+    """Makes the report.
 
     Args:
         defect: the entry.
-        shown: the lines that say what reproduces it without the harness, in the file `reproduce.py`.
-        answers: that were got, to the steps or of the case; none: the report has the entry's words alone.
+        steps: the lines on how to reproduce it without the harness.
+        answers: the answers that showed it, if any.
         environment: the vLLM that gave them.
     """
-    return "\n".join([*_description(defect, environment), *shown, *_answers(answers)]) + "\n"
+    return "\n".join([*_description(defect, environment), *steps, *_answers(answers)]) + "\n"
 
 
 def _description(defect: Defect, environment: str) -> Iterator[str]:
@@ -56,7 +58,7 @@ def _description(defect: Defect, environment: str) -> Iterator[str]:
     if defect.expected:
         yield f"**Expected:** {defect.expected.text} Source: {defect.expected.source}\n"
     if defect.component:
-        yield f"**Where:** {', '.join(f'`{each}`' for each in defect.component)}\n"
+        yield f"**Where:** {', '.join(f'`{place}`' for place in defect.component)}\n"
     if defect.evidence:
         yield f"{defect.evidence}\n"
     if defect.versions:
@@ -68,29 +70,29 @@ def _upstream(defect: Defect) -> str:
     upstream = defect.upstream
     if upstream.reference:
         return f"{upstream.reference} ({upstream.state or 'state unknown'})"
-    queries = "; ".join(f"“{each}”" for each in upstream.searched)
+    queries = "; ".join(f"“{query}”" for query in upstream.searched)
     return f"nothing found on {upstream.searched_on} by {queries}" if queries else "not searched"
 
 
-def requests_of(made: ServerScript) -> Iterator[str]:
-    """The lines of a report that show the requests to a server."""
-    flags = " ".join(map(shlex.quote, made.flags))
-    tokenizer = f" --tokenizer {made.tokenizer}" if made.tokenizer else ""
-    variables = "".join(f"{name}={shlex.quote(value)} " for name, value in made.env.items())
+def requests_of(script: ServerScript) -> Iterator[str]:
+    """Yields the lines of a report with the command of the server and the requests."""
+    flags = " ".join(map(shlex.quote, script.flags))
+    tokenizer = f" --tokenizer {script.tokenizer}" if script.tokenizer else ""
+    variables = "".join(f"{name}={shlex.quote(value)} " for name, value in script.env.items())
     yield "## Reproduce\n"
     yield (
-        "`python reproduce.py` needs vLLM alone, on any machine: it serves a model of two layers with "
-        "made-up weights, which a logits processor has say what is shown. In short:\n"
+        "`python reproduce.py` needs only vLLM, on any machine: it serves a model of two layers with dummy "
+        "weights, and a logits processor makes it say the text below. In short:\n"
     )
     yield f"```console\n$ {variables}vllm serve ./model{tokenizer} {flags}\n```\n"
-    for step in made.steps:
+    for step in script.steps:
         yield f"```console\n$ {_curl(step)}\n```\n"
         for pieces in step["say"]:
             yield f"The model says:\n\n{fenced(''.join(map(piece_text, pieces)))}\n"
 
 
 def piece_text(piece: Any) -> str:
-    """A text or a token id as it is; of runs, what is repeated and how often."""
+    """Shows a piece of what the model says; a repeated text with its number of repetitions."""
     if isinstance(piece, str | int):
         return str(piece)
     return " + ".join(repr(text) if count == 1 else f"{text!r} * {count}" for text, count in piece)
@@ -118,21 +120,22 @@ def _answers(answers: Iterable[Any]) -> Iterator[str]:
             continue
         shown = {name: value for name, value in answer.items() if name not in ("headers", "stream")}
         text = json.dumps(shown, indent=1, ensure_ascii=False)
-        yield f"{fenced(cut(text), 'json')}\n"
+        yield f"{fenced(truncated(text), 'json')}\n"
 
 
 def curve_table(answer: Json) -> Iterator[str]:
-    """The lines of the table of an answer's curve; nothing for an answer without one."""
+    """Yields the lines of the table of an answer's curve, if it has one."""
     if "curve" in answer:
         yield from load(CURVE_TABLE, "a curve")(answer)
 
 
-def cut(text: str) -> str:
+def truncated(text: str) -> str:
+    """Truncates a long text and says so."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n... ({len(text) - LONGEST} more characters)"
 
 
 def fenced(text: str, language: str = "text") -> str:
-    """The text in a fence that it does not hold."""
+    """Puts a text into a fence that the text does not contain."""
     fence = "```"
     while fence in text:
         fence += "`"

@@ -1,4 +1,4 @@
-"""How defects are reproduced on one vLLM: an entry's kind, and the jobs of those that share a server."""
+"""Chooses how each defect is reproduced, and groups defects that share a server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LACKING = (UnknownFlag, UnknownParser, UnsupportedArchitecture)
 
 
 class Reproducer(Protocol):
-    """What shows one defect. There are three kinds: steps of its entry, a parser's case, a cost."""
+    """Reproduces one defect. There are three kinds: steps of its entry, a parser's test case, a cost."""
 
     @property
     def defect(self) -> Defect:
@@ -28,7 +28,7 @@ class Reproducer(Protocol):
 
     @property
     def place(self) -> str:
-        """The server, or the interpreter, that it shares with those of its kind and the same place."""
+        """The server or the interpreter that it needs; reproducers of one kind and place share it."""
 
     @property
     def frontend(self) -> Frontend:
@@ -36,7 +36,7 @@ class Reproducer(Protocol):
 
     @property
     def entry(self) -> ModelEntry | None:
-        """What its server serves; None: it has none, its parsers are driven in process."""
+        """The model entry that its server serves; None if its parsers are driven in process."""
 
     @staticmethod
     def reproduce(
@@ -51,18 +51,18 @@ class Reproducer(Protocol):
         """
 
     def files(self, shown: Reproduction, environment: str) -> ReportFiles:
-        """A report and a script that needs vLLM alone.
+        """Makes a report, and a script that needs only vLLM.
 
         Args:
-            shown: the reproduction, which says in which case and delivery the defect showed.
+            shown: the reproduction, with the test case and the delivery that showed the defect.
             environment: the vLLM that showed it, in words.
         """
 
 
 def reproducer_of(defect: Defect) -> Reproducer | None:
-    """What shows a defect; None: its entry has neither steps nor a case that a server or a parser shows.
+    """Chooses the reproducer of a defect; None if its entry has neither steps nor a suitable test case.
 
-    A kind is imported where an entry needs it: steps need no parser regression.
+    Each kind is imported only if an entry needs it.
 
     Raises:
         MissingExtra: the extra `costs`, which the entry needs, is not installed.
@@ -83,7 +83,7 @@ def reproducer_of(defect: Defect) -> Reproducer | None:
 
 
 def is_reproducible(defect: Defect) -> bool:
-    """Whether requests to one server show it, or its parsers in process, with what is installed."""
+    """Whether a defect can be reproduced with the extras that are installed."""
     try:
         return reproducer_of(defect) is not None
     except MissingExtra:
@@ -91,7 +91,7 @@ def is_reproducible(defect: Defect) -> bool:
 
 
 def checked(defect: Defect) -> Reproducer:
-    """What shows a defect.
+    """Chooses the reproducer of a defect, or says why there is none.
 
     Raises:
         UsageError: its entry does not say how to reproduce it, or an extra that it needs is not installed.
@@ -102,8 +102,8 @@ def checked(defect: Defect) -> Reproducer:
         from vllm_harness._regression.results.known_defects import selections_of
 
         raise UsageError(
-            f"{defect.id} takes a division into deltas that no server makes at will",
-            hint=f"see it in process: {selections_of(defect)[0].command}",
+            f"{defect.id} needs a division into deltas that no server makes on request",
+            hint=f"reproduce it in process: {selections_of(defect)[0].command}",
         )
     raise UsageError(
         f"the entry of {defect.id} does not say how to reproduce it",
@@ -113,27 +113,27 @@ def checked(defect: Defect) -> Reproducer:
 
 @dataclass(frozen=True)
 class Job:
-    """Reproducers of one kind that share a server or an interpreter; there is at least one."""
+    """One or more reproducers of one kind that share a server or an interpreter."""
 
     reproducers: tuple[Reproducer, ...]
 
     @property
     def first(self) -> Reproducer:
-        """The first of them, whose place, front end and model entry are those of all."""
+        """The first reproducer; all have its place, front end and model entry."""
         return self.reproducers[0]
 
     @property
     def defects(self) -> tuple[Defect, ...]:
-        """Their defects."""
-        return tuple(each.defect for each in self.reproducers)
+        """The defects of the reproducers."""
+        return tuple(reproducer.defect for reproducer in self.reproducers)
 
     def without(self, ids: Collection[str]) -> Job:
-        """The job without the defects of these ids."""
-        return Job(tuple(each for each in self.reproducers if each.defect.id not in ids))
+        """Drops the defects with these ids."""
+        return Job(tuple(one for one in self.reproducers if one.defect.id not in ids))
 
 
 def jobs_of(defects: Iterable[Defect]) -> list[Job]:
-    """The jobs of defects, in a stable order; those that cannot be shown are in none."""
+    """Makes the jobs of defects in a stable order, without those that cannot be reproduced."""
     by_place: dict[tuple[str, str], list[Reproducer]] = {}
     for defect in sorted(defects, key=lambda defect: defect.id):
         if found := reproducer_of(defect):
@@ -147,12 +147,14 @@ def run_job(
     """Reproduces the defects of a job.
 
     Args:
-        progress: of the starts of servers.
-        one_of_many: whether there are other machines, so that what this one is to blame for is raised.
+        job: the job.
+        environment: the vLLM.
+        progress: the progress of server starts.
+        one_of_many: whether other machines can run the job, so that faults of this one are raised.
 
     Raises:
-        StartupError: the machine is to blame, and there are others.
-        InProcessError, UsageError: as of `Reproducer.reproduce`.
+        StartupError: this machine is at fault, and there are others.
+        InProcessError, UsageError: as in `Reproducer.reproduce`.
     """
     if job.first.frontend not in environment.frontends:
         lacking = f"{environment.describe()} has no {job.first.frontend} front end"

@@ -1,4 +1,4 @@
-"""A defect's reproduction as one Python file that needs vLLM alone: a template, with its values put in."""
+"""Makes a Python file that reproduces a defect and needs only vLLM, from a template."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from vllm_harness._server.launch import FRONTEND_ENV
 
 STANDALONE = Path(__file__).with_name("standalone")
 PLUGIN = "tool_parser.py"
-"""The file with a tool parser that is not vLLM's own."""
+"""The file of a tool parser that is not part of vLLM."""
 HOW = """\
-It starts `vllm serve` with a model of two layers and made-up weights, which a logits processor of
-vLLM has say what is needed, sends the requests, and prints the answers."""
+It starts `vllm serve` with a model of two layers and dummy weights, makes the model say what is needed
+with a logits processor, sends the requests, and prints the answers."""
 CHAT_TEMPLATE = "--chat-template"
 FOLDER = "{folder}"
 WANTED_ENV = {"VLLM_ENABLE_RESPONSES_API_STORE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-"""What the harness sets on each server, and some defects need."""
+"""Variables that the harness sets for each server and that some defects need."""
 HARMONY_STOPS = ("<|return|>", "<|call|>")
 Pieces = list[str | int | list[tuple[str, int]]]
-"""What the model says, in pieces that are tokenized each by itself: texts, token ids, texts with counts."""
+"""What the model says, in pieces that are tokenized separately: texts, token ids, or texts with counts."""
 _FIRST_CONSTANT = re.compile(r"^(?=[A-Z_]+(?:, [A-Z_]+)* = )", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class ServerScript:
-    """What a file needs that starts a server and sends requests to it.
+    """The values of a script that starts a server and sends requests to it.
 
     Attributes:
-        flags: of `vllm serve`, after the model; `{folder}` is the folder of the files.
-        env: variables of the server.
-        files: to write, by path: JSON or text. The model is the folder `model`.
-        tokenizer: hub id; empty where it is among the files.
-        steps: the requests, each with `say`: for each generation its pieces.
+        flags: the flags of `vllm serve` after the model; `{folder}` stands for the folder of the files.
+        env: the variables of the server.
+        files: the files to write, by path, as JSON or text; the model is the folder `model`.
+        tokenizer: its hub id; empty if it is among the files.
+        steps: the requests, each with `say`: the pieces of each generation.
     """
 
     flags: tuple[str, ...]
@@ -54,16 +54,16 @@ class ServerScript:
     steps: Sequence[Mapping[str, Any]]
 
 
-def script_of(defect: Defect, made: ServerScript) -> str:
-    """The file's text."""
+def script_of(defect: Defect, script: ServerScript) -> str:
+    """Makes the text of the file."""
     constants = {
-        "FLAGS": list(made.flags),
-        "ENV": dict(made.env),
-        "FILES": dict(made.files),
-        "STEPS": list(made.steps),
+        "FLAGS": list(script.flags),
+        "ENV": dict(script.env),
+        "FILES": dict(script.files),
+        "STEPS": list(script.steps),
         "LOGITS_PROCESSOR": (STANDALONE / "says.py").read_text(),
     }
-    return filled_template(STANDALONE / "reproduce.py", defect, HOW, constants, made.tokenizer)
+    return filled_template(STANDALONE / "reproduce.py", defect, HOW, constants, script.tokenizer)
 
 
 def server_script(
@@ -73,7 +73,7 @@ def server_script(
     env: Mapping[str, str],
     steps: Sequence[Mapping[str, Any]],
 ) -> ServerScript:
-    """What serves an entry's stand-in, with further flags and variables, and is asked these steps."""
+    """Makes the values for a script that serves a stand-in, with further flags and variables."""
     assert entry.stand_in is not None
     own = entry.flags("scripted", "cpu", frontend)
     files, tokenizer = model_of(entry)
@@ -92,7 +92,7 @@ def server_script(
 
 
 def script_pieces(say: Plain, entry: ModelEntry) -> Pieces:
-    """What the model says to one request, in pieces."""
+    """Converts what the model says in a generation to pieces."""
     if isinstance(say, Raw):
         return with_stop([say.text], entry)
     if isinstance(say, str | Meaning):
@@ -103,7 +103,7 @@ def script_pieces(say: Plain, entry: ModelEntry) -> Pieces:
 
 
 def with_stop(pieces: Pieces, entry: ModelEntry) -> Pieces:
-    """The pieces up to a token that ends the turn."""
+    """Adds a token that ends the turn, unless the pieces end with one."""
     assert entry.stand_in is not None
     form = load_forms().get(entry.dialect or "")
     stops = (entry.stand_in.stop, *(stops_of(form) if form else HARMONY_STOPS))
@@ -114,14 +114,14 @@ def with_stop(pieces: Pieces, entry: ModelEntry) -> Pieces:
 def filled_template(
     template: Path, defect: Defect, how: str, constants: Mapping[str, Any], tokenizer: str
 ) -> str:
-    """The file of a defect.
+    """Fills a template for a defect.
 
     Args:
-        template: its file; what is put in stands between its imports and its first constant.
-        defect: whose title is its heading; what it expects and what comes are constants.
-        how: what the file does, in sentences.
-        constants: by name.
-        tokenizer: hub id; empty where it is among the files.
+        template: the file; the values go between its imports and its first constant.
+        defect: the entry, whose title is the heading.
+        how: sentences that say what the file does.
+        constants: the values by name; the expected and actual behaviour are added.
+        tokenizer: its hub id; empty if it is among the files.
     """
     imports, rest = _FIRST_CONSTANT.split(template.read_text(), maxsplit=1)
     expected = f"{defect.expected.text} ({defect.expected.source})" if defect.expected else ""
@@ -132,14 +132,14 @@ def filled_template(
 
 
 def model_of(entry: ModelEntry) -> tuple[dict[str, Any], str]:
-    """The files of a stand-in, by path, and the hub id of its tokenizer; empty where that is among them."""
+    """Lists the files of a stand-in by path, and the hub id of its tokenizer if that is not among them."""
     assert entry.stand_in is not None
     config = {"model/config.json": entry.stand_in.config}
     folder = Path(entry.stand_in.tokenizer)
     if not folder.is_absolute():
         return config, entry.hub.id
-    there = (folder / name for name in TOKENIZER_FILES)
-    return config | {f"model/{path.name}": _content(path) for path in there if path.exists()}, ""
+    paths = (folder / name for name in TOKENIZER_FILES)
+    return config | {f"model/{path.name}": _content(path) for path in paths if path.exists()}, ""
 
 
 def _content(path: Path) -> Any:
@@ -151,7 +151,7 @@ def _heading(defect: Defect, how: str) -> str:
     title = defect.title.replace("\\", "\\\\").replace('"""', "'''")
     return (
         f'"""{title}.\n\n'
-        "    python reproduce.py      # with the Python that has vLLM; a CPU will do\n\n"
+        "    python reproduce.py      # with a Python that has vLLM; a CPU is enough\n\n"
         f'{how}\n"""\n'
     )
 

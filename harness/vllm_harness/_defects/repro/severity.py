@@ -1,4 +1,4 @@
-"""How bad a defect is: what a client gets of what the model said."""
+"""The severity of a defect: what a client gets of what the model said."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_MISMATCH = {MismatchCode(code): severity for severity, codes in _CODES.items
 
 
 def severity_of(defect: Defect) -> Severity:
-    """What the entry says, else the worst of the mismatches by which it shows, else `contract`."""
+    """The severity in the entry, or else that of its worst mismatch, or else `contract`."""
     if defect.severity:
         return defect.severity
     shown = [

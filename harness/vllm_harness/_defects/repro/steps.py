@@ -1,11 +1,10 @@
-"""The requests of an entry, each with what the model says to it, sent to a real server."""
+"""Reproduces a defect by the requests of its entry, which are sent to a real server."""
 
 from __future__ import annotations
 
 import json
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +15,12 @@ from vllm_harness._configuration.model_entries import ModelEntry, load_models
 from vllm_harness._defects.entry import Defect, Frontend, Repro, ReproStep
 from vllm_harness._defects.repro.report import ReportFiles, files_of_server
 from vllm_harness._defects.repro.script import script_pieces, server_script
+from vllm_harness._defects.repro.standalone import reproduce
 from vllm_harness._defects.repro.verdict import Reproduction, Sign, reproduction_of
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.sending import Outgoing, http_client, send
+from vllm_harness._exchange.server import VllmServer
 from vllm_harness._protocol import Exchange
 from vllm_harness._protocol.conversation.exchange import accumulate
 from vllm_harness._protocol.core.events import Json
@@ -27,26 +28,24 @@ from vllm_harness._scripted.book import BookError, ScriptBook
 from vllm_harness._scripted.book_file import take_of
 from vllm_harness._scripted.families import entry_of, load_families
 from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
-from vllm_harness._server.attached import AttachedServer
 from vllm_harness._server.progress import StartProgress
 from vllm_harness._server.remote import RemoteServer
 
-NO_SCRIPT = "the model said something else than its script: over this API this vLLM takes none"
+NO_SCRIPT = "the model did not follow its script, which this vLLM does not take over this API"
 PAUSE_S = 0.1
 OK = 200
-_REFERENCE = re.compile(r"\{(steps\[.+?\][^{}]*)\}")
 
 
 @dataclass(frozen=True)
 class RequestedSteps:
-    """The steps of a defect's entry."""
+    """The reproducer of a defect by the steps of its entry."""
 
     defect: Defect
     plan: Repro
 
     @property
     def place(self) -> str:
-        """The server, with its flags and variables."""
+        """The server with its flags and variables."""
         plan = self.plan
         variables = [f"{name}={value}" for name, value in sorted(plan.env.items())]
         served = plan.model or f"family {plan.family}"
@@ -59,7 +58,7 @@ class RequestedSteps:
 
     @property
     def entry(self) -> ModelEntry:
-        """What is served: a model entry, or the stand-in of a family."""
+        """The served model entry, or the stand-in of a family."""
         plan = self.plan
         return entry_of(load_families()[plan.family]) if plan.family else load_models().get(plan.model)
 
@@ -67,7 +66,7 @@ class RequestedSteps:
     def reproduce(
         alike: Sequence[RequestedSteps], environment: Environment, progress: StartProgress
     ) -> Iterator[tuple[Defect, Reproduction]]:
-        """Sends the requests of each to one server."""
+        """Sends the requests of all to one server."""
         first, plan = alike[0], alike[0].plan
         with RemoteServer(
             first.entry,
@@ -81,8 +80,8 @@ class RequestedSteps:
             for each in alike:
                 yield each.defect, each.on_server(server)
 
-    def on_server(self, server: RemoteServer | AttachedServer) -> Reproduction:
-        """Sends the requests to a running server, which has to have the entry's flags."""
+    def on_server(self, server: VllmServer) -> Reproduction:
+        """Sends the requests to a running server, which must have the flags of the entry."""
         try:
             answers = answers_to(self.plan.steps, server)
         except BookError as error:
@@ -90,12 +89,12 @@ class RequestedSteps:
         return self.verdict_of(answers)
 
     def verdict_of(self, answers: list[Json]) -> Reproduction:
-        """What the answers say. Raises UsageError where both conditions of the entry hold."""
+        """Derives the verdict from the answers. Raises UsageError if both conditions of the entry hold."""
         whole = {**answers[-1], "steps": answers}
         right, wrong = (_holds(condition, whole) for condition in (self.plan.expected, self.plan.actual))
         if right and wrong:
             raise UsageError(
-                f"{self.defect.id}: the answer meets both conditions of its entry, expected and actual"
+                f"{self.defect.id}: the answer meets both conditions of its entry: expected and actual"
             )
         is_scripted = right or not any("unscripted" in answer for answer in answers)
         broken = next((str(answer["broken"]) for answer in answers if "broken" in answer), "")
@@ -103,7 +102,7 @@ class RequestedSteps:
         return reproduction_of([sign], answers)
 
     def files(self, shown: Reproduction, environment: str) -> ReportFiles:
-        """The report and the script of its server and its requests."""
+        """Makes the report and the script with the server and the requests."""
         plan, entry = self.plan, self.entry
         steps = [
             {
@@ -113,8 +112,8 @@ class RequestedSteps:
             }
             for step in plan.steps
         ]
-        made = server_script(entry, plan.frontend, plan.args, plan.env, steps)
-        return files_of_server(self.defect, made, shown, environment)
+        script = server_script(entry, plan.frontend, plan.args, plan.env, steps)
+        return files_of_server(self.defect, script, shown, environment)
 
 
 def _holds(condition: str, answer: Json) -> bool:
@@ -124,11 +123,11 @@ def _holds(condition: str, answer: Json) -> bool:
         return False
 
 
-def answers_to(steps: Sequence[ReproStep], server: RemoteServer | AttachedServer) -> list[Json]:
-    """Sends the requests in order; returns their answers.
+def answers_to(steps: Sequence[ReproStep], server: VllmServer) -> list[Json]:
+    """Sends the requests in order, and returns their answers.
 
     Raises:
-        ScriptError: the family cannot say that.
+        ScriptError: the family cannot express what the model says.
     """
     answers: list[Json] = []
     waiting: dict[int, Future[Json]] = {}
@@ -144,7 +143,7 @@ def answers_to(steps: Sequence[ReproStep], server: RemoteServer | AttachedServer
     return answers
 
 
-def _answer(step: ReproStep, server: RemoteServer | AttachedServer, answers: Sequence[Json]) -> Json:
+def _answer(step: ReproStep, server: VllmServer, answers: Sequence[Json]) -> Json:
     book = ScriptBook(server.endpoint, server.entry)
     try:
         ends = time.monotonic() + step.limit_s
@@ -161,7 +160,7 @@ def _answer(step: ReproStep, server: RemoteServer | AttachedServer, answers: Seq
         book.close()
 
 
-def _send(step: ReproStep, server: RemoteServer | AttachedServer, book: str, answers: Sequence[Json]) -> Json:
+def _send(step: ReproStep, server: VllmServer, book: str, answers: Sequence[Json]) -> Json:
     content = None if step.content is None else step.content.replace("{model}", server.model)
     body = None if step.body is None or content else {"model": server.model, **filled(step.body, answers)}
     outgoing = Outgoing(
@@ -179,31 +178,23 @@ def _send(step: ReproStep, server: RemoteServer | AttachedServer, book: str, ans
 
 
 def filled(value: Any, answers: Sequence[Json]) -> Any:
-    """A JSON value with parts of earlier answers in place of their names, as `{steps[0].body.id}`."""
-    if isinstance(value, Mapping):
-        return {key: filled(each, answers) for key, each in value.items()}
-    if isinstance(value, list):
-        return [filled(each, answers) for each in value]
-    if not isinstance(value, str):
-        return value
-    steps = {"steps": list(answers)}
-    if whole := _REFERENCE.fullmatch(value):
-        return jmespath.search(whole[1], steps)
-    return _REFERENCE.sub(lambda match: str(jmespath.search(match[1], steps)), value)
+    """Replaces references to earlier answers in a value, as the standalone script does."""
+    return reproduce.filled(value, list(answers))  # type: ignore[no-untyped-call]
 
 
 def document(exchange: Exchange) -> Json:
-    """An answer as one JSON document, which conditions are written over.
+    """Converts an answer to a JSON document, as the conditions of an entry use it.
 
     Returns:
-        `status`, `headers`, `broken` if so; `events` and `stream` of a stream; `body` of JSON, else `text`.
+        `status`, `headers`, and `broken` if it broke off; `events` and `stream` of a stream, or else `body`
+        of JSON, or `text`.
     """
     broken = {"broken": exchange.broken} if exchange.broken else {}
-    begin = {"status": exchange.status, "headers": dict(exchange.headers), **broken}
+    head = {"status": exchange.status, "headers": dict(exchange.headers), **broken}
     if exchange.streamed:
         events = exchange.json_events
-        return {**begin, "events": events, "stream": accumulate(events).body}
+        return {**head, "events": events, "stream": accumulate(events).body}
     try:
-        return {**begin, "body": json.loads(exchange.content)}
+        return {**head, "body": json.loads(exchange.content)}
     except ValueError:
-        return {**begin, "text": exchange.content.decode("utf-8", "replace")}
+        return {**head, "text": exchange.content.decode("utf-8", "replace")}

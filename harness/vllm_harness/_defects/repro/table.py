@@ -1,4 +1,4 @@
-"""The table of defects by version: from the verdicts of runs, as a file, and written back to the entries."""
+"""The table of verdicts by defect and version: from runs, as a file, and written back to the entries."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _BEFORE = re.compile(
 
 
 class Table(StrictModel):
-    """The verdicts.
+    """A table of verdicts.
 
     Attributes:
-        versions: of the columns, oldest first.
-        verdicts: by id, a letter of `LETTERS` for each version.
+        versions: the versions of the columns, oldest first.
+        verdicts: the rows by id, with a letter of `LETTERS` for each version.
     """
 
     versions: tuple[str, ...]
@@ -46,7 +46,7 @@ class Table(StrictModel):
 
     @classmethod
     def of(cls, measured: Iterable[Measured]) -> Table:
-        """The table of verdicts; of two for one cell the later counts."""
+        """Makes the table of verdicts; the later of two for a cell counts."""
         return cls._of_cells({(each.id, each.version): LETTERS[each.verdict] for each in measured})
 
     @classmethod
@@ -58,15 +58,15 @@ class Table(StrictModel):
 
     @classmethod
     def read(cls, path: Path = FILE) -> Table:
-        """The table of a file."""
+        """Reads the table from a file."""
         return cls.model_validate(yaml.safe_load(path.read_text()))
 
     def with_later(self, later: Table, kept: Collection[str]) -> Table:
-        """This table with what was measured later in place of its own.
+        """Replaces cells with those that were measured later.
 
         Args:
-            later: the cells that were measured.
-            kept: the ids whose rows stay; those of entries that there are no more go.
+            later: the later cells.
+            kept: the ids whose rows are kept, so that rows of removed entries are dropped.
         """
         cells = {place: letter for place, letter in self._cells().items() if place[0] in kept}
         return self._of_cells({**cells, **later._cells()})
@@ -80,41 +80,39 @@ class Table(StrictModel):
         }
 
     def write(self, path: Path = FILE) -> None:
-        """Writes the file."""
+        """Writes the table to a file."""
         rows = "".join(f"  {defect}: {row!r}\n" for defect, row in self.verdicts.items())
         path.write_text(f"{HEADING}versions: [{', '.join(self.versions)}]\nverdicts:\n{rows}")
 
     def row(self, defect: str) -> dict[Version, Verdict]:
-        """The verdicts of a defect by version, those that were measured."""
+        """The measured verdicts of a defect by version."""
         verdicts = {letter: verdict for verdict, letter in LETTERS.items()}
         letters = zip(self.versions, self.verdicts.get(defect, ""), strict=False)
         return {Version(version): verdicts[letter] for version, letter in letters if letter in verdicts}
 
 
 def specifier(verdicts: Mapping[Version, Verdict]) -> str | None:
-    """The versions that show a defect, as in PEP 440; those between two that were measured are as the older.
+    """Makes the specifier (PEP 440) of the versions that show a defect; None if none does.
 
-    Returns:
-        None where none shows it.
+    A version between two that were measured counts as the older one.
     """
-    told = {each: verdict for each, verdict in verdicts.items() if verdict in ("reproduced", "fixed")}
-    ordered = sorted(told)
-    showing = [each for each in ordered if told[each] == "reproduced"]
+    ordered = sorted(version for version, verdict in verdicts.items() if verdict in ("reproduced", "fixed"))
+    showing = [version for version in ordered if verdicts[version] == "reproduced"]
     if not showing:
         return None
     parts = [f">={_short(showing[0])}"]
-    for each in ordered:
-        if each > showing[-1]:
-            parts.append(f"<{_short(each)}")
+    for version in ordered:
+        if version > showing[-1]:
+            parts.append(f"<{_short(version)}")
             break
-        if each > showing[0] and told[each] == "fixed":
-            parts.append(f"!={_short(each)}.*")
+        if version > showing[0] and verdicts[version] == "fixed":
+            parts.append(f"!={_short(version)}.*")
     return ",".join(parts)
 
 
 def contradicted(defects: Defects, table: Table) -> dict[str, dict[Version, Verdict]]:
-    """By id the verdicts, reproduced or fixed, that are not what the entry's versions say."""
-    found = {}
+    """Finds the verdicts, reproduced or fixed, that contradict the versions of their entries, by id."""
+    contradictions = {}
     for defect in defects.values():
         wrong: dict[Version, Verdict] = {
             version: verdict
@@ -122,12 +120,12 @@ def contradicted(defects: Defects, table: Table) -> dict[str, dict[Version, Verd
             if verdict in ("reproduced", "fixed") and verdict != expected_verdict(defect, str(version))
         }
         if wrong:
-            found[defect.id] = wrong
-    return found
+            contradictions[defect.id] = wrong
+    return contradictions
 
 
 def write_versions(defect: Defect, versions: str, folder: Path = ENTRIES) -> None:
-    """Writes an entry's versions into its file, and leaves the rest of it as it is."""
+    """Writes the versions of an entry into its file, and leaves the rest unchanged."""
     path = folder / f"{defect.id}.yaml"
     text = path.read_text()
     line = f"versions: '{versions}'\n"

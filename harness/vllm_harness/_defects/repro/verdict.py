@@ -1,4 +1,4 @@
-"""What a reproduction comes to."""
+"""The results of reproductions, and how answers decide them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Verdict = Literal["reproduced", "fixed", "not applicable", "other failure"]
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of an attempt to reproduce a defect.
+    """The result of an attempt to reproduce a defect.
 
     Attributes:
-        verdict: `reproduced`: the answer is as the entry says; `fixed`: it is right; `other failure`:
-            neither; `not applicable`: this vLLM knows no such flag, parser or model.
-        case, delivery: of parser regression, which showed it.
-        why: a sentence, where there is no answer, or another one than either.
-        answers: to the steps, as `repro.steps.document` has them; to a parser's case, as parser regression
-            has them.
+        verdict: `reproduced`: the answer is wrong as the entry says; `fixed`: it is right; `other failure`:
+            neither; `not applicable`: this vLLM lacks the flag, the parser or the model.
+        why: a sentence that explains `not applicable` or `other failure`.
+        case, delivery: the test case and the delivery of parser regression that showed it.
+        answers: the answers to the steps, as of `repro.steps.document`, or to a parser's test case, as in
+            parser regression.
     """
 
     verdict: Verdict
@@ -33,15 +33,15 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Sign:
-    """What one answer, or the answers to all steps together, say of a defect.
+    """What an answer, or all answers to the steps together, say about a defect.
 
     Attributes:
-        shows: whether it is as the entry says.
-        is_right: whether it is right where the defect might have shown.
+        shows: whether it is wrong as the entry says.
+        is_right: whether it is right where the defect could show.
         faults: what else is wrong with it.
         lacking: what this vLLM lacks, so that the answer decides nothing.
-        case, delivery: of parser regression, where the answer has them.
-        answers: to keep where it shows the defect; none: all of them.
+        case, delivery: the test case and the delivery of parser regression, if any.
+        answers: the answers to keep if it shows the defect; empty: all.
     """
 
     shows: bool = False
@@ -54,14 +54,14 @@ class Sign:
 
 
 def reproduction_of(signs: Iterable[Sign], answers: list[Json]) -> Reproduction:
-    """The verdict: the first sign that shows the defect decides.
+    """Derives the verdict; the first sign that shows the defect decides.
 
-    Without one, the defect is fixed if an answer in which it might have shown is right: what is wrong with
-    the others is another defect.
+    Without one, the defect is fixed if an answer that could show it is right: faults of the others are then
+    other defects.
 
     Args:
-        signs: of the answers, in order.
-        answers: to keep where no sign shows the defect.
+        signs: the signs of the answers, in order.
+        answers: the answers to keep if no sign shows the defect.
     """
     faults: dict[str, None] = {}
     is_right = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vllm_harness._regression.results.cells import CaseResult, Cell
 from vllm_harness._regression.results.known_defects import ParserDefect, explaining_ids, failure_in
-from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, TargetRecord
+from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, TargetRecord, case_outcome
 
 
 def target_of(cell: Cell) -> TargetRecord:
@@ -47,20 +47,12 @@ def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterato
             target=target,
             group=cell.group,
             title=f"{name} ({result.topic})",
-            outcome=_outcome(result, findings),
+            outcome=case_outcome(findings, skipped=bool(result.left_out)),
             defects=tuple(dict.fromkeys(finding.known for finding in findings if finding.known)),
             reason=result.left_out or (first.message if first else ""),
             details=f"the model generates: {result.text}" if findings else "",
             findings=findings,
         )
-
-
-def _outcome(result: CaseResult, findings: Sequence[RunFinding]) -> Outcome:
-    if result.left_out:
-        return Outcome.SKIPPED
-    if not result.mismatches:
-        return Outcome.PASSED
-    return Outcome.FINDING if any(finding.counts for finding in findings) else Outcome.KNOWN
 
 
 def _findings(

@@ -1,1 +1,1 @@
-"""The terse reports of run folders: terminal, Markdown, JUnit, GitHub."""
+"""Short reports of run folders: terminal, Markdown, JUnit, GitHub annotations."""

@@ -1,8 +1,7 @@
-"""Two runs compared: which cases became worse, better, or otherwise wrong."""
+"""Compares two runs: which cases are worse, better, or wrong in another way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,7 +15,7 @@ _DID_NOT_RUN = (Outcome.SKIPPED, Outcome.CANCELLED)
 
 
 class OutcomeChange(StrEnum):
-    """What became of a case between two runs."""
+    """How a case changed between two runs."""
 
     WORSE = "worse"
     BETTER = "better"
@@ -32,8 +31,8 @@ class ComparedCase:
     """A case in two runs.
 
     Attributes:
-        before, after: the case in each; None where the run has none.
-        change: from the one to the other.
+        before, after: the case in each run; None if the run lacks it.
+        change: the change from the one to the other.
     """
 
     before: CaseRecord | None
@@ -42,41 +41,41 @@ class ComparedCase:
 
     @property
     def case(self) -> CaseRecord:
-        """The later case that there is."""
+        """The later case, or the earlier one if there is no later one."""
         case = self.after or self.before
         assert case is not None
         return case
 
 
 def compare(before: RecordedRun, after: RecordedRun) -> list[ComparedCase]:
-    """Every case of either run, in the order of the later one, then those that it has no more.
+    """Compares the cases of two runs, in the order of the later one; cases that only the other has come last.
 
-    Targets are the same where their ids are, else where model, lane and front end are; where each run has one
-    target, these two.
+    Targets are paired by their ids, or else by model, lane and front end; if each run has a single target,
+    these two are paired.
 
     Raises:
         UsageError: the runs have no target in common.
     """
     pairs = _pairs(before, after)
     earlier = {(case.target, case.id): case for case in before.cases}
-    found = []
+    compared = []
     for case in after.cases:
         old = earlier.pop((pairs.get(case.target, ""), case.id), None)
-        found.append(ComparedCase(old, case, _change(old, case)))
-    found += [
+        compared.append(ComparedCase(old, case, _change(old, case)))
+    compared += [
         ComparedCase(case, None, OutcomeChange.GONE)
         for case in earlier.values()
         if case.target in pairs.values()
     ]
-    return found
+    return compared
 
 
 def _pairs(before: RecordedRun, after: RecordedRun) -> dict[str, str]:
-    """The earlier target of each later one."""
+    """Maps each later target to the earlier one."""
     pairs = {target: target for target in after.targets if target in before.targets}
     for name, target in after.targets.items():
-        alike = [each for each, of in before.targets.items() if _kind(of) == _kind(target)]
-        free = [each for each in alike if each not in pairs.values()]
+        alike = [id for id, earlier in before.targets.items() if _kind(earlier) == _kind(target)]
+        free = [id for id in alike if id not in pairs.values()]
         if name not in pairs and len(free) == 1:
             pairs[name] = free[0]
     if not pairs and len(before.targets) == len(after.targets) == 1:
@@ -107,18 +106,13 @@ def _change(before: CaseRecord | None, after: CaseRecord) -> OutcomeChange:
 
 
 def _wrong(before: CaseRecord, after: CaseRecord) -> OutcomeChange:
-    """Of a case that is wrong now."""
+    """The change of a case that is wrong now."""
     if before.outcome not in _BAD or (before.outcome, after.outcome) == (Outcome.KNOWN, Outcome.FINDING):
         return OutcomeChange.WORSE
     return OutcomeChange.STILL if _signature(before) == _signature(after) else OutcomeChange.OTHERWISE
 
 
 def _signature(case: CaseRecord) -> tuple[object, ...]:
-    """How a case is wrong, without what differs from run to run."""
-    codes = frozenset((each.code, each.path) for each in case.findings if each.code and not each.known)
+    """What is wrong with a case, without details that differ from run to run."""
+    codes = frozenset((one.code, one.path) for one in case.findings if one.code and not one.known)
     return case.outcome, frozenset(case.defects), codes
-
-
-def lines(compared: list[ComparedCase], *changes: OutcomeChange) -> Iterator[ComparedCase]:
-    """Those with one of these changes."""
-    return (each for each in compared if each.change in changes)

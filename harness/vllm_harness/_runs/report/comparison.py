@@ -1,4 +1,4 @@
-"""A comparison of two runs as text, Markdown and JSON."""
+"""Reports a comparison of two runs as text, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -18,40 +18,42 @@ LISTED_CHANGES = (OutcomeChange.WORSE, OutcomeChange.OTHERWISE, OutcomeChange.BE
 
 
 def headline(compared: Sequence[ComparedCase]) -> str:
-    """The number of cases by what became of them, in a line."""
+    """Counts the cases by their change, in a line."""
     number = Counter(each.change for each in compared)
     return ", ".join(f"{number[change]} {change}" for change in OutcomeChange if number[change]) or "no case"
 
 
 def as_text(before: RecordedRun, after: RecordedRun, compared: Sequence[ComparedCase]) -> str:
-    """The cases that changed, a line each, below the counts."""
-    return "\n".join([*_sides(before, after), headline(compared), *_changed(after, compared)]) + "\n"
+    """Lists the cases that changed, one per line, below the counts."""
+    return "\n".join([*_sides(before, after), headline(compared), *_changed(compared)]) + "\n"
 
 
-def _changed(after: RecordedRun, compared: Sequence[ComparedCase]) -> Iterator[str]:
+def _changed(compared: Sequence[ComparedCase]) -> Iterator[str]:
     for each in _listed(compared):
         case = each.case
-        yield f"{each.change}: {one_line(case.target)} {one_line(case.id)}: {told(each)}"
+        yield f"{each.change}: {one_line(case.target)} {one_line(case.id)}: {change_of(each)}"
 
 
 def as_markdown(before: RecordedRun, after: RecordedRun, compared: Sequence[ComparedCase]) -> str:
-    """The same for the page of a CI job; long lists are cut."""
+    """Makes the same report for the page of a CI job, with long lists truncated."""
     parts = ["# Two runs compared", "", *(f"- {line}" for line in _sides(before, after))]
     parts += ["", headline(compared)]
     for change in LISTED_CHANGES:
-        found = [each for each in compared if each.change is change]
-        if found:
-            parts += ["", f"## {change.capitalize()} ({len(found)})", ""]
-            parts += [
-                f"- {code_span(each.case.id)} on {code_span(each.case.target)}: {code_span(told(each), 300)}"
-                for each in found[:LISTED]
-            ]
-            parts += [f"- ... and {len(found) - LISTED} more"] if len(found) > LISTED else []
+        cases = [each for each in compared if each.change is change]
+        if cases:
+            parts += ["", f"## {change.capitalize()} ({len(cases)})", ""]
+            parts += map(_as_item, cases[:LISTED])
+            parts += [f"- ... and {len(cases) - LISTED} more"] if len(cases) > LISTED else []
     return "\n".join(parts) + "\n"
 
 
+def _as_item(compared: ComparedCase) -> str:
+    case = compared.case
+    return f"- {code_span(case.id)} on {code_span(case.target)}: {code_span(change_of(compared), 300)}"
+
+
 def as_json(before: RecordedRun, after: RecordedRun, compared: Sequence[ComparedCase]) -> str:
-    """All that changed, as data."""
+    """Makes the same report as JSON."""
     changed = [
         {
             "change": str(each.change),
@@ -67,8 +69,8 @@ def as_json(before: RecordedRun, after: RecordedRun, compared: Sequence[Compared
     return json.dumps(value, indent=1) + "\n"
 
 
-def told(compared: ComparedCase) -> str:
-    """What a case was and is, in a line."""
+def change_of(compared: ComparedCase) -> str:
+    """Shows the outcome of a case in both runs, in a line."""
     before, after = compared.before, compared.after
     return f"{_state(before)} -> {_state(after)}" if before else _state(after)
 
@@ -76,8 +78,8 @@ def told(compared: ComparedCase) -> str:
 def _state(case: CaseRecord | None) -> str:
     if case is None:
         return "not there"
-    named = ", ".join(case.defects) if case.outcome is Outcome.KNOWN else one_line(case.reason, 200)
-    return f"{case.outcome}{f' ({named})' if named else ''}"
+    why = ", ".join(case.defects) if case.outcome is Outcome.KNOWN else one_line(case.reason, 200)
+    return f"{case.outcome}{f' ({why})' if why else ''}"
 
 
 def _side(case: CaseRecord | None) -> dict[str, Any] | None:

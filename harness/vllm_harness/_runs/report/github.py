@@ -1,4 +1,4 @@
-"""A run as GitHub annotations: workflow commands, a line each.
+"""Reports a run as GitHub annotations: one workflow command per line.
 
 https://docs.github.com/actions/reference/workflow-commands-for-github-actions
 """
@@ -12,23 +12,25 @@ from vllm_harness._runs.records import CaseRecord, Outcome
 from vllm_harness._runs.report.run import RecordedRun
 
 SHOWN = 10
-"""GitHub shows so many errors of a step."""
+"""The number of errors that GitHub shows for a step."""
 
 
 def github(run: RecordedRun) -> str:
-    """An error for each case with a finding, as many as GitHub shows, and a notice of the rest."""
+    """Makes an error for each failed case, as many as GitHub shows, and notices about the rest."""
     return "".join(f"{line}\n" for line in _commands(run))
 
 
 def _commands(run: RecordedRun) -> Iterator[str]:
-    found = run.of(Outcome.FINDING)
-    for case in found[:SHOWN]:
+    failed = run.of(Outcome.FINDING)
+    for case in failed[:SHOWN]:
         title = f"{run.title(case.target)}: {case.group or case.id}"
         yield workflow_command("error", _message(case), **_file(case), title=title)
-    if len(found) > SHOWN:
-        yield workflow_command("notice", f"{len(found) - SHOWN} more cases with findings; see the report")
+    if len(failed) > SHOWN:
+        yield workflow_command("notice", f"{len(failed) - SHOWN} more cases with findings; see the report")
+    if known := len(run.of(Outcome.KNOWN)):
+        yield workflow_command("notice", f"cases that fail only by known defects: {known}")
     if run.end is None:
-        yield workflow_command("warning", "the run has no end: it was killed, or it still goes on")
+        yield workflow_command("warning", "the run has no end: it was killed, or it is still running")
 
 
 def _file(case: CaseRecord) -> dict[str, str]:
@@ -38,6 +40,8 @@ def _file(case: CaseRecord) -> dict[str, str]:
 
 def _message(case: CaseRecord) -> str:
     findings = [
-        f"{each.code} {each.path}: {each.message}" for each in case.findings if each.code and not each.known
+        f"{finding.code} {finding.path}: {finding.message}"
+        for finding in case.findings
+        if finding.code and not finding.known
     ]
     return "\n".join([case.id, case.reason, *findings])

@@ -1,4 +1,4 @@
-"""A run as JUnit XML, which CI systems read; the form is that of pytest's own (xunit2)."""
+"""Reports a run as JUnit XML, in the form that pytest writes (xunit2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SKIPPED = {Outcome.SKIPPED: "skipped", Outcome.KNOWN: "known defect"}
 
 
 def junit(run: RecordedRun) -> str:
-    """The XML: a suite for each target; a known defect is a skip that names it, as pytest's xfail is."""
+    """Makes a suite for each target; a known defect is a skip that names it, as in pytest."""
     root = Element("testsuites", name=_xml(f"vllm-harness {run.header.kind}"))
     for target in run.targets.values():
         cases = [case for case in run.cases if case.target == target.id]
@@ -24,7 +24,7 @@ def junit(run: RecordedRun) -> str:
         properties = SubElement(suite, "properties")
         for name, value in (("vllm", target.vllm), ("environment", target.environment)):
             SubElement(properties, "property", name=name, value=_xml(value))
-        suite.extend(_case(each) for each in cases)
+        suite.extend(map(_case, cases))
     ElementTree.indent(root)
     return ElementTree.tostring(root, "unicode", xml_declaration=True) + "\n"
 
@@ -50,20 +50,20 @@ def _case(case: CaseRecord) -> Element:
         name=_xml(case.title or case.id.partition("::")[2] or case.id),
         time=f"{case.seconds or 0:.3f}",
     )
-    if told := list(_properties(case)):
+    if named := list(_properties(case)):
         properties = SubElement(element, "properties")
-        for name, value in told:
+        for name, value in named:
             SubElement(properties, "property", name=name, value=_xml(value))
     if case.outcome is Outcome.FINDING:
         failure = SubElement(element, "failure", message=_xml(_message(case)))
-        failure.text = _xml("\n".join([*(each.text for each in case.findings), case.details]).strip())
+        failure.text = _xml("\n".join([*(finding.text for finding in case.findings), case.details]).strip())
     elif case.outcome is Outcome.CANCELLED:
-        SubElement(element, "error", message=_xml(case.reason or "it was broken off")).text = _xml(
+        SubElement(element, "error", message=_xml(case.reason or "it was interrupted")).text = _xml(
             case.details
         )
     elif case.outcome in _SKIPPED:
-        named = ", ".join(case.defects) if case.outcome is Outcome.KNOWN else ""
-        message = ": ".join(filter(None, [named, case.reason]))
+        defects = ", ".join(case.defects) if case.outcome is Outcome.KNOWN else ""
+        message = ": ".join(filter(None, [defects, case.reason]))
         SubElement(element, "skipped", type=_SKIPPED[case.outcome], message=_xml(message))
     return element
 
@@ -80,5 +80,5 @@ def _message(case: CaseRecord) -> str:
 
 
 def _xml(text: str) -> str:
-    """A text with what XML cannot hold written out."""
+    """Escapes the characters that XML cannot hold."""
     return _NOT_XML.sub(lambda match: ascii(match[0])[1:-1], text)

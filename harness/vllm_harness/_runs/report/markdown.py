@@ -1,7 +1,8 @@
-"""A run as Markdown, for the page of a CI job: counts, findings, known defects, skips."""
+"""Reports a run as Markdown for the page of a CI job: counts, findings, known defects, skips."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -10,11 +11,11 @@ from vllm_harness._runs.report.run import RecordedRun, counts, duration_s
 from vllm_harness._terminal.markdown import code_span
 
 LISTED = 50
-"""Lines of a list; a job's page takes 1 MiB."""
+"""The longest list, in lines; the page of a job takes 1 MiB."""
 _WIDTH = 300
 _HEADINGS = {
     Outcome.PASSED: "passed",
-    Outcome.KNOWN: "known defects",
+    Outcome.KNOWN: "known",
     Outcome.FINDING: "findings",
     Outcome.SKIPPED: "skipped",
     Outcome.CANCELLED: "cancelled",
@@ -22,11 +23,11 @@ _HEADINGS = {
 
 
 def markdown(run: RecordedRun, titles: Mapping[str, str]) -> str:
-    """The summary.
+    """Makes the summary of a run.
 
     Args:
-        run: of which.
-        titles: of the known defects, by their ids.
+        run: the run.
+        titles: the titles of the known defects, by their ids.
     """
     return (
         "\n".join([*_head(run), *_table(run), *_findings(run), *_defects(run, titles), *_skips(run)]) + "\n"
@@ -37,10 +38,10 @@ def _head(run: RecordedRun) -> Iterator[str]:
     header = run.header
     yield f"# vLLM harness: {header.kind}{f' {code_span(header.name)}' if header.name else ''}"
     yield ""
-    began = datetime.fromtimestamp(header.started, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    yield f"{began}, {duration_s(run):.0f} s, {len(run.cases)} cases on {len(run.targets)} targets"
+    started = datetime.fromtimestamp(header.started, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    yield f"{started}, {duration_s(run):.0f} s, cases: {len(run.cases)}, targets: {len(run.targets)}"
     if run.end is None:
-        yield "\n**The run has no end**: it was killed, or it still goes on."
+        yield "\n**The run has no end**: it was killed, or it is still running."
     elif run.end.stopped:
         yield f"\n**It was stopped**: {code_span(run.end.stopped, _WIDTH)}"
 
@@ -52,7 +53,8 @@ def _table(run: RecordedRun) -> Iterator[str]:
     shown = [
         outcome
         for outcome in _HEADINGS
-        if outcome in (Outcome.PASSED, Outcome.FINDING) or any(each[outcome] for each in of_target.values())
+        if outcome in (Outcome.PASSED, Outcome.FINDING)
+        or any(number[outcome] for number in of_target.values())
     ]
     yield ""
     yield f"| target | vLLM | {' | '.join(_HEADINGS[outcome] for outcome in shown)} |"
@@ -65,26 +67,21 @@ def _table(run: RecordedRun) -> Iterator[str]:
 
 
 def _findings(run: RecordedRun) -> Iterator[str]:
-    found = run.of(Outcome.FINDING)
-    yield from _list(f"Findings ({len(found)})", [_of_case(run, case) for case in found])
+    failed = run.of(Outcome.FINDING)
+    yield from _list(f"Findings ({len(failed)})", [_case_line(run, case) for case in failed])
 
 
 def _defects(run: RecordedRun, titles: Mapping[str, str]) -> Iterator[str]:
-    shown: dict[str, int] = {}
-    for case in run.cases:
-        for defect in case.defects:
-            shown[defect] = shown.get(defect, 0) + 1
+    shown = Counter(defect for case in run.cases for defect in case.defects)
     lines = [
         f"- {code_span(defect)}{_titled(titles.get(defect, ''))}, cases: {number}"
         for defect, number in sorted(shown.items())
     ]
-    yield from _list(f"Known defects that were seen ({len(shown)})", lines)
+    yield from _list(f"Known defects ({len(shown)})", lines)
 
 
 def _skips(run: RecordedRun) -> Iterator[str]:
-    reasons: dict[str, int] = {}
-    for case in run.of(Outcome.SKIPPED):
-        reasons[case.reason] = reasons.get(case.reason, 0) + 1
+    reasons = Counter(case.reason for case in run.of(Outcome.SKIPPED))
     lines = [f"- {code_span(reason, _WIDTH)}: {number}" for reason, number in sorted(reasons.items())]
     yield from _list(f"Skipped ({sum(reasons.values())})", lines)
 
@@ -96,7 +93,7 @@ def _list(title: str, lines: Sequence[str]) -> Iterable[str]:
     return ["", f"## {title}", "", *lines[:LISTED], *more]
 
 
-def _of_case(run: RecordedRun, case: CaseRecord) -> str:
+def _case_line(run: RecordedRun, case: CaseRecord) -> str:
     return f"- {code_span(case.id)} on {code_span(run.title(case.target))}: {code_span(case.reason, _WIDTH)}"
 
 

@@ -1,4 +1,4 @@
-"""A run folder as the reports read it: without its exchanges, which a page reads where it shows them."""
+"""Reads a run folder for the reports, without its exchanges."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from vllm_harness._runs.reading import header_of, last_word, records
+from vllm_harness._runs.reading import header_of, latest_cases, records
 from vllm_harness._runs.records import CaseRecord, End, Header, Outcome, TargetRecord
 
 _READ = frozenset({"target", "case", "end"})
@@ -15,14 +15,14 @@ _READ = frozenset({"target", "case", "end"})
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run, whole or as far as it came.
+    """A run, complete or not.
 
     Attributes:
-        folder: where it is.
+        folder: its folder.
         header: its first record.
-        targets: by their ids; those that only cases name as well.
-        cases: one of each id and target, in the order in which they were first written.
-        end: None where it was killed, or still goes on.
+        targets: the targets by id, including those that only cases name.
+        cases: one case of each id and target, in the order in which they were first written.
+        end: the last record; None if the run was killed or still goes on.
     """
 
     folder: Path
@@ -32,18 +32,17 @@ class RecordedRun:
     end: End | None
 
     def of(self, *outcomes: Outcome) -> list[CaseRecord]:
-        """The cases with one of these outcomes."""
+        """Lists the cases with one of these outcomes."""
         return [case for case in self.cases if case.outcome in outcomes]
 
     def title(self, target: str) -> str:
-        """A target for people: its title, and what tells it from others of that title."""
-        known = self.targets[target]
-        alike = [each for each in self.targets.values() if each.title == known.title]
-        return known.title if len(alike) == 1 else target
+        """Names a target for people: by its title, or by its id if another target has the same title."""
+        title = self.targets[target].title
+        return title if [each.title for each in self.targets.values()].count(title) == 1 else target
 
 
 def read_run(folder: Path) -> RecordedRun:
-    """Reads a run. Raises UsageError where none is there, or a record is damaged; see `runs.reading`."""
+    """Reads a run. Raises UsageError as `reading.records` does."""
     header = header_of(folder)
     targets: dict[str, TargetRecord] = {}
     cases: list[CaseRecord] = []
@@ -58,16 +57,16 @@ def read_run(folder: Path) -> RecordedRun:
                 end = record
     for case in cases:
         targets.setdefault(case.target, TargetRecord(id=case.target, title=case.target))
-    return RecordedRun(folder, header, targets, last_word(cases), end)
+    return RecordedRun(folder, header, targets, latest_cases(cases), end)
 
 
 def counts(cases: Iterable[CaseRecord]) -> Counter[Outcome]:
-    """The number of cases by outcome."""
+    """Counts cases by outcome."""
     return Counter(case.outcome for case in cases)
 
 
 def duration_s(run: RecordedRun) -> float:
-    """How long a run took; of one that has no end, as long as its cases say."""
+    """The duration of a run in seconds; if it has no end, until its last case ended."""
     if run.end:
         return run.end.at - run.header.started
     ends = [case.started + (case.seconds or 0) for case in run.cases if case.started is not None]

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vllm_harness._defects.repro.report import ReportFiles, cut, fenced, files_of_server, markdown, piece_text
+from vllm_harness._defects.repro.report import (
+    ReportFiles,
+    fenced,
+    files_of_server,
+    markdown,
+    piece_text,
+    truncated,
+)
 from vllm_harness._defects.repro.script import PLUGIN, ServerScript, filled_template, model_of, server_script
 from vllm_harness._defects.repro.verdict import Reproduction
 from vllm_harness._regression.cases.case import Run
@@ -103,4 +110,4 @@ def _measurement(constants: Mapping[str, Any]) -> Iterator[str]:
         f"`python reproduce.py` needs vLLM alone, on any machine: it has {named} read an answer at doubling "
         f"lengths, {how}, as the server does, and prints the CPU time. The longest:\n"
     )
-    yield f"{fenced(cut(piece_text(longest)))}\n"
+    yield f"{fenced(truncated(piece_text(longest)))}\n"

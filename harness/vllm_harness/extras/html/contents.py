@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vllm_harness._defects.entry import Defect
-from vllm_harness._runs.reading import RecordOffset, header_of, last_word, records
+from vllm_harness._runs.reading import RecordOffset, header_of, latest_cases, records
 from vllm_harness._runs.records import (
     CaseRecord,
     End,
@@ -62,7 +62,7 @@ def read_run(folder: Path) -> RunContents:
                 run.series.append(record)
             case End():
                 run.end = record
-    run.cases = last_word(run.cases)
+    run.cases = latest_cases(run.cases)
     for case in run.cases:
         run.targets.setdefault(case.target, TargetRecord(id=case.target, title=case.target))
     return run

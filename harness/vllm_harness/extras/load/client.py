@@ -64,7 +64,7 @@ class LoadClient:
         self._job, self._listener = job, listener
         self._done, self._since_s = done, since_s
         self._started = time.perf_counter() - since_s
-        self._known = _KnownFindings(job.known, job.served.version)
+        self._known = _KnownFindings(job.known, job.version)
 
     @property
     def elapsed_s(self) -> float:
@@ -74,7 +74,7 @@ class LoadClient:
     async def run(self, stop: asyncio.Event) -> None:
         """Holds the conversations; setting `stop` cancels those that are open."""
         job, before = self._job, time.process_time()
-        timeout = aiohttp.ClientTimeout(total=job.served.endpoint.request_s)
+        timeout = aiohttp.ClientTimeout(total=job.endpoint.request_s)
         connector = aiohttp.TCPConnector(limit=0, ssl=tls())
         watching = asyncio.create_task(health.watch(lambda: self.elapsed_s, health.own_process, self.samples))
         try:

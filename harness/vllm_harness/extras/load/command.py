@@ -22,10 +22,9 @@ from vllm_harness._exchange.endpoint import NO_KEY
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._files.redaction import secret_values
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._runs.beginning import new_header
 from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.header import new_header
 from vllm_harness._runs.records import End, Kind
-from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import MissingToolCall, Scenario
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
 from vllm_harness._scenarios.running import transports_of
@@ -54,6 +53,7 @@ _HEADINGS = (
     "transport",
     "requests",
     "passed",
+    "known",
     "a second",
     "tokens/s",
     "first p50 ms",
@@ -140,7 +140,6 @@ def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clien
     from vllm_harness.extras.load.driver import Load
     from vllm_harness.extras.load.recorder import LoadRecorder
 
-    served = Served.by(server)
     header = new_header(Kind.LOAD, f"{scenario.title or 'load'}, {server.model}", plan.seed)
     hidden = secret_values(os.environ)
     if server.endpoint.api_key != NO_KEY:
@@ -149,7 +148,7 @@ def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clien
         writer.write(target_record(server, server.model, writer))
         recorder = LoadRecorder(writer, server.model, header.started)
         pid = server.pid if isinstance(server, RemoteServer) else None
-        running = Load(scenario, served, plan, recorder, pid, clients=clients)
+        running = Load(scenario, server, plan, recorder, pid, clients=clients)
         try:
             asyncio.run(_until_stopped(running))
         finally:

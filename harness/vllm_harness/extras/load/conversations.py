@@ -12,14 +12,14 @@ import aiohttp
 from vllm_harness._defects.registry import Defects
 from vllm_harness._exchange.answer import Answer, Call, answer_of, answer_to
 from vllm_harness._exchange.building import Ask, Result, Said, Sent
+from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.sending import Outgoing
 from vllm_harness._protocol import Exchange, Finding, KnownDeviation, validate_conversation
 from vllm_harness._protocol.captures import every_finding
-from vllm_harness._scenarios import judging, tied
-from vllm_harness._scenarios.conversation import Served
-from vllm_harness._scenarios.course import Course
 from vllm_harness._scenarios.format import Scenario, Turn
-from vllm_harness._scenarios.judging import TurnMismatch
+from vllm_harness._scenarios.history import ConversationHistory
+from vllm_harness._scenarios.known_defects import mark_turn
+from vllm_harness._scenarios.mismatches import TurnMismatch, mismatches, said_findings
 from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.tools import Toolbox, outcome_of, output_for
 from vllm_harness._scenarios.transports import Transport
@@ -64,17 +64,19 @@ class ClientJob:
         scenario: the conversation to hold.
         plan: how often to hold it, and when.
         share: the conversations that this client holds.
-        served: the server.
+        endpoint, model, version: the server, its model and its vLLM.
         scripts: what the model says; None on the live lane.
         context: the length of the model's context, if it is known.
         known: vLLM's known deviations.
-        named: the defects that the turns name, by id.
+        named: the defects that the turns name and that hold for the server, by id.
     """
 
     scenario: Scenario
     plan: Plan
     share: LoadShare
-    served: Served
+    endpoint: Endpoint
+    model: str
+    version: str
     scripts: LoadScripts | None
     context: int | None
     known: Sequence[KnownDeviation] = ()
@@ -130,7 +132,7 @@ class _LoadConversation:
     def __init__(self, context: LoadContext, number: int) -> None:
         self._context, self._job, self._number = context, context.job, number
         self._transport = context.job.plan.transport(number)
-        self._course = Course(context.job.scenario, context.job.plan.missing_tool_call)
+        self._history = ConversationHistory(context.job.scenario, context.job.plan.missing_tool_call)
         self._toolbox = Toolbox(context.job.scenario.tools, (), lambda name, arguments: None)
         self._exchanges: list[Exchange] = []
 
@@ -138,10 +140,12 @@ class _LoadConversation:
         for turn in self._job.scenario.turns:
             began_s = self._context.elapsed_s
             result, stream = await self._run_turn(turn)
-            self._course.note(turn, result)
+            self._history.add(turn, result)
             result.findings = [self._context.mark_known(finding) for finding in result.findings]
             if result.reason != LEFT:  # an answer that was not read to its end shows no defect, nor its fix
-                tied.mark_turn(turn, result, self._transport.label, self._job.served, self._job.named)
+                job, label = self._job, self._transport.label
+                missing_on = job.version if job.scripts is not None else ""
+                mark_turn(turn, result, label, job.named, missing_on=missing_on)
             load_turn = LoadTurn(self._number, self._transport, turn, result, stream, began_s)
             self._context.listener.on_turn(load_turn)
             result.exchange = None  # later turns do not need it
@@ -150,10 +154,10 @@ class _LoadConversation:
             self._context.listener.on_findings(self._number, self._transport, marked_findings)
 
     async def _run_turn(self, turn: Turn) -> tuple[TurnResult, StreamResult | None]:
-        if reason := self._course.why_not(turn):
+        if reason := self._history.obstacle(turn):
             return TurnResult(turn.name, reason), None
-        line, results = self._course.line(turn), []
-        for call in line[-1].answer.open_calls if line else ():
+        before, results = self._history.said_before(turn), []
+        for call in before[-1].answer.open_calls if before else ():
             result = await self._tool_result(call)
             if result is None:
                 actual = f"none for {call.name} with {call.arguments}"
@@ -161,9 +165,9 @@ class _LoadConversation:
                 return TurnResult(turn.name, mismatches=[missing]), None
             results.append(result)
         scripted = self._job.scripts is not None
-        user = marked(turn.user, self._number) if scripted and turn.user and not line else turn.user
+        user = marked(turn.user, self._number) if scripted and turn.user and not before else turn.user
         turn_result = TurnResult(turn.name, sent=Sent(tuple(results), user))
-        return turn_result, await self._exchange(turn, turn_result, line)
+        return turn_result, await self._exchange(turn, turn_result, before)
 
     async def _tool_result(self, call: Call) -> Result | None:
         tool = self._job.scenario.tools.get(call.name)
@@ -175,13 +179,13 @@ class _LoadConversation:
         outcome = outcome_of(output)
         return Result(call.id, outcome.text, outcome.failed, outcome.images)
 
-    async def _exchange(self, turn: Turn, result: TurnResult, line: list[Said]) -> StreamResult:
+    async def _exchange(self, turn: Turn, result: TurnResult, before: list[Said]) -> StreamResult:
         job, transport = self._job, self._transport
         assert result.sent is not None
         ask = Ask(
-            job.served.model,
+            job.model,
             result.sent,
-            tuple(line),
+            tuple(before),
             job.scenario.instructions,
             self._toolbox.offered,
             tool_choice=turn.tool_choice,
@@ -189,7 +193,7 @@ class _LoadConversation:
             context=job.context,
         )
         request = replace(transport, streamed=True).request(ask)
-        outgoing = Outgoing(job.served.endpoint, transport.path, request, self._headers(turn))
+        outgoing = Outgoing(job.endpoint, transport.path, request, self._headers(turn))
         leaves_after = job.plan.leaves_after(self._number, turn.name)
         stream = await send_and_read(
             self._context.session, outgoing, transport.api, leaves_after=leaves_after
@@ -212,7 +216,7 @@ class _LoadConversation:
         result.answer = _answer(stream, self._transport)
         if not exchange.streamed:
             result.findings += every_finding(exchange)
-        result.mismatches += judging.mismatches(turn.expect, exchange, result.answer)
+        result.mismatches += mismatches(turn.expect, exchange, result.answer)
         if self._job.scripts is not None:
             self._judge_words(turn, result, result.answer, self._job.scripts)
         self._exchanges.append(Exchange(exchange.request, stream.body, status=exchange.status))
@@ -223,7 +227,7 @@ class _LoadConversation:
         meaning = scripts.meaning(turn, self._number)
         if meaning is not None and answer.status == "completed":
             place = f"$.{self._transport.name}.{turn.name}"
-            result.findings += judging.said_findings(meaning, answer, place, self._transport.name)
+            result.findings += said_findings(meaning, answer, place, self._transport.name)
 
 
 def _answer(stream: StreamResult, transport: Transport) -> Answer:

@@ -12,12 +12,13 @@ from functools import partial
 from vllm_harness._defects.registry import Defects, known_deviations, load_defects
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import API_PATHS
+from vllm_harness._exchange.server import VllmServer
 from vllm_harness._protocol import Finding
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._scenarios import tied
-from vllm_harness._scenarios.conversation import Served, context_of
+from vllm_harness._scenarios.conversation import context_of
 from vllm_harness._scenarios.format import Scenario
-from vllm_harness._scenarios.judging import TurnMismatch
+from vllm_harness._scenarios.known_defects import named_defects
+from vllm_harness._scenarios.mismatches import TurnMismatch
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.load import health
 from vllm_harness.extras.load.client import Clients, LocalClient
@@ -37,7 +38,7 @@ class Load:
 
     Args:
         scenario: the conversation; its tools are functions.
-        served: the server.
+        server: the server.
         plan: how many conversations there are, and when they start.
         recorder: writes the run folder.
         server_pid: the server's first process, if it runs on this machine.
@@ -52,7 +53,7 @@ class Load:
     """
 
     scenario: Scenario
-    served: Served
+    server: VllmServer
     plan: Plan
     recorder: LoadRecorder
     server_pid: int | None = None
@@ -70,22 +71,27 @@ class Load:
                 "a load supports function tools only, and no answers in the background",
                 hint="run the scenario with `vllm-harness scenario run`",
             )
-        if self.served.scripted and not self.scenario.scriptable:
+        if self._scripted and not self.scenario.scriptable:
             silent = next(turn.name for turn in self.scenario.turns if not turn.say)
             raise UsageError(
-                f"turn {silent!r} does not say what the model says",
+                f"turn {silent!r} has no `say`, which the scripted lane needs",
                 hint="give every turn a `say`, or run the load on the live lane",
             )
-        lacking = {transport.api for transport in self.plan.transports} & self.served.endpoint.lacking()
+        lacking = {transport.api for transport in self.plan.transports} & self.server.endpoint.lacking()
         if lacking:
             paths = ", ".join(API_PATHS[api] for api in sorted(lacking))
             raise UsageError(
                 f"the server does not serve {paths}", hint="choose other transports with --transport"
             )
-        self._named = tied.named(self.scenario, load_defects() if self.defects is None else self.defects)
+        registry = load_defects() if self.defects is None else self.defects
+        self._named = named_defects(self.scenario, registry, self.server)
         for transport in self.plan.transports:
             self.by_transport[transport.name] = LoadTally()
         self._ids = _Ids()
+
+    @property
+    def _scripted(self) -> bool:
+        return self.server.lane == "scripted"
 
     @property
     def total(self) -> LoadTally:
@@ -131,7 +137,7 @@ class Load:
     def wrong(self) -> bool:
         """Whether there is a problem, no request was answered, or the server still runs a request."""
         total = self.total
-        return total.wrong or bool(self.running) or not (total.passed or total.left)
+        return total.wrong or bool(self.running) or not (total.passed or total.known_turns or total.left)
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Runs the load; setting `stop` cancels open conversations, and keeps what was recorded.
@@ -141,18 +147,28 @@ class Load:
             BookError: the server does not accept scripts, or does not answer.
             ClusterError: the clients cannot be started on the cluster.
         """
-        book, scripts = put_scripts(self.scenario, self.served) if self.served.scripted else (None, None)
+        server = self.server
+        book, scripts = put_scripts(self.scenario, server) if self._scripted else (None, None)
         try:
-            context = await asyncio.to_thread(context_of, self.served.endpoint)
-            known = known_deviations(self.served.entry.name, self.served.version, self.defects)
+            context = await asyncio.to_thread(context_of, server.endpoint)
+            known = known_deviations(server.entry.name, server.vllm_version, self.defects)
             job = ClientJob(
-                self.scenario, self.plan, LoadShare(), self.served, scripts, context, known, self._named
+                self.scenario,
+                self.plan,
+                LoadShare(),
+                server.endpoint,
+                server.model,
+                server.vllm_version,
+                scripts,
+                context,
+                known,
+                self._named,
             )
             async with self._watched():
                 await self.clients.run(
                     job, Listener(self._add_turn, self._add_findings), stop or asyncio.Event()
                 )
-            self.running = await health.left_running(self.served.endpoint)
+            self.running = await health.left_running(server.endpoint)
         finally:
             if book is not None:
                 await asyncio.to_thread(book.close)
@@ -189,9 +205,9 @@ class Load:
         total = self.total
         return {
             "scenario": self.scenario.title,
-            "model": self.served.model,
-            "vllm": self.served.version,
-            "scripted": self.served.scripted,
+            "model": self.server.model,
+            "vllm": self.server.vllm_version,
+            "scripted": self._scripted,
             "concurrency": self.plan.at_once,
             "rate": self.plan.rate,
             "cancel": self.plan.cancel,

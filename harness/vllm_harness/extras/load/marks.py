@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from vllm_harness._exchange.answer import Answer
 from vllm_harness._exchange.building import ContentPart
-from vllm_harness._scenarios.conversation import Served, take_of
+from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scenarios.conversation import take_of
 from vllm_harness._scenarios.format import Scenario, Turn
-from vllm_harness._scenarios.judging import TurnMismatch
+from vllm_harness._scenarios.mismatches import TurnMismatch
 from vllm_harness._scripted.book import BookRule, Content, ScriptBook
 from vllm_harness._scripted.meaning import Meaning, Reasoning, Text
 from vllm_harness._scripted.meaning import Part as Spoken
@@ -68,18 +69,18 @@ class LoadScripts:
         return meaning if isinstance(meaning, Meaning) else None
 
 
-def put_scripts(scenario: Scenario, served: Served) -> tuple[ScriptBook, LoadScripts]:
+def put_scripts(scenario: Scenario, server: VllmServer) -> tuple[ScriptBook, LoadScripts]:
     """Puts the script book of a load on a server; returns the book, and what the clients need to know of it.
 
     Raises:
         DialectError: the model's family cannot express what a turn says.
         BookError: the server does not accept scripts, or does not answer.
     """
-    book = ScriptBook(served.endpoint, served.entry)
+    book = ScriptBook(server.endpoint, server.entry)
     by_turn: dict[str, Content] = {}
     for turn in scenario.turns:
-        start = (scenario.line(turn)[:1] or [turn])[0]
-        takes = [take_of(spec, served.entry) for spec in turn.say]
+        start = (scenario.ancestors(turn)[:1] or [turn])[0]
+        takes = [take_of(spec, server.entry) for spec in turn.say]
         says = [repeating(take) if start.user else take for take in takes]
         book.add(
             BookRule(

@@ -78,7 +78,7 @@ class NodeClient:
     async def ready(self) -> None:
         """Checks that the server can be reached from this node. Raises EndpointError if not."""
         try:
-            await asyncio.to_thread(self._job.served.endpoint.models)
+            await asyncio.to_thread(self._job.endpoint.models)
         except EndpointError as error:
             raise EndpointError(
                 f"from the node {socket.gethostname()}: {error.message}",

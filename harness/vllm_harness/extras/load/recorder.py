@@ -9,11 +9,11 @@ from vllm_harness._protocol import Finding
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._runs.exchanges import record_of
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, Series
+from vllm_harness._runs.records import CaseRecord, RunFinding, Series, case_outcome
 from vllm_harness._scenarios.transports import Transport
 from vllm_harness.extras.load.conversations import LoadTurn
 from vllm_harness.extras.load.health import ProcessSample
-from vllm_harness.extras.load.tally import PERCENTILES, Distribution, LoadTally, problem_kinds
+from vllm_harness.extras.load.tally import PERCENTILES, Distribution, LoadTally, outcome_of, problem_kinds
 
 EXCHANGES = 200
 """The maximum number of exchanges that are stored."""
@@ -48,14 +48,13 @@ class LoadRecorder:
             )
             for mismatch in result.mismatches
         ]
-        known = sorted({finding.known for finding in result.findings if finding.known}.union(result.tied))
         self._writer.write(
             CaseRecord(
                 id=name,
                 target=self._target,
                 group=load_turn.transport.name,
-                outcome=_outcome(load_turn, known),
-                defects=tuple(known),
+                outcome=outcome_of(result),
+                defects=tuple(sorted(result.known)),
                 reason=result.reason or "; ".join(map(str, result.mismatches)),
                 findings=(*mismatches, *(RunFinding.of(finding, exchange) for finding in result.findings)),
                 started=round(self._epoch + load_turn.began_s, 6),
@@ -66,13 +65,12 @@ class LoadRecorder:
 
     def record_findings(self, conversation: int, transport: Transport, findings: Sequence[Finding]) -> None:
         """Writes the findings between the turns of a conversation."""
-        counts = any(finding.counts for finding in findings)
         self._writer.write(
             CaseRecord(
                 id=f"{conversation}/between its turns",
                 target=self._target,
                 group=transport.name,
-                outcome=Outcome.FINDING if counts else Outcome.KNOWN,
+                outcome=case_outcome(findings),
                 findings=tuple(RunFinding.of(finding) for finding in findings),
             )
         )
@@ -122,11 +120,3 @@ class LoadRecorder:
             record_of(load_turn.stream.exchange, id=name, target=self._target, case=name, at=at)
         )
         return name
-
-
-def _outcome(load_turn: LoadTurn, known: Sequence[str]) -> Outcome:
-    if load_turn.result.wrong:
-        return Outcome.FINDING
-    if load_turn.result.reason:
-        return Outcome.CANCELLED
-    return Outcome.KNOWN if known else Outcome.PASSED

@@ -12,8 +12,10 @@ from hdrh.histogram import HdrHistogram
 
 from vllm_harness._protocol import Finding
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._scenarios.course import lacks_calls
-from vllm_harness._scenarios.judging import STATUS
+from vllm_harness._runs.records import Outcome, case_outcome
+from vllm_harness._scenarios.history import lacks_calls
+from vllm_harness._scenarios.mismatches import HOW_IT_ENDED
+from vllm_harness._scenarios.results import TurnResult
 from vllm_harness.extras.load.conversations import LEFT, OF_OUTPUTS, LoadTurn
 from vllm_harness.extras.load.streams import StreamResult
 
@@ -67,7 +69,8 @@ class LoadTally:
 
     Attributes:
         requests: the requests that were sent.
-        passed: the turns with an answer and no problem that is not known.
+        passed: the turns that were answered without any problem.
+        known_turns: the turns whose every problem is known.
         left: the streams that the client left before their end.
         left_out: the turns that were not sent.
         calls: the calls that the model made.
@@ -85,6 +88,7 @@ class LoadTally:
 
     requests: int = 0
     passed: int = 0
+    known_turns: int = 0
     left: int = 0
     left_out: int = 0
     calls: int = 0
@@ -135,7 +139,9 @@ class LoadTally:
             return
         if code := error_of(load_turn):
             self.errors[code] += 1
-        self.passed += not result.wrong
+        outcome = outcome_of(result)
+        self.passed += outcome is Outcome.PASSED
+        self.known_turns += outcome is Outcome.KNOWN
         self._add_calls(load_turn)
         self._add_times(stream)
 
@@ -190,12 +196,17 @@ SAME_ID = "id"
 MIXED = ("conversation", SAME_ID)
 
 
+def outcome_of(result: TurnResult) -> Outcome:
+    """The outcome of a turn; a missing call that the scenario allows is only counted."""
+    return case_outcome(result.problems, cancelled=bool(result.reason))
+
+
 def error_of(load_turn: LoadTurn) -> str:
     """The code of an answer whose status is not the expected one; empty if it is, or the error is known."""
     result, stream = load_turn.result, load_turn.stream
     if stream is None or result.answer is None or result.answer.status == load_turn.turn.expect.status:
         return ""
-    if any(mismatch.known and mismatch.what in STATUS for mismatch in result.mismatches):
+    if any(mismatch.known and mismatch.what in HOW_IT_ENDED for mismatch in result.mismatches):
         return ""
     exchange = stream.exchange
     if exchange.broken:
@@ -245,6 +256,7 @@ def summary_rows(tallies: Sequence[tuple[str, LoadTally]], seconds: float) -> li
             name,
             str(tally.requests),
             str(tally.passed),
+            str(tally.known_turns),
             f"{tally.requests / seconds:.1f}" if seconds else "",
             f"{tally.tokens / seconds:.0f}" if seconds else "",
             *(

@@ -12,7 +12,7 @@ import typer
 
 from vllm_harness._configuration.model_entries import Device, Frontend, Lane
 from vllm_harness._errors import UsageError
-from vllm_harness._runs.places import find_run
+from vllm_harness._runs.lookup import find_run
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.options import environment
 from vllm_harness.extras.upstream import measured

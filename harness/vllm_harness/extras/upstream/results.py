@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vllm_harness._terminal.tables import one_line, show_table
 
-HEADINGS = ("file", "tests", "passed", "failed", "skipped", "defects", "retries", "unit tests")
+HEADINGS = ("file", "tests", "passed", "failed", "skipped", "known", "retries", "unit tests")
 RESULTS = "upstream.json"
 
 

@@ -17,8 +17,8 @@ import pytest
 from vllm_harness._defects.registry import find, load_defects
 from vllm_harness._files.redaction import secret_values
 from vllm_harness._protocol.known import holds
-from vllm_harness._runs.beginning import describe_machine, new_header
 from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.header import describe_machine, new_header
 from vllm_harness._runs.records import End, Kind
 from vllm_harness._scripted.book import ScriptBook
 from vllm_harness._scripted.dialects.dialect import DialectError

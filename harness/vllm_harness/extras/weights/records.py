@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, TargetRecord
+from vllm_harness._runs.records import CaseRecord, RunFinding, TargetRecord, case_outcome
 from vllm_harness._server.launch import Launch
 from vllm_harness.extras.weights.check import DtypeCheck
 
@@ -29,13 +29,14 @@ def case_of(check: DtypeCheck, target: str) -> CaseRecord:
         f"{comparison.difference.mean:.2g} on average, and by {comparison.noise.mean:.2g} from rounding alone"
     )
     wrong = comparison.verdict == "wrong"
+    findings = (RunFinding(message=figures),) if wrong else ()
     return CaseRecord(
         id=comparison.dtype,
         target=target,
         group="weights",
         title=f"{comparison.dtype}: {comparison.verdict}",
-        outcome=Outcome.FINDING if wrong else Outcome.PASSED,
+        outcome=case_outcome(findings),
         reason=figures if wrong else "",
         details=figures,
-        findings=(RunFinding(message=figures),) if wrong else (),
+        findings=findings,
     )

@@ -1,4 +1,4 @@
-"""Bisection: over names, and the releases and commits that it is given."""
+"""Bisection over names, releases and commits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vllm_harness._errors import UsageError
 
 
 def trying(verdicts: dict[str, Verdict]) -> tuple[list[str], Try]:
-    """What gives these verdicts, and the names that it was asked for."""
+    """A function that gives these verdicts, and the names that it is called with."""
     names: list[str] = []
 
     def try_(chosen: Sequence[str]) -> list[Reproduction]:
@@ -51,7 +51,7 @@ def test_the_neighbours_are_found(count: int, data: st.DataObject) -> None:
     assert len(set(asked)) == len(asked)
 
 
-def test_what_cannot_tell_between_the_neighbours_is_said() -> None:
+def test_skipped_names_between_the_neighbours() -> None:
     _, try_ = trying({"1": "fixed", "2": "not applicable", "3": "other failure", "4": "reproduced"})
     found = bisect(["1", "2", "3", "4"], "1", "4", try_)
     assert (found.before, found.after) == ("1", "4")
@@ -59,17 +59,17 @@ def test_what_cannot_tell_between_the_neighbours_is_said() -> None:
 
 
 @pytest.mark.parametrize(("good", "bad"), [("2", "1"), ("1", "1")])
-def test_ends_that_are_not_as_said_are_refused(good: str, bad: str) -> None:
+def test_wrong_ends_are_an_error(good: str, bad: str) -> None:
     _, try_ = trying({"1": "fixed", "2": "reproduced"})
     with pytest.raises(UsageError, match=r"--(good|bad) \d is "):
         bisect(["1", "2"], good, bad, try_)
 
 
-def test_releases_are_in_order_whichever_is_good() -> None:
+def test_releases_are_in_order() -> None:
     names = releases_between("0.33.0@0.32.0", "0.24.0")
     assert (names[0], names[-1]) == ("0.24.0", "0.33.0@0.32.0")
     assert {"0.26.0", "0.32.0"} <= set(names)
-    with pytest.raises(UsageError, match="no release of vLLM"):
+    with pytest.raises(UsageError, match="not a release of vLLM"):
         releases_between("main", "0.24.0")
 
 
@@ -90,7 +90,7 @@ def git(folder: Path, *args: str) -> None:
     subprocess.run(["git", "-C", str(folder), *args], check=True, capture_output=True)
 
 
-def test_commits_are_checked_out_beside_the_user_s_tree(repository: Path) -> None:
+def test_commits_are_checked_out_in_another_tree(repository: Path) -> None:
     commits = commits_between(repository, "HEAD", "HEAD~2")
     assert commits == commits_between(repository, "HEAD~2", "HEAD")
     assert [subject(repository, each)[8:] for each in commits] == ["change 0", "change 1", "change 2"]
@@ -106,7 +106,7 @@ def test_commits_are_checked_out_beside_the_user_s_tree(repository: Path) -> Non
     assert len(listed.stdout.splitlines()) == 1
 
 
-def test_a_folder_without_history_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_history_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a git repository"):
         commits_between(tmp_path, "a", "b")
 
@@ -130,7 +130,7 @@ def test_several_at_a_time_find_the_same_change(change: int, at_a_time: int) -> 
         assert len(rounds) <= 4
 
 
-def test_several_at_a_time_skip_what_cannot_tell() -> None:
+def test_several_at_a_time_skip_unclear_verdicts() -> None:
     def try_all(chosen: Sequence[str]) -> list[Reproduction]:
         verdicts: dict[str, Verdict] = {
             "1": "fixed",

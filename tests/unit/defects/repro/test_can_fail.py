@@ -1,4 +1,4 @@
-"""Each reproduction can come out otherwise: a right answer is `fixed`, an unrelated one neither."""
+"""Each reproduction can have other verdicts: a right answer is `fixed`, an unrelated one neither."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ DEFECTS = load_defects()
 
 
 @pytest.mark.parametrize("answer", [REFUSED, BROKEN, EMPTY, {"status": 0, "headers": {}, "broken": "gone"}])
-def test_an_answer_that_is_not_about_it_is_another_failure(answer: dict[str, Any]) -> None:
+def test_an_unrelated_answer_is_another_failure(answer: dict[str, Any]) -> None:
     steps = [RequestedSteps(each, each.repro) for each in DEFECTS.values() if each.repro]
     verdicts = {each.defect.id: each.verdict_of([answer] * len(each.plan.steps)).verdict for each in steps}
     assert {each: verdict for each, verdict in verdicts.items() if verdict != "other failure"} == {}
 
 
 def served() -> Iterator[tuple[Defect, ServedCase]]:
-    """The defects that a case of parser regression shows."""
+    """The defects that a test case of parser regression shows."""
     for defect in filter(is_reproducible, DEFECTS.values()):
         if isinstance(found := reproducer_of(defect), ServedCase):
             yield defect, found
@@ -45,7 +45,7 @@ SERVED = list(served())
 
 
 def shows_by_an_error(defect: Defect) -> bool:
-    """Whether an exception may be what shows it."""
+    """Whether an exception may show the defect."""
     return any(code.startswith("error") for each in defect.failures for code in each.mismatches)
 
 
@@ -72,7 +72,7 @@ def test_a_refused_request_is_another_failure() -> None:
 
 
 def right(case: Case, delivery: Delivery) -> CaseAnswer:
-    """The answer that the case expects; without a meaning all that the model said, as text."""
+    """The expected answer; without a meaning, everything that the model said, as text."""
     meaning = case.expected.meaning
     if case.expected.refused:
         return answer_of(case, delivery, error=AnswerError(code=ErrorCode.GRAMMAR_REFUSED, message="No."))
@@ -88,7 +88,7 @@ def right(case: Case, delivery: Delivery) -> CaseAnswer:
 
 
 def calls(wanted: Iterable[ToolCall], ids: tuple[str, ...]) -> Iterator[CaseCall]:
-    """The calls, each with the id that the text gives it, if it does."""
+    """The calls, with the ids that the text gives them."""
     for number, call in enumerate(wanted):
         made_up = f"call_{number}"
         yield CaseCall(

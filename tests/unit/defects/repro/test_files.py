@@ -1,4 +1,4 @@
-"""The files that are made of a reproduction: script, report, folder of reports, draft of an entry."""
+"""The files of a reproduction: script, report, export, and the draft of an entry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONE_OF_EACH = {(each.repro and each.repro.model, each.families[:1]): each for ea
 
 
 def shown(defect: Defect) -> Reproduction:
-    """A reproduction, as if the first case in its last delivery showed it."""
+    """A reproduction by the first test case in its last delivery."""
     if defect.repro:
         return Reproduction("reproduced", answers=[{"status": 200, "body": {"id": "````"}}])
     found = reproducer_of(defect)
@@ -36,7 +36,7 @@ def shown(defect: Defect) -> Reproduction:
 
 
 def constants_of(script: str) -> dict[str, Any]:
-    """The values that were put into a script, which must not name the harness, or a path of this machine."""
+    """The values in a script, which must not name the harness or a path of this machine."""
     tree = ast.parse(script)
     assert "vllm_harness" not in ast.unparse(tree)
     assert str(Path.home()) not in script
@@ -50,14 +50,14 @@ def constants_of(script: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("defect", ONE_OF_EACH, ids=lambda defect: defect.id)
-def test_a_script_is_python_that_has_all_it_needs(defect: Defect) -> None:
+def test_a_script_is_complete(defect: Defect) -> None:
     values = constants_of(checked(defect).files(shown(defect), "release vllm 0.32.0").script)
     assert all(step["path"].startswith("/") for step in values["STEPS"])
     assert "model/config.json" in values["FILES"]
     assert "--logits-processors" in values["FLAGS"]
 
 
-def test_a_report_says_what_to_send_and_what_came() -> None:
+def test_a_report_has_requests_and_answers() -> None:
     defect = load_defects()["vllm-46940"]
     text = checked(defect).files(shown(defect), "release vllm 0.24.0").report
     assert text.startswith(f"# {defect.title}\n")
@@ -110,7 +110,7 @@ def test_a_draft_of_a_cell(tmp_path: Path) -> None:
     defect = entry_of(from_cell(str(tmp_path), "hermes", "call"))
     assert defect.failures[0].deliveries == ("tokens_1",)
     assert is_reproducible(defect)
-    with pytest.raises(UsageError, match="these did: call"):
+    with pytest.raises(UsageError, match="failed cases: call"):
         from_cell(str(tmp_path), "hermes", "another")
 
 

@@ -1,4 +1,4 @@
-"""Reproductions: an answer as a document, values of earlier answers, and what the conditions come to."""
+"""Reproductions: answers as documents, references to earlier answers, and conditions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def chunk(**delta: Any) -> dict[str, Any]:
     return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
 
 
-def test_a_stream_is_its_events_and_what_they_add_up_to() -> None:
+def test_the_document_of_a_stream() -> None:
     chunks = sse(chunk(role="assistant", content=""), chunk(content="It is"), chunk(content=" noon."))
     answer = document(200, {"Content-Type": "text/event-stream; charset=utf-8"}, chunks)
     assert answer["status"] == 200
@@ -62,7 +62,7 @@ def test_a_body_is_json_or_text() -> None:
     assert document(200, {}, [b"\xff{"])["text"] == "\ufffd{"
 
 
-def test_an_answer_that_broke_off_keeps_what_came() -> None:
+def test_a_broken_answer_keeps_its_events() -> None:
     answer = document(
         200, {"content-type": "text/event-stream"}, sse(chunk(content="It"))[:1], "ReadError: gone"
     )
@@ -96,12 +96,12 @@ def test_conditions_that_hold_at_once_are_an_error() -> None:
         verdict(defect("status == `200`", "body == null"), [{"status": 200}])
 
 
-def test_a_condition_that_is_no_condition_is_refused() -> None:
-    with pytest.raises(ValueError, match="no JMESPath"):
+def test_an_invalid_condition_is_an_error() -> None:
+    with pytest.raises(ValueError, match="not a valid JMESPath"):
         defect("body.[", "body")
 
 
-def test_requests_name_parts_of_earlier_answers() -> None:
+def test_requests_refer_to_earlier_answers() -> None:
     answers = [{"body": {"id": "resp_1", "output": [{"type": "message"}]}}]
     body = {"previous_response_id": "{steps[0].body.id}", "input": ["{steps[0].body.output[0]}", "a {b} c"]}
     assert filled(body, answers) == {
@@ -111,12 +111,12 @@ def test_requests_name_parts_of_earlier_answers() -> None:
     assert filled("/v1/responses/{steps[0].body.id}/cancel", answers) == "/v1/responses/resp_1/cancel"
 
 
-def test_an_entry_without_steps_names_what_to_do() -> None:
+def test_an_entry_without_steps_is_an_error() -> None:
     with pytest.raises(UsageError, match="does not say how to reproduce"):
         checked(Defect(id="vllm-1", title="Wrong", kind="defect"))
 
 
-def test_a_defect_of_rust_is_requested_of_rust_and_of_no_environment_without_it() -> None:
+def test_a_defect_of_rust_needs_an_environment_with_rust() -> None:
     failures = [{"families": ["hermes"], "case": "call", "mismatches": ["call_lost"]}]
     every = [
         Defect.model_validate({"id": id_, "title": "Lost", "class": "defect", **fields, "failures": failures})

@@ -1,4 +1,4 @@
-"""The table of defects by version, and what it writes back."""
+"""The table of verdicts by version, and the versions that it writes back."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_table_is_written_and_read(tmp_path: Path) -> None:
     assert table.row("b") == {Version("0.32.0"): "fixed"}
 
 
-def test_a_later_run_of_some_leaves_the_other_verdicts() -> None:
+def test_a_later_run_keeps_the_other_verdicts() -> None:
     before = [
         measured("a", "0.31.0", "reproduced"),
         measured("b", "0.31.0", "reproduced"),
@@ -76,7 +76,7 @@ def test_a_later_run_of_some_leaves_the_other_verdicts() -> None:
     assert whole.verdicts == {"a": "x ", "b": ".."}
 
 
-def test_what_an_entry_says_is_compared() -> None:
+def test_contradictions_of_entries_are_found() -> None:
     defect = Defect.model_validate({"id": "a-defect", "title": "t", "class": "defect", "versions": "<0.26"})
     cells = [measured("a-defect", version, "reproduced") for version in ("0.24.0", "0.26.0")]
     wrong = contradicted({defect.id: defect}, Table.of([*cells, measured("a-defect", "0.30.0", "fixed")]))
@@ -96,7 +96,7 @@ def test_versions_are_written_into_the_entry(text: str, written: str, tmp_path: 
     assert (tmp_path / "a-defect.yaml").read_text() == written
 
 
-def test_a_run_goes_on_after_a_line_that_was_cut_off(tmp_path: Path) -> None:
+def test_a_run_resumes_after_a_truncated_line(tmp_path: Path) -> None:
     run = MeasuredRun(tmp_path)
     run.write(measured("a", "0.32.0", "fixed"))
     run.path.write_text(run.path.read_text() + '{"id": "b", "vl')
@@ -105,7 +105,7 @@ def test_a_run_goes_on_after_a_line_that_was_cut_off(tmp_path: Path) -> None:
     assert set(run.verdicts()) == {("a", "0.32.0"), ("b", "0.32.0")}
 
 
-def test_the_entries_say_what_was_measured() -> None:
+def test_the_entries_agree_with_the_table() -> None:
     table = Table.read()
     assert FILE.is_file()
     assert set(table.verdicts) <= set(load_defects())

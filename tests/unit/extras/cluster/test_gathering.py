@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vllm_harness._runs.beginning import new_header
 from vllm_harness._runs.folder import RunWriter
+from vllm_harness._runs.header import new_header
 from vllm_harness._runs.reading import records
 from vllm_harness._runs.records import CaseRecord, ExchangeRecord, Kind, Outcome, RunFinding, TargetRecord
 from vllm_harness.extras.cluster.suites.gathering import gather

@@ -14,8 +14,9 @@ from vllm_harness._protocol import Exchange, Finding, Severity
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.reading import records
 from vllm_harness._runs.records import CaseRecord, ExchangeRecord, Header, Kind, Outcome, Series
+from vllm_harness._runs.report.run import counts, read_run
 from vllm_harness._scenarios.format import Turn
-from vllm_harness._scenarios.judging import TurnMismatch
+from vllm_harness._scenarios.mismatches import TurnMismatch
 from vllm_harness._scenarios.results import TurnResult
 from vllm_harness._scenarios.transports import TRANSPORTS
 from vllm_harness._scripted.meaning import Meaning, Raw, ToolCall
@@ -25,7 +26,7 @@ from vllm_harness.extras.load.health import ProcessSample, drift
 from vllm_harness.extras.load.marks import mark, marked, mixed_up, repeating
 from vllm_harness.extras.load.recorder import LoadRecorder
 from vllm_harness.extras.load.streams import StreamResult
-from vllm_harness.extras.load.tally import Distribution, LoadTally
+from vllm_harness.extras.load.tally import Distribution, LoadTally, summary_rows
 
 TURN = Turn.model_validate({"name": "ask", "user": "Weather?", "expect": {"calls": [{"name": "look"}]}})
 FINDING = Finding("RS101", Severity.ERROR, 3, "$.output[2].id", "it is wrong")
@@ -119,10 +120,16 @@ def test_a_defect_that_a_turn_names_does_not_count() -> None:
     """A known refusal is not an error; other problems of the turn still count."""
     refused = TurnMismatch("status", "completed", "HTTP 400", known="vllm-1")
     known = tally(load_turn(Answer("refused"), status=400, mismatches=(refused,)))
-    assert (known.passed, known.known, known.errors, known.wrong) == (1, {"vllm-1": 1}, {}, False)
+    assert (known.passed, known.known_turns, known.known) == (0, 1, {"vllm-1": 1})
+    assert (known.errors, known.wrong) == ({}, False)
     beside = (replace(refused, what="text[0]"), TurnMismatch("text[1]", "a", "b"))
     wrong = tally(load_turn(Answer("completed"), mismatches=beside))
-    assert (wrong.passed, wrong.known, wrong.mismatches) == (0, {"vllm-1": 1}, {"text[*]": 1})
+    assert (wrong.passed, wrong.known_turns, wrong.known, wrong.mismatches) == (
+        0,
+        0,
+        {"vllm-1": 1},
+        {"text[*]": 1},
+    )
 
 
 def test_sum_of_tallies() -> None:
@@ -187,3 +194,28 @@ def test_run_folder(tmp_path: Path) -> None:
 
 def _fields() -> dict[str, Any]:
     return {each: getattr(FINDING, each) for each in Finding.__slots__}
+
+
+def test_the_terminal_counts_as_the_run_folder_does(tmp_path: Path) -> None:
+    """A turn is known if every problem of it is: it has neither passed nor failed."""
+    known = replace(FINDING, known="vllm-1")
+    lost = TurnMismatch("calls", "look", "no call", known="vllm-2")
+    right = Answer("completed", calls=(CALL,))
+    turns = [
+        load_turn(right),
+        load_turn(right, findings=(known,)),
+        load_turn(right, mismatches=(lost,), findings=(known,)),
+        load_turn(right, findings=(known, FINDING)),
+    ]
+    with RunWriter.begin(tmp_path / "run", Header(kind=Kind.LOAD, started=0.0)) as writer:
+        recorder = LoadRecorder(writer, "qwen3", 0.0)
+        for number, turn in enumerate(turns):
+            recorder.record_turn(replace(turn, conversation=number))
+        recorder.record_findings(1, TRANSPORTS["chat"], [known])
+    counted = counts(case for case in read_run(tmp_path / "run").cases if "between" not in case.id)
+    (row,) = summary_rows([("chat", tally(*turns))], 1.0)
+    assert row[1:4] == ("4", str(counted[Outcome.PASSED]), str(counted[Outcome.KNOWN])) == ("4", "1", "2")
+    assert counted[Outcome.FINDING] == 1
+    assert [case.outcome for case in read_run(tmp_path / "run").cases if "between" in case.id] == [
+        Outcome.KNOWN
+    ]

@@ -72,12 +72,12 @@ def start(folder):
 
 
 def stop(server):
-    """SIGTERM to the server alone, which gives its shared memory back; what is left of its processes is killed."""
+    """Sends SIGTERM to the server alone, which then frees its shared memory; kills the processes that remain."""
     server.terminate()
     try:
         server.wait(60)
     except subprocess.TimeoutExpired:
-        print("the server did not end on SIGTERM in 60 s and is killed")
+        print("the server did not exit within 60 s of SIGTERM and is killed")
     try:
         os.killpg(server.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -89,7 +89,7 @@ def wait_until_healthy(server, folder):
     while True:
         if server.poll() is not None:
             print((folder / "server.log").read_text(errors="replace")[-8000:])
-            sys.exit("the server ended before it was healthy; its log stands above")
+            sys.exit("the server exited before it was healthy; see its log above")
         try:
             if urllib.request.urlopen(URL + "/health", timeout=5).status == 200:
                 return
@@ -98,18 +98,18 @@ def wait_until_healthy(server, folder):
 
 
 def cpu_s(server):
-    """The CPU time of the API server's process, without the engine's."""
+    """The CPU time of the API server's process, without that of the engine."""
     fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def show_cost(costs, answer):
     tokens, seconds = costs[-1]
-    times = f"{seconds / costs[-2][1]:.1f} times the last" if len(costs) > 1 and costs[-2][1] else ""
-    came = answer.get("broken", "a body")
+    times = f"{seconds / costs[-2][1]:.1f} times the previous one" if len(costs) > 1 and costs[-2][1] else ""
+    result = answer.get("broken", "a body")
     if events := answer.get("events"):
-        came = f"{len(events):,} events, {1000 * seconds / len(events):.2f} ms each"
-    print(f"{tokens:9,} tokens: {seconds:8.2f} s of the API server's CPU  {times}  ({came})", flush=True)
+        result = f"{len(events):,} events, {1000 * seconds / len(events):.2f} ms each"
+    print(f"{tokens:9,} tokens: {seconds:8.2f} s of the API server's CPU  {times}  ({result})", flush=True)
 
 
 def answer_to(number, answers, folder):
@@ -142,8 +142,8 @@ def send(step, answers):
     content = step.get("content")
     if content is not None:
         content = content.replace("{model}", "model").encode()
-    made = request(step["method"], filled(step["path"], answers), body, content, step.get("headers", {}))
-    return read(made, step.get("hang_up_after"), step.get("limit_s", 30))
+    sent = request(step["method"], filled(step["path"], answers), body, content, step.get("headers", {}))
+    return read(sent, step.get("hang_up_after"), step.get("limit_s", 30))
 
 
 def request(method, path, body=None, content=None, headers=()):
@@ -152,10 +152,10 @@ def request(method, path, body=None, content=None, headers=()):
     return urllib.request.Request(URL + path, data, {**kind, **dict(headers)}, method=method)
 
 
-def read(made, hang_up_after=None, limit_s=60):
+def read(sent, hang_up_after=None, limit_s=60):
     lines, broken = [], None
     try:
-        answer = urllib.request.urlopen(made, timeout=limit_s)
+        answer = urllib.request.urlopen(sent, timeout=limit_s)
     except urllib.error.HTTPError as error:
         answer = error
     try:
@@ -179,7 +179,7 @@ def read(made, hang_up_after=None, limit_s=60):
 
 
 def filled(value, answers):
-    """A request whose texts name parts of earlier answers, `{steps[0].body.id}`, with these in place."""
+    """Replaces references to earlier answers, such as `{steps[0].body.id}`, in a value."""
     if isinstance(value, dict):
         return {key: filled(each, answers) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""A logits processor of vLLM that leaves only the next token of what the model is to say.
+"""A logits processor of vLLM that allows only the next token of a given text.
 
-The file that the variable REPRODUCE_SAYS names has it: `{"step": 0, "turns": [[token ids], ...]}`; the
-generations of a step take the turns in order.
+The variable REPRODUCE_SAYS names a file with the texts: `{"step": 0, "turns": [[token ids], ...]}`; the generations
+of a step take the turns in order.
 """
 
 import json
@@ -14,7 +14,7 @@ from vllm.v1.sample.logits_processor import LogitsProcessor
 class Says(LogitsProcessor):
     def __init__(self, vllm_config, device, is_pin_memory):
         self.rows = {}
-        self.step, self.taken = None, 0
+        self.step, self.used = None, 0
 
     def is_argmax_invariant(self):
         return False
@@ -45,7 +45,7 @@ class Says(LogitsProcessor):
     def _next_turn(self):
         says = json.loads(Path(os.environ["REPRODUCE_SAYS"]).read_text())
         if says["step"] != self.step:
-            self.step, self.taken = says["step"], 0
+            self.step, self.used = says["step"], 0
         turns = says["turns"]
-        self.taken += 1
-        return turns[min(self.taken, len(turns)) - 1] if turns else []
+        self.used += 1
+        return turns[min(self.used, len(turns)) - 1] if turns else []

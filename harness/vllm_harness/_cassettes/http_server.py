@@ -1,4 +1,4 @@
-"""An HTTP server of the harness that runs until it is interrupted; aiohttp serves it."""
+"""An HTTP server of the harness, on aiohttp, that runs until it is interrupted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 
 def check_installed() -> None:
-    """Raises UsageError where aiohttp is missing."""
+    """Raises UsageError if aiohttp is not installed."""
     try:
         import aiohttp  # noqa: F401
     except ImportError as error:
@@ -28,15 +28,15 @@ def check_installed() -> None:
 
 
 async def listen(handler: Handler, port: int, ready: Callable[[str], None]) -> None:
-    """Has a handler answer every request until SIGINT or SIGTERM comes; what is under way then is cut.
+    """Serves requests until SIGINT or SIGTERM, which aborts those that are not finished.
 
     Args:
-        handler: of all requests; it is cancelled where its client leaves.
-        port: on this machine; 0: a free one.
-        ready: gets the address, once it listens.
+        handler: answers every request; it is cancelled if its client leaves.
+        port: the port on this machine; 0 for a free one.
+        ready: receives the address when the server listens.
 
     Raises:
-        UsageError: the port is taken.
+        UsageError: the port is in use.
     """
     from aiohttp import web
 
@@ -44,18 +44,19 @@ async def listen(handler: Handler, port: int, ready: Callable[[str], None]) -> N
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5, access_log=None)
     await runner.setup()
-    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
+        loop.add_signal_handler(number, stopped.set)
     try:
         try:
             await web.TCPSite(runner, HOST, port).start()
         except OSError as error:
             raise UsageError(
-                f"port {port} cannot be listened on: {error.strerror}", hint="name another one, or 0 for any"
+                f"cannot listen on port {port}: {error.strerror}",
+                hint="choose another port, or 0 for a free one",
             ) from error
         ready(f"http://{HOST}:{runner.addresses[0][1]}")
-        await ended.wait()
+        await stopped.wait()
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)

@@ -1,4 +1,4 @@
-"""Verdicts of defects as records of a run folder."""
+"""Converts verdicts to records of a run folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFECT = Defect(id="vllm-1", title="It is wrong", kind="defect", versions="<0.30
         ("0.29.0", "other failure", Outcome.FINDING),
     ],
 )
-def test_a_verdict_is_held_against_its_entry(version: str, verdict: Verdict, outcome: Outcome) -> None:
+def test_a_verdict_is_compared_with_its_entry(version: str, verdict: Verdict, outcome: Outcome) -> None:
     measured = Measured(id="vllm-1", vllm=version, version=version, verdict=verdict, why="because")
     case = case_of(DEFECT, measured)
     assert (case.outcome, case.target, case.group) == (outcome, target_of(measured).id, "defect")

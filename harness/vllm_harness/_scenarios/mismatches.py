@@ -1,4 +1,4 @@
-"""What is wrong with one exchange: by the rules of its API, by the scenario, and by the script."""
+"""Compares an answer with what the scenario expects and with what the script said."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from vllm_harness._scripted.meaning import Meaning, ToolCall
 
 OK = 200
 CALLS = "calls"
-"""What a mismatch of the calls' names is about."""
+"""The subject of a mismatch between the names of the calls."""
 ANSWER, OF_STATUS = "answer", "status"
-STATUS = (ANSWER, OF_STATUS)
-"""What a mismatch is about where an answer did not end as it should; nothing else is looked at then."""
+HOW_IT_ENDED = (ANSWER, OF_STATUS)
+"""The subjects of mismatches in how an answer ended; nothing else is compared then."""
 
 
 @dataclass(frozen=True)
 class TurnMismatch:
-    """Where an answer is not as the scenario expects it.
+    """A difference between an answer and what the scenario expects.
 
     Attributes:
-        what: such as `calls[0].arguments.job_id`.
-        expected, actual: in words or as JSON.
-        known: the defect of vLLM that it is; else empty.
+        what: its subject, such as `calls[0].arguments.job_id`.
+        expected, actual: both sides, in words or as JSON.
+        known: the id of the known defect that explains it; else empty.
     """
 
     what: str
@@ -38,27 +38,28 @@ class TurnMismatch:
     actual: str
     known: str = ""
 
+    @property
+    def counts(self) -> bool:
+        """Whether no known defect explains it."""
+        return not self.known
+
     def __str__(self) -> str:
         return f"{self.what}: expected {self.expected}, actual {self.actual}"
 
 
 def mismatches(expected: Expectation, exchange: Exchange, answer: Answer) -> list[TurnMismatch]:
-    """Where an answer is not as expected; where its status is not, nothing else is looked at."""
+    """Lists where an answer differs from what is expected; if its status does, nothing else is compared."""
     if exchange.broken:
         return [TurnMismatch(ANSWER, "a whole answer", _broken(exchange))]
     if answer.status != expected.status:
         return [TurnMismatch(OF_STATUS, expected.status, _status(exchange, answer))]
-    found = []
+    differing = []
     if expected.http not in (None, exchange.status):
-        found.append(TurnMismatch("http", str(expected.http), str(exchange.status)))
-    found += _of_answer(expected, answer)
-    if exchange.streamed and (kinds := _kinds(expected, exchange)):
-        found += _of_events(kinds, exchange.json_events)
-    return found
-
-
-def _kinds(expected: Expectation, exchange: Exchange) -> Sequence[str]:
-    return expected.events.get(exchange.api, ()) if exchange.api else ()
+        differing.append(TurnMismatch("http", str(expected.http), str(exchange.status)))
+    differing += _in_answer(expected, answer)
+    if exchange.streamed and exchange.api in expected.events:
+        differing += _in_events(expected.events[exchange.api], exchange.json_events)
+    return differing
 
 
 def _broken(exchange: Exchange) -> str:
@@ -72,25 +73,25 @@ def _status(exchange: Exchange, answer: Answer) -> str:
     return f"HTTP {exchange.status}: {exchange.content[:300].decode('utf-8', 'replace')}"
 
 
-def _of_answer(expected: Expectation, answer: Answer) -> Iterator[TurnMismatch]:
-    yield from _of_calls(expected.calls, answer.calls)
+def _in_answer(expected: Expectation, answer: Answer) -> Iterator[TurnMismatch]:
+    yield from _in_calls(expected.calls, answer.calls)
     for number, predicate in enumerate(expected.text):
         if objection := predicate.objection(answer.text):
             yield TurnMismatch(f"text[{number}]", f"a text {objection}", brief(answer.text))
 
 
-def _of_calls(expected: Sequence[CallExpectation] | None, calls: Sequence[Call]) -> Iterator[TurnMismatch]:
+def _in_calls(expected: Sequence[CallExpectation] | None, calls: Sequence[Call]) -> Iterator[TurnMismatch]:
     if expected is None:
         return
     if [(call.name, call.asks) for call in calls] != [(call.name, call.asks) for call in expected]:
         yield TurnMismatch(CALLS, _names(expected), _names(calls))
         return
-    for number, (wanted, call) in enumerate(zip(expected, calls, strict=True)):
+    for number, (expectation, call) in enumerate(zip(expected, calls, strict=True)):
         place, values = f"calls[{number}].arguments", call.values
         if values is None:
             yield TurnMismatch(place, "a JSON object", brief(call.arguments))
             continue
-        for name, objection in objections(wanted.arguments, values):
+        for name, objection in objections(expectation.arguments, values):
             actual = brief(values[name]) if name in values else "nothing"
             yield TurnMismatch(f"{place}.{name}", objection, actual)
 
@@ -99,34 +100,34 @@ def _names(calls: Sequence[CallExpectation | Call]) -> str:
     return ", ".join(f"{call.name}{' (asks)' * call.asks}" for call in calls) or "no call"
 
 
-def _of_events(expected: Sequence[str], events: Sequence[Json]) -> Iterator[TurnMismatch]:
+def _in_events(expected: Sequence[str], events: Sequence[Json]) -> Iterator[TurnMismatch]:
     kinds = iter([str(event.get("type")) for event in events])
     for number, kind in enumerate(expected):
-        if kind not in kinds:  # takes all up to the one that it finds
+        if kind not in kinds:  # consumes the kinds up to the match
             came = ", ".join(dict.fromkeys(str(event.get("type")) for event in events))
             yield TurnMismatch(f"events[{number}]", f"{kind}, after those before it", came)
             return
 
 
 def said_findings(said: Meaning, answer: Answer, place: str, transport: str) -> list[Finding]:
-    """Where an answer does not mean what the scripted model said."""
+    """Lists where the meaning of an answer differs from what the scripted model said."""
     return compared(_scripted(said), answer, place, ("the script", transport))
 
 
 def contradictions(scenario: Scenario, turn: Turn) -> list[TurnMismatch]:
-    """Where what the scripted model says in a turn is itself not as the turn expects, so that it must fail.
+    """Lists where the script of a turn contradicts what the turn expects, so that it must fail.
 
-    Nothing is told of a turn that is not to be completed, whose calls the server answers by itself, or whose
-    words are not given by their meaning.
+    Turns that expect another status than `completed`, whose calls the server answers itself, or whose script
+    is not a meaning are not checked.
     """
     if turn.expect.status != "completed" or turn.known or scenario.of_server or len(turn.say) != 1:
         return []
     said = turn.say[0].as_say()
     if not isinstance(said, Meaning):
         return []
-    found = _of_answer(turn.expect, _scripted(said))
+    differing = _in_answer(turn.expect, _scripted(said))
     may_miss = scenario.missing_tool_call != "error_stop"
-    return [each for each in found if not (may_miss and each.what == CALLS)]
+    return [mismatch for mismatch in differing if not (may_miss and mismatch.what == CALLS)]
 
 
 def _scripted(said: Meaning) -> Answer:
@@ -134,14 +135,14 @@ def _scripted(said: Meaning) -> Answer:
 
 
 def compared(left: Answer, right: Answer, place: str, labels: tuple[str, str]) -> list[Finding]:
-    """Where two answers differ in meaning, at paths below a place."""
-    found = differences(left.meaning(), right.meaning(), path=place)
-    return [as_finding(difference, *labels) for difference in found]
+    """Lists where two answers differ in meaning, at paths below a place."""
+    differing = differences(left.meaning(), right.meaning(), path=place)
+    return [as_finding(difference, *labels) for difference in differing]
 
 
 def compared_roughly(left: Answer, right: Answer, place: str, labels: tuple[str, str]) -> list[Finding]:
-    """Where two answers differ in how they end or in which tools they call, at paths below a place."""
-    rough = [{"status": each.status, "calls": [call.name for call in each.calls]} for each in (left, right)]
+    """Lists where two answers differ in how they end or in which tools they call, at paths below a place."""
+    rough = [{"status": one.status, "calls": [call.name for call in one.calls]} for one in (left, right)]
     return [as_finding(difference, *labels) for difference in differences(*rough, path=place)]
 
 

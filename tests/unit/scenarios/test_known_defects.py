@@ -1,4 +1,4 @@
-"""Defects that a turn is said to show: known where they show, told where they do not."""
+"""Known defects that a turn names: they explain problems, and are findings if they no longer show."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
+from tests.unit.scenarios.servers import DescribedServer
 from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.registry import DefectsError, load_defects
-from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._protocol import Exchange
-from vllm_harness._scenarios import tied
-from vllm_harness._scenarios.conversation import Served
 from vllm_harness._scenarios.format import Scenario
-from vllm_harness._scenarios.judging import TurnMismatch
+from vllm_harness._scenarios.known_defects import mark, named_defects
+from vllm_harness._scenarios.mismatches import TurnMismatch
 from vllm_harness._scenarios.reading import read_scenario, stories_of_package
 from vllm_harness._scenarios.results import Conversation, TurnResult
 from vllm_harness._scenarios.running import transports_of
@@ -24,6 +23,7 @@ ACME = {
         {"id": "acme-1", "title": "It is late", "class": "defect", "versions": "<0.33", "pattern": "too late"}
     )
 }
+QWEN3 = DescribedServer(load_models().get("qwen3"))
 LATE, OTHER = TurnMismatch("text[0]", "a text", "too late"), TurnMismatch("text[0]", "a text", "nothing")
 
 
@@ -37,29 +37,30 @@ def scenario(defect: str = "acme-1") -> Scenario:
 def marked(
     *mismatches: TurnMismatch, over: str = "chat", version: str = "0.32.0", scripted: bool = True
 ) -> TurnResult:
-    """The turn's result after what is known was marked."""
-    entry = load_models().get("qwen3")
-    served = Served(Endpoint("http://127.0.0.1:9"), "qwen3", entry, version, scripted)
+    """Makes the result of the turn and marks what is known."""
+    story = scenario()
+    defects = named_defects(story, ACME, DescribedServer(QWEN3.entry, version=version))
     result = TurnResult("ask", mismatches=list(mismatches), exchange=Exchange())
     (transport,) = transports_of([over], (False,))
-    tied.mark(scenario(), served, [Conversation(transport, [result])], ACME)
+    missing_on = version if scripted else ""
+    mark(story, [Conversation(transport, [result])], defects, missing_on=missing_on)
     return result
 
 
-def test_what_the_defect_explains_is_known() -> None:
+def test_a_problem_that_the_defect_explains_is_known() -> None:
     result = marked(LATE)
-    assert (result.state, result.tied) == ("known", ("acme-1",))
+    assert (result.state, result.known) == ("known", {"acme-1"})
     assert [each.known for each in result.mismatches] == ["acme-1"]
 
 
-def test_what_is_wrong_beside_it_is_not() -> None:
+def test_another_problem_fails_the_turn() -> None:
     result = marked(LATE, OTHER)
     assert result.state == "failed"
     assert [each.known for each in result.mismatches] == ["acme-1", ""]
 
 
 @pytest.mark.parametrize("beside", [(), (OTHER,)])
-def test_a_defect_that_is_gone_is_told(beside: tuple[TurnMismatch, ...]) -> None:
+def test_a_defect_that_no_longer_shows_is_a_finding(beside: tuple[TurnMismatch, ...]) -> None:
     result = marked(*beside)
     assert result.state == "failed"
     assert [each.code for each in result.findings] == ["KD101"]
@@ -77,12 +78,12 @@ def test_other_transports_and_versions_do_not_show_it(elsewhere: dict[str, str])
     assert marked(LATE, **elsewhere).state == "failed"
 
 
-def test_an_unknown_defect_is_told_with_the_nearest() -> None:
+def test_an_unknown_defect_is_an_error_with_the_nearest() -> None:
     with pytest.raises(DefectsError, match="'acme-2'") as caught:
-        tied.named(scenario("acme-2"), ACME)
+        named_defects(scenario("acme-2"), ACME, QWEN3)
     assert "acme-1" in str(caught.value)
 
 
-def test_the_stories_name_defects_that_there_are() -> None:
+def test_the_stories_name_defects_of_the_registry() -> None:
     for path in stories_of_package():
-        tied.named(read_scenario(path), load_defects())
+        named_defects(read_scenario(path), load_defects(), QWEN3)

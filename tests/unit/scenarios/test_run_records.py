@@ -1,4 +1,4 @@
-"""Conversations as records of a run folder."""
+"""Converts conversations to records of a run folder."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from vllm_harness._protocol import Exchange, Finding
 from vllm_harness._protocol.conversation.exchange import Chunk
 from vllm_harness._protocol.core.findings import Severity
 from vllm_harness._runs.records import Arrival, CaseRecord, ExchangeRecord, Outcome, Piece
-from vllm_harness._scenarios.judging import TurnMismatch
-from vllm_harness._scenarios.kept import records_of
+from vllm_harness._scenarios.mismatches import TurnMismatch
 from vllm_harness._scenarios.results import Conversation, Prompt, TurnResult
+from vllm_harness._scenarios.run_records import records_of
 from vllm_harness._scenarios.transports import find_transport
 
 STREAMED = replace(find_transport("chat"), streamed=True)
@@ -46,7 +46,7 @@ def test_a_turn_has_its_case_and_its_exchange() -> None:
     assert (cancelled.outcome, cancelled.reason) == (Outcome.CANCELLED, "no answer to go on from")
 
 
-def test_what_is_wrong_between_the_turns_has_a_case_of_its_own() -> None:
+def test_findings_between_the_turns_have_a_separate_case() -> None:
     wrong = replace(KNOWN, known="")
     held = Conversation(find_transport("chat"), [TurnResult("ask")], findings=[wrong])
     turn, between = records_of(held, "t", 5.0, {"chat"})

@@ -1,4 +1,4 @@
-"""Images of scenarios: as data URLs, and at an address of this machine."""
+"""Hosts images of scenarios at an address of this machine."""
 
 from __future__ import annotations
 
@@ -16,42 +16,43 @@ HOST = "127.0.0.1"
 
 
 @dataclass
-class PictureHost:
-    """A web host of pictures, on this machine.
+class ImageHost:
+    """A web server of images.
 
     Attributes:
-        pictures: type and bytes, by path.
-        asked: the paths that were asked for.
+        port: its port on this machine.
+        images: their types and bytes, by path.
+        requested: the paths that were requested.
     """
 
     port: int
-    pictures: dict[str, tuple[str, bytes]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    images: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    requested: list[str] = field(default_factory=list)
 
     def address(self, path: str) -> str:
         """The URL of a path."""
         return f"http://{HOST}:{self.port}{path}"
 
-    def take(self, data_url: str) -> str:
-        """Serves the image of a data URL; its address."""
-        found = DATA_URL.fullmatch(data_url)
-        kind, data = (found["type"], found["data"]) if found else ("application/octet-stream", "")
-        path = f"/{len(self.pictures) + 1}.{kind.rpartition('/')[2]}"
-        self.pictures[path] = kind, base64.b64decode(data)
+    def add(self, data_url: str) -> str:
+        """Serves the image of a data URL; returns its address."""
+        match = DATA_URL.fullmatch(data_url)
+        kind, data = (match["type"], match["data"]) if match else ("application/octet-stream", "")
+        path = f"/{len(self.images) + 1}.{kind.rpartition('/')[2]}"
+        self.images[path] = kind, base64.b64decode(data)
         return self.address(path)
 
 
 @contextmanager
-def picture_host() -> Iterator[PictureHost]:
-    """A host that runs; a path that it does not have is answered with 404."""
+def image_host() -> Iterator[ImageHost]:
+    """Runs a host, which answers 404 for unknown paths."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            host.asked.append(self.path)
-            if self.path not in host.pictures:
+            host.requested.append(self.path)
+            if self.path not in host.images:
                 self.send_error(404)
                 return
-            kind, data = host.pictures[self.path]
+            kind, data = host.images[self.path]
             self.send_response(200)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(data)))
@@ -62,7 +63,7 @@ def picture_host() -> Iterator[PictureHost]:
             return
 
     with ThreadingHTTPServer((HOST, 0), Handler) as server:
-        host = PictureHost(server.server_address[1])
+        host = ImageHost(server.server_address[1])
         thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         thread.start()
         try:
@@ -74,11 +75,11 @@ def picture_host() -> Iterator[PictureHost]:
 
 @contextmanager
 def with_addresses(scenario: Scenario) -> Iterator[Scenario]:
-    """The scenario, with addresses of this machine for its hosted images."""
+    """Hosts the hosted images of a scenario; yields it with their addresses."""
     if not any(part.hosted for turn in scenario.turns for part in turn.user):
         yield scenario
         return
-    with picture_host() as host:
+    with image_host() as host:
         turns = (
             turn.model_copy(update={"user": tuple(_addressed(part, host) for part in turn.user)})
             for turn in scenario.turns
@@ -86,5 +87,5 @@ def with_addresses(scenario: Scenario) -> Iterator[Scenario]:
         yield scenario.model_copy(update={"turns": tuple(turns)})
 
 
-def _addressed(part: ContentPart, host: PictureHost) -> ContentPart:
-    return ContentPart(image=host.take(part.image)) if part.hosted and part.image else part
+def _addressed(part: ContentPart, host: ImageHost) -> ContentPart:
+    return ContentPart(image=host.add(part.image)) if part.hosted and part.image else part

@@ -1,4 +1,4 @@
-"""Images of scenarios: served at an address of this machine while a scenario runs."""
+"""Images of scenarios, which the harness hosts while a scenario runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from vllm_harness._scenarios.format import Scenario
+from vllm_harness._scenarios.images import image_host, with_addresses
 from vllm_harness._scenarios.mcp_servers import mcp_servers
-from vllm_harness._scenarios.pictures import picture_host, with_addresses
 from vllm_harness._scenarios.reading import read_scenario
 from vllm_harness._scenarios.toolboxes import opened
 
@@ -19,7 +19,7 @@ URL = f"data:image/png;base64,{base64.b64encode(DATA).decode()}"
 
 
 def of(*parts: dict[str, object]) -> Scenario:
-    """A scenario whose user says these."""
+    """A scenario whose user sends these parts."""
     return Scenario.model_validate({"scenario": 1, "turns": [{"name": "ask", "user": parts}]})
 
 
@@ -35,13 +35,13 @@ def test_a_hosted_image_is_served_while_the_scenario_runs() -> None:
         httpx2.get(hosted.image, trust_env=False)
 
 
-def test_a_host_tells_what_was_asked_for() -> None:
-    with picture_host() as host:
+def test_a_host_records_requested_paths() -> None:
+    with image_host() as host:
         assert httpx2.get(host.address("/none.png"), trust_env=False).status_code == 404
-        assert host.asked == ["/none.png"]
+        assert host.requested == ["/none.png"]
 
 
-def test_a_tool_shows_a_file_over_mcp_too(tmp_path: Path) -> None:
+def test_a_tool_returns_an_image_over_mcp(tmp_path: Path) -> None:
     (tmp_path / "map.png").write_bytes(DATA)
     (tmp_path / "story.yaml").write_text(
         "scenario: 1\nmcp:\n  desk:\n    tools:\n      show:\n        parameters: {}\n"

@@ -1,4 +1,4 @@
-"""The header of a run that begins now."""
+"""The header of a new run."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from vllm_harness._runs.records import Header, Kind
 
 
 def new_header(kind: Kind, name: str = "", seed: int | None = None) -> Header:
-    """The header of a run of this process.
+    """Makes the header of a run that this process starts.
 
     Args:
-        kind: of the run.
-        name: what people call it.
-        seed: of what is drawn.
+        kind: the kind of run.
+        name: a name for people.
+        seed: the random seed of the run.
     """
     program, *arguments = sys.argv
     return Header(
         kind=kind,
         name=name,
-        command=(_called(program), *arguments),
+        command=(_program_name(program), *arguments),
         harness=version("vllm-harness"),
         machine=describe_machine(),
         seed=seed,
@@ -35,12 +35,12 @@ def new_header(kind: Kind, name: str = "", seed: int | None = None) -> Header:
 
 
 def describe_machine() -> str:
-    """The cores that this process may use, the memory and the GPUs, in a sentence."""
+    """Describes the cores that this process may use, the memory and the GPUs."""
     cores = len(os.sched_getaffinity(0))
     memory = psutil.virtual_memory().total / 2**30
     return f"{cores} cores, {memory:.0f} GiB of memory, {describe_gpus()}"
 
 
-def _called(program: str) -> str:
+def _program_name(program: str) -> str:
     path = Path(program)
     return f"python -m {path.parent.name}" if path.name == "__main__.py" else path.name

@@ -1,4 +1,4 @@
-"""How a run is found by what a user calls it."""
+"""Looks up runs by name."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from vllm_harness._errors import UsageError
-from vllm_harness._runs.beginning import new_header
 from vllm_harness._runs.folder import RunWriter
-from vllm_harness._runs.places import find_run, kept_runs
+from vllm_harness._runs.header import new_header
+from vllm_harness._runs.lookup import find_run, stored_runs
 from vllm_harness._runs.records import Header, Kind
 
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state folder with three runs, of which the second began last."""
+    """A state folder with three runs; the second started last."""
     monkeypatch.setenv("VLLM_HARNESS_STATE", str(tmp_path))
     for name, started in (("runs/a", 1.0), ("regression/mine", 3.0), ("runs/b", 2.0)):
         RunWriter.begin(tmp_path / name, Header(kind=Kind.SUITES, started=started)).close()
@@ -24,26 +24,26 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_is_found(state: Path) -> None:
-    assert [path.name for path in kept_runs()] == ["a", "b", "mine"]
+    assert [path.name for path in stored_runs()] == ["a", "b", "mine"]
     assert find_run("latest") == state / "regression" / "mine"
     assert find_run("b") == find_run(str(state / "runs" / "b")) == state / "runs" / "b"
     assert find_run("regression/mine") == state / "regression" / "mine"
 
 
-def test_what_is_no_run(state: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with pytest.raises(UsageError, match="there is no run 'c'"):
+def test_a_missing_run_is_an_error(state: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with pytest.raises(UsageError, match="no run is named 'c'"):
         find_run("c")
-    with pytest.raises(UsageError, match="holds no run"):
+    with pytest.raises(UsageError, match="does not contain a run"):
         find_run(str(tmp_path_factory.mktemp("empty")))
 
 
-def test_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_state_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_HARNESS_STATE", str(tmp_path))
-    with pytest.raises(UsageError, match="no run is kept"):
+    with pytest.raises(UsageError, match="contains no runs"):
         find_run("latest")
 
 
-def test_a_header_says_what_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/venv/lib/pytest/__main__.py", "-q"])
     header = new_header(Kind.SUITES, "qwen3", 7)
     assert header.command == ("python -m pytest", "-q")
