@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 from tests.unit.extras.cluster.simulation import lower_bound, shards_of, simulate  # noqa: E402
 from vllm_harness._machine.shard import Needs, Shard  # noqa: E402
 from vllm_harness.extras.cluster.dispatch import NodeState  # noqa: E402
-from vllm_harness.extras.cluster.places import Placed, Places  # noqa: E402
+from vllm_harness.extras.cluster.places import Placement, Places  # noqa: E402
 from vllm_harness.extras.cluster.ray_cluster import RayCluster, connected  # noqa: E402
 
 DURATIONS = ROOT / "tests" / "unit" / "executors" / "durations.json"
@@ -55,7 +55,7 @@ def simulated(nodes: int, cells: int) -> None:
         places = Places(Path(folder))
         begun = time.perf_counter()
         for number, cell in enumerate(found.cells):
-            places.add(Placed(cell, cell.partition(".")[0], f"node {number % nodes}", 1.0, 1, number))
+            places.add(Placement(cell, cell.partition(".")[0], f"node {number % nodes}", 1.0, 1, number))
         took = time.perf_counter() - begun
         print(f"  places.jsonl: {took:.2f} s for {cells} lines, {took / cells * 1e6:.0f} us each")
 

@@ -29,13 +29,12 @@ from vllm_harness._server.fork_server import LINGER_S
 from vllm_harness._server.leases import gpus, waiting
 from vllm_harness._testing.repeats import TEMPERATURE
 from vllm_harness.extras.cluster.dispatch import ATTEMPTS
-from vllm_harness.extras.cluster.options import PATIENCE_S
+from vllm_harness.extras.cluster.options import SILENCE_TIMEOUT_S
 from vllm_harness.extras.costs import curves, growing, over_http
 from vllm_harness.extras.gateways.check import AT_ONCE
 from vllm_harness.extras.load.health import END_WITHIN_S
 from vllm_harness.extras.mutants.mutant import load_by_hand
-from vllm_harness.extras.review.choice import MOST
-from vllm_harness.extras.upstream.wrong import KINDS
+from vllm_harness.extras.upstream.faulty_answers import KINDS
 
 WORDS = [
     "no",
@@ -146,8 +145,12 @@ STATED: list[tuple[str, str, Callable[[], float]]] = [
     ("docs/reference/variables.md", r"the last (\d+) runs", lambda: records.KEPT_RUNS),
     ("docs/reference/variables.md", r"`VLLM_HARNESS_LINGER_S` .*\| (\d+) \|", lambda: LINGER_S),
     ("docs/reference/variables.md", r"`VLLM_HARNESS_LEASE_WAIT_S` .*\| (\d+) \|", lambda: waiting.WAIT_S),
-    ("docs/reference/variables.md", r"`VLLM_HARNESS_RAY_PATIENCE_S` .*\| (\d+) \|", lambda: PATIENCE_S),
-    ("docs/how-to/cluster.md", r"`VLLM_HARNESS_RAY_PATIENCE_S` seconds \((\d+)\)", lambda: PATIENCE_S),
+    (
+        "docs/reference/variables.md",
+        r"`VLLM_HARNESS_RAY_PATIENCE_S` .*\| (\d+) \|",
+        lambda: SILENCE_TIMEOUT_S,
+    ),
+    ("docs/how-to/cluster.md", r"`VLLM_HARNESS_RAY_PATIENCE_S` seconds \((\d+)\)", lambda: SILENCE_TIMEOUT_S),
     ("docs/explanation/fork-server.md", r"after (\w+) minutes without use", lambda: LINGER_S / 60),
     ("docs/how-to/scenario.md", r"\((\d+) seconds by default\)", lambda: Limits().request_s),
     ("docs/how-to/serving-mutants.md", r"(\d+) of them name their test", _named_tests),

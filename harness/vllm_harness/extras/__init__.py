@@ -1,4 +1,4 @@
-"""What is built on the core and can be left out, a package each; `vllm_harness._extensions` names all.
+"""Optional packages that are built on the core; `vllm_harness._extensions` lists them.
 
 Their errors:
 
@@ -9,7 +9,7 @@ Their errors:
         SuiteError                        cluster.suites.on_node
         NoReferenceError                  weights.check
         NoStandIn                         upstream.stand_ins
-        RemoteFailure                     upstream.elsewhere
+        RemoteCallError                   upstream.vllm_process
         UsageError
             ForeignError                  foreign.foreign
 """

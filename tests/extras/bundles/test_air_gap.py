@@ -1,4 +1,4 @@
-"""Goes from a bundle to a real server's answer in a network namespace without a network."""
+"""A machine without a network, simulated by a network namespace: from a bundle to a real server's answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MINUTE = 60
 
 
 def without_network(script: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Runs a shell script with no network interface but loopback."""
+    """Runs a shell script with a loopback interface and no other."""
     command = [*LOOPBACK_ONLY, f"ip link set lo up\n{script}"]
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=20 * MINUTE)
 
@@ -32,7 +32,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A bundle of vLLM 0.32.0 for CPU and the Qwen3 stand-in, in parts of 60 MB."""
     probe = without_network("true", dict(os.environ)) if shutil.which("unshare") else None
     if probe is None or probe.returncode:
-        why = probe.stderr.strip() if probe else "there is no `unshare`"
+        why = probe.stderr.strip() if probe else "`unshare` is not installed"
         pytest.skip(f"no network namespace can be made: {why}")
     folder = tmp_path_factory.mktemp("made") / "bundle"
     options = ["--device", "cpu", "--vllm", "0.32.0", "--model", "qwen3", "--part-size", "60M"]
@@ -45,7 +45,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment variables of a new user: an empty home, and Python on PATH."""
+    """The environment of a new user: an empty home, and Python on PATH."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "home").mkdir()
     (tmp_path / "bin/python3").symlink_to(Path(sys._base_executable).resolve())  # type: ignore[attr-defined]
@@ -54,7 +54,7 @@ def bare(tmp_path: Path) -> Iterator[dict[str, str]]:
         "HOME": str(tmp_path / "home"),
         "XDG_CACHE_HOME": str(tmp_path / "home/cache"),
         "PIP_CONFIG_FILE": os.devnull,
-        "VLLM_HARNESS_LINGER_S": "0",  # the fork server ends with the command that started it
+        "VLLM_HARNESS_LINGER_S": "0",  # the fork server ends with the command
     }
     shutil.rmtree(tmp_path)  # gigabytes that pytest would keep for three runs
 
@@ -76,7 +76,7 @@ def test_from_a_bundle_to_an_answer(bundle: Path, bare: dict[str, str], tmp_path
 
     completed = without_network(f"cd {folder} && .venv/bin/python {tmp_path}/ask.py", bare)
     assert completed.stdout.strip() == "There is no network here.", completed.stderr
-    # the scripts use the existing environment instead of making it again
+    # the scripts find the environment, and do not make it again
     checked = without_network(f"{folder}/scripts/test tests/unit/extras/bundles -q", bare)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 

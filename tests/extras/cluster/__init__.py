@@ -1,4 +1,4 @@
-"""The harness on a Ray cluster of three nodes, all of them on this machine.
+"""The harness on a Ray cluster of three nodes, all on this machine.
 
-These tests need Ray, which the checkout's own environment does not have; `scripts/cluster` makes one with it.
+These tests need Ray, which the checkout's environment lacks; `scripts/cluster` makes an environment with it.
 """

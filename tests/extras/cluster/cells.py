@@ -1,4 +1,4 @@
-"""The cells of a run of parser regression, for comparing two runs."""
+"""The cells of a run of parser regression, for the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 
 Key = tuple[str, str, str]
-"""Environment, family and group."""
+"""Environment, family and group of a cell."""
 
 
 def cells_of(run: Path) -> dict[Key, dict[str, Any]]:

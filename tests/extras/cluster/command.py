@@ -1,4 +1,4 @@
-"""Runs `vllm-harness` in a separate process; by default it ships nothing, as the nodes are local."""
+"""Runs `vllm-harness` in a separate process; by default it sends no wheel to the local nodes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 PROGRAM = (sys.executable, "-m", "vllm_harness.cli.main")
 
 
-def begun(*arguments: str) -> subprocess.Popen[str]:
-    """Starts it in a new process group; standard error is part of its output."""
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """Starts it in a new session, with all output in one stream."""
     return subprocess.Popen(
         [*PROGRAM, *arguments],
         env=_environ(),
@@ -22,7 +22,7 @@ def begun(*arguments: str) -> subprocess.Popen[str]:
 
 
 def completed(*arguments: str, ships: bool = False) -> subprocess.CompletedProcess[str]:
-    """Runs it to the end."""
+    """Runs it to its end; `ships` makes it send a wheel."""
     return subprocess.run([*PROGRAM, *arguments], env=_environ(ships), capture_output=True, text=True)
 
 

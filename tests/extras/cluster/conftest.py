@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.extras.cluster.command import begun
-from vllm_harness.extras.cluster.places import Placed
+from tests.extras.cluster.command import start
+from vllm_harness.extras.cluster.places import Placement
 from vllm_harness.extras.cluster.ray_cluster import RayCluster, connected
 
 Begin = Callable[..., subprocess.Popen[str]]
@@ -19,7 +19,7 @@ NODE = {"num_cpus": 2, "memory": 4 * 2**30, "object_store_memory": 80 * 2**20}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks all of these tests as slow."""
+    """Marks all tests of this folder as slow."""
     for item in items:
         if "tests/extras/cluster" in item.nodeid:
             item.add_marker(pytest.mark.vllm_slow)
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @contextmanager
 def cluster_of(number: int, **node: Any) -> Iterator[Any]:
-    """A cluster with this number of nodes."""
+    """A running cluster with so many nodes."""
     pytest.importorskip("ray", reason="Ray is not installed; scripts/cluster makes an environment with it")
     from ray.cluster_utils import Cluster
 
@@ -42,50 +42,50 @@ def cluster_of(number: int, **node: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
-    """The cluster; a test may add nodes and remove those that it added."""
+    """The cluster; a test may add nodes, and remove those again."""
     with cluster_of(3, **NODE) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def ray(nodes: Any) -> Iterator[Any]:
-    """Ray, connected to the cluster; its workers use this environment, so nothing is shipped."""
+    """Ray, connected to the cluster; its workers use this environment, so nothing is sent."""
     with connected(nodes.address, runtime_env={"env_vars": {"VLLM_HARNESS_LINGER_S": "0"}}) as module:
         yield module
 
 
 @pytest.fixture
 def begin(nodes: Any) -> Iterator[Begin]:
-    """Starts `vllm-harness` with these arguments, and kills it at the end of the test."""
-    every = []
+    """Starts `vllm-harness` with arguments; kills what still runs at the end of the test."""
+    processes = []
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        every.append(begun(*arguments))
-        return every[-1]
+    def start_one(*arguments: str) -> subprocess.Popen[str]:
+        processes.append(start(*arguments))
+        return processes[-1]
 
-    yield start
-    for process in every:
+    yield start_one
+    for process in processes:
         process.kill()
         process.wait()
 
 
 @pytest.fixture
-def placed() -> list[Placed]:
-    """The records of where cells ran."""
+def placed() -> list[Placement]:
+    """The recorded placements of cells."""
     return []
 
 
 @pytest.fixture
 def lines() -> list[str]:
-    """The lines that were shown to the user."""
+    """The lines that the executor has printed."""
     return []
 
 
 @pytest.fixture
-def cluster(ray: Any, placed: list[Placed], lines: list[str]) -> Callable[..., RayCluster]:
-    """Makes an executor on the cluster."""
+def cluster(ray: Any, placed: list[Placement], lines: list[str]) -> Callable[..., RayCluster]:
+    """Makes executors of the cluster."""
 
-    def make(patience_s: float = 60.0) -> RayCluster:
-        return RayCluster(ray, lines.append, placed.append, patience_s)
+    def make(silence_timeout_s: float = 60.0) -> RayCluster:
+        return RayCluster(ray, lines.append, placed.append, silence_timeout_s)
 
     return make

@@ -1,4 +1,4 @@
-"""What a finished command may not leave on a node."""
+"""Finds what a command must not leave on a node once it has ended."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from vllm_harness._server.process_tree import ids_alive
 
 
 def servers() -> list[str]:
-    """The commands of vLLM servers and supervisors that run on the nodes."""
-    found = []
+    """The command lines of vLLM servers and their supervisors on the nodes of the cluster."""
+    commands = []
     for process in psutil.process_iter(["name", "cmdline", "environ"]):
         environ = process.info["environ"] or {}
         ours = environ.get("RAY_NODE_ID") or environ.get("RAY_JOB_ID")
         command = " ".join(process.info["cmdline"] or ())
         if ours and "vllm" in command and "ray::" not in command and "default_worker" not in command:
-            found.append(command[:100])
-    return found
+            commands.append(command[:100])
+    return commands
 
 
 def wait_for(condition: Callable[[], object], limit_s: float = 240.0) -> None:
-    """Waits until a condition holds."""
-    until = time.monotonic() + limit_s
+    """Waits until a condition holds; fails after the limit."""
+    deadline = time.monotonic() + limit_s
     while not condition():
-        assert time.monotonic() < until, "timed out"
+        assert time.monotonic() < deadline, f"the condition did not hold within {limit_s:g} s"
         time.sleep(0.5)
 
 
 def orphaned_blocks() -> set[str]:
-    """The shared memory blocks of servers that have ended."""
+    """The blocks of shared memory whose server has ended."""
     names, alive = blocks.names(), ids_alive()
     return {name for name in names if (server := blocks.server_of(name)) and server not in alive}

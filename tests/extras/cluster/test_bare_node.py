@@ -1,4 +1,4 @@
-"""A node with Python, Ray and a package index, but without the harness: the run ships it."""
+"""A node with Python, Ray and a package index, but no harness: the run sends the harness."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.extras.cluster.bare import INDEX, address_in, make_ray, started
+from tests.extras.cluster.bare_nodes import INDEX, address_in, make_ray, started
 from tests.extras.cluster.command import completed
 from tests.extras.cluster.leftovers import servers, wait_for
 from vllm_harness._files.paths import cache_dir
@@ -17,7 +17,7 @@ from vllm_harness._runs.report.run import read_run
 
 @pytest.fixture
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a node with an empty home, which shares only the download cache."""
+    """The address of a node with an empty home; it only shares the cache of downloads."""
     home = tmp_path_factory.mktemp("node")
     environ = {
         "HOME": str(home),
@@ -27,8 +27,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "RAY_worker_niceness": "0",
     }
     head = f"--head --port=0 --include-dashboard=false --temp-dir='{home}/ray'"
-    with started(make_ray(home), environ, head, before=INDEX) as said:
-        yield address_in(said)
+    with started(make_ray(home), environ, head, before=INDEX) as output:
+        yield address_in(output)
 
 
 @pytest.mark.timeout(1200)

@@ -1,4 +1,4 @@
-"""Nodes with Python and Ray, but without a package index, are set up from a bundle."""
+"""Nodes with Python and Ray, but no package index, are set up from a bundle."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from tests.extras.cluster.bare import make_ray, started
+from tests.extras.cluster.bare_nodes import make_ray, started
 from tests.extras.cluster.cells import cells_of
 from tests.extras.cluster.command import completed
 from tests.extras.cluster.conftest import NODE, cluster_of
 from tests.extras.cluster.leftovers import servers, wait_for
 
 ISOLATED = ("unshare", *(["--map-root-user"] if os.getuid() else []), "--mount")
-"""Runs a command in a private mount namespace, as if on another machine."""
+"""Runs a command in a mount namespace, so that only it sees what it mounts, as on a separate machine."""
 NOWHERE = "http://127.0.0.1:9/simple"
 COMMAND = ("regression", "--vllm", "0.32.0", "--parsers", "step3", "--engine", "http", "--cases", "forced")
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A bundle of vLLM 0.32.0 for CPU, in parts of 49 MB, alone in its folder."""
+    """A bundle of vLLM 0.32.0 for CPU, in parts of 49 MB, in a folder without other files."""
     pytest.importorskip("ray", reason="Ray is not installed; scripts/cluster makes an environment with it")
     probe = subprocess.run([*ISOLATED, "true"], capture_output=True, text=True)
     if probe.returncode:
@@ -41,13 +41,13 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def ray(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The path of Ray's command for the nodes, installed while there is a package index."""
+    """The command `ray` for the nodes, installed with an index."""
     return make_ray(tmp_path_factory.mktemp("ray"))
 
 
 @pytest.fixture
 def head() -> Iterator[Any]:
-    """A cluster with a head that runs no tasks."""
+    """A cluster whose head has the bundle and runs no cells."""
     with cluster_of(1, **{**NODE, "num_cpus": 0}) as cluster:
         yield cluster
 
@@ -62,7 +62,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 def node(head: Any, ray: Path, home: Path, before: str) -> Any:
-    """A node with this home and its own address, which cannot reach a package index."""
+    """A node with this home and a separate address that reaches no package index."""
     environ = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": str(home),
@@ -84,9 +84,9 @@ def node(head: Any, ray: Path, home: Path, before: str) -> Any:
             r"has 1\.0 GB free, the bundle and its files take 1\.\d GB",
         ),
     ],
-    ids=["a damaged part", "no room"],
+    ids=["a damaged part", "disk full"],
 )
-def test_a_node_that_cannot_says_why(
+def test_a_node_that_cannot_be_set_up_says_why(
     head: Any, ray: Path, home: Path, bundle: Path, tmp_path: Path, before: str, why: str
 ) -> None:
     damaged = tmp_path / "damaged"
@@ -104,7 +104,7 @@ def test_a_node_that_cannot_says_why(
 
 
 @pytest.mark.timeout(1800)
-def test_the_cells_are_those_of_one_machine(
+def test_the_cells_equal_those_of_one_machine(
     head: Any, ray: Path, home: Path, bundle: Path, tmp_path: Path
 ) -> None:
     here, there, again = (tmp_path / name for name in ("here", "there", "again"))

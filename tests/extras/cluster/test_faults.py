@@ -1,4 +1,4 @@
-"""What fails with its machine runs again elsewhere: a limited number of times, reported, never twice."""
+"""Shards that are lost with their machine run again, a bounded number of times; each loss is reported."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.extras.cluster import works
+from tests.extras.cluster import workloads
 from tests.extras.cluster.conftest import NODE
-from tests.extras.cluster.works import Found, shard
+from tests.extras.cluster.workloads import Found, shard
 from vllm_harness._machine.shard import Needs, Shard
-from vllm_harness.extras.cluster.places import Placed
+from vllm_harness.extras.cluster.places import Placement
 from vllm_harness.extras.cluster.ray_cluster import ClusterError, NotRun, RayCluster
 
 Make = Callable[..., RayCluster]
@@ -38,25 +38,25 @@ def once_each(shards: list[Shard[Found]]) -> Counter[str]:
     return Counter(cell for each in shards for cell in each.cells)
 
 
-def test_every_cell_comes_back_once_and_over_several_nodes(cluster: Make, placed: list[Placed]) -> None:
-    shards = [shard(f"s{number}", works.quick) for number in range(30)]
+def test_every_cell_returns_once_from_several_nodes(cluster: Make, placed: list[Placement]) -> None:
+    shards = [shard(f"s{number}", workloads.quick) for number in range(30)]
     assert run(cluster(), shards) == (once_each(shards), [])
     assert {each.cell for each in placed} == set(once_each(shards))
     assert len({each.node for each in placed}) > 1
 
 
-def test_results_come_as_they_finish(cluster: Make, tmp_path: Path) -> None:
+def test_results_stream_as_cells_finish(cluster: Make, tmp_path: Path) -> None:
     times = []
     cluster().run(
-        [shard("one", partial(works.slow, tmp_path, 1.0))], lambda _: times.append(time.monotonic())
+        [shard("one", partial(workloads.slow, tmp_path, 1.0))], lambda _: times.append(time.monotonic())
     )
     assert len(times) == 3
     assert times[-1] - times[0] > 1.5
 
 
-def test_no_more_runs_at_a_time_than_the_memory_of_the_nodes_allows(cluster: Make, tmp_path: Path) -> None:
+def test_the_memory_of_the_nodes_limits_what_runs_at_a_time(cluster: Make, tmp_path: Path) -> None:
     needs = Needs(cpus=0.1, memory_gib=3)  # one on each node of 4 GiB
-    shards = [shard(f"s{n}", partial(works.slow, tmp_path, 0.3), 1, needs) for n in range(9)]
+    shards = [shard(f"s{n}", partial(workloads.slow, tmp_path, 0.3), 1, needs) for n in range(9)]
     assert run(cluster(), shards) == (once_each(shards), [])
     edges = []
     for line in (tmp_path / "intervals").read_text().splitlines():
@@ -69,11 +69,11 @@ def test_no_more_runs_at_a_time_than_the_memory_of_the_nodes_allows(cluster: Mak
     assert 1 < most <= 3
 
 
-@pytest.mark.parametrize("fault", [works.killed, works.disk_full])
-def test_a_shard_that_is_lost_runs_again_without_what_had_finished(
-    fault: Callable[[], None], cluster: Make, tmp_path: Path, placed: list[Placed], lines: list[str]
+@pytest.mark.parametrize("fault", [workloads.killed, workloads.disk_full])
+def test_a_lost_shard_runs_again_without_finished_cells(
+    fault: Callable[[], None], cluster: Make, tmp_path: Path, placed: list[Placement], lines: list[str]
 ) -> None:
-    shards = [shard(f"s{number}", partial(works.once, tmp_path, fault)) for number in range(4)]
+    shards = [shard(f"s{number}", partial(workloads.once, tmp_path, fault)) for number in range(4)]
     assert run(cluster(), shards) == (once_each(shards), [])
     begun = {each.cell: each.begun for each in placed}
     assert [begun[f"s0.{cell}"] for cell in range(3)] == [1, 2, 2]
@@ -81,26 +81,26 @@ def test_a_shard_that_is_lost_runs_again_without_what_had_finished(
 
 
 def test_a_shard_that_hangs_runs_again(cluster: Make, tmp_path: Path, lines: list[str]) -> None:
-    shards = [shard("s", partial(works.once, tmp_path, works.hangs))]
-    assert run(cluster(patience_s=4), shards) == (once_each(shards), [])
+    shards = [shard("s", partial(workloads.once, tmp_path, workloads.hangs))]
+    assert run(cluster(silence_timeout_s=4), shards) == (once_each(shards), [])
     assert any("silent" in line for line in lines)
 
 
-def test_what_never_runs_is_given_up_and_said(cluster: Make) -> None:
-    shards = [shard("good", works.quick), shard("bad", works.always_killed)]
+def test_a_shard_that_never_finishes_a_cell_is_given_up(cluster: Make) -> None:
+    shards = [shard("good", workloads.quick), shard("bad", workloads.always_killed)]
     found, (error,) = run(cluster(), shards)
     assert found == once_each(shards[:1])
     assert isinstance(error, NotRun)
     assert "bad: 3 cells did not run in 3 attempts" in error.message
 
 
-def test_a_node_that_is_removed_loses_nothing(
-    cluster: Make, nodes: Any, tmp_path: Path, placed: list[Placed], lines: list[str]
+def test_removing_a_node_loses_nothing(
+    cluster: Make, nodes: Any, tmp_path: Path, placed: list[Placement], lines: list[str]
 ) -> None:
     further = nodes.add_node(**{**NODE, "num_cpus": 8, "memory": 16 * 2**30})
     made = cluster()
     assert len(made.nodes()) == 4
-    shards = [shard(f"s{number}", partial(works.slow, tmp_path, 0.5), 6) for number in range(16)]
+    shards = [shard(f"s{number}", partial(workloads.slow, tmp_path, 0.5), 6) for number in range(16)]
     found: Counter[str] = Counter()
     removed: list[str] = []
 
@@ -116,30 +116,30 @@ def test_a_node_that_is_removed_loses_nothing(
     assert any("runs again" in line for line in lines)
 
 
-def test_a_node_prepares_itself_once_and_one_that_cannot_is_left_out(
-    cluster: Make, tmp_path: Path, placed: list[Placed], lines: list[str]
+def test_a_node_is_prepared_once_and_left_out_if_that_fails(
+    cluster: Make, tmp_path: Path, placed: list[Placement], lines: list[str]
 ) -> None:
-    preparation = works.preparation(tmp_path, fails_first=True)
-    work = partial(works.slow, tmp_path, 0.2)
+    preparation = workloads.preparation(tmp_path, fails_first=True)
+    work = partial(workloads.slow, tmp_path, 0.2)
     shards = [shard(f"s{number}", work, preparation=preparation) for number in range(12)]
     assert run(cluster(), shards) == (once_each(shards), [])
     assert len((tmp_path / "made").read_text().splitlines()) <= 3
-    assert sum("runs nothing with it" in line for line in lines) == 1
+    assert sum("runs nothing that needs it" in line for line in lines) == 1
     assert any("making it" in line for line in lines)
-    (left_out,) = [line.split()[0] for line in lines if "runs nothing with it" in line]
+    (left_out,) = [line.split()[0] for line in lines if "runs nothing that needs it" in line]
     assert left_out not in {each.node for each in placed}
 
 
-def test_what_no_node_has_room_for_is_said_at_once(cluster: Make) -> None:
-    shards = [shard("small", works.quick), shard("large", works.quick, needs=Needs(1, 64, 8))]
+def test_a_shard_that_fits_on_no_node_is_refused_at_once(cluster: Make) -> None:
+    shards = [shard("small", workloads.quick), shard("large", workloads.quick, needs=Needs(1, 64, 8))]
     found, (error,) = run(cluster(), shards)
     assert found == once_each(shards[:1])
     assert isinstance(error, ClusterError)
     assert "64 GiB, 8 GPUs" in error.message
 
 
-def test_an_interrupt_ends_what_runs_on_every_node(cluster: Make, tmp_path: Path) -> None:
-    shards = [shard(f"s{number}", partial(works.with_a_child, tmp_path)) for number in range(6)]
+def test_an_interrupt_ends_the_work_on_every_node(cluster: Make, tmp_path: Path) -> None:
+    shards = [shard(f"s{number}", partial(workloads.with_a_child, tmp_path)) for number in range(6)]
     came: list[Found] = []
 
     def interrupt(result: Found) -> None:

@@ -1,4 +1,4 @@
-"""A load with clients on three nodes gives the counts of one machine, even if a node is lost."""
+"""A load with clients on three nodes has the results of one machine, even if a node is lost."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def _counts(tally: dict[str, Any]) -> dict[str, Any]:
     times = {
         name: value["count"] for name, value in tally.items() if name in ("time_to_first_token_ms", "turn_ms")
     }
-    plain.pop("events")  # tokens that arrive together are one event
+    plain.pop("events")  # their number depends on which tokens arrive together
     return plain | times
 
 
 def cases(out: Path) -> Counter[tuple[Any, ...]]:
-    """The turns of a load with their outcomes."""
+    """The turns of a load with their outcomes, counted."""
     return Counter(
         (
             case.id,
@@ -68,7 +68,7 @@ def cases(out: Path) -> Counter[tuple[Any, ...]]:
 
 
 def clients() -> list[int]:
-    """The process ids of load clients on the nodes."""
+    """The process ids of clients on the nodes."""
     return [
         each.pid
         for each in psutil.process_iter(["cmdline"])
@@ -77,26 +77,26 @@ def clients() -> list[int]:
 
 
 def where(out: Path) -> Counter[str]:
-    """The number of turns on each node."""
+    """Node -> how many turns ran there."""
     return Counter(
         case.node for _, case in records(out) if isinstance(case, CaseRecord) and case.seconds is not None
     )
 
 
 def compared(begin: Begin, nodes: Any, tmp_path: Path, *command: str) -> tuple[Path, Path]:
-    """Runs a load on one machine and on the nodes, and compares the results; gives both folders."""
+    """Runs a load on one machine and on the nodes, and compares the results; returns both folders."""
     here, there = tmp_path / "here", tmp_path / "there"
     one = begin(*command, "--output", str(here))
-    one_said, _ = one.communicate()
+    one_output, _ = one.communicate()
     several = begin(*command, "--output", str(there), "--ray", nodes.address)
-    said, _ = several.communicate()
-    assert several.returncode == one.returncode == 0, said + one_said
+    output, _ = several.communicate()
+    assert several.returncode == one.returncode == 0, output + one_output
     assert figures(there) == figures(here)
     assert cases(there) == cases(here)
     return here, there
 
 
-def test_the_figures_are_those_of_one_machine(begin: Begin, nodes: Any, tmp_path: Path) -> None:
+def test_the_figures_equal_those_of_one_machine(begin: Begin, nodes: Any, tmp_path: Path) -> None:
     options = ("--concurrency", "6", "--requests", str(REQUESTS), "--cancel", "0.1", "--seed", "3")
     before = orphaned_blocks()
     here, there = compared(begin, nodes, tmp_path, *COMMAND, *options)
@@ -107,7 +107,9 @@ def test_the_figures_are_those_of_one_machine(begin: Begin, nodes: Any, tmp_path
     assert orphaned_blocks() <= before
 
 
-def test_a_defect_that_the_scenario_names_is_counted_apart(begin: Begin, nodes: Any, tmp_path: Path) -> None:
+def test_a_defect_that_the_scenario_names_is_counted_separately(
+    begin: Begin, nodes: Any, tmp_path: Path
+) -> None:
     command = ("load", "images-refused", "--model", "smolvlm-256m", "--transport", "messages")
     options = ("--lane", "scripted", "--concurrency", "3", "--requests", "18")
     _, there = compared(begin, nodes, tmp_path, *command, *options)
@@ -115,7 +117,7 @@ def test_a_defect_that_the_scenario_names_is_counted_apart(begin: Begin, nodes: 
     wait_for(lambda: not servers() and not clients())
 
 
-def test_conversations_of_a_node_that_goes_are_held_again(begin: Begin, nodes: Any, tmp_path: Path) -> None:
+def test_conversations_of_a_lost_node_are_held_again(begin: Begin, nodes: Any, tmp_path: Path) -> None:
     """The node of one of four clients is removed; no turn is missing or counted twice."""
     out = tmp_path / "run"
     further = nodes.add_node(**NODE, resources={"goes": 1})
@@ -131,20 +133,22 @@ def test_conversations_of_a_node_that_goes_are_held_again(begin: Begin, nodes: A
     assert len(taken(out)) == summary["total"]["requests"] == 240
     assert summary["conversations"] == 80
     assert summary["lost"] == summary["held_again"] >= 1
-    assert "begins again elsewhere" in said
+    assert "starts again on another node" in said
     assert max(len(each["nodes"]) for each in summary["clients"]) == 2
     wait_for(lambda: not clients())
 
 
 def taken(out: Path) -> Counter[str]:
-    """The number of records of each turn that was sent."""
+    """Turn -> how often it was recorded."""
     if not (out / "records.jsonl").exists():
         return Counter()
-    kept = (case for _, case in records(out) if isinstance(case, CaseRecord))
-    return Counter(case.id for case in kept if case.seconds is not None)
+    recorded = (case for _, case in records(out) if isinstance(case, CaseRecord))
+    return Counter(case.id for case in recorded if case.seconds is not None)
 
 
-def test_an_interrupt_ends_the_clients_and_keeps_what_came(begin: Begin, nodes: Any, tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_clients_and_keeps_their_results(
+    begin: Begin, nodes: Any, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     options = ("--concurrency", "6", "--duration", "300", "--ray", nodes.address)
     command = begin(*COMMAND, "--output", str(out), *options)
@@ -163,7 +167,7 @@ def test_an_interrupt_ends_the_clients_and_keeps_what_came(begin: Begin, nodes: 
     wait_for(lambda: not clients())
 
 
-def test_a_server_that_the_nodes_do_not_reach_is_said(begin: Begin, nodes: Any, tmp_path: Path) -> None:
+def test_a_server_that_the_nodes_cannot_reach_is_reported(begin: Begin, nodes: Any, tmp_path: Path) -> None:
     options = ("--server-url", "http://127.0.0.1:9", "--requests", "3", "--ray", nodes.address)
     command = begin(*COMMAND, "--output", str(tmp_path / "run"), *options)
     said, _ = command.communicate()

@@ -1,4 +1,4 @@
-"""Mutants on the nodes get the same outcomes as on one machine, and none is judged twice."""
+"""Mutants judged on the nodes have the statuses of one machine, and none is judged twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.extras.cluster.command import completed
 from tests.extras.cluster.leftovers import servers, wait_for
 from vllm_harness._environments import resolve
-from vllm_harness.extras.cluster.places import placed_in
+from vllm_harness.extras.cluster.places import placements_in
 from vllm_harness.extras.review.coverage import TestLines, coverage_file
 from vllm_harness.extras.review.serving import serving_files
 
@@ -24,8 +24,8 @@ COMMAND = ("mutants", "serving", "--vllm", VLLM, "--model", "qwen3")
 
 
 @pytest.fixture
-def two_tests_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records two tests as running every line of vLLM's serving code, so that nothing has to be measured."""
+def known_coverage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coverage in which two tests run every line of vLLM's serving code, so that nothing is measured."""
     monkeypatch.setenv("VLLM_HARNESS_STATE", str(tmp_path / "state"))
     environment = resolve(VLLM, "cpu", create=True)
     assert environment.package is not None
@@ -48,24 +48,27 @@ def judged(keep: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return completed(*COMMAND, "--output", str(keep), "--only", KILLED, "--only", SURVIVES, *options)
 
 
-def fates(keep: Path) -> dict[str, tuple[Any, ...]]:
-    """The outcome of each mutant without times, in order of arrival."""
+def statuses(keep: Path) -> dict[str, tuple[Any, ...]]:
+    """Mutant -> its stored status, deciding test and counts, without times."""
     lines = [json.loads(line) for line in keep.read_text().splitlines()]
     assert len(lines) == len({line["id"] for line in lines}), "a mutant was judged twice"
     return {line["id"]: (line["fate"], line.get("by"), line.get("ran"), line.get("of")) for line in lines}
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.usefixtures("two_tests_are_known")
-def test_the_fates_are_those_of_one_machine(nodes: Any, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("known_coverage")
+def test_statuses_equal_those_of_one_machine(nodes: Any, tmp_path: Path) -> None:
     here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
     one = judged(here, "--jobs", "1")
     several = judged(there, "--ray", nodes.address)
     assert several.returncode == one.returncode == 0, several.stdout + several.stderr + one.stderr
-    assert fates(there) == fates(here)
-    assert {name: fate[0] for name, fate in fates(here).items()} == {KILLED: "killed", SURVIVES: "survived"}
-    assert Counter(each.cell for each in placed_in(tmp_path / "there")) == {KILLED: 1, SURVIVES: 1}
+    assert statuses(there) == statuses(here)
+    assert {name: status for name, (status, *_) in statuses(here).items()} == {
+        KILLED: "killed",
+        SURVIVES: "survived",
+    }
+    assert Counter(each.cell for each in placements_in(tmp_path / "there")) == {KILLED: 1, SURVIVES: 1}
     wait_for(lambda: not servers())
     again = judged(there, "--ray", nodes.address)
     assert again.returncode == 0, again.stderr
-    assert len(fates(there)) == 2
+    assert len(statuses(there)) == 2

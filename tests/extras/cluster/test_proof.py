@@ -1,4 +1,4 @@
-"""A cluster gives the results of one machine: over HTTP although a node is lost, and in process."""
+"""A cluster has the results of one machine: HTTP cells, even after a lost node, and all parsers."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ import pytest
 from tests.extras.cluster.cells import Key, cells_of
 from tests.extras.cluster.conftest import NODE, Begin, cluster_of
 from tests.extras.cluster.leftovers import orphaned_blocks, servers, wait_for
-from vllm_harness.extras.cluster.places import placed_in
+from vllm_harness.extras.cluster.places import placements_in
 
 VERSIONS = ("0.32.0", "0.33.0@0.32.0")
 FAMILIES = ("step3", "glm45", "qwen3_thinking", "hermes_special")
 GROUPS = ("canonical", "forced", "malformed")
-"""Without `chunks`, whose results depend on how busy the machine is."""
+"""Not `chunks`: which tokens arrive together in a stream depends on the load of the machine."""
 CASES = ("call", "two calls", "call, required", "call, named", "call, name missing")
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
-    """Three nodes with room for one server each."""
+    """Three nodes that run one server at a time each."""
     with cluster_of(3, **{**NODE, "num_cpus": 1}) as cluster:
         yield cluster
 
 
 def differences(here: Path, there: Path) -> dict[Key, Any]:
-    """The differences of two runs by cell, in its fields or its cases."""
-    found: dict[Key, Any] = {}
+    """Cell -> the fields and cases in which two runs differ."""
+    by_cell: dict[Key, Any] = {}
     one, other = cells_of(here), cells_of(there)
     for key in one.keys() | other.keys():
         mine, theirs = one.get(key, {}), other.get(key, {})
         if mine != theirs:
             mine, theirs = ({**each, **each.get("cases", {})} for each in (mine, theirs))
             names = (mine.keys() | theirs.keys()) - {"cases"}
-            found[key] = {
+            by_cell[key] = {
                 name: (mine.get(name), theirs.get(name))
                 for name in names
                 if mine.get(name) != theirs.get(name)
             }
-    return found
+    return by_cell
 
 
 @pytest.mark.timeout(2400)
-def test_the_http_cells_are_those_of_one_machine_though_a_node_goes(
+def test_http_cells_equal_those_of_one_machine_after_a_node_is_lost(
     begin: Begin, nodes: Any, tmp_path: Path
 ) -> None:
     here, there, before = tmp_path / "here", tmp_path / "there", orphaned_blocks()
@@ -56,10 +56,10 @@ def test_the_http_cells_are_those_of_one_machine_though_a_node_goes(
     assert len(expected) == 24
 
     several = begin("regression", "--run", str(there), *options, "--ray", nodes.address)
-    wait_for(lambda: len(placed_in(there)) >= len(expected) // 3, 900)
+    wait_for(lambda: len(placements_in(there)) >= len(expected) // 3, 900)
     nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
     said, _ = several.communicate()
-    placed = placed_in(there)
+    placed = placements_in(there)
     assert Counter((each.shard, each.cell) for each in placed).most_common(1)[0][1] == 1
     assert len(placed) == len(expected)
     assert len({each.node for each in placed}) == 3
@@ -75,7 +75,7 @@ def test_the_http_cells_are_those_of_one_machine_though_a_node_goes(
 
 
 @pytest.mark.timeout(2400)
-def test_all_parsers_in_process_come_to_what_they_come_to_on_one_machine(
+def test_in_process_cells_of_all_parsers_equal_those_of_one_machine(
     begin: Begin, nodes: Any, tmp_path: Path
 ) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
@@ -87,6 +87,6 @@ def test_all_parsers_in_process_come_to_what_they_come_to_on_one_machine(
     assert several.returncode == one.returncode, said + one_said
     assert len(cells_of(here)) > 60
     assert differences(here, there) == {}
-    assert Counter(each.cell for each in placed_in(there)) == Counter(
+    assert Counter(each.cell for each in placements_in(there)) == Counter(
         f"{family}.{group}" for _, family, group in cells_of(here)
     )

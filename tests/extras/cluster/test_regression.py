@@ -1,4 +1,4 @@
-"""Parser regression on three nodes gives the results of one machine, case by case, even after a kill."""
+"""Parser regression on three nodes has the results of one machine, case by case, even after a kill."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.extras.cluster.cells import cells_of
 from tests.extras.cluster.command import completed
 from tests.extras.cluster.conftest import Begin
 from tests.extras.cluster.leftovers import servers, wait_for
-from vllm_harness.extras.cluster.places import placed_in
+from vllm_harness.extras.cluster.places import placements_in
 
 VLLM = "0.32.0"
 FAMILIES = "step3,glm45"
@@ -21,8 +21,8 @@ COMMAND = ("regression", "--vllm", VLLM, "--parsers", FAMILIES)
 
 
 def cells_placed(run: Path) -> Counter[str]:
-    """How often each cell of a run was executed."""
-    return Counter(placed.cell for placed in placed_in(run))
+    """How often each cell of a run ran."""
+    return Counter(placed.cell for placed in placements_in(run))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def cells_placed(run: Path) -> Counter[str]:
     [("--cases", "canonical,forced"), ("--engine", "http", "--cases", "forced")],
     ids=["in process", "over HTTP"],
 )
-def test_the_cells_are_those_of_one_machine(
+def test_the_cells_equal_those_of_one_machine(
     options: tuple[str, ...], begin: Begin, nodes: Any, tmp_path: Path
 ) -> None:
     here, there = tmp_path / "here", tmp_path / "there"

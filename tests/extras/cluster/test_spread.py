@@ -1,4 +1,4 @@
-"""A shard that needs GPUs of several nodes. There are no real GPUs: Ray only counts them."""
+"""A shard that needs the GPUs of several nodes; no GPU is used, Ray only counts them."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from typing import Any
 
 import pytest
 
-from tests.extras.cluster import works
+from tests.extras.cluster import workloads
 from tests.extras.cluster.conftest import NODE, cluster_of
-from tests.extras.cluster.works import Found, shard
+from tests.extras.cluster.workloads import Found, shard
 from vllm_harness._machine.shard import Needs
 from vllm_harness.extras.cluster.ray_cluster import ClusterError, RayCluster
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
-    """Two nodes that claim three GPUs each."""
+    """Two nodes that claim to have three GPUs each."""
     with cluster_of(2, **NODE, num_gpus=3) as cluster:
         yield cluster
 
 
-def test_the_gpus_of_two_nodes_are_there_when_it_begins(ray: Any, tmp_path: Path) -> None:
-    """The shard makes a placement group of five GPUs, as vLLM does, while other shards need one each."""
+def test_the_gpus_of_two_nodes_are_free_when_the_shard_starts(ray: Any, tmp_path: Path) -> None:
+    """Its work makes a placement group of five GPUs, as vLLM does, while other shards need one each."""
     lines: list[str] = []
     needs = Needs(cpus=0.1, memory_gib=0.1, gpus=1)
-    small = [shard(f"s{n}", partial(works.slow, tmp_path, 0.5), 2, needs) for n in range(12)]
+    small = [shard(f"s{n}", partial(workloads.slow, tmp_path, 0.5), 2, needs) for n in range(12)]
     large = replace(
-        shard("large", works.always_killed, 2, replace(needs, gpus=5)),
-        over_nodes=partial(works.with_placement_group, tmp_path, 5),
+        shard("large", workloads.always_killed, 2, replace(needs, gpus=5)),
+        over_nodes=partial(workloads.with_placement_group, tmp_path, 5),
     )
     found: Counter[str] = Counter()
 
     def count(result: Found) -> None:
         found[result[0]] += 1
 
-    assert RayCluster(ray, lines.append, patience_s=60.0).run([*small, large], count) == []
+    assert RayCluster(ray, lines.append, silence_timeout_s=60.0).run([*small, large], count) == []
     assert found == Counter(cell for each in [*small, large] for cell in each.cells)
     waited = [float(line) for line in (tmp_path / "waited").read_text().splitlines()]
     assert len(waited) == 2
     assert max(waited) < 5
 
 
-def test_gpus_that_all_nodes_together_do_not_have_are_refused(ray: Any) -> None:
+def test_more_gpus_than_all_nodes_have_are_refused(ray: Any) -> None:
     needs = Needs(cpus=0.1, memory_gib=0.1, gpus=7)
-    large = replace(shard("large", works.quick, 1, needs), over_nodes=works.quick)
+    large = replace(shard("large", workloads.quick, 1, needs), over_nodes=workloads.quick)
     (error,) = RayCluster(ray, lambda _: None).run([large], lambda _: None)
     assert isinstance(error, ClusterError)
     assert "7 GPUs" in error.message

@@ -1,4 +1,4 @@
-"""The suites on three nodes give the results of one machine, case by case."""
+"""The suites on three nodes have the results of one machine, case by case."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.extras.cluster.command import completed
 from tests.extras.cluster.conftest import Begin
 from tests.extras.cluster.leftovers import orphaned_blocks, servers, wait_for
 from vllm_harness._runs.report.run import read_run
-from vllm_harness.extras.cluster.places import placed_in
+from vllm_harness.extras.cluster.places import placements_in
 
 COMMAND = ("run", "--model", "qwen3", "--lane", "scripted")
 SELECTED = ("--", "-k", "test_responses_basics or test_responses_reasoning")
@@ -36,7 +36,7 @@ def test_an_interrupt_leaves_no_server(begin: Begin, nodes: Any, tmp_path: Path)
 
 
 def suites() -> list[int]:
-    """The process ids of suites on the nodes."""
+    """The process ids of suites that run on the nodes."""
     return [
         each.pid
         for each in psutil.process_iter(["cmdline"])
@@ -46,7 +46,7 @@ def suites() -> list[int]:
 
 
 def cases_of(folder: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
-    """The outcome of each case, without what always differs between runs."""
+    """Case -> its outcome, without fields that differ between runs."""
     return {
         (case.target, case.id): (
             case.group,
@@ -59,7 +59,7 @@ def cases_of(folder: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
     }
 
 
-def test_the_cases_are_those_of_one_machine(nodes: Any, tmp_path: Path) -> None:
+def test_the_cases_equal_those_of_one_machine(nodes: Any, tmp_path: Path) -> None:
     one = run(tmp_path / "here", "--at-once", "0")
     several = run(tmp_path / "there", "--ray", nodes.address)
     assert several.returncode == one.returncode == 0, several.stdout + several.stderr + one.stdout
@@ -69,7 +69,7 @@ def test_the_cases_are_those_of_one_machine(nodes: Any, tmp_path: Path) -> None:
     assert all(case.node for case in read_run(tmp_path / "there").cases)
 
 
-def test_what_has_finished_does_not_run_again(nodes: Any, tmp_path: Path) -> None:
+def test_finished_cells_do_not_run_again(nodes: Any, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert run(folder, "--ray", nodes.address).returncode == 0
     before = cases_of(folder)
@@ -80,5 +80,5 @@ def test_what_has_finished_does_not_run_again(nodes: Any, tmp_path: Path) -> Non
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert "suites: 1 to do" in resumed.stderr
     assert cases_of(folder) == before
-    cells = [placed.cell for placed in placed_in(folder)]
+    cells = [placed.cell for placed in placements_in(folder)]
     assert len(cells) == len(set(cells)) == 4

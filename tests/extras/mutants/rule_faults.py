@@ -18,13 +18,13 @@ from vllm_harness.extras.mutants.mutant import HandMutant, changed_text, load_by
 
 
 class Fault(StrictModel):
-    """A fault in vLLM's serving code, and the rules that it breaks.
+    """A fault in vLLM's serving code, and the rules of the validator that detect it.
 
     Attributes:
-        id: the id of a handmade mutant, or a new id if the entry has `file`, `what`, `old` and `new`.
-        fires: maps a request's name to the rules that the fault breaks there; empty for a change that by
-            itself breaks no rule, such as one that makes the server refuse, so that others break the refusal.
-        file, what, old, new: as in a handmade mutant.
+        id: the id of a mutant made by hand, unless the table itself has `file`, `what`, `old` and `new`.
+        fires: name of a request -> codes of the rules that the fault breaks there. Empty for a change that
+            breaks no rule by itself, such as one that makes a server refuse, so that others can break rules.
+        file, what, old, new: the fields of a mutant made by hand.
     """
 
     id: str
@@ -54,8 +54,8 @@ class RuleFaults(StrictModel):
     """The table.
 
     Attributes:
-        elsewhere: maps a band of rules to the reason why no fault of a server can show it here.
-        servers: maps a server's name to its faults, which it has at the same time.
+        elsewhere: band of rules -> why no fault of a server can show it.
+        servers: name of a server -> all its faults, which it has at once.
     """
 
     elsewhere: Mapping[str, str]
@@ -74,16 +74,16 @@ def band_of(code: str) -> str:
 
 
 def fired(faults: Sequence[Fault]) -> dict[str, list[str]]:
-    """Maps each request's name to all codes that the faults cause."""
-    found: dict[str, set[str]] = defaultdict(set)
+    """Name of a request -> all codes that the faults of one server produce."""
+    by_request: dict[str, set[str]] = defaultdict(set)
     for fault in faults:
         for ask, codes in fault.fires.items():
-            found[ask].update(codes)
-    return {ask: sorted(codes) for ask, codes in found.items()}
+            by_request[ask].update(codes)
+    return {ask: sorted(codes) for ask, codes in by_request.items()}
 
 
-def asked_model(faults: Sequence[Fault]) -> str:
-    """The model entry of the faults' requests."""
+def model_of(faults: Sequence[Fault]) -> str:
+    """The model entry of a server with these faults."""
     (model,) = {Ask.named(ask).model for ask in fired(faults)}
     return model
 
@@ -94,7 +94,7 @@ def sound(faults: Sequence[Fault]) -> list[Fault]:
 
 
 def changed_files(faults: Sequence[Fault], package: Path) -> dict[str, str]:
-    """The changed text of each file. Raises AssertionError if a fault does not fit."""
+    """Each file that has faults, with all of them. Raises AssertionError if one does not fit."""
     texts: dict[str, str] = {}
     for mutant in (fault.mutant for fault in faults):
         before = texts.get(mutant.file) or (package / mutant.file).read_text()

@@ -1,4 +1,4 @@
-"""An interrupted run of mutants ends at once and leaves nothing behind."""
+"""An interrupt while mutants are judged ends the command at once, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SERVING = "entrypoints/openai/responses/serving.py"
 TEST = "tests/behaviours/test_responses_basics.py::test_plain_answer[scripted-qwen3]"
 PARSER = "tool_parsers/hermes_tool_parser.py"
 SOON_S = 30.0
-"""Far less than the runs take, but enough for vLLM to stop on a busy machine."""
+"""Far less than whole runs take, and enough for vLLM to end on a busy machine."""
 
 
 @pytest.fixture
 def variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """A private state folder and temporary folder, for this process and the command."""
+    """Separate folders for state and temporary files, for this process and the command."""
     for name, value in {"VLLM_HARNESS_STATE": "state", "TMPDIR": "t", "VLLM_HARNESS_LINGER_S": "0"}.items():
         monkeypatch.setenv(name, value if value == "0" else str(tmp_path / value))
     (tmp_path / "t").mkdir()
@@ -44,11 +44,11 @@ def wait_for(look: Callable[[], object], command: subprocess.Popen[str]) -> None
 
 
 def folders(variables: Mapping[str, str]) -> list[str]:
-    """The temporary folders; uv also leaves lock files, which do not count."""
+    """The temporary folders; uv leaves locks beside them, which do not count."""
     return [path.name for path in Path(variables["TMPDIR"]).iterdir() if path.is_dir()]
 
 
-def begun(arguments: list[str], variables: Mapping[str, str]) -> subprocess.Popen[str]:
+def started(arguments: list[str], variables: Mapping[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "vllm_harness.cli.main", *arguments],
         env=variables,
@@ -59,7 +59,7 @@ def begun(arguments: list[str], variables: Mapping[str, str]) -> subprocess.Pope
 
 
 def processes_with(variables: Mapping[str, str]) -> Iterator[psutil.Process]:
-    """The running processes with this state folder."""
+    """The other running processes that use this state folder."""
     for process in psutil.process_iter():
         try:
             theirs = process.environ().get("VLLM_HARNESS_STATE")
@@ -70,14 +70,14 @@ def processes_with(variables: Mapping[str, str]) -> Iterator[psutil.Process]:
             continue
 
 
-def ended(command: subprocess.Popen[str], sent: signal.Signals) -> str:
-    """Sends a signal to the command, which must end soon; gives its output."""
+def interrupted(command: subprocess.Popen[str], sent: signal.Signals) -> str:
+    """Sends the command a signal, after which it must end soon; returns its output."""
     started = time.monotonic()
     command.send_signal(sent)
-    _, said = command.communicate(timeout=SOON_S)
-    assert command.returncode == 130, said
+    _, output = command.communicate(timeout=SOON_S)
+    assert command.returncode == 130, output
     assert time.monotonic() - started < SOON_S
-    return said
+    return output
 
 
 @pytest.mark.vllm_slow
@@ -87,12 +87,13 @@ def test_mutants_end_at_once(release: Environment, variables: dict[str, str], tm
     about = {"test": TEST, "target": "scripted-qwen3", "outcome": "passed", "seconds": 1}
     ran = TestLines.model_validate({**about, "lines": {SERVING: "1-9999"}})
     lines.write_text(f"{ran.model_dump_json()}\n")
-    kept = tmp_path / "fates.jsonl"
-    command = begun(["mutants", "serving", "--only", MUTANT, "--jobs", "1", "--output", str(kept)], variables)
+    kept = tmp_path / "results.jsonl"
+    options = ["--only", MUTANT, "--jobs", "1", "--output", str(kept)]
+    command = started(["mutants", "serving", *options], variables)
     wait_for(running, command)
     (server,) = running()
-    said = ended(command, signal.SIGINT)
-    assert f"kept: {kept}; run the same command again to resume" in said
+    output = interrupted(command, signal.SIGINT)
+    assert f"kept: {kept}; run the same command again to resume" in output
     assert kept.read_text() == ""
     assert (running(), blocks.of_server(server.server_id)) == ([], set())
     assert folders(variables) == []
@@ -102,18 +103,18 @@ def test_mutants_end_at_once(release: Environment, variables: dict[str, str], tm
 @pytest.mark.vllm_slow
 @pytest.mark.usefixtures("release")
 def test_mutants_of_a_parser_end_at_once(variables: dict[str, str], tmp_path: Path) -> None:
-    kept = tmp_path / "fates.jsonl"
-    of_a_few = ["--parsers", "hermes", "--cases", "canonical", "--sample", "50", "--jobs", "1"]
-    command = begun(["mutants", "parsers", PARSER, *of_a_few, "--output", str(kept)], variables)
+    kept = tmp_path / "results.jsonl"
+    options = ["--parsers", "hermes", "--cases", "canonical", "--sample", "50", "--jobs", "1"]
+    command = started(["mutants", "parsers", PARSER, *options, "--output", str(kept)], variables)
     wait_for(lambda: kept.exists() and folders(variables), command)
-    said = ended(command, signal.SIGTERM)
-    assert f"kept: {kept}; add --earlier {kept}" in said
+    output = interrupted(command, signal.SIGTERM)
+    assert f"kept: {kept}; add --earlier {kept}" in output
     assert folders(variables) == []
     wait_for_none(variables)
 
 
 def wait_for_none(variables: Mapping[str, str]) -> None:
-    """Waits until the fork server and all other processes have ended."""
+    """Waits until all processes have ended; the fork server ends once no command uses it."""
     deadline = time.monotonic() + SOON_S
     while left := [process.cmdline() for process in processes_with(variables)]:
         assert time.monotonic() < deadline, left

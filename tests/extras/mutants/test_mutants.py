@@ -1,4 +1,4 @@
-"""Mutants of vLLM's parsers: which are killed, which survive, and that an unchanged file survives."""
+"""Mutants of vLLM's parsers: which are killed, and that the driver itself changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def made(environment: Environment) -> list[Mutant]:
     return make_mutants(environment, FILE, quiet)
 
 
-def test_a_mutant_changes_one_thing_and_every_mutant_another(made: list[Mutant]) -> None:
+def test_mutants_are_distinct(made: list[Mutant]) -> None:
     assert len(made) > 100
     assert len({mutant.code for mutant in made}) == len(made)
     assert all(mutant.line and mutant.change for mutant in made)
@@ -41,7 +41,7 @@ def test_a_sample_is_the_same_every_time(environment: Environment, made: list[Mu
     assert all(mutant in made for mutant in sample)
 
 
-def test_what_breaks_the_parser_is_killed_and_the_file_itself_survives(
+def test_broken_parsers_are_killed_and_the_unchanged_file_survives(
     environment: Environment, made: list[Mutant]
 ) -> None:
     assert environment.package is not None
@@ -50,20 +50,20 @@ def test_what_breaks_the_parser_is_killed_and_the_file_itself_survives(
     broken = same.model_copy(update={"code": code.replace("<tool_call>", "<tool_cell>")})
     unimportable = same.model_copy(update={"code": "import no_such_module\n"})
     cases = plan_cases(case_set("canonical", load_families()["hermes"], load_meanings()), "in-process")
-    found = judge_mutants(environment, FILE, [same, broken, unimportable], [cases], most=5)
-    fates = {result.mutant.code: result.fate for result in found}
-    assert fates == {same.code: "survived", broken.code: "killed", unimportable.code: "killed"}
+    results = judge_mutants(environment, FILE, [same, broken, unimportable], [cases], most=5)
+    statuses = {result.mutant.code: result.status for result in results}
+    assert statuses == {same.code: "survived", broken.code: "killed", unimportable.code: "killed"}
 
 
-def test_a_server_runs_what_no_case_noticed(environment: Environment, made: list[Mutant]) -> None:
+def test_a_server_runs_survivors(environment: Environment, made: list[Mutant]) -> None:
     assert environment.package is not None
     code = (environment.package / FILE).read_text()
-    same = MutantResult(mutant=made[0].model_copy(update={"code": code}), fate="survived")
+    same = MutantResult(mutant=made[0].model_copy(update={"code": code}), status="survived")
     without_content = code.replace("content=content if content else None", "content=None")
-    broken = MutantResult(mutant=made[0].model_copy(update={"code": without_content}), fate="survived")
+    broken = MutantResult(mutant=made[0].model_copy(update={"code": without_content}), status="survived")
     cases = plan_cases(case_set("canonical", load_families()["hermes"], load_meanings()), "http")
-    found = judge_over_http(environment, FILE, [same, broken], [cases.only(["text and call"])])
-    assert [(result.fate, result.by, result.served) for result in found] == [
+    results = judge_over_http(environment, FILE, [same, broken], [cases.only(["text and call"])])
+    assert [(result.status, result.by, result.served) for result in results] == [
         ("survived", "", True),
         ("killed", "hermes, canonical, text and call", True),
     ]

@@ -1,4 +1,4 @@
-"""Each fault in vLLM's serving code makes the validator report its codes, and only those."""
+"""The validator's rules on real servers: faults in vLLM's serving code produce exactly their codes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from tests.choice import few, seed_of_today
-from tests.extras.mutants.rule_faults import Fault, asked_model, changed_files, fired, load_faults, sound
+from tests.extras.mutants.rule_faults import Fault, changed_files, fired, load_faults, model_of, sound
 from tests.regression.asks import Ask
 from vllm_harness._environments import Environment
 from vllm_harness._server.fork_server import FIRST
 from vllm_harness._server.remote import RemoteServer
-from vllm_harness.extras.mutants.first_files import write_put
+from vllm_harness.extras.mutants.startup_files import write_put
 
 SERVERS = load_faults().servers
-DRAWN = few(SERVERS, 1, seed_of_today())  # a short run starts one server with faults
+DRAWN = few(SERVERS, 1, seed_of_today())  # a short run starts one faulty server
 
 
 @pytest.fixture(scope="module")
 def unfaulted(release: Environment) -> Iterator[Callable[[str], RemoteServer]]:
-    """Starts a model's unchanged server, once."""
+    """Starts a server of a model without faults, once for each model."""
     with ExitStack() as servers:
         yield cache(lambda model: servers.enter_context(RemoteServer(model, lane="scripted", vllm=release)))
 
@@ -45,7 +45,7 @@ def test_rules_fire(
     tmp_path: Path,
 ) -> None:
     faults = SERVERS[name]
-    wanted, model, alone = fired(faults), asked_model(faults), sound(faults)
+    wanted, model, alone = fired(faults), model_of(faults), sound(faults)
     nothing: dict[str, list[str]] = {ask: [] for ask in wanted}
     with _changed(model, faults, release, package, tmp_path / "faults") as server:
         assert _codes(server, wanted) == wanted
@@ -71,5 +71,5 @@ def _changed(
 
 
 def _codes(server: RemoteServer, wanted: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Maps each request's name to the codes that it gets."""
+    """Name of a request -> the codes that the validator reports for its answer."""
     return {ask: Ask.named(ask).codes(server, codes) for ask, codes in wanted.items()}

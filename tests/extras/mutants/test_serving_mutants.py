@@ -10,7 +10,7 @@ import pytest
 from tests.extras.mutants.conftest import VLLM
 from vllm_harness._terminal.status import quiet
 from vllm_harness.extras.mutants.importers import all_importers, direct_importers, importers_of
-from vllm_harness.extras.mutants.judge import Judge, MutantFate, MutantTrial
+from vllm_harness.extras.mutants.judge import Judge, JudgedMutant, MutantTrial
 from vllm_harness.extras.mutants.measure import measure, texts_of
 from vllm_harness.extras.mutants.mutant import HandMutant, ServingMutant, applied, load_by_hand
 from vllm_harness.extras.mutants.parsers.mutants import module_of
@@ -22,9 +22,9 @@ TESTS = ("tests/behaviours/test_responses_basics.py",)
 
 
 def test_each_mutant_fits_the_release_once(package: Path) -> None:
-    found = {mutant.id: applied(mutant, package) for mutant in load_by_hand()}
-    assert [id_ for id_, mutant in found.items() if mutant is None] == []
-    codes = [mutant.code for mutant in found.values() if mutant]
+    mutants = {mutant.id: applied(mutant, package) for mutant in load_by_hand()}
+    assert [id_ for id_, mutant in mutants.items() if mutant is None] == []
+    codes = [mutant.code for mutant in mutants.values() if mutant]
     assert len(set(codes)) == len(codes)
 
 
@@ -38,15 +38,15 @@ def test_texts_of_tests_are_their_code_and_case() -> None:
 
 @pytest.fixture(scope="module")
 def coverage(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Coverage:
-    kept = tmp_path_factory.mktemp("lines") / "lines.jsonl"
-    found = measure(package, Suites(VLLM, ("qwen3",), TESTS), kept, quiet)
-    assert len(found) == len(kept.read_text().splitlines()) > 4
-    return found
+    path = tmp_path_factory.mktemp("lines") / "lines.jsonl"
+    measured = measure(package, Suites(VLLM, ("qwen3",), TESTS), path, quiet)
+    assert len(measured) == len(path.read_text().splitlines()) > 4
+    return measured
 
 
 @pytest.mark.vllm_slow
 @pytest.mark.timeout(900)
-def test_lines_are_those_of_the_requests_of_each_test(package: Path, coverage: Coverage) -> None:
+def test_lines_belong_to_the_requests_of_each_test(package: Path, coverage: Coverage) -> None:
     line = next(
         number
         for number, text in enumerate((package / SERVING).read_text().splitlines(), 1)
@@ -60,7 +60,7 @@ def test_lines_are_those_of_the_requests_of_each_test(package: Path, coverage: C
 @pytest.mark.vllm_slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("old", "new", "fate"),
+    ("old", "new", "status"),
     [
         ("sequence_number = 0\n", "sequence_number =  0\n", "survived"),
         ("Cannot cancel a synchronous response.", "No.", "unreached"),
@@ -70,11 +70,11 @@ def test_lines_are_those_of_the_requests_of_each_test(package: Path, coverage: C
     ids=["unchanged", "not run", "broken", "not importable"],
 )
 def test_a_server_runs_the_mutant(
-    package: Path, coverage: Coverage, tmp_path: Path, old: str, new: str, fate: str
+    package: Path, coverage: Coverage, tmp_path: Path, old: str, new: str, status: str
 ) -> None:
     importers = importers_of(package, tmp_path / "importers.json")
     judge = Judge(Suites(VLLM, ("qwen3",), TESTS), coverage, importers, most=2)
-    assert judge.one(_mutant(package, old, new)).fate == fate
+    assert judge.trial(_mutant(package, old, new)).judge().status == status
 
 
 CAUGHT = [mutant for mutant in load_by_hand() if mutant.caught_by]
@@ -86,33 +86,36 @@ CAUGHT = [mutant for mutant in load_by_hand() if mutant.caught_by]
 def test_the_named_test_kills_it(package: Path, mutant: HandMutant) -> None:
     changed = applied(mutant, package)
     assert changed is not None
-    fate = _tried(package, changed, [mutant])
-    assert (fate.fate, fate.by) == ("killed", mutant.caught_by), fate.why
+    result = _judged(package, changed, [mutant])
+    assert (result.status, result.by) == ("killed", mutant.caught_by), result.why
 
 
 @pytest.mark.vllm_slow
 @pytest.mark.timeout(900)
 def test_the_named_tests_pass_without(package: Path) -> None:
     unchanged = _mutant(package, "sequence_number = 0\n", "sequence_number =  0\n")
-    fate = _tried(package, unchanged, CAUGHT)
-    assert (fate.fate, fate.ran) == ("survived", len({mutant.caught_by for mutant in CAUGHT})), fate.why
+    result = _judged(package, unchanged, CAUGHT)
+    assert (result.status, result.ran) == (
+        "survived",
+        len({mutant.caught_by for mutant in CAUGHT}),
+    ), result.why
 
 
-def _tried(package: Path, changed: ServingMutant, named: Sequence[HandMutant]) -> MutantFate:
-    """Runs the named tests against a change."""
+def _judged(package: Path, changed: ServingMutant, named: Sequence[HandMutant]) -> JudgedMutant:
+    """Judges a change by the tests that the mutants name."""
     ids = dict.fromkeys(mutant.caught_by or "" for mutant in named)
     tests = [TestLines(test=id_, target=_target(id_), outcome="passed", seconds=0, lines={}) for id_ in ids]
     importers = all_importers(module_of(changed.file), direct_importers(package))
     suites = Suites(VLLM, (), TESTS)
-    return MutantTrial(changed, tuple(tests), len(tests), tuple(importers), suites).fate()
+    return MutantTrial(changed, tuple(tests), len(tests), tuple(importers), suites).judge()
 
 
 def _target(test: str) -> str:
-    """The lane and model in a test's id, which parameters may follow."""
+    """The lane and model in a test's id; parameters may follow them."""
     return next(target for target in ("scripted-qwen3", "scripted-gpt-oss") if f"[{target}" in test)
 
 
 def _mutant(package: Path, old: str, new: str) -> ServingMutant:
-    found = applied(HandMutant(id="m", file=SERVING, old=old, new=new, what="it"), package)
-    assert found is not None
-    return found
+    mutant = applied(HandMutant(id="m", file=SERVING, old=old, new=new, what="it"), package)
+    assert mutant is not None
+    return mutant

@@ -1,4 +1,4 @@
-"""Deliberate defects in a tree of vLLM, each caught by vLLM's own tests as the harness runs them."""
+"""vLLM's own tests, as the harness runs them, catch deliberate defects in a tree of vLLM."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTS = (f"vllm-{RELEASE}/vllm/", f"vllm-{RELEASE}/requirements/")
 
 @dataclass(frozen=True)
 class Caught:
-    """The vLLM test that catches a defect: its file, and pytest's `-k`."""
+    """The tests of vLLM that catch a defect: a file, and pytest's `-k`."""
 
     file: str
     chosen: str
@@ -44,12 +44,12 @@ DEFECTS = {
     "previous-response-is-ignored": Caught(f"{RESPONSES}/test_stateful.py", "test_previous_response_id"),
     "streamed-call-has-no-id": Caught("tests/tool_use/test_tool_calls.py", "choice and hermes"),
 }
-pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(1800)]  # each test makes a fork server
+pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(1800)]  # each starts a separate fork server
 
 
 @pytest.fixture(scope="module")
 def tree() -> Iterator[Path]:
-    """vLLM's Python code as a working tree, in a permanent place, because its environment refers to it."""
+    """vLLM's Python code as a working tree, in a fixed folder, for which the environment is made."""
     folder = cache_dir() / "upstream" / f"tree-{RELEASE}"
     try:
         with locked_for_making(folder, quiet):
@@ -65,7 +65,7 @@ def tree() -> Iterator[Path]:
 
 @contextmanager
 def patched(tree: Path, defect: str) -> Iterator[None]:
-    """Applies a defect to the tree, and reverts it."""
+    """Applies a defect to the tree, and reverts it at the end."""
     command = ["git", "apply", str(PATCHES / f"{defect}.patch")]
     subprocess.run(command, cwd=tree, check=True)
     try:
@@ -78,8 +78,8 @@ def outcomes(tree: Path, caught: Caught) -> dict[str, str]:
     """The outcomes of the tests that catch a defect."""
     options = ("-k", caught.chosen, f"--vllm=tree:{tree}@{KERNELS}", "--vllm-device=cpu")
     results = upstream(fetch(RELEASE), caught.file, *options)
-    found = results["files"][caught.file]["tests"]
-    return {test: result["outcome"] for test, result in found.items() if result["outcome"] != "skipped"}
+    tests = results["files"][caught.file]["tests"]
+    return {test: result["outcome"] for test, result in tests.items() if result["outcome"] != "skipped"}
 
 
 def test_every_patch_is_tried() -> None:
@@ -87,7 +87,7 @@ def test_every_patch_is_tried() -> None:
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
-def test_a_defect_is_caught_and_its_absence_is_not(defect: str, tree: Path) -> None:
+def test_tests_fail_with_the_defect_and_pass_without_it(defect: str, tree: Path) -> None:
     caught = DEFECTS[defect]
     with patched(tree, defect):
         assert "failed" in outcomes(tree, caught).values()

@@ -1,4 +1,4 @@
-"""Upstream's test files on real servers: what runs, what is skipped and why, and what wrong answers do."""
+"""Upstream's test files on real servers: which tests run or are skipped, and the effect of wrong answers."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def upstream(folder: Path, *arguments: str) -> dict[str, Any]:
     """The results of `pytest -p vllm_harness.extras.upstream` in a folder."""
     answer = ran(folder, *arguments)
-    kept = re.search(r"^results: (.+)$", answer.stdout, re.MULTILINE)
-    assert kept, answer.stdout + answer.stderr
-    results: dict[str, Any] = json.loads(Path(kept[1]).read_text())
+    match = re.search(r"^results: (.+)$", answer.stdout, re.MULTILINE)
+    assert match, answer.stdout + answer.stderr
+    results: dict[str, Any] = json.loads(Path(match[1]).read_text())
     return results
 
 
 def checkout(folder: Path, file: str, text: str) -> None:
-    """Writes a test file at a path of upstream's, so that the package's book for that path applies."""
+    """Writes a test file at upstream's path, so that the package's book for that path applies."""
     path = folder / file
     path.parent.mkdir(parents=True)
     for package in (path.parent, *path.parent.relative_to(folder).parents):
@@ -142,9 +142,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.drawn("upstream's files", 2)
-def test_a_checkouts_file_runs_and_each_reason_is_named(results: dict[str, Any]) -> None:
-    found = results["files"][OWN_FILE]["tests"]
-    assert {name: result["outcome"] for name, result in found.items()} == {
+def test_a_file_of_a_checkout_runs_and_each_skip_has_a_reason(results: dict[str, Any]) -> None:
+    tests = results["files"][OWN_FILE]["tests"]
+    assert {name: result["outcome"] for name, result in tests.items()} == {
         "test_the_model_is_served_under_its_id": "passed",
         "test_vllm_answers_for_the_stand_in": "passed",
         "test_without_a_rule": "failed",
@@ -152,23 +152,23 @@ def test_a_checkouts_file_runs_and_each_reason_is_named(results: dict[str, Any])
         "test_fixture_of_the_root_conftest": "skipped",
         "test_unit": "passed",
     }
-    assert "no script matches this request" in found["test_without_a_rule"]["why"]
-    assert found["test_without_a_rule"]["unscripted"][0].lstrip().startswith("test_without_a_rule:")
-    assert "an image model" in found["test_image"]["why"]
-    assert "hf_runner" in found["test_fixture_of_the_root_conftest"]["why"]
-    assert not found["test_unit"]["server"]
+    assert "no script matches this request" in tests["test_without_a_rule"]["why"]
+    assert tests["test_without_a_rule"]["unscripted"][0].lstrip().startswith("test_without_a_rule:")
+    assert "an image model" in tests["test_image"]["why"]
+    assert "hf_runner" in tests["test_fixture_of_the_root_conftest"]["why"]
+    assert not tests["test_unit"]["server"]
     assert list(results["dropped"]) == ["--gpu-memory-utilization"]
     assert results["servers"] == 2
 
 
 @pytest.mark.drawn("upstream's files", 2)
-def test_a_named_file_without_a_server_runs_where_its_imports_are(results: dict[str, Any]) -> None:
+def test_a_file_without_a_server_runs_in_the_server_s_python(results: dict[str, Any]) -> None:
     (result,) = results["files"][UNITS]["tests"].values()
     assert (result["outcome"], result["server"]) == ("passed", False)
 
 
 @pytest.mark.drawn("upstream's files", 2)
-def test_an_answer_that_rests_on_an_earlier_turn_needs_it_in_the_prompt(results: dict[str, Any]) -> None:
+def test_the_prompt_must_contain_the_texts_of_a_rule(results: dict[str, Any]) -> None:
     result = results["files"][STATEFUL]["tests"]["test_previous_response_id"]
     assert result["outcome"] == "failed"
     assert "lacks 'my name is John'" in result["why"]
@@ -176,7 +176,7 @@ def test_an_answer_that_rests_on_an_earlier_turn_needs_it_in_the_prompt(results:
 
 
 @pytest.mark.drawn("upstream's files", 2)
-def test_a_book_that_wrongly_says_that_any_answer_passes_fails_the_run(tmp_path: Path) -> None:
+def test_an_outdated_any_answer_entry_fails_the_run(tmp_path: Path) -> None:
     file = "tests/entrypoints/openai/chat_completion/test_chat_echo.py"
     checkout(tmp_path, file, OF_ONE_SERVER + LOOKS_AT_THE_ANSWER)
     answer = ran(tmp_path, file, "--upstream-wrong-answers=other")
@@ -186,14 +186,14 @@ def test_a_book_that_wrongly_says_that_any_answer_passes_fails_the_run(tmp_path:
 
 
 @pytest.mark.drawn("upstream's files", 2)
-def test_a_release_s_file_passes_and_fails_with_a_wrong_answer_that_its_grammar_allows() -> None:
+def test_a_file_of_a_release_fails_with_wrong_answers_that_its_grammar_allows() -> None:
     file = "tests/entrypoints/openai/responses/test_structured_output.py"
     try:
         folder = fetch("0.32.0")
     except InstallError as error:
         pytest.skip(f"needs a package index with vLLM's source distribution: {error.message}")
-    results = upstream(folder, file, "--vllm=0.32.0", "--upstream-wrong-answers=other,cut")
-    found = results["files"][file]["tests"]
-    assert [result["outcome"] for result in found.values()] == ["passed", "passed"]
-    assert [result["retries"] for result in found.values()] == [0, 0]
-    assert [[*result["wrong"].values()] for result in found.values()] == [["cut"], ["cut"]]
+    results = upstream(folder, file, "--vllm=0.32.0", "--upstream-wrong-answers=other,truncated")
+    tests = results["files"][file]["tests"]
+    assert [result["outcome"] for result in tests.values()] == ["passed", "passed"]
+    assert [result["retries"] for result in tests.values()] == [0, 0]
+    assert [[*result["wrong"].values()] for result in tests.values()] == [["truncated"], ["truncated"]]

@@ -65,7 +65,7 @@ def create(
     if left_out and not hub_weights:
         print(f"without weights for the live lane (--hub-weights): {', '.join(left_out)}")
     command = f"python3 {packed.folder.name}/install.py FOLDER" + " --over PYTHON" * (lean or without_torch)
-    print(f"to install it there, with nothing but Python: {command}")
+    print(f"to install it on the other machine, which only needs Python: {command}")
 
 
 @app.command()

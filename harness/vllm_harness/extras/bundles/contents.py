@@ -1,4 +1,4 @@
-"""The content of a bundle: the checkout, the wheels of two locks, assets, and optional hub weights."""
+"""Collects the content of a bundle: the checkout, the wheels of two locks, assets and weights."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
+from itertools import filterfalse
 from pathlib import Path
 
 from vllm_harness._configuration.model_entries import ModelEntry
@@ -25,15 +26,15 @@ TORCH = (
     *("nvidia-cufft", "nvidia-cufile", "nvidia-curand", "nvidia-cusolver", "nvidia-cusparse*"),
     *("nvidia-nccl-cu*", "nvidia-nvjitlink", "nvidia-nvshmem-cu*", "nvidia-nvtx"),
 )
-"""torch and the CUDA libraries that come with it: most of a CUDA environment's size."""
+"""torch and the CUDA libraries that come with it, which are most of a CUDA environment's size."""
 
 
 def collect_checkout(folder: Path, progress: Progress) -> None:
-    """The checkout as it is, without what git ignores, so with tests and scripts. Raises UsageError."""
+    """Adds the checkout, with tests and scripts, without ignored files. Raises UsageError."""
     root = checkout()
     if root is None:
         raise UsageError(
-            "the installed harness is not a checkout, which a bundle contains",
+            "a bundle contains a checkout of the harness, and the installed harness is none",
             hint="run the command in a checkout of the harness",
         )
     progress("packing the checkout")
@@ -44,39 +45,43 @@ def collect_checkout(folder: Path, progress: Progress) -> None:
 def collect_wheels(
     folder: Path, lock: Lock, without_torch: bool, lean: LeanRules | None, progress: Progress
 ) -> None:
-    """The wheels of the harness's lock and of a release's, for the Python that runs now; and that lock.
+    """Adds the wheels of the harness and of a release, for the running Python, and the release's lock.
 
     Args:
+        folder: the folder of the content.
+        lock: the lock of the release.
         without_torch: leave torch and its CUDA libraries out of the release's wheels.
-        lean: leave out of both what these rules say; the bundle then carries both locks, with its own hashes.
+        lean: leave out of both what these rules say; the bundle then has both locks, with its own hashes.
+        progress: receives a line for each step.
 
-    Raises InstallError.
+    Raises:
+        InstallError: a wheel cannot be downloaded.
     """
     of_harness = data_path("env") / f"{HARNESS}.lock"
-    wanted = {
+    by_lock = {
         of_harness.name: requirements(of_harness.read_text()),
         lock.path.name: requirements(lock.path.read_text()),
     }
     if without_torch:
-        wanted[lock.path.name] = [each for each in wanted[lock.path.name] if not _belongs_to_torch(each)]
+        by_lock[lock.path.name] = list(filterfalse(_belongs_to_torch, by_lock[lock.path.name]))
     if lean:
-        wanted = {name: list(filter(lean.travels, each)) for name, each in wanted.items()}
+        by_lock = {name: list(filter(lean.includes, pinned)) for name, pinned in by_lock.items()}
     torch = [] if release.torch_at_hand(lock) else ["--extra-index-url", TORCH_CPU_INDEX]
-    for name, each in wanted.items():
-        _download(each, name.removesuffix(".lock"), folder, progress, *torch)
+    for name, pinned in by_lock.items():
+        _download(pinned, name.removesuffix(".lock"), folder, progress, *torch)
     if lean:
-        progress("packing the wheels without what stays")
+        progress("repacking the wheels without the files that are left out")
         repack(folder / "wheels", lean)
     (folder / "locks").mkdir()
-    for name, each in wanted.items():
+    for name, pinned in by_lock.items():
         if lean:
-            (folder / "locks" / name).write_text(lock_of(each, folder / "wheels"))
+            (folder / "locks" / name).write_text(lock_of(pinned, folder / "wheels"))
         elif name == lock.path.name:
-            (folder / "locks" / name).write_text("\n".join(each))
+            (folder / "locks" / name).write_text("\n".join(pinned))
 
 
 def collect_assets(folder: Path, entries: Sequence[ModelEntry], progress: Progress) -> list[str]:
-    """The assets that the entries' servers need without a hub; returns their names. Raises AssetError."""
+    """Adds the assets that servers of the entries need; returns their names. Raises AssetError."""
     names = sorted({name for entry in entries for name in assets_of(entry)})
     for name in names:
         shutil.copytree(assets.fetch(name, progress=progress), folder / "assets" / name)
@@ -84,9 +89,13 @@ def collect_assets(folder: Path, entries: Sequence[ModelEntry], progress: Progre
 
 
 def collect_hub_weights(folder: Path, entries: Sequence[ModelEntry], progress: Progress) -> list[str]:
-    """Snapshots of the hub, in its cache's layout, for entries whose weights are not an asset.
+    """Adds snapshots of the hub, in the layout of its cache, for entries whose weights are not an asset.
 
-    Returns the hub ids. Raises AssetError: the hub does not give them.
+    Returns:
+        The hub ids.
+
+    Raises:
+        AssetError: the hub does not provide them.
     """
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -98,7 +107,8 @@ def collect_hub_weights(folder: Path, entries: Sequence[ModelEntry], progress: P
             snapshot = Path(huggingface_hub.snapshot_download(hub.id, revision=hub.revision))
         except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
             raise AssetError(
-                f"the hub does not give the weights of {hub.id}: {error}", hint="leave --hub-weights out"
+                f"the weights of {hub.id} cannot be downloaded from the hub: {error}",
+                hint="check the connection to the hub, or leave out --hub-weights",
             ) from None
         repository = folder / "hub" / snapshot.parents[1].name
         shutil.copytree(snapshot, repository / "snapshots" / snapshot.name)
@@ -108,7 +118,7 @@ def collect_hub_weights(folder: Path, entries: Sequence[ModelEntry], progress: P
 
 
 def assets_of(entry: ModelEntry) -> Iterator[str]:
-    """Names of the assets of an entry: those of its stand-in, and its weights where they are an asset."""
+    """The names of an entry's assets: those of its stand-in, and its weights if they are an asset."""
     if entry.weights:
         yield entry.weights
     if entry.stand_in:
@@ -117,21 +127,21 @@ def assets_of(entry: ModelEntry) -> Iterator[str]:
 
 
 def requirements(lock: str) -> list[str]:
-    """The requirements of a lock's text, each with its hashes."""
-    found: list[str] = re.findall(r"^[\w.-]+==(?:.*\\\n)*.*$", lock, re.M)
-    return found
+    """The requirements in the text of a lock, each with its hashes."""
+    pinned: list[str] = re.findall(r"^[\w.-]+==(?:.*\\\n)*.*$", lock, re.M)
+    return pinned
 
 
 def _belongs_to_torch(requirement: str) -> bool:
     return any(fnmatch(requirement.partition("==")[0], pattern) for pattern in TORCH)
 
 
-def _download(wanted: Sequence[str], name: str, folder: Path, progress: Progress, *options: str) -> None:
-    """Downloads the wheels of a lock's requirements; those without a hash go separately."""
+def _download(pinned: Sequence[str], name: str, folder: Path, progress: Progress, *options: str) -> None:
+    """Downloads the wheels of a lock's requirements; those without a hash need a separate command."""
     progress(f"downloading the wheels of {name}")
-    unhashed = [each for each in wanted if "--hash=" not in each]
+    unhashed = [requirement for requirement in pinned if "--hash=" not in requirement]
     hashed = folder / f"{name}.hashed"
-    hashed.write_text("\n".join(each for each in wanted if "--hash=" in each))
+    hashed.write_text("\n".join(requirement for requirement in pinned if "--hash=" in requirement))
     wheels = folder / "wheels"
     download_wheels(wheels, "--require-hashes", "--requirement", hashed, progress=progress)
     if unhashed:

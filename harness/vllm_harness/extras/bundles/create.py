@@ -1,4 +1,4 @@
-"""Making a bundle on a machine that has network."""
+"""Makes a bundle on a machine with a network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vllm_harness._environments.locks import Lock, lock_for
 from vllm_harness._errors import UsageError
 from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.bundles import contents
-from vllm_harness.extras.bundles.carried import carried
+from vllm_harness.extras.bundles.harness_identity import this_harness
 from vllm_harness.extras.bundles.lean import lean_rules
 from vllm_harness.extras.bundles.parts import pack
 
@@ -48,21 +48,21 @@ def create(
     lean: bool = False,
     progress: Progress = quiet,
 ) -> CreatedBundle:
-    """Makes a bundle for this Python version and kind of machine; `folder` appears when it is whole.
+    """Makes a bundle for this Python version and kind of machine; `folder` appears once it is complete.
 
     Args:
-        folder: where it goes; must not exist.
-        version, device: the release whose wheels it carries; by default the newest.
-        entries: model entries whose assets it carries.
-        part_size: bytes of a part at most.
-        hub_weights: add weights of the hub, for entries whose weights are not an asset.
-        without_torch: leave torch out, for targets that have the one vLLM was built for.
+        folder: the folder of the bundle, which must not exist.
+        version, device: the release whose wheels it contains; by default the newest.
+        entries: the model entries whose assets it contains.
+        part_size: the largest number of bytes in a part.
+        hub_weights: add weights from the hub, for entries whose weights are not an asset.
+        without_torch: leave torch out, for machines that have the torch that vLLM was built for.
         lean: leave out torch and all that `env/lean.yaml` names, and compress the rest.
         progress: receives a line for each step.
 
     Raises:
         UsageError: the folder exists, there is no such lock, the harness is not a checkout, or a lean bundle
-            is not for CUDA.
+            is requested for another device than CUDA.
         InstallError: a wheel cannot be downloaded.
         AssetError: an asset or weights cannot be fetched.
     """
@@ -71,7 +71,7 @@ def create(
         raise UsageError(f"{folder} exists already", hint="name a new folder")
     lock = lock_for(version, device)
     if lean and device != "cuda":
-        raise UsageError(f"a lean bundle is for CUDA, not for {device}", hint="choose the device cuda")
+        raise UsageError(f"--lean is not supported for the device {device}", hint="add --device cuda")
     rules = lean_rules() if lean else None
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
@@ -105,16 +105,16 @@ def _about(lock: Lock) -> dict[str, Any]:
         "system": sys.platform,
         "vllm": lock.version,
         "lock": lock.digest,
-        "harness": carried(),
+        "harness": this_harness(),
     }
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as `60M` (units of 1000). Raises UsageError."""
+    """The bytes of a size such as `60M`, in units of 1000. Raises UsageError."""
     match = re.fullmatch(r"(\d+)([KMG]?)B?", text.strip().upper())
     size = int(match[1]) * _UNITS[match[2]] if match else 0
     if size < SMALLEST_PART:
         raise UsageError(
-            f"part size {text!r} is not a size of 1M or more", hint="use a size such as 60M or 2G"
+            f"the part size {text!r} is not a size of 1M or more", hint="use a size such as 60M or 2G"
         )
     return size

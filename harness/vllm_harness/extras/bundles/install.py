@@ -1,14 +1,14 @@
-"""Sets a machine without network up from the bundle that this file is part of.
+"""Sets up a machine without a network from the bundle that contains this file.
 
     python3 install.py [FOLDER] [--over PYTHON]
 
-FOLDER (default: vllm-harness) gets the harness's checkout with its own environment, `.venv`; then the server
-environment and the assets go into the cache. A bundle that was made without torch needs --over: a Python of
-this machine that has it. The Python that the bundle was made for is needed, 3.11 or newer, and nothing else:
-only the standard library is imported here, also by the harness itself. Where it was killed, the same command
-goes on.
+The harness's checkout and its environment `.venv` are installed in FOLDER (default: vllm-harness), and the
+server environment and the assets in the cache. A bundle without torch needs --over: a Python of this machine
+that has torch. Run this file with the Python version that the bundle was made for, 3.11 or newer; nothing
+else is needed. If it is killed, the same command resumes.
 """
 
+# It runs without the harness, and on nodes of a cluster, so it imports only the standard library.
 from __future__ import annotations
 
 import argparse
@@ -36,11 +36,11 @@ BLOCK = 2**20
 
 
 class InstallerError(Exception):
-    """A bundle is damaged, or does not fit this machine; the message ends with what to try."""
+    """A bundle is damaged, or does not fit this machine; the message ends with what to do."""
 
 
 def read_manifest(bundle: Path) -> dict[str, Any]:
-    """The manifest of a bundle. Raises InstallerError (not a bundle, or a bundle of another format)."""
+    """Reads the manifest of a bundle. Raises InstallerError for other folders and other formats."""
     try:
         manifest: dict[str, Any] = json.loads((bundle / MANIFEST).read_text())
         known = manifest["format"] == FORMAT
@@ -55,7 +55,7 @@ def read_manifest(bundle: Path) -> dict[str, Any]:
 
 
 def check_machine(manifest: dict[str, Any]) -> None:
-    """Raises InstallerError unless its wheels are for this Python and machine."""
+    """Raises InstallerError unless the bundle's wheels are for this Python and machine."""
     here = (".".join(map(str, sys.version_info[:2])), platform.machine(), sys.platform)
     there = (manifest["python"], manifest["machine"], manifest["system"])
     if here != there:
@@ -67,14 +67,14 @@ def check_machine(manifest: dict[str, Any]) -> None:
 
 
 def check_parts(bundle: Path, manifest: dict[str, Any]) -> None:
-    """Raises InstallerError naming every part that is missing or damaged."""
+    """Raises InstallerError, naming every missing or damaged part."""
     faults = [fault for part in manifest["parts"] if (fault := fault_of(bundle / part["name"], part))]
     if faults:
         raise InstallerError(f"{bundle}: {'; '.join(faults)}. Copy them again; nothing was installed")
 
 
 def unpack(bundle: Path, manifest: dict[str, Any], into: Path) -> None:
-    """Writes the bundle's files into a folder and checks them. Raises InstallerError (damage, no space)."""
+    """Writes the bundle's files into a folder and checks them. Raises InstallerError (damaged, disk full)."""
     size = sum(file["size"] for file in manifest["files"])
     if (free := shutil.disk_usage(into).free) < size:
         raise InstallerError(
@@ -95,15 +95,15 @@ def unpack(bundle: Path, manifest: dict[str, Any], into: Path) -> None:
 
 @contextmanager
 def unpacked(bundle: Path, manifest: dict[str, Any], beside: Path) -> Iterator[Path]:
-    """A temporary folder in `beside` with the files of a bundle whose parts are whole.
+    """Checks the parts of a bundle, and unpacks it into a temporary folder in `beside`.
 
     Raises InstallerError.
     """
     check_parts(bundle, manifest)
     beside.mkdir(parents=True, exist_ok=True)
     folder = beside / f".bundle-{identity(manifest)}"
-    with _alone(beside / f"{folder.name}.lock"):
-        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+    with _exclusive(beside / f"{folder.name}.lock"):
+        shutil.rmtree(folder, ignore_errors=True)  # left by a killed run
         folder.mkdir()
         try:
             unpack(bundle, manifest, folder)
@@ -113,13 +113,13 @@ def unpacked(bundle: Path, manifest: dict[str, Any], beside: Path) -> Iterator[P
 
 
 def identity(manifest: dict[str, Any]) -> str:
-    """Tells bundles apart."""
+    """A hash that identifies a bundle."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:12]
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Raises InstallerError where another process installs the same bundle at the same place."""
+def _exclusive(lock: Path) -> Iterator[None]:
+    """Raises InstallerError if another process installs the same bundle in the same place."""
     with lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,7 +134,7 @@ def _alone(lock: Path) -> Iterator[None]:
 
 
 def offline(wheels: Path) -> dict[str, str]:
-    """Variables that make uv use the wheels of a folder only."""
+    """The variables that make uv use only the wheels of a folder."""
     return {
         "UV_OFFLINE": "1",
         "UV_NO_INDEX": "1",
@@ -164,14 +164,14 @@ def _set_up(bundle: Path, folder: Path, options: list[str]) -> None:
     manifest = read_manifest(bundle)
     check_machine(manifest)
     unfinished = folder / UNFINISHED
-    begun = unfinished.is_file() and unfinished.read_text() == identity(manifest)
-    if folder.exists() and not begun:
+    resumes = unfinished.is_file() and unfinished.read_text() == identity(manifest)
+    if folder.exists() and not resumes:
         raise InstallerError(f"{folder} exists already: remove it, or name another folder")
     print(f"checking {len(manifest['parts'])} parts", flush=True)
     with unpacked(bundle, manifest, folder.parent) as files:
         try:
-            if begun:
-                print(f"going on where the installation of {folder} was interrupted", flush=True)
+            if resumes:
+                print(f"resuming the installation in {folder}", flush=True)
             else:
                 _checkout(files, folder, identity(manifest))
             _environment(files / "wheels", folder)
@@ -190,14 +190,14 @@ def _checkout(files: Path, folder: Path, bundle: str) -> None:
         tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
         tar.extractall(files / "source")
     (source,) = (files / "source").iterdir()
-    if (lock := files / "locks/harness.lock").exists():  # of a lean bundle
+    if (lock := files / "locks/harness.lock").exists():  # the bundle is lean
         shutil.copyfile(lock, source / "env/harness.lock")
     (source / UNFINISHED).write_text(bundle)
     source.rename(folder)
 
 
 def _environment(wheels: Path, folder: Path) -> None:
-    """The harness's own environment: made by `scripts/_bootstrap`, with the uv of the bundle's wheel."""
+    """Makes the harness's environment by `scripts/_bootstrap`, with the uv in the bundle's wheels."""
     (wheel,) = wheels.glob("uv-*.whl")
     with tempfile.TemporaryDirectory() as temporary, zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".data/scripts/uv"))
@@ -206,17 +206,8 @@ def _environment(wheels: Path, folder: Path) -> None:
         environ = offline(wheels)
         venv = folder / ".venv"
         print("making the harness's environment", flush=True)
-        _run(
-            uv,
-            "venv",
-            "--quiet",
-            "--allow-existing",
-            "--no-project",
-            "--python",
-            sys.executable,
-            venv,
-            environ=environ,
-        )
+        options = ("--quiet", "--allow-existing", "--no-project", "--python", sys.executable)
+        _run(uv, "venv", *options, venv, environ=environ)
         _run(uv, "pip", "install", "--quiet", "--python", venv, "--no-deps", wheel, environ=environ)
     _run("bash", folder / "scripts/_bootstrap", environ=environ)
 
@@ -227,12 +218,12 @@ def _run(*command: str | Path, environ: dict[str, str]) -> None:
     except subprocess.CalledProcessError as error:
         short = " ".join(map(str, command[:3]))
         raise InstallerError(
-            f"`{short}` failed (exit code {error.returncode}); what it made was removed"
+            f"`{short}` failed (exit code {error.returncode}); its output was removed"
         ) from None
 
 
 class _Joined:
-    """Files read one after the other."""
+    """Reads files one after the other, as one stream."""
 
     def __init__(self, paths: list[Path], decompressor: lzma.LZMADecompressor | None = None) -> None:
         self._paths = iter(paths)
@@ -240,7 +231,7 @@ class _Joined:
         self._file: BinaryIO | None = None
 
     def copy(self, out: BinaryIO, size: int) -> str:
-        """Copies `size` bytes, fewer where the files end before; returns their sha256."""
+        """Copies `size` bytes, or fewer if the files end before; returns their sha256."""
         digest = hashlib.sha256()
         read = self._decompressed if self._decompressor else self._read
         while size and (block := read(min(size, BLOCK))):
@@ -250,20 +241,20 @@ class _Joined:
         return digest.hexdigest()
 
     def _decompressed(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end. Raises InstallerError where the parts are no xz stream."""
+        """Reads at most `size` bytes; none at the end. Raises InstallerError for an invalid xz stream."""
         decompressor = self._decompressor
         assert decompressor
         try:
             while not decompressor.eof:
-                wanted = decompressor.needs_input
-                compressed = self._read(BLOCK) if wanted else b""
+                needs_input = decompressor.needs_input
+                compressed = self._read(BLOCK) if needs_input else b""
                 if block := decompressor.decompress(compressed, size):
                     return block
-                if wanted and not compressed:
+                if needs_input and not compressed:
                     break
         except lzma.LZMAError as error:
             raise InstallerError(
-                f"the parts can't be decompressed ({error}); copy the bundle again"
+                f"the parts cannot be decompressed ({error}); copy the bundle again"
             ) from None
         return b""
 
@@ -277,14 +268,14 @@ class _Joined:
             self._file = path.open("rb")
 
     def close(self) -> None:
-        """Closes the file that is being read."""
+        """Closes the current file."""
         if self._file:
             self._file.close()
             self._file = None
 
 
 def fault_of(path: Path, part: dict[str, Any]) -> str | None:
-    """What is wrong with the file of a part; None where nothing is."""
+    """What is wrong with the file of a part; None if nothing is."""
     if not path.is_file():
         return f"{path.name} is missing"
     if path.stat().st_size != part["size"]:
@@ -298,7 +289,7 @@ def _inside(path: str) -> PurePosixPath:
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts:
         raise InstallerError(
-            f"the manifest names {path}, which is outside of the bundle: do not use this bundle"
+            f"the manifest names {path}, which is outside the bundle: do not use this bundle"
         )
     return pure
 

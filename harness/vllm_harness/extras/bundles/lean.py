@@ -1,4 +1,4 @@
-"""Lean bundles: what a machine with torch of its own does without, and wheels that compress as one."""
+"""Lean bundles: without what a machine with torch does not need, and with wheels that compress better."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from vllm_harness._files.located_yaml import read_yaml
 from vllm_harness._files.paths import data_path
 from vllm_harness._files.strict import StrictModel
 
-_TIME = (1980, 1, 1, 0, 0, 0)  # of each file in a wheel, so that a bundle has the same bytes every time
+_TIME = (1980, 1, 1, 0, 0, 0)  # the time of each file in a wheel, so that bundles are reproducible
 
 
 class LeanRules(StrictModel):
     """`env/lean.yaml`.
 
     Attributes:
-        packages: patterns of the names of packages that stay at home.
-        keep: names of packages that travel all the same.
-        files: patterns of paths in any wheel that stay at home.
+        packages: patterns of the names of packages to leave out.
+        keep: names of packages to include although a pattern matches.
+        files: patterns of paths to leave out of any wheel.
     """
 
     packages: tuple[str, ...]
     keep: tuple[str, ...]
     files: tuple[str, ...]
 
-    def travels(self, requirement: str) -> bool:
+    def includes(self, requirement: str) -> bool:
         """Whether the package of a locked requirement goes into the bundle."""
         name = requirement.partition("==")[0]
         return name in self.keep or not any(fnmatch(name, pattern) for pattern in self.packages)
 
 
 def lean_rules() -> LeanRules:
-    """Raises UsageError if `env/lean.yaml` is malformed."""
+    """Reads `env/lean.yaml`. Raises UsageError if it is malformed."""
     rules: LeanRules = read_yaml(data_path("env") / "lean.yaml").validated(LeanRules)
     return rules
 
 
 def repack(wheels: Path, rules: LeanRules) -> None:
-    """Rewrites each wheel of a folder without the files that stay at home, and uncompressed.
+    """Rewrites each wheel of a folder uncompressed, without the files to leave out.
 
     The bundle is compressed as a whole, which gives much smaller parts than compressed wheels do.
     """
@@ -52,7 +52,7 @@ def repack(wheels: Path, rules: LeanRules) -> None:
         half = wheel.with_suffix(".half")
         with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(half, "w") as target:
             for info in source.infolist():
-                if _stays(info.filename, rules):
+                if _is_left_out(info.filename, rules):
                     continue
                 content = source.read(info)
                 if info.filename.endswith(".dist-info/RECORD"):
@@ -64,7 +64,7 @@ def repack(wheels: Path, rules: LeanRules) -> None:
 
 
 def lock_of(requirements: Sequence[str], wheels: Path) -> str:
-    """The requirements of a lock with the hashes of the wheels in a folder, as they are now."""
+    """The text of a lock with the current hashes of the wheels in a folder."""
     hashes = {}
     for wheel in wheels.glob("*.whl"):
         name, version, _, _ = parse_wheel_filename(wheel.name)
@@ -75,15 +75,15 @@ def lock_of(requirements: Sequence[str], wheels: Path) -> str:
         pinned = re.match(r"(?P<name>[\w.-]+)==(?P<version>[^\s;\\]+)(?P<marker> ;[^\\]*)?", requirement)
         assert pinned, requirement
         key = canonicalize_name(pinned["name"]), pinned["version"]
-        if key in hashes:  # else it is for another platform
+        if key in hashes:  # otherwise it is for another platform
             lines.append(f"{pinned[0].rstrip()} --hash=sha256:{hashes[key]}")
     return "\n".join(lines) + "\n"
 
 
-def _stays(path: str, rules: LeanRules) -> bool:
+def _is_left_out(path: str, rules: LeanRules) -> bool:
     return any(fnmatch(path, pattern) for pattern in rules.files)
 
 
 def _record(content: bytes, rules: LeanRules) -> bytes:
     lines = content.decode().splitlines(keepends=True)
-    return "".join(line for line in lines if not _stays(line.rsplit(",", 2)[0], rules)).encode()
+    return "".join(line for line in lines if not _is_left_out(line.rsplit(",", 2)[0], rules)).encode()

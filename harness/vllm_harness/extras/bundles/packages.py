@@ -1,4 +1,4 @@
-"""An environment that sees the packages of another Python; only the standard library is imported here."""
+"""Makes the packages of another Python visible in an environment; imports only the standard library."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def see_packages(folders: Iterable[str], environment: Path, name: str) -> None:
-    """Does what `--system-site-packages` does, also for the packages of a virtual environment.
+    """Adds site-packages to an environment, like `--system-site-packages` but for any other Python.
 
     Args:
-        folders: site-packages of the other Python; what the environment has itself goes before them.
+        folders: site-packages of the other Python; the environment's own packages take precedence.
         environment: the folder of a virtual environment.
-        name: of the file that says so, such as `over.pth`.
+        name: the name of the file to write, such as `over.pth`.
     """
     (packages,) = environment.glob("lib/python*/site-packages")
     text = "".join(f"import site; site.addsitedir({folder!r})\n" for folder in folders)

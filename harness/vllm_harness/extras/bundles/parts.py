@@ -1,4 +1,4 @@
-"""Packing a folder into parts: its files one after the other, cut at the part size, and a manifest."""
+"""Packs a folder into parts: its files one after the other, split at the part size, and a manifest."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ class _Parts:
     def __init__(self, folder: Path, size: int) -> None:
         self._folder, self._size = folder, size
         self._file: BinaryIO | None = None
-        self._room = 0
+        self._space = 0
         self._digest = hashlib.sha256()
         self.made: list[dict[str, Any]] = []
 
     def write(self, block: bytes) -> None:
-        """Appends; a block may go into several parts."""
+        """Appends a block, which may go into several parts."""
         while block:
-            if not self._room:
+            if not self._space:
                 self._next()
             assert self._file is not None
-            piece, block = block[: self._room], block[self._room :]
+            piece, block = block[: self._space], block[self._space :]
             self._file.write(piece)
             self._digest.update(piece)
-            self._room -= len(piece)
+            self._space -= len(piece)
 
     def close(self) -> None:
-        """Ends the part that is being written."""
+        """Ends the current part."""
         if self._file is not None:
             self._file.close()
-            size, sha256 = self._size - self._room, self._digest.hexdigest()
+            size, sha256 = self._size - self._space, self._digest.hexdigest()
             self.made.append({"name": Path(self._file.name).name, "size": size, "sha256": sha256})
             self._file = None
 
     def _next(self) -> None:
         self.close()
         path = self._folder / PART_NAME.format(len(self.made) + 1)
-        self._file, self._room, self._digest = path.open("wb"), self._size, hashlib.sha256()
+        self._file, self._space, self._digest = path.open("wb"), self._size, hashlib.sha256()
 
 
 def pack(
     content: Path, bundle: Path, part_size: int, about: Mapping[str, Any], *, compressed: bool = False
 ) -> dict[str, Any]:
-    """Writes parts, manifest and installer into `bundle`.
+    """Writes the parts, the manifest and the installer into `bundle`.
 
     Args:
         content: the folder to pack; links are followed.
         bundle: an existing folder.
-        part_size: bytes of a part at most.
-        compressed: by xz, all files as one.
-        about: what the bundle contains and fits; see `install.check_machine` and `place.install`.
+        part_size: the largest number of bytes in a part.
+        about: keys of the manifest about content and machine; see `install.check_machine`, `place.install`.
+        compressed: compress all files together, by xz.
 
     Returns:
         The manifest: `format`, `about`, and `files` (path) and `parts` (name), each with size and sha256.

@@ -1,4 +1,4 @@
-"""Installs the content of a bundle where the harness looks for it: the environment and the assets."""
+"""Installs the environment and the assets of a bundle in the harness's cache."""
 
 from __future__ import annotations
 
@@ -44,23 +44,24 @@ class InstalledBundle:
 def install(
     bundle: Path, *, unpacked: Path | None = None, over: Path | None = None, progress: Progress = quiet
 ) -> InstalledBundle:
-    """Makes the bundle's server environment and puts its assets into the cache; no network is used.
+    """Makes the bundle's server environment and installs its assets in the cache, without a network.
 
     Every part and file is checked by its sha256 before anything of the bundle is used. The environment and
-    each asset appear when they are whole.
+    each asset appear once they are complete.
 
     Args:
-        bundle: the folder of its parts.
-        unpacked: a folder that its installer has checked and unpacked it into.
-        over: for a bundle made without torch: a Python that has the torch vLLM was built for.
+        bundle: the folder of the bundle.
+        unpacked: the folder into which its installer has already unpacked it.
+        over: a Python that has the torch that vLLM was built for, for a bundle without torch.
         progress: receives a line for each step.
 
     Raises:
-        BundleError: not a bundle, a part missing or damaged, another Python or machine, or no space.
-        UsageError: it belongs to another version of the harness, or `over` is missing or superfluous.
+        BundleError: the folder is not a bundle, a part is missing or damaged, the bundle is for another
+            Python or machine, or the disk is full.
+        UsageError: the bundle belongs to another version of the harness, or `over` is missing or superfluous.
         InstallError: uv fails.
-        BrokenEnvironmentError: vLLM does not import in the new environment.
-        AssetError: an asset of the bundle is not the pinned asset.
+        BrokenEnvironmentError: vLLM cannot be imported in the new environment.
+        AssetError: an asset of the bundle is not the pinned one.
     """
     try:
         manifest = installer.read_manifest(bundle)
@@ -81,15 +82,15 @@ def install(
 
 
 def check_lock(bundle: Path, manifest: Mapping[str, Any], over: Path | None = None) -> None:
-    """Raises UsageError where a bundle is of another lock than the harness has, or `over` does not fit it."""
+    """Raises UsageError if a bundle has another lock than the harness, or `over` does not fit it."""
     here = lock_for(manifest["vllm"], manifest["device"])
     if here.digest != manifest["lock"]:
         raise UsageError(
             f"{bundle} was made for another {here.path.name}",
-            hint=f"install the harness that it carries: python3 {bundle / 'install.py'} FOLDER",
+            hint=f"install the harness in the bundle: python3 {bundle / 'install.py'} FOLDER",
         )
     if manifest["without_torch"] != (over is not None):
-        without, hint = "with", "leave --over out"
+        without, hint = "with", "leave out --over"
         if over is None:
             without, hint = "without", "name a Python of this machine that has torch: --over /path/to/python"
         raise UsageError(f"{bundle} was made {without} torch", hint=hint)
@@ -104,8 +105,8 @@ def _environment(
     torch = installed.probe(over).torch or "none"
     if torch.partition("+")[0] not in lock.fits_torch:
         raise UsageError(
-            f"{over} has torch {torch}, vLLM {lock.version} was built for {lock.torch}",
-            hint="name a Python that has that torch, or bring a bundle that carries it",
+            f"{over} has torch {torch}, but vLLM {lock.version} was built for {lock.torch}",
+            hint="name a Python that has that torch, or use a bundle that contains it",
         )
     target = (
         environments_folder()
@@ -115,9 +116,9 @@ def _environment(
     def build() -> Marker:
         progress(f"making {target.name} over {over}")
         run_uv("venv", "--no-project", "--python", over, target, progress=progress)
-        wanted = folder / "locks" / lock.path.name
+        pinned = folder / "locks" / lock.path.name
         python = target / "bin/python"
-        run_uv("pip", "install", "--python", python, "--no-deps", "--requirements", wanted, progress=progress)
+        run_uv("pip", "install", "--python", python, "--no-deps", "--requirements", pinned, progress=progress)
         listed = subprocess.run([over, "-c", _PACKAGES], capture_output=True, text=True, check=True)
         see_packages(json.loads(listed.stdout), target, "over.pth")
         marker = Marker(lock.version, lock.device, torch)
@@ -129,7 +130,7 @@ def _environment(
 
 
 def _place_hub(snapshots: Path) -> None:
-    """Moves repositories into the hub's cache, where vLLM finds them; each file appears by a rename."""
+    """Moves repositories into the hub's cache, where vLLM looks for them; each file appears by a rename."""
     from huggingface_hub import constants
 
     for source in sorted(path for path in snapshots.rglob("*") if path.is_file()):

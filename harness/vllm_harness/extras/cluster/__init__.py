@@ -1,1 +1,1 @@
-"""Cells on the nodes of a Ray cluster: nodes, what is sent to them, and the suites there."""
+"""Runs cells and suites on the nodes of a Ray cluster, and sends the nodes what they need."""

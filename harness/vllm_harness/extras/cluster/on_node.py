@@ -1,4 +1,4 @@
-"""What runs on a node of a cluster: shards and preparations, whose items stream to the driver."""
+"""Runs shards and preparations on a node of a cluster, and streams their items to the driver."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _OF_THE_NODE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENF
 
 
 @dataclass(frozen=True)
-class Begun:
-    """A shard has begun: in this process of the node."""
+class Started:
+    """A shard has started, in this process of the node."""
 
     pid: int
 
@@ -33,9 +33,9 @@ class Finished:
     """A cell has finished.
 
     Attributes:
-        cell: its name.
-        result: what came of it.
-        seconds: since the cell before it.
+        cell: the name of the cell.
+        result: its result.
+        seconds: the time since the previous cell finished.
     """
 
     cell: str
@@ -45,11 +45,11 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """A shard, or a preparation, has failed: no further item follows.
+    """A shard or a preparation has failed; no further item follows.
 
     Attributes:
-        error: why.
-        of_node: whether the node is to blame, such as for a full disk, so that it may work on another one.
+        error: the error.
+        of_node: whether the cause is the node, such as a full disk, so that another node may succeed.
     """
 
     error: HarnessError
@@ -63,9 +63,9 @@ class Line:
     text: str
 
 
-def run_shard(shard: Shard[Any], left: tuple[str, ...]) -> Iterator[Begun | Finished | Failed]:
-    """Runs the cells of a shard that are left, in the main thread: a cancelled task is interrupted there."""
-    yield Begun(os.getpid())
+def run_shard(shard: Shard[Any], left: tuple[str, ...]) -> Iterator[Started | Finished | Failed]:
+    """Runs the remaining cells of a shard, in the main thread, where a cancelled task is interrupted."""
+    yield Started(os.getpid())
     started = monotonic()
     with _interruptible():
         try:
@@ -79,10 +79,10 @@ def run_shard(shard: Shard[Any], left: tuple[str, ...]) -> Iterator[Begun | Fini
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Has an interrupt arrive at once, also while the main thread waits in the kernel.
+    """Makes interrupts take effect at once, even while the main thread waits in the kernel.
 
-    Ray interrupts a task by `_thread.interrupt_main`, which a system call does not notice; a signal that does
-    nothing lets it return and go on, and Python look for interrupts.
+    Ray interrupts a task by `_thread.interrupt_main`, which does not end a system call. A signal with an
+    empty handler, sent again and again, lets Python check for interrupts.
     """
     ended, main = threading.Event(), threading.get_ident()
     before = signal.signal(signal.SIGURG, lambda *_: None)
@@ -102,7 +102,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def prepare(preparation: Preparation) -> Iterator[Line | Failed]:
-    """Makes what a node needs; its lines come at once."""
+    """Makes a preparation on this node, and yields its lines at once."""
     lines: SimpleQueue[Line | Failed | None] = SimpleQueue()
 
     def make() -> None:
@@ -119,7 +119,7 @@ def prepare(preparation: Preparation) -> Iterator[Line | Failed]:
 
 
 def _failed(error: HarnessError | OSError) -> Failed:
-    of_node = any(_is_of_node(each) for each in _causes(error))
+    of_node = any(map(_is_of_node, _causes(error)))
     if isinstance(error, OSError):
         if not of_node:
             raise error
@@ -140,7 +140,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _portable(error: HarnessError) -> HarnessError:
-    """An error that arrives by pickle: itself where it does, else one of the same words."""
+    """The error itself if it can be pickled, or else a HarnessError with the same message."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

@@ -1,4 +1,4 @@
-"""The executor of `--ray`: a cluster by its address, with the bundles that its nodes get."""
+"""The executor of `--ray`: connects to a cluster, and sets up its nodes from bundles."""
 
 from __future__ import annotations
 
@@ -11,24 +11,21 @@ from pathlib import Path
 from vllm_harness._errors import UsageError
 from vllm_harness._machine.shard import Executor
 from vllm_harness._terminal.tables import plain_console, show_table
-from vllm_harness.extras.bundles.for_nodes import NodeBundle, bundles_for, outfit_of, source_of
+from vllm_harness.extras.bundles.for_nodes import NodeBundle, bundles_for, setup_plan_of, source_of
 from vllm_harness.extras.cluster.places import NodeUse, Places
 from vllm_harness.extras.cluster.ray_cluster import RayCluster, connected
 from vllm_harness.extras.cluster.shipping import SHIP, runtime_env, ships, variables
 
-PATIENCE = "VLLM_HARNESS_RAY_PATIENCE_S"
-PATIENCE_S = 1800.0
-HEADINGS = ("node", "cells", "begun again", "busy", "at a time")
+TIMEOUT_VARIABLE = "VLLM_HARNESS_RAY_PATIENCE_S"
+SILENCE_TIMEOUT_S = 1800.0
+HEADINGS = ("node", "cells", "restarted", "busy", "at a time")
 
 
 @contextmanager
 def executor_on_nodes(
     ray: str, folder: Path, *, tests: bool, bundles: Sequence[Path] | None, vllm: Sequence[str]
 ) -> Iterator[Executor]:
-    """The executor of `--ray`; at the end the cluster is left, and what its nodes did is shown.
-
-    See `vllm_harness.cli.executor.executor_of`.
-    """
+    """The executor of `--ray`; at its end, shows what each node did. See `cli.executor.executor_of`."""
     checked = checked_bundles(bundles, vllm, tests=tests)
     places = Places(folder)
     with cluster_of(ray, places, tests=tests, bundles=checked) as cluster:
@@ -41,17 +38,17 @@ def executor_on_nodes(
 def checked_bundles(
     folders: Sequence[Path] | None, vllm: Sequence[str] = (), *, tests: bool = False
 ) -> list[NodeBundle]:
-    """The bundles that `--bundle` names, checked; see `bundles_for`.
+    """Reads and checks the bundles that `--bundle` names; see `bundles_for`.
 
     Raises:
-        UsageError: the nodes need none, or one does not fit.
-        BundleError: one is damaged, or of another kind of machine.
+        UsageError: the nodes need no bundle, or a bundle does not fit.
+        BundleError: a bundle is damaged, or for another kind of machine.
     """
     if not folders:
         return []
     if not ships():
         raise UsageError(
-            f"with {SHIP}=0 the nodes have the harness already", hint="unset it, or leave --bundle out"
+            f"{SHIP}=0 says that the nodes have the harness", hint=f"unset {SHIP}, or leave out --bundle"
         )
     plain_console(stderr=True).print(f"checking {', '.join(map(str, folders))}")
     return bundles_for(folders, vllm, tests=tests)
@@ -61,36 +58,37 @@ def checked_bundles(
 def cluster_of(
     ray: str, places: Places, *, tests: bool = False, extra: str = "", bundles: Sequence[NodeBundle] = ()
 ) -> Iterator[RayCluster]:
-    """The cluster of an address, connected until the end.
+    """A connection to the cluster at an address, with its nodes set up.
 
     Args:
-        ray: its address.
-        places: keeps where cells ran.
+        ray: the address.
+        places: records where cells ran.
         tests: whether the nodes need the tests of the checkout.
-        extra: of the harness's packages that the nodes need.
-        bundles: that the nodes set themselves up from, in place of what would be sent.
+        extra: the name of an extra whose packages the nodes need.
+        bundles: the bundles to set up nodes from, instead of sending a wheel.
 
     Raises:
-        ClusterError: there is no such cluster, or no Ray, or no node could be set up.
+        ClusterError: Ray is not installed, the cluster is not reachable, or no node could be set up.
     """
     notes = plain_console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="vllm-harness-ray-") as shipped:
         notes.print("connecting to Ray, and sending the harness to its nodes")
         sent = {"env_vars": variables()} if bundles else runtime_env(Path(shipped), tests, extra)
         with connected(ray, runtime_env=sent) as module:
-            outfit = outfit_of(bundles, source_of(bundles, module)) if bundles else None
-            cluster = RayCluster(module, notes.print, places.add, _patience(), outfit)
-            cluster.await_arrivals()
+            setup_plan = setup_plan_of(bundles, source_of(bundles, module)) if bundles else None
+            cluster = RayCluster(module, notes.print, places.add, _silence_timeout_s(), setup_plan)
+            cluster.await_setup()
             yield cluster
 
 
-def _patience() -> float:
-    text = os.environ.get(PATIENCE) or str(PATIENCE_S)
+def _silence_timeout_s() -> float:
+    text = os.environ.get(TIMEOUT_VARIABLE) or str(SILENCE_TIMEOUT_S)
     try:
         return float(text)
     except ValueError:
         raise UsageError(
-            f"{PATIENCE} is {text!r}, not a number", hint=f"set {PATIENCE} to seconds, or unset it"
+            f"{TIMEOUT_VARIABLE} is {text!r}, not a number",
+            hint=f"set {TIMEOUT_VARIABLE} to seconds, or unset it",
         ) from None
 
 

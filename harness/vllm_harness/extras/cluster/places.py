@@ -1,4 +1,4 @@
-"""Where each cell of a run ran: `places.jsonl` of the run folder, and how busy each node was."""
+"""Records where each cell of a run ran, in `places.jsonl` of the run folder, and how busy each node was."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ FILE = "places.jsonl"
 
 
 @dataclass(frozen=True)
-class Placed:
-    """Where a cell ran.
+class Placement:
+    """Where a cell ran: a line of `places.jsonl`.
 
     Attributes:
-        cell: its name.
-        shard: that it was of.
+        cell: the name of the cell.
+        shard: the name of its shard.
         node: the name of the node.
-        seconds: how long it took.
-        begun: how often its shard had been begun.
-        at: when it had finished, seconds since the beginning of the run.
+        seconds: how long the cell took.
+        begun: how often its shard had been started.
+        at: when the cell finished, in seconds since the start of the run.
     """
 
     cell: str
@@ -37,11 +37,11 @@ class NodeUse:
     """What a node did in a run.
 
     Attributes:
-        node: its name.
-        cells: how many it ran.
-        again: how many of these were of a shard that had been begun before.
-        busy_s: the seconds of its cells, added up.
-        at_a_time: of those that ran at the same time, in the mean over the run.
+        node: the name of the node.
+        cells: how many cells it ran.
+        again: how many of these belonged to a shard that had been started before.
+        busy_s: the sum of the cells' seconds.
+        at_a_time: how many cells ran at the same time, as the mean over the run.
     """
 
     node: str
@@ -51,18 +51,18 @@ class NodeUse:
     at_a_time: float
 
 
-def placed_in(folder: Path) -> list[Placed]:
-    """What a run's folder says of its cells; a line that was cut by a kill is left aside."""
+def placements_in(folder: Path) -> list[Placement]:
+    """Reads where the cells of a run ran; ignores a line that a kill has truncated."""
     path = folder / FILE
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    return [Placed(**json.loads(line)) for line in lines if line.endswith("\n")]
+    return [Placement(**json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 class Places:
-    """Keeps where cells ran, a line each, at once.
+    """Writes where cells ran, a line each, at once.
 
     Args:
-        folder: of the run; made with the first line.
+        folder: the folder of the run, which is made with the first line.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -73,8 +73,8 @@ class Places:
         self._seconds: dict[str, float] = {}
         self._end = 0.0
 
-    def add(self, placed: Placed) -> None:
-        """Keeps where a cell ran."""
+    def add(self, placed: Placement) -> None:
+        """Writes where a cell ran."""
         self._cells[placed.node] += 1
         self._again[placed.node] += placed.begun > 1
         self._seconds[placed.node] = self._seconds.get(placed.node, 0.0) + placed.seconds
@@ -85,7 +85,7 @@ class Places:
                 file.write(json.dumps(asdict(placed)) + "\n")
 
     def uses(self) -> list[NodeUse]:
-        """What each node did so far, by name."""
+        """What each node has done so far, sorted by name."""
         return [
             NodeUse(
                 node,

@@ -1,7 +1,7 @@
-"""Shards on the nodes of a Ray cluster.
+"""Runs shards on the nodes of a Ray cluster.
 
-The harness chooses a node for each shard (`dispatch`), and asks Ray for it there with all that the shard
-takes; where that is not free, Ray finds another node. What fails with its node runs again elsewhere.
+The harness chooses a node for each shard (`dispatch`), and requests the shard's resources from Ray there. If
+they are not free, Ray finds another node. A shard that is lost with its node runs again on another one.
 """
 
 from __future__ import annotations
@@ -19,41 +19,40 @@ from typing import Any
 
 from vllm_harness._errors import HarnessError
 from vllm_harness._machine.shard import Needs, Preparation, R, Say, Shard
-from vllm_harness.extras.cluster.arrivals import Arrivals, Outfit
 from vllm_harness.extras.cluster.dispatch import ATTEMPTS, Attempt, Dispatcher, NodeState, may_run, slots_of
-from vllm_harness.extras.cluster.on_node import Begun, Failed, Finished, Line, prepare, run_shard
-from vllm_harness.extras.cluster.places import Placed
+from vllm_harness.extras.cluster.node_setup import NodeSetup, SetupPlan
+from vllm_harness.extras.cluster.on_node import Failed, Finished, Line, Started, prepare, run_shard
+from vllm_harness.extras.cluster.places import Placement
 from vllm_harness.extras.cluster.spread import ShardSpread, needs_several, on_host, spread
 
 NODES_EVERY_S = 5.0
 _WAIT_S = 1.0
 _START_S = 1800.0
-"""How long a shard may wait for its node's resources and a worker, and a preparation take for a step."""
+"""How many seconds a shard may wait for resources and a worker, or a preparation may take for a step."""
 _END_S = 20.0
-"""How long a cancelled shard may take to end its servers before its worker is killed, which ends them too."""
+"""How many seconds a cancelled shard may take to end its servers, before its worker is killed with them."""
 SHARES_A_SLOT = 4
 GIB = 2**30
 
 
 class ClusterError(HarnessError):
-    """There is no such cluster, or it has no node for a shard."""
+    """The cluster cannot be reached or set up, or no node of it can run a shard."""
 
 
 class NotRun(HarnessError):
-    """Cells did not run, because the machines that they ran on failed; this says nothing of vLLM."""
+    """Cells did not run because their machines failed; this says nothing about vLLM."""
 
 
 @dataclass
 class _Running:
-    """A task of Ray on its way: a shard, or a preparation of a node."""
+    """A running task of Ray: a shard, or a preparation of a node."""
 
     node: NodeState
-    begun: float
     attempt: Attempt | None = None
     preparation: str = ""
     last: float = field(default_factory=monotonic)
-    is_begun: bool = False
-    is_ended: bool = False
+    is_started: bool = False
+    is_cancelled: bool = False
 
 
 @dataclass
@@ -62,42 +61,42 @@ class RayCluster:
 
     Attributes:
         ray: the module, connected; see `connected`.
-        say: takes a line for what a person should know: a preparation, a fault, a shard that runs again.
-        placed: called with each cell that has finished.
-        patience_s: how long a shard may be silent before it is taken to hang.
-        outfit: what a node needs before anything runs on it; None: nodes have it by Ray's own means.
+        say: prints a line about a preparation, a fault or a restarted shard.
+        on_placement: called with each finished cell.
+        silence_timeout_s: how many seconds a shard may be silent before it counts as hanging.
+        setup_plan: how to set up a node before anything runs on it; None: the runtime environment suffices.
     """
 
     ray: Any
     say: Say
-    placed: Callable[[Placed], None] = lambda _: None
-    patience_s: float = 1800.0
-    outfit: Outfit | None = None
+    on_placement: Callable[[Placement], None] = lambda _: None
+    silence_timeout_s: float = 1800.0
+    setup_plan: SetupPlan | None = None
     _names: dict[str, str] = field(default_factory=dict)
-    _arrivals: Arrivals | None = field(default=None, init=False)
+    _node_setup: NodeSetup | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        if self.outfit:
+        if self.setup_plan:
             on = partial(self.on, elsewhere=False)
-            self._arrivals = Arrivals(self.ray, self.outfit, self.say, self.name_of, on, what_happened)
+            self._node_setup = NodeSetup(self.ray, self.setup_plan, self.say, self.name_of, on, what_happened)
 
-    def await_arrivals(self) -> None:
-        """Waits until each node that is there has its outfit, or is left out.
+    def await_setup(self) -> None:
+        """Waits until each present node is set up or left out.
 
         Raises:
-            ClusterError: all are left out.
+            ClusterError: no node could be set up.
         """
-        arrivals = self._arrivals
-        if arrivals is None:
+        setup = self._node_setup
+        if setup is None:
             return
-        while not self.nodes() or arrivals.are_under_way:
-            if not arrivals.are_under_way:
-                why = "; ".join(f"{self.name_of(node)}: {why}" for node, why in arrivals.left_out.items())
-                raise ClusterError(f"no node of the cluster could be set up: {why or 'there is none'}")
+        while not self.nodes() or setup.in_progress:
+            if not setup.in_progress:
+                why = "; ".join(f"{self.name_of(node)}: {why}" for node, why in setup.left_out.items())
+                raise ClusterError(f"no node of the cluster could be set up: {why or 'it has no nodes'}")
             sleep(_WAIT_S)
 
     def deal(self, cells: int, *, apart: bool) -> int:
-        """As many shards as cells where each starts what it needs; else a few for each CPU of the cluster."""
+        """How many shards to make: one a cell if these share nothing (`apart`), else a few for each CPU."""
         cpus = sum(int(node.free.cpus) for node in self.nodes())
         return cells if apart else max(1, min(cells, SHARES_A_SLOT * cpus))
 
@@ -110,39 +109,40 @@ class RayCluster:
         return _Run(self, list(shards), done).run() if shards else []
 
     def nodes(self) -> list[NodeState]:
-        """The nodes that are alive and have their outfit, with all that they have."""
+        """The nodes that are alive and set up, with all their resources."""
         states = [_state(node) for node in self.ray.nodes() if node["Alive"]]
-        if not self._arrivals:
+        if not self._node_setup:
             return states
-        arrived = self._arrivals.arrived([state.name for state in states if state.free.cpus])
-        return [state for state in states if state.name in arrived]
+        ready = self._node_setup.ready([state.name for state in states if state.free.cpus])
+        return [state for state in states if state.name in ready]
 
     @property
     def address_here(self) -> str:
-        """The address of this machine by which the other nodes reach it."""
+        """The address at which the other nodes reach this machine."""
         return str(self.ray.util.get_node_ip_address())
 
     @property
     def options(self) -> dict[str, Any]:
-        """Ray's options of all that runs the harness on a node."""
-        return {"runtime_env": dict(self.outfit.runtime_env)} if self.outfit else {}
+        """Ray's options for tasks and actors that run the harness."""
+        return {"runtime_env": dict(self.setup_plan.runtime_env)} if self.setup_plan else {}
 
     def on(self, node: str, *, elsewhere: bool = True, spills: bool = False) -> Any:
-        """Ray's strategy for what runs on a node.
+        """Ray's scheduling strategy for a node.
 
         Args:
-            elsewhere: whether it runs on another node where this one is gone, if those need no outfit.
-            spills: whether it does so where this one is only busy.
+            node: Ray's id of the node.
+            elsewhere: whether another node will do if this one is gone; never if nodes need a setup.
+            spills: whether another node will also do if this one is busy.
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        soft = elsewhere and self.outfit is None
+        soft = elsewhere and self.setup_plan is None
         return NodeAffinitySchedulingStrategy(node, soft=soft, _spill_on_unavailable=soft and spills)
 
     def name_of(self, node: str) -> str:
-        """The name of a node for people: its host's, with a number where several have the same."""
+        """The readable name of a node: its host's, with a number if several nodes share a host."""
         if node not in self._names:
-            hosts = {each["NodeID"]: each["NodeManagerHostname"] for each in self.ray.nodes()}
+            hosts = {info["NodeID"]: info["NodeManagerHostname"] for info in self.ray.nodes()}
             host = hosts.get(node, node[:8])
             number = 1 + sum(name.partition("#")[0] == host for name in self._names.values())
             self._names[node] = host if number == 1 else f"{host}#{number}"
@@ -165,43 +165,43 @@ class _Run:
         self._cluster, self._ray, self._done = cluster, cluster.ray, done
         self._nodes = {node.name: node for node in cluster.nodes()}
         whole = list(self._nodes.values())
-        several = [each.over_nodes is not None and needs_several(each.needs, whole) for each in shards]
-        self._several = deque(Attempt(each, each.cells, several=True) for each in compress(shards, several))
+        several = [s.over_nodes is not None and needs_several(s.needs, whole) for s in shards]
+        self._several = deque(Attempt(s, s.cells, several=True) for s in compress(shards, several))
         on_one = list(compress(shards, map(not_, several)))
         self._dispatcher = Dispatcher(on_one, slots_of(whole, on_one))
         self._running: dict[Any, _Running] = {}
-        self._held: dict[tuple[str, str], list[Attempt]] = {}
+        self._unprepared: dict[tuple[str, str], list[Attempt]] = {}
         self._errors: list[HarnessError] = []
-        self._started = self._looked = monotonic()
+        self._started = self._checked = monotonic()
         options = {"max_retries": 0, "num_returns": "streaming", **cluster.options}
         self._shard = self._ray.remote(**options)(run_shard)
         self._prepare = self._ray.remote(num_cpus=0, **options)(prepare)
 
     def run(self) -> list[HarnessError]:
-        self._refuse_unfit()
+        self._refuse_unrunnable()
         try:
             while self._dispatcher.pending or self._several or self._running:
-                self._place()
+                self._assign()
                 self._receive()
-                self._look()
+                self._check()
         except BaseException:
             self._end_all()
             raise
         return self._errors
 
-    def _place(self) -> None:
+    def _assign(self) -> None:
         while self._several and (over := self._over(self._several[0], self._nodes.values())):
-            self._begin(self._several.popleft(), over)
+            self._start(self._several.popleft(), over)
         for node in list(self._nodes.values()):
-            # where one waits for the GPUs of several nodes, they are left to it
+            # GPUs are left to a shard that waits for those of several nodes
             may = {"others": len(self._nodes) > 1, "gpus": not self._several}
             while attempt := self._dispatcher.next_for(node, **may):
-                self._begin(attempt, ShardSpread(node.name, {node.name: attempt.shard.needs}))
+                self._start(attempt, ShardSpread(node.name, {node.name: attempt.shard.needs}))
 
     def _over(self, attempt: Attempt, nodes: Iterable[NodeState]) -> ShardSpread | None:
         return spread(attempt.shard.needs, [node for node in nodes if may_run(node, attempt.shard)])
 
-    def _begin(self, attempt: Attempt, where: ShardSpread) -> None:
+    def _start(self, attempt: Attempt, where: ShardSpread) -> None:
         attempt.taken = dict(where.takes)
         for name, needs in attempt.taken.items():
             self._nodes[name].take(needs)
@@ -209,31 +209,29 @@ class _Run:
         if preparation is None or preparation.name in node.prepared:
             self._submit(attempt, node)
         else:
-            self._hold(attempt, node, preparation)
+            self._await_preparation(attempt, node, preparation)
 
     def _release(self, attempt: Attempt) -> None:
-        """Gives back what a shard has taken, of the nodes that are still there."""
+        """Gives back the resources that a shard has taken, on the nodes that still exist."""
         for name, needs in attempt.taken.items():
             if node := self._nodes.get(name):
                 node.take(needs, -1)
         attempt.taken = {}
 
     def _give_back(self, attempt: Attempt) -> None:
-        """Has the rest of a shard run once more."""
+        """Queues the rest of a shard again."""
         if attempt.several:
             self._several.append(attempt)
         else:
             self._dispatcher.give_back(attempt)
 
-    def _hold(self, attempt: Attempt, node: NodeState, preparation: Preparation) -> None:
-        """Has a shard wait for its node's preparation, which begins with the first of them."""
+    def _await_preparation(self, attempt: Attempt, node: NodeState, preparation: Preparation) -> None:
+        """Lets a shard wait for its node's preparation, which starts with the first of them."""
         key = node.name, preparation.name
-        if key not in self._held:
+        if key not in self._unprepared:
             task = self._prepare.options(scheduling_strategy=self._cluster.on(node.name, elsewhere=False))
-            self._running[task.remote(preparation)] = _Running(
-                node, monotonic(), preparation=preparation.name
-            )
-        self._held.setdefault(key, []).append(attempt)
+            self._running[task.remote(preparation)] = _Running(node, preparation=preparation.name)
+        self._unprepared.setdefault(key, []).append(attempt)
 
     def _submit(self, attempt: Attempt, node: NodeState) -> None:
         shard = attempt.shard
@@ -250,10 +248,10 @@ class _Run:
         )
         attempt.begun += 1
         node.holds(attempt.shard.server)
-        self._running[task.remote(shard, attempt.left)] = _Running(node, monotonic(), attempt)
+        self._running[task.remote(shard, attempt.left)] = _Running(node, attempt)
 
     def _receive(self) -> None:
-        """Takes in what has come: every item that is there, then waits for the next."""
+        """Receives all items that have arrived, or waits a moment for the next."""
         if not self._running:
             return
         ready, _ = self._ray.wait(
@@ -262,16 +260,16 @@ class _Run:
         if not ready:
             ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_WAIT_S, fetch_local=False)
         for task in ready:
-            self._take_item(task, self._running[task])
+            self._receive_item(task, self._running[task])
 
-    def _take_item(self, task: Any, running: _Running) -> None:
+    def _receive_item(self, task: Any, running: _Running) -> None:
         try:
             item = self._ray.get(next(task))
         except StopIteration:
-            self._ended(task, running)
+            self._finish(task, running)
             return
         except self._ray.exceptions.RayTaskError as error:
-            if not running.is_ended:
+            if not running.is_cancelled:
                 raise (error.cause if isinstance(error.cause, Exception) else error) from None
             self._lose(task, running, "it was silent for too long")
             return
@@ -280,10 +278,10 @@ class _Run:
             return
         running.last = monotonic()
         match item:
-            case Begun():
-                running.is_begun = True
+            case Started():
+                running.is_started = True
             case Finished():
-                self._keep(running, item)
+                self._record(running, item)
             case Line():
                 self._cluster.say(f"{self._cluster.name_of(running.node.name)}: {item.text}")
             case Failed() if running.attempt is None:
@@ -295,7 +293,7 @@ class _Run:
                 assert running.attempt is not None
                 running.attempt.left = ()
 
-    def _keep(self, running: _Running, item: Finished) -> None:
+    def _record(self, running: _Running, item: Finished) -> None:
         attempt = running.attempt
         assert attempt is not None
         if item.cell not in attempt.left:
@@ -303,8 +301,8 @@ class _Run:
         self._done(item.result)
         attempt.left = tuple(cell for cell in attempt.left if cell != item.cell)
         attempt.lost = ()
-        self._cluster.placed(
-            Placed(
+        self._cluster.on_placement(
+            Placement(
                 item.cell,
                 attempt.shard.name,
                 self._cluster.name_of(running.node.name),
@@ -314,45 +312,46 @@ class _Run:
             )
         )
 
-    def _ended(self, task: Any, running: _Running) -> None:
-        """A task has ended by itself: a preparation is made, or a shard has run."""
+    def _finish(self, task: Any, running: _Running) -> None:
+        """Handles a task that has ended by itself: a preparation is made, or a shard has run."""
         self._running.pop(task, None)
         if running.attempt is None:
             if running.preparation not in running.node.refused:
                 running.node.prepared.add(running.preparation)
-            self._release_held(running)
+            self._end_preparation(running)
             return
         self._release(running.attempt)
         if running.attempt.left:
-            self._again(running, "it ended before its last cell")
+            self._retry(running, "it ended before its last cell")
 
-    def _release_held(self, running: _Running) -> None:
-        for attempt in self._held.pop((running.node.name, running.preparation), []):
+    def _end_preparation(self, running: _Running) -> None:
+        """Submits the shards that waited for a preparation, or queues them again if it failed."""
+        for attempt in self._unprepared.pop((running.node.name, running.preparation), []):
             if running.preparation in running.node.prepared:
                 self._submit(attempt, running.node)
             else:
                 self._release(attempt)
                 self._give_back(attempt)
-        self._refuse_unfit()
+        self._refuse_unrunnable()
 
     def _refuse(self, running: _Running, error: HarnessError) -> None:
         name = self._cluster.name_of(running.node.name)
         self._cluster.say(
-            f"{name} cannot make {running.preparation}, and runs nothing with it: {error.message}"
+            f"{name} cannot make {running.preparation} and runs nothing that needs it: {error.message}"
         )
         running.node.refused.add(running.preparation)
 
     def _lose(self, task: Any, running: _Running, why: str) -> None:
-        """A task was lost with its worker or its node."""
+        """Handles a task that was lost with its worker or its node."""
         self._running.pop(task, None)
         if running.attempt is None:
             self._refuse(running, HarnessError(why))
-            self._release_held(running)
+            self._end_preparation(running)
         else:
             self._release(running.attempt)
-            self._again(running, why)
+            self._retry(running, why)
 
-    def _again(self, running: _Running, why: str) -> None:
+    def _retry(self, running: _Running, why: str) -> None:
         attempt = running.attempt
         assert attempt is not None
         name = self._cluster.name_of(running.node.name)
@@ -370,64 +369,64 @@ class _Run:
         where = "; ".join(f"on {self._cluster.name_of(node)}: {why}" for node, why in attempt.lost)
         return NotRun(
             f"{attempt.shard.name}: {len(attempt.left)} cells did not run in {ATTEMPTS} attempts {where}",
-            hint="look after these nodes, and run the same command again: what has finished stays",
+            hint="check these nodes, and run the same command again: it skips what has finished",
         )
 
-    def _look(self) -> None:
-        """From time to time: nodes that have come or gone, and shards that are silent."""
+    def _check(self) -> None:
+        """From time to time, looks for new and lost nodes, and cancels silent tasks."""
         now = monotonic()
-        if now - self._looked < NODES_EVERY_S:
+        if now - self._checked < NODES_EVERY_S:
             return
-        self._looked = now
+        self._checked = now
         alive = {node.name: node for node in self._cluster.nodes()}
         for name in [name for name in self._nodes if name not in alive]:
             self._cluster.say(f"{self._cluster.name_of(name)} is gone")
             del self._nodes[name]
         for name in [name for name in alive if name not in self._nodes]:
-            self._cluster.say(f"{self._cluster.name_of(name)} has come")
+            self._cluster.say(f"{self._cluster.name_of(name)} has joined")
             self._nodes[name] = alive[name]
         for task, running in list(self._running.items()):
-            patience_s = self._cluster.patience_s if running.is_begun else _START_S
-            if now - running.last > patience_s + _END_S:
+            timeout_s = self._cluster.silence_timeout_s if running.is_started else _START_S
+            if now - running.last > timeout_s + _END_S:
                 self._cancel(task, force=True)
-            elif now - running.last > patience_s and not running.is_ended:
-                running.is_ended = True
+            elif now - running.last > timeout_s and not running.is_cancelled:
+                running.is_cancelled = True
                 self._cancel(task, force=False)
         if alive:
-            self._refuse_unfit()
+            self._refuse_unrunnable()
 
-    def _refuse_unfit(self) -> None:
+    def _refuse_unrunnable(self) -> None:
         """Reports shards that no node can run."""
         whole = self._cluster.nodes()
         for node in whole:
             if known := self._nodes.get(node.name):
                 node.refused = known.refused
-        unfit = [attempt for attempt in self._several if self._over(attempt, whole) is None]
-        for attempt in unfit:
+        unrunnable = [attempt for attempt in self._several if self._over(attempt, whole) is None]
+        for attempt in unrunnable:
             self._several.remove(attempt)
-        for attempt in [*unfit, *self._dispatcher.unfit(whole)]:
+        for attempt in [*unrunnable, *self._dispatcher.take_unrunnable(whole)]:
             refused = attempt.shard.preparation and any(
                 attempt.shard.preparation.name in node.refused for node in whole
             )
             why = (
-                f"no node that it fits on could make {attempt.shard.preparation.name}"
+                f"no node with enough resources could make {attempt.shard.preparation.name}"
                 if refused and attempt.shard.preparation
                 else f"it needs {attempt.shard.needs}, which no node of this cluster has"
             )
             self._errors.append(ClusterError(f"{attempt.shard.name} cannot run: {why}"))
 
     def _cancel(self, task: Any, *, force: bool) -> None:
-        with suppress(Exception):  # of a task that has just ended
+        with suppress(Exception):  # the task may just have ended
             self._ray.cancel(task, force=force)
 
     def _end_all(self) -> None:
-        """Interrupts what runs, and waits until its servers have ended."""
+        """Interrupts all running tasks, and waits until their servers have ended."""
         self._cluster.say(f"ending {len(self._running)} shards")
         for task in self._running:
             self._cancel(task, force=False)
-        until = monotonic() + _END_S
+        deadline = monotonic() + _END_S
         left = list(self._running)
-        while left and monotonic() < until:
+        while left and monotonic() < deadline:
             ready, _ = self._ray.wait(left, num_returns=1, timeout=_WAIT_S)
             for task in ready:
                 try:
@@ -439,8 +438,8 @@ class _Run:
 
 
 def what_happened(error: Exception) -> str:
-    """Why a task or an actor of Ray was lost, for people."""
-    told = {
+    """A readable reason why a task or an actor of Ray was lost."""
+    reasons = {
         "ActorDiedError": "its process or its node is gone",
         "WorkerCrashedError": "its process was killed",
         "NodeDiedError": "the node is gone",
@@ -449,21 +448,21 @@ def what_happened(error: Exception) -> str:
     }
     name = type(error).__name__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    if name == "RuntimeEnvSetupError":  # its last line is the last of what the installer said
-        return f"what the run brings cannot be installed there: {lines[-1]}"
-    return told.get(name, f"{name}: {lines[0]}")
+    if name == "RuntimeEnvSetupError":  # its last line is the last line of the installer's output
+        return f"the harness cannot be installed there: {lines[-1]}"
+    return reasons.get(name, f"{name}: {lines[0]}")
 
 
 @contextmanager
 def connected(address: str, *, runtime_env: dict[str, Any]) -> Iterator[Any]:
-    """Ray, connected to a cluster.
+    """The module of Ray, connected to a cluster.
 
     Args:
-        address: `auto`, or that of the head: `HOST:PORT`.
-        runtime_env: what its workers get; see `shipping.runtime_env`.
+        address: `auto`, or the address of the head, `HOST:PORT`.
+        runtime_env: the runtime environment of its workers; see `shipping.runtime_env`.
 
     Raises:
-        ClusterError: Ray is not installed, or there is no such cluster.
+        ClusterError: Ray is not installed, or no cluster answers at the address.
     """
     try:
         import ray
@@ -473,23 +472,23 @@ def connected(address: str, *, runtime_env: dict[str, Any]) -> Iterator[Any]:
         ) from None
     if address.startswith("ray://"):
         raise ClusterError(
-            "results do not stream over a Ray client's address",
-            hint="run this command on a node of the cluster, with its address, or as a job of it",
+            f"{address} is an address for Ray clients, over which results cannot stream",
+            hint="run this command on a node of the cluster or as one of its jobs, with --ray HOST:PORT",
         )
     on_term = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
-            address=address,  # `auto` heeds RAY_ADDRESS, and never starts a cluster
+            address=address,  # `auto` uses RAY_ADDRESS, and never starts a cluster
             runtime_env=runtime_env,
             log_to_driver=False,
             configure_logging=False,
         )
     except ConnectionError as error:
         raise ClusterError(
-            f"there is no Ray cluster at {address}: {error}",
-            hint="start one with `ray start --head`, or name the address of its head",
+            f"no Ray cluster answers at {address}: {error}",
+            hint="start one with `ray start --head`, or give the address of its head",
         ) from error
-    signal.signal(signal.SIGTERM, on_term)  # Ray has set one of its own
+    signal.signal(signal.SIGTERM, on_term)  # Ray has replaced the handler
     try:
         yield ray
     finally:

@@ -21,14 +21,14 @@ from vllm_harness._terminal.tables import plain_console, show_table
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.executor import COMMAND, executor_of, keep_command
 from vllm_harness.cli.run_folder import kept_run
-from vllm_harness.extras.cluster.places import placed_in
+from vllm_harness.extras.cluster.places import placements_in
 from vllm_harness.extras.cluster.suites.gathering import gather
 from vllm_harness.extras.cluster.suites.on_node import SuiteResult
 from vllm_harness.extras.cluster.suites.shards import TargetJob, shard_of, without
 
 AUTO = "auto"
 GPUS_OF_A_NODE = (math.inf,) * 64
-"""The nodes' GPUs are Ray's to know: a target that needs more than a node has is refused there."""
+"""Only Ray knows the GPUs of the nodes; it refuses a target that needs more than they have."""
 HEADINGS = ("target", "vLLM", "passed", "known", "findings", "skipped")
 SHOWN_FINDINGS = 10
 
@@ -38,18 +38,18 @@ notes = plain_console(stderr=True)
 
 @dataclass(frozen=True)
 class ClusterRun:
-    """What is asked for.
+    """The options of a run on a cluster.
 
     Attributes:
-        address: of the cluster.
+        address: the address of the cluster.
         models: names of entries or hub ids; empty for all.
-        lane: the only lane, if there is one.
-        vllm: server environments by commas; empty for the default one.
-        frontend: of the servers.
+        lane: the only lane to run, if any.
+        vllm: server environments, separated by commas; empty for the default one.
+        frontend: the front end of the servers.
         suites: folders of tests, relative to the checkout.
-        arguments: further ones of pytest.
-        folder: of the run, or `auto`.
-        bundles: that the nodes set themselves up from.
+        arguments: further arguments of pytest.
+        folder: the folder of the run, or `auto`.
+        bundles: the bundles to set up nodes from.
     """
 
     address: str
@@ -64,18 +64,24 @@ class ClusterRun:
 
 
 def run_on_cluster(**options: Any) -> int:
-    """Runs the suites as the fields of `ClusterRun` say; gives the exit code: 1 where there are findings.
+    """Runs the suites on a cluster.
+
+    Args:
+        options: the fields of `ClusterRun`.
+
+    Returns:
+        The exit code: 1 if there are findings.
 
     Raises:
-        UsageError: what is asked for cannot be run, or the folder holds another run.
+        UsageError: an option is invalid, or the folder holds another run.
         HarnessError: a suite did not run.
     """
-    asked = ClusterRun(**options)
-    jobs = _jobs(asked)
-    folder = run_folder() if asked.folder == AUTO else Path(asked.folder).absolute()
+    run = ClusterRun(**options)
+    jobs = _jobs(run)
+    folder = run_folder() if run.folder == AUTO else Path(run.folder).absolute()
     if any(folder.glob(PATTERN)) and not (folder / COMMAND).exists():
         raise UsageError(f"{folder} holds a run already", hint="remove it, or name another folder")
-    left = without(jobs, {placed.cell for placed in placed_in(folder)})
+    left = without(jobs, {placement.cell for placement in placements_in(folder)})
     keep_command(folder)
     with kept_run(Kind.SUITES, folder, ", ".join(dict.fromkeys(job.entry.name for job in jobs))) as writer:
         specs = [job.vllm.spec for job in jobs]
@@ -86,9 +92,7 @@ def run_on_cluster(**options: Any) -> int:
         }
         with (
             counted("suites", sum(len(shard.cells) for shard in shards)) as advance,
-            executor_of(
-                asked.address, None, folder, tests=True, bundles=asked.bundles, vllm=specs
-            ) as executor,
+            executor_of(run.address, None, folder, tests=True, bundles=run.bundles, vllm=specs) as executor,
         ):
 
             def done(result: SuiteResult) -> None:
@@ -96,22 +100,22 @@ def run_on_cluster(**options: Any) -> int:
                 advance()
 
             errors = executor.run(shards, done)
-        return _told(folder, errors)
+        return _show_result(folder, errors)
 
 
-def _jobs(asked: ClusterRun) -> list[TargetJob]:
-    specs = asked.vllm or plan().spec
+def _jobs(run: ClusterRun) -> list[TargetJob]:
+    specs = run.vllm or plan().spec
     jobs = []
-    for vllm in select_environments(specs, asked.frontend, "http", notes.print):
-        machine = Machine(vllm.environment.device, GPUS_OF_A_NODE, asked.frontend)
-        choice = choose(load_models(), machine, models=asked.models, lane=asked.lane)
+    for vllm in select_environments(specs, run.frontend, "http", notes.print):
+        machine = Machine(vllm.environment.device, GPUS_OF_A_NODE, run.frontend)
+        choice = choose(load_models(), machine, models=run.models, lane=run.lane)
         for target in choice.targets:
             lane: Lane = "live" if target.lane == "live" else "scripted"
-            jobs.append(TargetJob(vllm, target.entry, lane, asked.suites, asked.arguments))
+            jobs.append(TargetJob(vllm, target.entry, lane, run.suites, run.arguments))
     return jobs
 
 
-def _told(folder: Path, errors: Sequence[HarnessError]) -> int:
+def _show_result(folder: Path, errors: Sequence[HarnessError]) -> int:
     run = read_run(folder)
     rows = []
     for name, target in run.targets.items():

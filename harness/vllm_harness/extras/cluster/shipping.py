@@ -1,4 +1,4 @@
-"""What travels to the nodes: the harness as a wheel, and which versions of packages it runs with here."""
+"""Prepares what is sent to the nodes: the harness as a wheel, and the versions of its packages here."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from vllm_harness._files.paths import checkout
 
 NAME = "vllm-harness"
 SHIP = "VLLM_HARNESS_RAY_SHIP"
-"""`0`: the nodes have the harness already, in the version that runs here."""
+"""The variable that is `0` if the nodes have the harness already, in the version that runs here."""
 PASSED_ON = ("VLLM_HARNESS_LEASE_WAIT_S",)
 _ON_NODE = "${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}"
 
 
 class ShippingError(HarnessError):
-    """The harness cannot be made into a wheel."""
+    """No wheel can be made of the harness."""
 
 
 def variables() -> dict[str, str]:
-    """Variables of all that a run starts on the nodes: fork servers end with it, so that none outlives it."""
+    """The variables of all processes of a run on the nodes; they make fork servers end with the run."""
     passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     return {"VLLM_HARNESS_LINGER_S": "0", **passed_on}
 
 
 def runtime_env(folder: Path, tests: bool = False, extra: str = "") -> dict[str, Any]:
-    """Ray's description of what the workers of a run get.
+    """Ray's runtime environment for the workers of a run.
 
     Args:
-        folder: an empty one, for what is shipped; it has to stay until Ray is connected.
-        tests: whether the checkout's tests, and what they import, are shipped as well.
-        extra: of the harness's packages, such as `load`, that the nodes need as well.
+        folder: an empty folder for the files to send, which must exist until Ray is connected.
+        tests: whether to send the checkout's tests and the packages that they import.
+        extra: the name of an extra, such as `load`, whose packages the nodes need.
 
     Raises:
-        UsageError: the variable has another value than 0 and 1.
-        ShippingError: there is no wheel to ship.
+        UsageError: the variable is neither 0 nor 1.
+        ShippingError: no wheel can be made.
     """
     if not ships():
         return {"env_vars": variables()}
@@ -65,15 +65,15 @@ def runtime_env(folder: Path, tests: bool = False, extra: str = "") -> dict[str,
 
 
 def ships() -> bool:
-    """Whether the nodes get the harness from a run. Raises UsageError: the variable is neither 0 nor 1."""
+    """Whether a run sends the harness to the nodes. Raises UsageError if the variable is neither 0 nor 1."""
     value = os.environ.get(SHIP, "1")
     if value not in ("0", "1"):
-        raise UsageError(f"{SHIP} is {value!r}", hint="set it to 0 or to 1, or unset it")
+        raise UsageError(f"{SHIP} is {value!r}, neither 0 nor 1", hint=f"set {SHIP} to 0 or 1, or unset it")
     return value == "1"
 
 
 def make_wheel(folder: Path) -> Path:
-    """The wheel of the harness that runs here: built from the checkout, or packed again as it is installed.
+    """Makes a wheel of the harness that runs here: built from the checkout, or packed from the installation.
 
     Raises:
         ShippingError: the build fails.
@@ -86,7 +86,7 @@ def make_wheel(folder: Path) -> Path:
     if built.returncode:
         raise ShippingError(
             f"no wheel can be built from {root}:\n{built.stderr.strip()[-800:]}",
-            hint=f"install hatchling beside the harness, or set {SHIP}=0 where the nodes have it",
+            hint=f"install hatchling beside the harness, or set {SHIP}=0 if the nodes have the harness",
         )
     (wheel,) = folder.glob("*.whl")
     return wheel
@@ -98,7 +98,7 @@ def _packed(folder: Path) -> Path:
     files = [file for file in distribution.files or () if _is_of_wheel(file)]
     if not files:
         raise ShippingError(
-            f"{NAME} is installed without a record of its files", hint=f"install it again, or set {SHIP}=0"
+            f"the installed {NAME} has no record of its files", hint=f"install it again, or set {SHIP}=0"
         )
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:
@@ -118,10 +118,10 @@ def _copy_tests(folder: Path) -> None:
 
 
 def _of_tests() -> list[str]:
-    """The packages that the tests import, as far as they are installed here."""
+    """The packages that the tests import and that are installed here."""
     project = tomllib.loads((_checkout() / "pyproject.toml").read_text())
-    named = [text for text in project["dependency-groups"]["dev"] if isinstance(text, str)]
-    names = [canonicalize_name(Requirement(text).name) for text in named]
+    requirements = [text for text in project["dependency-groups"]["dev"] if isinstance(text, str)]
+    names = [canonicalize_name(Requirement(text).name) for text in requirements]
     installed = {canonicalize_name(each.name) for each in importlib.metadata.distributions()}
     return [name for name in names if name in installed]
 
@@ -130,21 +130,21 @@ def _checkout() -> Path:
     root = checkout()
     if root is None:
         raise ShippingError(
-            "the installed harness has no tests", hint="run the command in a checkout of the harness"
+            "the installed harness has no tests to send", hint="run the command in a checkout of the harness"
         )
     return root
 
 
 def pins(further: Sequence[str] = ()) -> list[str]:
-    """The harness's packages, further ones and all that they need, as installed here: `httpx==0.28.1`."""
-    found = {name: importlib.metadata.version(name) for name in further}
-    wanted = [NAME, *further]
-    while wanted:
-        for name in _required(wanted.pop()):
-            if name not in found:
-                found[name] = importlib.metadata.version(name)
-                wanted.append(name)
-    return [f"{name}=={version}" for name, version in sorted(found.items())]
+    """The harness's packages, further ones, and their dependencies, as installed here: `httpx==0.28.1`."""
+    versions = {name: importlib.metadata.version(name) for name in further}
+    pending = [NAME, *further]
+    while pending:
+        for name in _required(pending.pop()):
+            if name not in versions:
+                versions[name] = importlib.metadata.version(name)
+                pending.append(name)
+    return [f"{name}=={version}" for name, version in sorted(versions.items())]
 
 
 def _required(name: str, extra: str = "") -> Iterator[str]:

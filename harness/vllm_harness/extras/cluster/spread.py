@@ -1,7 +1,7 @@
-"""GPUs of several nodes for one shard, where no node has as many as it needs. Pure: no cluster.
+"""Plans GPUs of several nodes for a shard that needs more than any node has. Pure: no cluster.
 
-vLLM takes them itself, by a placement group of Ray's that it makes (`--distributed-executor-backend ray`);
-the shard runs on one of the nodes without GPUs of its own, and what vLLM will take is counted as taken.
+vLLM itself takes the GPUs, by a placement group of Ray (`--distributed-executor-backend ray`). The shard runs
+on one of the nodes and takes no GPU there; the plan counts what vLLM will take.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from vllm_harness.extras.cluster.dispatch import NodeState
 
 @dataclass(frozen=True)
 class ShardSpread:
-    """What a shard takes over several nodes.
+    """What a shard takes of several nodes.
 
     Attributes:
-        host: the node that it runs on.
-        takes: what is taken of each node, by its name.
+        host: the node on which the shard runs.
+        takes: node -> the resources that are taken there.
     """
 
     host: str
@@ -27,19 +27,19 @@ class ShardSpread:
 
 
 def on_host(needs: Needs) -> Needs:
-    """What a shard takes of the node that it runs on, beside GPUs."""
+    """What a shard takes of the node on which it runs, without GPUs."""
     return replace(needs, gpus=0, gpu_type="")
 
 
 def spread(needs: Needs, nodes: Sequence[NodeState]) -> ShardSpread | None:
-    """How to take GPUs of several nodes: of as few as can be, as vLLM's placement group packs them.
+    """Plans GPUs of as few nodes as possible, like vLLM's placement group, which packs them.
 
     Args:
-        needs: of the shard.
-        nodes: with what is free on them.
+        needs: the needs of the shard.
+        nodes: the nodes, with their free resources.
 
     Returns:
-        The plan; None where they have too few together, or none has room for the shard itself.
+        The plan; None if the nodes together have too few GPUs, or no node can host the shard itself.
     """
     of_kind = [node for node in nodes if node.free.gpus and needs.gpu_type in ("", node.gpu_type)]
     gpus: dict[str, int] = {}
@@ -61,5 +61,5 @@ def spread(needs: Needs, nodes: Sequence[NodeState]) -> ShardSpread | None:
 
 
 def needs_several(needs: Needs, nodes: Sequence[NodeState]) -> bool:
-    """Whether a shard fits on none of these nodes, with all that they have, but its GPUs on several."""
+    """Whether a shard fits on no single node, but on several, if all their resources are free."""
     return not any(node.fits(needs) for node in nodes) and spread(needs, nodes) is not None

@@ -1,13 +1,13 @@
-"""Members that work at the same time on nodes of a Ray cluster, each in its own process, and tell what comes.
+"""Runs members at the same time on nodes of a Ray cluster, each in a process, and receives their results.
 
-A shard waits until its node has room; members are all up before the first of them begins. One that is lost
-with its node is begun again on another one, with an order that leaves out what it had done.
+Unlike shards, which wait for free resources, all members are up before the first of them starts to work. If a
+member is lost with its node, it starts again on another node, with an order that leaves out finished work.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,58 +17,58 @@ from vllm_harness.extras.cluster.dispatch import ATTEMPTS
 from vllm_harness.extras.cluster.ray_cluster import ClusterError, NotRun, RayCluster, what_happened
 
 START_S = 900.0
-"""How long a member may wait for a CPU of a node, and for what is shipped to be installed there."""
+"""How many seconds a member may wait for a CPU of a node and for the installation of the harness there."""
 SILENT_S = 60.0
-"""Members tell something every second or so; one that is silent for so long is lost."""
+"""Members send something about every second; one that is silent for so many seconds is lost."""
 END_S = 20.0
-"""How long members may take to end in order."""
+"""How many seconds members may take to stop by themselves."""
 
 
 class Member(Protocol):
-    """What works on a node."""
+    """A worker on a node."""
 
     async def ready(self) -> None:
-        """Looks whether it can work. A HarnessError ends the whole."""
+        """Checks whether it can work. A HarnessError ends the whole group."""
 
     def work(self, order: Any) -> AsyncIterator[Any]:
-        """Does what it is told; yields what comes of it, and something at least every second."""
+        """Carries out an order; yields results, and something at least every second."""
 
     def stop(self) -> None:
-        """Has it end in order, and soon."""
+        """Asks the member to finish soon."""
 
 
-class Hearer(Protocol):
-    """Who has members work."""
+class MemberListener(Protocol):
+    """Gives members their orders, and receives their results."""
 
     def begins(self) -> None:
-        """All members are up."""
+        """Called when all members are up."""
 
     def order(self, number: int) -> Any:
-        """What a member is to do; asked again where it has to begin anew."""
+        """Returns the order of a member; called again if the member has to start again."""
 
     def came(self, number: int, node: str, item: Any) -> None:
-        """Receives what a member tells, and the name of its node."""
+        """Receives an item from a member, with the name of its node."""
 
     def lost(self, number: int, node: str) -> None:
-        """A member is lost; what it has told stays."""
+        """Called when a member is lost; its earlier items count."""
 
 
 @dataclass
 class _Up:
-    """A member that is up."""
+    """A member that is up, and its node."""
 
     actor: Any
     node: str
 
 
 class _Hosted:
-    """A member in its process."""
+    """The actor of Ray that runs a member in its process."""
 
     def __init__(self, make: Callable[[], Member]) -> None:
         self._member = make()
 
     async def ready(self) -> str:
-        """The node that it is on."""
+        """Waits until the member is ready; returns its node."""
         import ray
 
         await self._member.ready()
@@ -89,16 +89,16 @@ class Together:
     """Runs members on a cluster.
 
     Attributes:
-        cluster: on whose nodes.
-        make: makes each member, in its process; arrives there by pickle.
-        hearer: receives what they tell.
-        what: a member is called.
-        errors: of members that were given up.
+        cluster: the cluster.
+        make: a function for each member that makes it in its process; must be picklable.
+        listener: gives orders and receives results.
+        what: the word for a member in messages.
+        errors: the errors of members that were given up.
     """
 
     cluster: RayCluster
     make: Sequence[Callable[[], Member]]
-    hearer: Hearer
+    listener: MemberListener
     what: str = "member"
     errors: list[HarnessError] = field(default_factory=list)
     _up: dict[int, _Up] = field(default_factory=dict)
@@ -106,18 +106,18 @@ class Together:
     _stopping: bool = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Runs them to their end; where `stop` is set, they end in order.
+        """Runs the members until they finish, or until `stop` is set; then they stop.
 
         Raises:
-            ClusterError: a member cannot be begun.
-            HarnessError: what a member raises.
+            ClusterError: a member cannot start.
+            HarnessError: a member raised it.
         """
         stopping = asyncio.create_task(self._stop(stop))
         try:
-            await asyncio.gather(*map(self._begin, range(len(self.make))))
+            await asyncio.gather(*map(self._start, range(len(self.make))))
             if not self._stopping:
                 self._working = True
-                self.hearer.begins()
+                self.listener.begins()
                 await asyncio.gather(*map(self._work, range(len(self.make))))
         finally:
             self._stopping = True
@@ -125,31 +125,41 @@ class Together:
             for number in list(self._up):
                 self._end(number)
 
-    async def _begin(self, number: int, avoid: tuple[str, ...] = ()) -> None:
-        """Has a member come up, on another node than these if there is one."""
-        why = ""
+    async def _start(self, number: int, avoid: tuple[str, ...] = ()) -> None:
+        """Starts a member, on a node that is not to be avoided if there is one."""
+        why: str | None = ""
         for _ in range(ATTEMPTS):
             node = self._choose(avoid)
-            try:
-                async with asyncio.timeout(START_S):
-                    await self._begin_on(number, node)
+            why = await self._failure(self._start_on(number, node), START_S, "it was not ready within")
+            if why is None:
                 return
-            except TimeoutError:
-                why = f"it was not ready within {START_S:.0f} s"
-            except self.cluster.ray.exceptions.RayTaskError as error:
-                raise _cause(error) from None
-            except self.cluster.ray.exceptions.RayError as error:
-                why = what_happened(error)
             self._end(number)
             if self._stopping:
                 return
             avoid = (*avoid, node)
         raise ClusterError(
-            f"{self.what} {number + 1} of {len(self.make)} did not come up: {why}",
-            hint="each takes a CPU of a node: give the cluster more, or ask for fewer",
+            f"{self.what} {number + 1} of {len(self.make)} did not start: {why}",
+            hint="each takes a CPU of a node: add CPUs to the cluster, or request fewer",
         )
 
-    async def _begin_on(self, number: int, node: str) -> None:
+    async def _failure(self, step: Awaitable[None], limit_s: float | None, late: str) -> str | None:
+        """Waits for a step of a member; returns why the member was lost, None if it was not.
+
+        Raises:
+            Exception: the member itself raised it.
+        """
+        try:
+            async with asyncio.timeout(limit_s):
+                await step
+        except TimeoutError:
+            return f"{late} {limit_s or SILENT_S:.0f} s"
+        except self.cluster.ray.exceptions.RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, Exception) else error) from None
+        except self.cluster.ray.exceptions.RayError as error:
+            return what_happened(error)
+        return None
+
+    async def _start_on(self, number: int, node: str) -> None:
         options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": self.cluster.on(node)}
         actor = self.cluster.ray.remote(_Hosted).options(**options, **self.cluster.options)
         actor = actor.remote(self.make[number])
@@ -157,31 +167,25 @@ class Together:
         self._up[number].node = await actor.ready.remote()
 
     def _choose(self, avoid: Sequence[str]) -> str:
-        """The node with the fewest members, of those that are not to be avoided if there are any."""
+        """The node with the fewest members, among those that are not to be avoided if there are any."""
         held = [up.node for up in self._up.values()]
         nodes = sorted(
             (node.name in avoid, held.count(node.name), node.name) for node in self.cluster.nodes()
         )
         if not nodes:
-            raise ClusterError("the cluster has no node any more", hint="start Ray on its machines")
+            raise ClusterError("the cluster has no nodes left", hint="start Ray on its machines")
         return nodes[0][2]
 
     async def _work(self, number: int) -> None:
         lost: list[tuple[str, str]] = []
         while True:
             up = self._up[number]
-            try:
-                await self._hear(number, up)
+            why = await self._failure(self._receive(number, up), None, "it was silent for")
+            if why is None:
                 return
-            except TimeoutError:
-                why = f"it was silent for {SILENT_S:.0f} s"
-            except self.cluster.ray.exceptions.RayTaskError as error:
-                raise _cause(error) from None
-            except self.cluster.ray.exceptions.RayError as error:
-                why = what_happened(error)
             name = self.cluster.name_of(up.node)
             self._end(number)
-            self.hearer.lost(number, name)
+            self.listener.lost(number, name)
             lost.append((up.node, why))
             if self._stopping:
                 return
@@ -189,34 +193,34 @@ class Together:
                 self._give_up(number, lost)
                 return
             self.cluster.say(
-                f"{self.what} {number + 1} was lost on {name}, and begins again elsewhere: {why}"
+                f"{self.what} {number + 1} was lost on {name}, and starts again on another node: {why}"
             )
-            await self._begin(number, tuple(node for node, _ in lost))
+            await self._start(number, tuple(node for node, _ in lost))
             if self._stopping:
                 return
 
-    async def _hear(self, number: int, up: _Up) -> None:
+    async def _receive(self, number: int, up: _Up) -> None:
         name = self.cluster.name_of(up.node)
-        items = up.actor.work.options(num_returns="streaming").remote(self.hearer.order(number))
+        items = up.actor.work.options(num_returns="streaming").remote(self.listener.order(number))
         while True:
             async with asyncio.timeout(SILENT_S):
                 try:
                     item = await (await anext(items))
                 except StopAsyncIteration:
                     return
-            self.hearer.came(number, name, item)
+            self.listener.came(number, name, item)
 
     def _give_up(self, number: int, lost: Sequence[tuple[str, str]]) -> None:
         where = "; ".join(f"on {self.cluster.name_of(node)}: {why}" for node, why in lost)
         self.errors.append(
             NotRun(
                 f"{self.what} {number + 1} of {len(self.make)} was lost {len(lost)} times {where}",
-                hint="look after these nodes, and run the same command again",
+                hint="check these nodes, and run the same command again",
             )
         )
 
     async def _stop(self, stop: asyncio.Event) -> None:
-        """Ends members in order once they are to, and then those that did not."""
+        """Once `stop` is set, asks members to stop, and kills those that are still up a while later."""
         await stop.wait()
         self._stopping = True
         for up in self._up.values():
@@ -227,9 +231,5 @@ class Together:
 
     def _end(self, number: int) -> None:
         if up := self._up.pop(number, None):
-            with suppress(Exception):  # of a process that is gone
+            with suppress(Exception):  # its process may be gone
                 self.cluster.ray.kill(up.actor)
-
-
-def _cause(error: Any) -> Exception:
-    return error.cause if isinstance(error.cause, Exception) else error

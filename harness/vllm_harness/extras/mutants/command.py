@@ -28,7 +28,7 @@ from vllm_harness.cli.interrupted import kept_at
 from vllm_harness.cli.regression_options import console, note, notes
 from vllm_harness.extras.cluster.suites.shards import SERVERS
 from vllm_harness.extras.mutants.importers import Importers, importers_of
-from vllm_harness.extras.mutants.judge import Judge, MutantFate, read_fates
+from vllm_harness.extras.mutants.judge import Judge, JudgedMutant, read_judged
 from vllm_harness.extras.mutants.measure import measure, texts_of
 from vllm_harness.extras.mutants.mutant import ServingMutant, applied, load_by_hand, of_library
 from vllm_harness.extras.mutants.parsers.mutants import make_mutants
@@ -39,7 +39,7 @@ from vllm_harness.extras.review.coverage import Coverage, coverage_file, read_co
 from vllm_harness.extras.review.serving import serving_files
 
 MODELS = ("qwen3", "gpt-oss")
-GOES_ON = "run the same command again to resume"
+RESUMES = "run the same command again to resume"
 
 
 def mutants(
@@ -63,11 +63,11 @@ def mutants(
 ) -> None:
     """Change vLLM's serving code in one place at a time, and list the changes that no test notices.
 
-    The suites judge each mutant on servers of its own, on qwen3 and gpt-oss
-    unless --model names others: the tests that run the changed lines, until
-    one fails. The lines that each test runs are measured on this machine, even
-    if the mutants are judged on a cluster. --output has a line of JSON for
-    each judged mutant; the same command resumes the run.
+    Each mutant runs on its own servers, on qwen3 and gpt-oss unless --model
+    names others. The tests that run the changed lines judge it, until one
+    fails. The lines that each test runs are measured on this machine, even if
+    a cluster judges the mutants. --output has a line of JSON for each judged
+    mutant; the same command resumes the run.
     """
     environment = resolve(vllm, create=True, progress=notes.print)
     models = split_names(",".join(model or MODELS))
@@ -75,37 +75,38 @@ def mutants(
     coverage = run.coverage(measure_only=measure_)
     if measure_:
         return
-    every = list(run.made(files or ["*"], set(only or ()), library, seed))
+    every = list(run.mutants(files or ["*"], set(only or ()), library, seed))
     _refuse_unknown(only or (), every)
     path = output or state_dir() / "mutants" / f"fates-{environment.vllm_version}.jsonl"
-    fates = _known(read_fates(path), every, again=again)
-    left = [mutant for mutant in every if mutant.id not in fates]
+    known = _known(read_judged(path), every, again=again)
+    left = [mutant for mutant in every if mutant.id not in known]
     judge = Judge(run.suites, coverage, run.importers(), most, texts_of(run.suites) if left else {})
-    judge.learn(fates.values())
+    judge.learn(known.values())
+    results = dict(known)
     end_whole(path)
     with (
-        kept_at(path, GOES_ON),
+        kept_at(path, RESUMES),
         path.open("a") as lines,
         counted("mutants", len(left)) as advance,
         executor_of(ray, jobs, path.with_suffix(""), tests=True, bundles=bundle, vllm=[vllm]) as executor,
     ):
 
-        def done(fate: MutantFate) -> None:
-            print(fate.model_dump_json(), file=lines, flush=True)
-            fates[fate.id] = fate
+        def done(result: JudgedMutant) -> None:
+            print(result.model_dump_json(by_alias=True), file=lines, flush=True)
+            results[result.id] = result
             advance()
 
-        errors = run.judging(judge, minutes).all(left, executor, done)
-    of_all = _show([fates[mutant.id] for mutant in every if mutant.id in fates], every)
+        errors = run.judging(judge, minutes).judge_all(left, executor, done)
+    total = _show([results[mutant.id] for mutant in every if mutant.id in results], every)
     console.print(f"kept: {path}")
     if errors:
         raise errors[0]
-    raise typer.Exit(1 if of_all.score < least else 0)
+    raise typer.Exit(1 if total.score < least else 0)
 
 
 @dataclass(frozen=True)
 class _Run:
-    """A vLLM, and the suites that judge its mutants."""
+    """The vLLM under test, and the suites that judge its mutants."""
 
     environment: Environment
     suites: Suites
@@ -113,29 +114,29 @@ class _Run:
 
     @property
     def package(self) -> Path:
-        """The folder of vLLM's package."""
+        """The folder of vLLM's package. Raises UsageError if the environment has none."""
         if self.environment.package is None:
             raise UsageError(f"{self.environment.describe()} has no package that can be changed")
         return self.environment.package
 
     def importers(self) -> Importers:
-        """Which modules import which."""
-        kept = coverage_file(self.environment).with_name(f"importers-{self.environment.fingerprint()}.json")
-        return importers_of(self.package, kept)
+        """The importers of each module of vLLM."""
+        cached = coverage_file(self.environment).with_name(f"importers-{self.environment.fingerprint()}.json")
+        return importers_of(self.package, cached)
 
     def coverage(self, *, measure_only: bool) -> Coverage:
-        """What the tests run; measured where nothing is kept yet, or nothing else is wanted."""
-        kept = coverage_file(self.environment)
-        found = read_coverage(kept)
-        if measure_only or not len(found):
-            note("the lines that each test runs are measured once: twenty minutes of one core")
-            with kept_at(kept, GOES_ON):
-                found = measure(self.package, self.suites, kept, note, parallel=self.parallel)
-        notes.print(f"the lines of {len(found)} tests are known: {kept}")
-        return found
+        """The lines that each test runs; measured if none are stored yet, or with `measure_only`."""
+        stored = coverage_file(self.environment)
+        coverage = read_coverage(stored)
+        if measure_only or not len(coverage):
+            note("measuring once which lines each test runs: this takes twenty minutes of one core")
+            with kept_at(stored, RESUMES):
+                coverage = measure(self.package, self.suites, stored, note, parallel=self.parallel)
+        notes.print(f"the lines of {len(coverage)} tests are known: {stored}")
+        return coverage
 
     def judging(self, judge: Judge, minutes: int) -> JudgingOptions:
-        """How mutants are judged, within so many minutes; 0: as long as it takes."""
+        """The options of judging, which starts no mutant after so many minutes; 0: no limit."""
         vllm = VllmUnderTest(self.suites.vllm, self.environment)
         entries = map(load_models().get, self.suites.models)
         gib = max(
@@ -144,80 +145,81 @@ class _Run:
         needs = Needs(memory_gib=SERVERS * gib)
         return JudgingOptions(judge, vllm, needs, time.time() + 60.0 * minutes if minutes else None)
 
-    def made(self, files: Sequence[str], only: set[str], library: int, seed: int) -> Iterator[ServingMutant]:
-        """The mutants that were asked for: reverted fixes, others made by hand, those of the library."""
+    def mutants(
+        self, files: Sequence[str], only: set[str], library: int, seed: int
+    ) -> Iterator[ServingMutant]:
+        """The selected mutants: reverted fixes, then others made by hand, then those of the library."""
         absent = []
-        for mutant in load_by_hand():
-            if _is_meant(mutant.file, files) and (not only or mutant.id in only):
-                found = applied(mutant, self.package)
-                if found is None:
-                    absent.append(mutant.id)
+        for by_hand in load_by_hand():
+            if _matches(by_hand.file, files) and (not only or by_hand.id in only):
+                mutant = applied(by_hand, self.package)
+                if mutant is None:
+                    absent.append(by_hand.id)
                 else:
-                    yield found
+                    yield mutant
         if absent:
             notes.print(f"{len(absent)} do not fit vLLM {self.environment.vllm_version}: {', '.join(absent)}")
         for file in serving_files(self.package) if library else ():
-            if _is_meant(file, files):
-                made = make_mutants(self.environment, file, note, sample=library, seed=seed)
-                yield from (each for each in (of_library(mutant, file) for mutant in made) if _in(each, only))
+            if _matches(file, files):
+                for generated in make_mutants(self.environment, file, note, sample=library, seed=seed):
+                    mutant = of_library(generated, file)
+                    if not only or mutant.id in only:
+                        yield mutant
 
 
 def _refuse_unknown(only: Sequence[str], every: Sequence[ServingMutant]) -> None:
-    made = {mutant.id for mutant in every}
-    if missing := [id_ for id_ in only if id_ not in made]:
+    ids = {mutant.id for mutant in every}
+    if missing := [id_ for id_ in only if id_ not in ids]:
         raise UsageError(
             f"no mutant of these files is called {missing[0]}",
-            hint="the files by_hand/*.yaml have those made by hand; those of the library need --library",
+            hint="choose an id from by_hand/*.yaml, or add --library for the mutants of cosmic-ray",
         )
     if not every:
         raise UsageError("these files have no mutants", hint="add --library 20, or give other files")
 
 
-def _is_meant(file: str, patterns: Iterable[str]) -> bool:
+def _matches(file: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(file, pattern) for pattern in patterns)
 
 
-def _in(mutant: ServingMutant, only: set[str]) -> bool:
-    return not only or mutant.id in only
-
-
 def _known(
-    earlier: Iterable[MutantFate], every: Sequence[ServingMutant], *, again: bool
-) -> dict[str, MutantFate]:
-    """The fates that earlier runs found of these very mutants."""
+    earlier: Iterable[JudgedMutant], every: Sequence[ServingMutant], *, again: bool
+) -> dict[str, JudgedMutant]:
+    """The results of earlier runs that still hold for these mutants, by id."""
     digests = {mutant.id: mutant.digest for mutant in every}
-    fates = {fate.id: fate for fate in earlier if digests.get(fate.id) == fate.digest}
+    results = {result.id: result for result in earlier if digests.get(result.id) == result.digest}
     wanted = {"killed"} if again else {"killed", "noticed", "survived", "unreached"}
-    return {id_: fate for id_, fate in fates.items() if fate.fate in wanted}
+    return {id_: result for id_, result in results.items() if result.status in wanted}
 
 
-def _show(fates: Sequence[MutantFate], every: Sequence[ServingMutant]) -> MutantTally:
-    """Prints those that live on, and the tables; gives the whole."""
+def _show(results: Sequence[JudgedMutant], every: Sequence[ServingMutant]) -> MutantTally:
+    """Prints the survivors and the tables; returns the tally of all."""
     by_id = {mutant.id: mutant for mutant in every}
-    for fate in survivors(fates, by_id):
-        _show_survivor(fate, by_id[fate.id])
-    rows = [_row(name, each) for name, each in tallies(fates, by_id).items()]
-    kinds = [_row(name, each) for name, each in tallies(fates, by_id, by=lambda fate: fate.kind).items()]
-    of_all = tally(fates, by_id)
+    for result in survivors(results, by_id):
+        _show_survivor(result, by_id[result.id])
+    rows = [_row(name, counts) for name, counts in tallies(results, by_id).items()]
+    by_kind = tallies(results, by_id, by=lambda result: result.kind)
+    rows += [_row(name, counts) for name, counts in by_kind.items()]
+    total = tally(results, by_id)
     headings = ("", "killed", "noticed", "survived", "equivalent", "not judged", "score")
-    show_table(console, headings, [*rows, *kinds, _row("all", of_all)], headings[1:])
-    seconds = sum(fate.seconds for fate in fates)
-    console.print(f"{len(fates)} of {len(every)} mutants judged in {seconds / 3600:.1f} hours of one server")
-    return of_all
+    show_table(console, headings, [*rows, _row("all", total)], headings[1:])
+    hours = sum(result.seconds for result in results) / 3600
+    console.print(f"{len(results)} of {len(every)} mutants judged in {hours:.1f} hours of one server")
+    return total
 
 
-def _row(name: str, each: MutantTally) -> tuple[str, ...]:
-    numbers = (each.killed, each.noticed, each.survived, each.equivalent, each.not_judged)
-    return name, *map(str, numbers), f"{each.score:.1f} %"
+def _row(name: str, counts: MutantTally) -> tuple[str, ...]:
+    numbers = (counts.killed, counts.noticed, counts.survived, counts.equivalent, counts.not_judged)
+    return name, *map(str, numbers), f"{counts.score:.1f} %"
 
 
-def _show_survivor(fate: MutantFate, mutant: ServingMutant) -> None:
+def _show_survivor(result: JudgedMutant, mutant: ServingMutant) -> None:
     how = {
-        "survived": f"survived {fate.ran} of {fate.of} tests",
-        "noticed": f"noticed by {fate.by} alone, which is to show a known defect",
+        "survived": f"survived {result.ran} of {result.of} tests",
+        "noticed": f"noticed only by {result.by}, which should show a known defect",
         "unreached": "no test runs it",
-        "not judged": f"not judged: {one_line(fate.why, 200)}",
-    }[fate.fate]
+        "not judged": f"not judged: {one_line(result.why, 200)}",
+    }[result.status]
     why = f"; {mutant.survives}" if mutant.survives else ""
-    console.print(f"{fate.id} ({mutant.kind}): {how}{why}")
+    console.print(f"{result.id} ({mutant.kind}): {how}{why}")
     console.print(mutant.what or mutant.change, style="dim")

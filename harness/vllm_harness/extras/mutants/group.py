@@ -1,4 +1,4 @@
-"""`vllm-harness mutants`: changes of vLLM's code, and what notices them."""
+"""`vllm-harness mutants`: changes of vLLM's code, and the tests and cases that notice them."""
 
 from __future__ import annotations
 

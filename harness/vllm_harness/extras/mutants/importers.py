@@ -1,4 +1,4 @@
-"""Which of vLLM's modules are to be imported anew where one of them has other code."""
+"""Finds the modules of vLLM that must be imported again if one of them has changed."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from pathlib import Path
 from vllm_harness.extras.review.imports import Import, ModuleSource, Package
 
 Importers = dict[str, list[str]]
-"""Of each module, the modules that import it as soon as they are imported."""
+"""Module -> the modules that import it at their own import."""
 
 
-def importers_of(package: Path, kept: Path) -> Importers:
-    """The importers in vLLM's package, read from a file where it is there, and kept there where not."""
-    if not kept.exists():
-        kept.write_text(json.dumps(direct_importers(package)))
-    found: Importers = json.loads(kept.read_text())
-    return found
+def importers_of(package: Path, cached: Path) -> Importers:
+    """The importers in vLLM's package, read from a file, which is made if it is missing."""
+    if not cached.exists():
+        cached.write_text(json.dumps(direct_importers(package)))
+    importers: Importers = json.loads(cached.read_text())
+    return importers
 
 
 def direct_importers(package: Path) -> Importers:
-    """The importers in vLLM's package, from its code, which takes ten seconds."""
+    """Finds the importers in the code of vLLM's package, which takes ten seconds."""
     vllm = Package(package)
     modules = set(vllm.modules("vllm"))
-    found: dict[str, set[str]] = defaultdict(set)
+    importers: dict[str, set[str]] = defaultdict(set)
     for module in modules:
-        for each in _at_import(module, package / vllm.file(module)):
-            for imported in modules & set(_named(each)):
-                found[imported].add(module)
-    return {module: sorted(importers) for module, importers in sorted(found.items())}
+        for statement in _at_import(module, package / vllm.file(module)):
+            for imported in modules & set(_names(statement)):
+                importers[imported].add(module)
+    return {module: sorted(names) for module, names in sorted(importers.items())}
 
 
 def all_importers(module: str, direct: Importers) -> list[str]:
-    """The modules that import a module, or one that does, and so on; in the order of their names."""
+    """The modules that import a module, directly or through others, sorted by name."""
     seen = {module}
     left = [module]
     while left:
@@ -51,7 +51,7 @@ def _at_import(module: str, path: Path) -> tuple[Import, ...]:
         return ()
 
 
-def _named(each: Import) -> Iterator[str]:
-    yield each.module
-    if each.name:
-        yield f"{each.module}.{each.name}"
+def _names(statement: Import) -> Iterator[str]:
+    yield statement.module
+    if statement.name:
+        yield f"{statement.module}.{statement.name}"

@@ -1,4 +1,4 @@
-"""Judges mutants of vLLM's serving code by the suites: each on servers of its own, until a test fails."""
+"""Judges mutants of vLLM's serving code by the suites: each on its own servers, until a test fails."""
 
 from __future__ import annotations
 
@@ -12,45 +12,50 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ConfigDict, Field
+
 from vllm_harness._errors import UsageError
 from vllm_harness._files.line_file import read_lines
 from vllm_harness._files.strict import StrictModel
 from vllm_harness.extras.mutants.choice import choose
-from vllm_harness.extras.mutants.first_files import write_changed
 from vllm_harness.extras.mutants.importers import Importers, all_importers
 from vllm_harness.extras.mutants.mutant import Kind, ServingMutant
 from vllm_harness.extras.mutants.parsers.mutants import module_of
 from vllm_harness.extras.mutants.plans import JUDGING, JUDGING_PLAN, JudgingPlan, TestOutcome
-from vllm_harness.extras.mutants.suites import ENDED, Suites
-from vllm_harness.extras.review.coverage import Coverage, TestLines, lines_run
+from vllm_harness.extras.mutants.startup_files import write_changed
+from vllm_harness.extras.mutants.suites import COMPLETED, Suites
 
-Fate = Literal["killed", "noticed", "survived", "unreached", "not judged"]
+MutantStatus = Literal["killed", "noticed", "survived", "unreached", "not judged"]
 LIMIT_S = 1800.0
 """Seconds that the tests of one mutant may take."""
 NOT_IMPORTED = "cannot be imported as"
-OUT_OF_TIME = ("Timeout (>", "was not ready after", "timed out", "ReadTimeout")
+"""Part of the error of a server whose mutant does not import; see `in_server/vllm_harness_changed.py`."""
+TIMEOUTS = ("Timeout (>", "was not ready after", "timed out", "ReadTimeout")
+"""Parts of the texts of failures by a timeout."""
 
 
-class MutantFate(StrictModel):
-    """What became of a mutant.
+class JudgedMutant(StrictModel):
+    """A mutant and its status, one line of the file that `--keep` names.
 
     Attributes:
-        id, file, kind, digest: of the mutant.
-        fate: `noticed` where no test failed, but one that is to show a known defect passed; `unreached`
-            where no test runs what it changes; `not judged` where no server loaded it, or the tests did not
-            run.
+        id, file, kind, digest: the fields of the mutant.
+        status: `noticed` if no test failed, but one that should show a known defect passed; `unreached` if
+            no test runs what it changes; `not judged` if no server loaded it, or the tests did not run. Its
+            key in files is `fate`.
         by: the test that decided.
-        why: how it failed, or why there is no judgement.
+        why: how that test failed, or why the mutant was not judged.
         ran: how many tests ran.
-        of: how many run what it changes.
-        seconds: that it took.
+        of: how many tests run what it changes.
+        seconds: how long judging took.
     """
+
+    model_config = ConfigDict(populate_by_name=True)
 
     id: str
     file: str
     kind: Kind
     digest: str
-    fate: Fate
+    status: MutantStatus = Field(alias="fate")
     by: str = ""
     why: str = ""
     ran: int = 0
@@ -60,14 +65,14 @@ class MutantFate(StrictModel):
 
 @dataclass(frozen=True)
 class MutantTrial:
-    """A mutant and the tests that judge it, on whatever machine.
+    """A mutant and the tests that judge it, on any machine.
 
     Attributes:
-        mutant: which.
+        mutant: the mutant.
         chosen: the tests, in the order in which they run.
-        of: how many run what it changes.
+        of: how many tests run what it changes.
         importers: the modules that import the one that it changes.
-        suites: of which vLLM they are.
+        suites: the vLLM that it changes.
     """
 
     mutant: ServingMutant
@@ -76,65 +81,69 @@ class MutantTrial:
     importers: tuple[str, ...]
     suites: Suites
 
-    def fate(self) -> MutantFate:
-        """Judges the mutant here."""
+    def judge(self) -> JudgedMutant:
+        """Judges the mutant on this machine."""
         mutant = self.mutant
         about = {"id": mutant.id, "file": mutant.file, "kind": mutant.kind, "digest": mutant.digest}
-        fate = MutantFate(**about, fate="unreached", of=self.of)
+        result = JudgedMutant.model_validate({**about, "status": "unreached", "of": self.of})
         if not self.chosen:
-            return fate
+            return result
         started = time.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="vllm-harness-mutant-") as folder:
                 update = self._judged(Path(folder))
         except UsageError as error:
-            update = {"fate": "not judged", "why": error.message}
-        return fate.model_copy(update={**update, "seconds": round(time.monotonic() - started, 1)})
+            update = {"status": "not judged", "why": error.message}
+        return result.model_copy(update={**update, "seconds": round(time.monotonic() - started, 1)})
 
     def _judged(self, folder: Path) -> dict[str, Any]:
-        first, mark = write_changed(folder, self.mutant, self.importers)
-        plan, outcomes, log = folder / "plan.json", folder / "outcomes", folder / "log"
-        plan.write_text(
-            JudgingPlan(tests=tuple(test.test for test in self.chosen), outcomes=outcomes).model_dump_json()
-        )
-        code = self._suites(self.chosen).run(JUDGING, first, {JUDGING_PLAN: str(plan)}, log, LIMIT_S)
-        found = _read(outcomes)
-        update = verdict(found, loaded=mark.exists())
-        if update["fate"] == "killed" and any(text in update["why"] for text in OUT_OF_TIME):
+        startup_file, mark = write_changed(folder, self.mutant, self.importers)
+        log = folder / "log"
+        code, outcomes = self._run(self.chosen, startup_file, folder / "outcomes", log)
+        update = verdict(outcomes, loaded=mark.exists())
+        if update["status"] == "killed" and any(text in update["why"] for text in TIMEOUTS):
             by = next(test for test in self.chosen if test.test == update["by"])
             if not self._passes_unchanged(by, folder):
-                update = {"fate": "not judged", "why": f"{by.test} runs out of time without it, too"}
-        if update["fate"] == "survived" and (code not in ENDED or len(found) < len(self.chosen)):
+                update = {"status": "not judged", "why": f"{by.test} times out without the mutant, too"}
+        if update["status"] == "survived" and (code not in COMPLETED or len(outcomes) < len(self.chosen)):
             last = log.read_text(errors="replace").splitlines()[-3:]
-            update = {"fate": "not judged", "why": f"pytest ended with {code}: {' | '.join(last)}"}
-        return {**update, "ran": len(found)}
+            update = {"status": "not judged", "why": f"pytest ended with {code}: {' | '.join(last)}"}
+        return {**update, "ran": len(outcomes)}
 
     def _passes_unchanged(self, test: TestLines, folder: Path) -> bool:
-        """Whether a test that ran out of time passes without the mutant, as busy as the machine is now."""
-        first, plan, outcomes = folder / "nothing.py", folder / "plan.json", folder / "unchanged"
-        first.write_text("")
-        plan.write_text(JudgingPlan(tests=(test.test,), outcomes=outcomes).model_dump_json())
-        suites = self._suites([test])
-        suites.run(JUDGING, first, {JUDGING_PLAN: str(plan)}, folder / "log", LIMIT_S)
-        return any(outcome.outcome in ("passed", "known") for outcome in _read(outcomes))
+        """Whether a test that timed out passes without the mutant, with the machine as busy as it is now."""
+        startup_file = folder / "nothing.py"
+        startup_file.touch()
+        _, outcomes = self._run([test], startup_file, folder / "unchanged", folder / "log")
+        return any(outcome.outcome in ("passed", "known") for outcome in outcomes)
 
-    def _suites(self, chosen: Sequence[TestLines]) -> Suites:
-        """The models and files of these tests alone."""
-        models = dict.fromkeys(test.target.partition("-")[2] for test in chosen)
-        paths = dict.fromkeys(test.test.partition("::")[0] for test in chosen)
-        return replace(self.suites, models=tuple(models), paths=tuple(paths))
+    def _run(
+        self, tests: Sequence[TestLines], startup_file: Path, outcomes: Path, log: Path
+    ) -> tuple[int | None, list[TestOutcome]]:
+        """Runs tests, with their models and files alone; returns pytest's exit code and their outcomes."""
+        plan = outcomes.with_suffix(".plan")
+        plan.write_text(
+            JudgingPlan(tests=tuple(test.test for test in tests), outcomes=outcomes).model_dump_json()
+        )
+        models = dict.fromkeys(test.target.partition("-")[2] for test in tests)
+        paths = dict.fromkeys(test.test.partition("::")[0] for test in tests)
+        suites = replace(self.suites, models=tuple(models), paths=tuple(paths))
+        code = suites.run(JUDGING, startup_file, {JUDGING_PLAN: str(plan)}, log, LIMIT_S)
+        return code, read_lines(
+            outcomes, TestOutcome, what="outcome of a test", hint="judge the mutant again"
+        )
 
 
 @dataclass
 class Judge:
-    """Judges mutants of one vLLM.
+    """Chooses the tests that judge each mutant of one vLLM.
 
     Attributes:
         suites: the tests, and the models that they run on.
-        coverage: what each of them runs.
-        importers: of vLLM's modules.
-        most: tests for a mutant at most; 0: all.
-        texts: what each test says.
+        coverage: the lines that each test runs.
+        importers: the importers of vLLM's modules.
+        most: the largest number of tests for a mutant; 0: all.
+        texts: test -> its code and case.
     """
 
     suites: Suites
@@ -144,14 +153,14 @@ class Judge:
     texts: Mapping[str, str] = field(default_factory=dict)
     _kills: dict[str, Counter[str]] = field(default_factory=dict)
 
-    def learn(self, fates: Iterable[MutantFate]) -> None:
-        """Has the tests that killed mutants of a file run first for its others."""
-        for fate in fates:
-            if fate.fate == "killed":
-                self._kills.setdefault(fate.file, Counter())[fate.by] += 1
+    def learn(self, results: Iterable[JudgedMutant]) -> None:
+        """Lets the tests that killed mutants of a file run first for other mutants of it."""
+        for result in results:
+            if result.status == "killed":
+                self._kills.setdefault(result.file, Counter())[result.by] += 1
 
     def trial(self, mutant: ServingMutant) -> MutantTrial:
-        """A mutant with the tests that judge it, by what is known now."""
+        """The mutant with the tests that judge it, chosen by what is known now."""
         running = self.coverage.running(mutant.file, mutant.span, mutant.caught_by)
         depth = partial(lines_run, file=mutant.file, span=mutant.span)
         about = f"{mutant.change} {mutant.what}"
@@ -163,36 +172,24 @@ class Judge:
         importers = all_importers(module, self.importers)
         return MutantTrial(mutant, tuple(chosen), len(running), tuple(importers), self.suites)
 
-    def one(self, mutant: ServingMutant) -> MutantFate:
-        """Judges a mutant here."""
-        return self.trial(mutant).fate()
-
 
 def verdict(outcomes: Sequence[TestOutcome], *, loaded: bool) -> dict[str, str]:
-    """Fate, test and reason, from what the tests came to.
+    """The fields `status`, `by` and `why` of a judged mutant, from the outcomes of its tests.
 
-    A failure counts where a server had loaded the mutant, or could not import it.
+    A failure counts only if a server had loaded the mutant, or could not import it.
     """
     for outcome in outcomes:
         if outcome.outcome == "failed":
             killed = loaded or NOT_IMPORTED in outcome.why
-            return {"fate": "killed" if killed else "not judged", "by": outcome.test, "why": outcome.why}
+            return {"status": "killed" if killed else "not judged", "by": outcome.test, "why": outcome.why}
     if not loaded:
-        return {"fate": "not judged", "why": "no server loaded it"}
+        return {"status": "not judged", "why": "no server loaded it"}
     for outcome in outcomes:
         if outcome.outcome == "gone":
-            return {"fate": "noticed", "by": outcome.test, "why": outcome.why}
-    return {"fate": "survived"}
+            return {"status": "noticed", "by": outcome.test, "why": outcome.why}
+    return {"status": "survived"}
 
 
-def read_fates(path: Path) -> list[MutantFate]:
-    """The fates that earlier runs kept; none where the file is not there.
-
-    Raises:
-        UsageError: the file holds something else.
-    """
-    return read_lines(path, MutantFate, what="fate of a mutant", hint="give the file that --output wrote")
-
-
-def _read(path: Path) -> list[TestOutcome]:
-    return read_lines(path, TestOutcome, what="outcome of a test", hint="judge the mutant again")
+def read_judged(path: Path) -> list[JudgedMutant]:
+    """Reads the results of earlier runs; empty without the file. Raises UsageError for any other file."""
+    return read_lines(path, JudgedMutant, what="result of a mutant", hint="give the file that --output wrote")

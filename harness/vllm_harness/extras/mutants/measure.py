@@ -1,4 +1,4 @@
-"""What is known of the tests: the lines of vLLM that each runs, measured once for a vLLM, and its text."""
+"""Measures the lines of vLLM that each test runs, once for each vLLM, and collects the tests' texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.line_file import end_whole
 from vllm_harness._machine.tasks import run_tasks
-from vllm_harness.extras.mutants.first_files import write_watched
 from vllm_harness.extras.mutants.plans import (
     COLLECTED,
     COLLECTING,
@@ -20,62 +19,66 @@ from vllm_harness.extras.mutants.plans import (
     TestText,
     WatchingPlan,
 )
-from vllm_harness.extras.mutants.suites import ENDED, Suites
+from vllm_harness.extras.mutants.startup_files import write_watched
+from vllm_harness.extras.mutants.suites import COMPLETED, Suites
 from vllm_harness.extras.review.coverage import Coverage, read_coverage
 from vllm_harness.extras.review.serving import serving_files
 
 
 def measure(
-    package: Path, suites: Suites, kept: Path, progress: Callable[[str], None], *, parallel: int = 1
+    package: Path, suites: Suites, coverage: Path, progress: Callable[[str], None], *, parallel: int = 1
 ) -> Coverage:
-    """Runs every test that is not kept yet, one after the other on each model, and keeps what it ran.
+    """Runs every test that the file of coverage lacks, one by one on each model, and adds what it ran.
 
     Args:
-        package: vLLM's.
-        suites: of which vLLM, models and paths.
-        kept: the file of coverage.
-        progress: called where a model is done.
+        package: the folder of vLLM's package.
+        suites: the vLLM, the models and the paths of the tests.
+        coverage: the file of coverage.
+        progress: called when a model is done.
         parallel: models at a time.
 
+    Returns:
+        The coverage of all tests in the file.
+
     Raises:
-        HarnessError: pytest could not run them.
+        HarnessError: pytest could not run the tests.
     """
     files = serving_files(package)
-    end_whole(kept)
+    end_whole(coverage)
 
-    def of_model(model: str) -> None:
+    def measure_on(model: str) -> None:
         with tempfile.TemporaryDirectory(prefix="vllm-harness-lines-") as name:
-            _of_model(Path(name), package, files, replace(suites, models=(model,)), kept)
+            _measure(Path(name), package, files, replace(suites, models=(model,)), coverage)
         progress(f"{model}: measured")
 
-    if errors := run_tasks([partial(of_model, model) for model in suites.models], parallel):
+    if errors := run_tasks([partial(measure_on, model) for model in suites.models], parallel):
         raise errors[0]
-    return read_coverage(kept)
+    return read_coverage(coverage)
 
 
 def texts_of(suites: Suites) -> dict[str, str]:
-    """The code of each test's function and the values of its case; no test runs.
+    """Collects the code of each test's function and the values of its case; no test runs.
 
     Raises:
-        HarnessError: pytest could not collect them.
+        HarnessError: pytest could not collect the tests.
     """
     with tempfile.TemporaryDirectory(prefix="vllm-harness-texts-") as name:
         texts, log = Path(name) / "texts", Path(name) / "log"
         code = suites.run(COLLECTING, Path(name), {COLLECTED: str(texts)}, log)
         _check(code, log, "the tests were not collected")
-        found = map(TestText.model_validate_json, texts.read_bytes().splitlines())
-        return {test.test: test.text for test in found}
+        tests = map(TestText.model_validate_json, texts.read_bytes().splitlines())
+        return {test.test: test.text for test in tests}
 
 
-def _of_model(folder: Path, package: Path, files: Sequence[str], suites: Suites, kept: Path) -> None:
-    first, memory, starts = write_watched(folder, package, files)
+def _measure(folder: Path, package: Path, files: Sequence[str], suites: Suites, coverage: Path) -> None:
+    startup_file, memory, starts = write_watched(folder, package, files)
     plan, log = folder / "plan.json", folder / "log"
-    plan.write_text(WatchingPlan(memory=memory, starts=dict(starts), kept=kept).model_dump_json())
-    code = suites.run(WATCHING, first, {WATCHING_PLAN: str(plan)}, log)
+    plan.write_text(WatchingPlan(memory=memory, starts=dict(starts), coverage=coverage).model_dump_json())
+    code = suites.run(WATCHING, startup_file, {WATCHING_PLAN: str(plan)}, log)
     _check(code, log, f"the suites did not run on {suites.models[0]}")
 
 
 def _check(code: int | None, log: Path, what: str) -> None:
-    if code not in ENDED:
+    if code not in COMPLETED:
         last = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
         raise HarnessError(f"{what}:\n{last}")

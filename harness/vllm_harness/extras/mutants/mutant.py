@@ -1,4 +1,4 @@
-"""Mutants of vLLM's serving code: made by hand, as by_hand/*.yaml has them, and by the mutation library."""
+"""Mutants of vLLM's serving code: those of by_hand/*.yaml, and those of the mutation library."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Kind = Literal["reverted", "by hand", "library"]
 
 
 class HandMutant(StrictModel):
-    """A change made by hand, as it stands in its file.
+    """A change made by hand, an item of a file in `by_hand`.
 
     Attributes:
-        id: unique among all.
-        file: of vLLM's, below its package.
-        old, new: the text that is replaced, which the file has once, and the text in its place.
-        what: what a client gets to see of it.
-        fixed_in: the release that brought the fix which this takes back; none: it reverts nothing.
-        upstream: the issue or pull request of that fix, where it was found, such as `vllm#46940`.
+        id: unique among all mutants made by hand.
+        file: the changed file, below vLLM's package.
+        old, new: the text to replace, which the file must have exactly once, and its replacement.
+        what: the effect that a client sees.
+        fixed_in: the release with the fix that this mutant reverts; none: it reverts nothing.
+        upstream: the issue or pull request of that fix, if known, such as `vllm#46940`.
         equivalent: why no client can notice it.
         survives: why no test notices it, though a client could.
-        caught_by: the id of the test that must kill it, whatever others do.
+        caught_by: the id of the test that must kill it, whatever other tests do.
     """
 
     id: str
@@ -49,8 +49,8 @@ class HandMutant(StrictModel):
     caught_by: str | None = None
 
     @property
-    def lives_on(self) -> bool:
-        """Whether it is known why no test kills it; judging it takes the time of all its tests."""
+    def known_survivor(self) -> bool:
+        """Whether the file says why no test kills it; judging it takes the time of all its tests."""
         return bool(self.equivalent or self.survives)
 
     @model_validator(mode="after")
@@ -60,32 +60,32 @@ class HandMutant(StrictModel):
         if self.upstream and not self.fixed_in:
             raise ValueError("upstream needs fixed_in")
         if self.equivalent and self.survives:
-            raise ValueError("it is either equivalent or survives")
+            raise ValueError("give equivalent or survives, not both")
         if self.caught_by and (self.equivalent or self.survives):
-            raise ValueError("caught_by is of one that is killed")
+            raise ValueError("caught_by cannot be combined with equivalent or survives")
         return self
 
 
 class HandMutants(StrictModel):
-    """A file of them."""
+    """A file of mutants made by hand."""
 
     mutants: tuple[HandMutant, ...]
 
 
 @dataclass(frozen=True)
 class ServingMutant:
-    """A file of vLLM's with one thing changed, whoever made it.
+    """A file of vLLM with one change, made by hand or by the library.
 
     Attributes:
-        id: unique among those of its vLLM.
-        file: below the package.
-        kind: `reverted`: by hand, and takes back a fix.
-        code: the whole file.
-        change: the lines before and after it.
-        what: what it does, of one made by hand.
-        span: first and last line of the statements that it changes, where these run in a function.
-        equivalent, survives: why it is not killed, where that is known.
-        caught_by: the id of the test that is to kill it, where one is named.
+        id: unique among the mutants of one vLLM.
+        file: the file, below the package.
+        kind: `reverted`: made by hand, and reverts a fix.
+        code: the whole changed file.
+        change: the lines before and after the change.
+        what: the effect that a client sees, if it was made by hand.
+        span: first and last line of the changed statements; None if they run on import.
+        equivalent, survives: why it is not killed, if known.
+        caught_by: the id of the test that must kill it, if one is named.
     """
 
     id: str
@@ -101,33 +101,29 @@ class ServingMutant:
 
     @property
     def digest(self) -> str:
-        """Of the changed file: a result is kept for this text."""
+        """A hash of the changed file; a stored result holds for this text only."""
         return hashlib.sha256(self.code.encode()).hexdigest()[:16]
 
 
 def load_by_hand(folder: Path = BY_HAND) -> list[HandMutant]:
-    """All that are made by hand: those that take back fixes first, those that are known to survive last.
+    """Reads all mutants made by hand: reverted fixes first, those that are known to survive last.
 
     Raises:
-        UsageError: a file is malformed, or two mutants have one id; it names file and line.
+        UsageError: a file is malformed, with file and line; or two mutants have the same id.
     """
-    found: dict[str, HandMutant] = {}
+    by_id: dict[str, HandMutant] = {}
     for path in sorted(folder.glob("*.yaml")):
         for mutant in (
             read_yaml(path).validated(HandMutants, keys_at=lambda _: HandMutant.model_fields).mutants
         ):
-            if mutant.id in found:
-                raise UsageError(f"{path}: the id {mutant.id} is taken", hint="give it another one")
-            found[mutant.id] = mutant
-    return sorted(found.values(), key=lambda mutant: (mutant.lives_on, mutant.fixed_in is None))
+            if mutant.id in by_id:
+                raise UsageError(f"{path}: the id {mutant.id} is taken", hint="choose another id")
+            by_id[mutant.id] = mutant
+    return sorted(by_id.values(), key=lambda mutant: (mutant.known_survivor, mutant.fixed_in is None))
 
 
 def applied(mutant: HandMutant, package: Path) -> ServingMutant | None:
-    """The mutant of a vLLM; None where its file does not have the old text, and have it once.
-
-    Raises:
-        UsageError: the changed file is no Python.
-    """
+    """The mutant on a vLLM, by `changed_text`; None unless the file has the old text exactly once."""
     path = package / mutant.file
     before = path.read_text() if path.is_file() else ""
     after = changed_text(mutant, before)
@@ -148,10 +144,10 @@ def applied(mutant: HandMutant, package: Path) -> ServingMutant | None:
 
 
 def changed_text(mutant: HandMutant, before: str) -> str | None:
-    """A file's text with the mutant in it; None where it does not have the old text, and have it once.
+    """The text of a file with the mutant in it; None unless the text has the old one exactly once.
 
     Raises:
-        UsageError: the changed file is no Python.
+        UsageError: the changed file is not valid Python.
     """
     if before.count(mutant.old) != 1:
         return None
@@ -159,20 +155,20 @@ def changed_text(mutant: HandMutant, before: str) -> str | None:
     try:
         ast.parse(after)
     except SyntaxError as error:
-        raise UsageError(f"the mutant {mutant.id} leaves no Python behind: {error}") from error
+        raise UsageError(f"the mutant {mutant.id} does not leave valid Python: {error}") from error
     return after
 
 
 def _replaced(before: str, old: str, new: str) -> str:
-    """The file with the other text; where that is shorter, blank lines follow: others keep their numbers."""
-    begun, ended = before.split(old)
-    line, newline, rest = ended.partition("\n")
+    """The file with the new text, padded with blank lines so that later lines keep their numbers."""
+    head, tail = before.split(old)
+    line, newline, rest = tail.partition("\n")
     missing = max(0, old.count("\n") - new.count("\n"))
-    return f"{begun}{new}{line}{newline}" + "\n" * missing + rest
+    return f"{head}{new}{line}{newline}" + "\n" * missing + rest
 
 
 def of_library(mutant: Mutant, file: str) -> ServingMutant:
-    """A mutant that the library has made."""
+    """The mutant that the library has made of a file."""
     digest = hashlib.sha256(mutant.change.encode()).hexdigest()[:6]
     return ServingMutant(
         id=f"{file}:{mutant.line} {mutant.operator} {digest}",

@@ -1,8 +1,9 @@
-"""What the reports of a test come to, where a mutant may have caused it."""
+"""The outcome of a test on a mutant, from pytest's reports."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from typing import Any
 
 import pytest
 
@@ -10,24 +11,48 @@ from vllm_harness._testing.defects import DEFECT_GONE
 from vllm_harness.extras.review.coverage import Outcome
 
 
-def outcome_of(reports: Sequence[pytest.TestReport]) -> Outcome | None:
-    """The outcome of a test; None where it has no report.
+class OutcomePlugin:
+    """Base of a pytest plugin that records the outcome of each test."""
 
-    A test that is to show a known defect and passed is `gone`: no failure of what it states.
+    def __init__(self) -> None:
+        self._reports: list[pytest.TestReport] = []
+
+    def record(self, item: pytest.Item, outcome: Outcome, reports: Sequence[pytest.TestReport]) -> None:
+        """Records the outcome of a test that has just run."""
+        raise NotImplementedError
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collects the reports of the running test."""
+        self._reports.append(report)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Records the outcome of the test, if it has one."""
+        self._reports = []
+        result = yield
+        if outcome := outcome_of(self._reports):
+            self.record(item, outcome, self._reports)
+        return result
+
+
+def outcome_of(reports: Sequence[pytest.TestReport]) -> Outcome | None:
+    """The outcome of a test; None without a report.
+
+    A test that should show a known defect and passed is `gone`: what it asserts did not fail.
     """
-    found: Outcome | None = None
+    outcome: Outcome | None = None
     for report in reports:
         if report.failed:
             return "gone" if getattr(report, DEFECT_GONE, False) else "failed"
         if report.skipped:
-            found = "known" if hasattr(report, "wasxfail") else "skipped"
+            outcome = "known" if hasattr(report, "wasxfail") else "skipped"
         elif report.when == "call":
-            found = "passed"
-    return found
+            outcome = "passed"
+    return outcome
 
 
 def why(reports: Sequence[pytest.TestReport]) -> str:
-    """The end of the text of the first failure, on one line."""
+    """The beginning of the text of the first failure, on one line; empty without a failure."""
     for report in reports:
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)

@@ -37,7 +37,7 @@ from vllm_harness.extras.mutants.parsers.mutants_over_http import judge_over_htt
 
 @dataclass(frozen=True)
 class _Judging:
-    """What judges the mutants of a file: an environment, and the cases that run on it."""
+    """The environment and the cases that judge the mutants of a file."""
 
     environment: Environment
     file: str
@@ -83,7 +83,8 @@ def mutants(
     with kept_at(path, further), path.open("w") as lines:
 
         def write(result: MutantResult) -> None:
-            print(result.model_dump_json(exclude={"mutant": {"code"}}), file=lines, flush=True)
+            document = result.model_dump_json(by_alias=True, exclude={"mutant": {"code"}})
+            print(document, file=lines, flush=True)
 
         for result in killed:
             write(result)
@@ -139,9 +140,9 @@ def _judge_over_http(
 
 
 def _show_results(file: str, results: list[MutantResult], served: list[MutantResult]) -> float:
-    """Prints the survivors and the score; gives the percentage killed."""
+    """Prints the survivors and the score; returns the percentage killed."""
     for result in results:
-        if result.fate != "killed":
+        if result.status != "killed":
             _show_survivor(result)
     killed, counted_mutants = score(results)
     share = 100 * killed / counted_mutants if counted_mutants else 100.0
@@ -149,7 +150,7 @@ def _show_results(file: str, results: list[MutantResult], served: list[MutantRes
     suffix = f", {equivalent} equivalent" if equivalent else ""
     console.print(f"{file}: {killed} of {counted_mutants} mutants killed, {share:.1f} %{suffix}")
     if served:
-        noticed = sum(result.fate == "killed" for result in served)
+        noticed = sum(result.status == "killed" for result in served)
         console.print(f"over HTTP: {noticed} of {len(served)} run on servers killed there")
     return share
 
@@ -164,7 +165,7 @@ def _show_survivor(result: MutantResult) -> None:
 
 
 def show_coverage(environment: Environment, case_sets: Sequence[CaseSet], *, parallel: int) -> None:
-    """Measures and prints which lines of vLLM's files ran, and the reasons for those that did not."""
+    """Measures and prints which lines of vLLM's files the cases run, and why other lines do not run."""
     files = measure(environment, case_sets, note, parallel=parallel)
     rows = []
     for file in files:
@@ -172,17 +173,15 @@ def show_coverage(environment: Environment, case_sets: Sequence[CaseSet], *, par
         families = file.families[:3] + (("...",) if len(file.families) > 3 else ())
         shares = (f"{file.lines:.0f} %", f"{file.explained:.0f} %", branches, str(file.statements))
         rows.append((file.name, *shares, ", ".join(families), file.missing))
-    headings = ("file", "lines", "or reason", "branches", "of", "run by", "did not run, and has no reason")
+    headings = ("file", "lines", "or reason", "branches", "of", "run by", "did not run, without a reason")
     show_table(console, headings, rows, headings[1:5])
     for reason in dict.fromkeys(reason for file in files for reason in file.reasons):
         console.print(f"{sum(file.reasons.get(reason, 0) for file in files)} lines: {reason}")
     statements = sum(file.statements for file in files)
     covered = sum(file.statements * file.lines for file in files) / statements
-    at_90, with_reasons = (
-        sum(file.lines >= 90 for file in files),
-        sum(file.explained >= 90 for file in files),
-    )
     console.print(f"{covered:.1f} % of {statements} lines")
+    at_90 = sum(file.lines >= 90 for file in files)
+    explained = sum(file.explained >= 90 for file in files)
     console.print(
-        f"{at_90} of {len(files)} files at 90 % or more, {with_reasons} with the lines that have a reason"
+        f"{at_90} of {len(files)} files at 90 % or more, {explained} with the lines that have a reason"
     )

@@ -1,4 +1,4 @@
-"""What the runs of pytest are told that judge and watch, and what they tell; this module needs no pytest."""
+"""The plans that the pytest plugins of this extra read, and the lines that they write; needs no pytest."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from pathlib import Path
 from vllm_harness._files.strict import StrictModel
 from vllm_harness.extras.review.coverage import Outcome
 
-JUDGING, WATCHING = "vllm_harness.extras.mutants.judging", "vllm_harness.extras.mutants.watching"
-COLLECTING = "vllm_harness.extras.mutants.collecting"
-"""The plugins, by their modules."""
+JUDGING, WATCHING = (
+    "vllm_harness.extras.mutants.judging_plugin",
+    "vllm_harness.extras.mutants.coverage_plugin",
+)
+COLLECTING = "vllm_harness.extras.mutants.collection_plugin"
+"""The modules of the plugins."""
 JUDGING_PLAN, WATCHING_PLAN = "VLLM_HARNESS_JUDGING", "VLLM_HARNESS_WATCHING"
-"""Variables with the files of their plans."""
+"""The variables that name the files of their plans."""
 COLLECTED = "VLLM_HARNESS_COLLECTED"
-"""The variable with the file that gets a `TestText` a line."""
+"""The variable that names the file for the texts, a `TestText` a line."""
 
 
 class JudgingPlan(StrictModel):
-    """What runs, and where its outcomes go.
+    """The tests that judge a mutant, and the file for their outcomes.
 
     Attributes:
-        tests: their ids, in the order in which they run.
-        outcomes: the file that gets a `TestOutcome` a line.
+        tests: ids of tests, in the order in which they run.
+        outcomes: the file to write, a `TestOutcome` a line.
     """
 
     tests: tuple[str, ...]
@@ -29,7 +32,7 @@ class JudgingPlan(StrictModel):
 
 
 class TestOutcome(StrictModel):
-    """What a test came to on a mutant; `why` of a failure."""
+    """The outcome of a test on a mutant, and why it failed if it did."""
 
     __test__ = False
 
@@ -39,7 +42,7 @@ class TestOutcome(StrictModel):
 
 
 class TestText(StrictModel):
-    """What a test says: the code of its function, and the values of its case."""
+    """The text of a test: the code of its function, and the values of its case."""
 
     __test__ = False
 
@@ -48,14 +51,14 @@ class TestText(StrictModel):
 
 
 class WatchingPlan(StrictModel):
-    """What is watched, and where it is kept.
+    """The files whose lines are watched, and the file for the coverage of the tests.
 
     Attributes:
         memory: the file whose bytes servers set, see `in_server/vllm_harness_lines.py`.
-        starts: of each file below vLLM's package, the byte that its first line would have counted from 0.
-        kept: the file of coverage; tests that it has do not run again.
+        starts: file below vLLM's package -> the byte of its line 0, the one before its first line.
+        coverage: the file of coverage; the tests in it do not run again.
     """
 
     memory: Path
     starts: dict[str, int]
-    kept: Path
+    coverage: Path

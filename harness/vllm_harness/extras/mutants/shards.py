@@ -1,4 +1,4 @@
-"""Mutants as shards, for an executor: each is a cell, judged on servers of its own where it runs."""
+"""Mutants as shards of one cell each, for an executor; each is judged on its own servers where it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import HarnessError
 from vllm_harness._machine.shard import Executor, Needs, Shard
-from vllm_harness.extras.mutants.judge import Judge, MutantFate, MutantTrial
+from vllm_harness.extras.mutants.judge import Judge, JudgedMutant, MutantTrial
 from vllm_harness.extras.mutants.mutant import ServingMutant
 
 
@@ -21,10 +21,10 @@ class JudgingOptions:
     """How mutants are judged.
 
     Attributes:
-        judge: chooses the tests of each; learns which tests kill as fates come.
-        vllm: that a node makes before its first mutant.
-        needs: what the servers of one take of a machine.
-        ends: when no other one is begun, in seconds since the epoch; None: there is no limit.
+        judge: chooses the tests of each mutant; learns from the results which tests kill.
+        vllm: the vLLM that a node installs before its first mutant.
+        needs: the resources that the servers of one mutant take.
+        ends: when to start no further mutant, in seconds since the epoch; None: no limit.
     """
 
     judge: Judge
@@ -32,15 +32,15 @@ class JudgingOptions:
     needs: Needs
     ends: float | None = None
 
-    def all(
-        self, mutants: Sequence[ServingMutant], executor: Executor, done: Callable[[MutantFate], None]
+    def judge_all(
+        self, mutants: Sequence[ServingMutant], executor: Executor, done: Callable[[JudgedMutant], None]
     ) -> list[HarnessError]:
-        """Judges them in their order, as many at a time as the executor runs.
+        """Judges mutants in their order, as many at a time as the executor runs.
 
         Args:
-            mutants: which.
-            executor: where they run.
-            done: called with each fate, by one thread at a time.
+            mutants: the mutants.
+            executor: runs them, here or on a cluster.
+            done: called with each result, by one thread at a time.
 
         Returns:
             The errors of mutants that did not run.
@@ -48,36 +48,36 @@ class JudgingOptions:
 
         lock = Lock()
 
-        def keep(fate: MutantFate | None) -> None:
-            if fate is not None:
+        def receive(result: JudgedMutant | None) -> None:
+            if result is not None:
                 with lock:
-                    self.judge.learn([fate])
-                    done(fate)
+                    self.judge.learn([result])
+                    done(result)
 
-        return executor.run([self._shard(mutant) for mutant in mutants], keep)
+        return executor.run([self._shard(mutant) for mutant in mutants], receive)
 
-    def _shard(self, mutant: ServingMutant) -> Shard[MutantFate | None]:
+    def _shard(self, mutant: ServingMutant) -> Shard[JudgedMutant | None]:
         return Shard(
             name=mutant.id,
             cells=(mutant.id,),
-            work=_Judged(self.judge, mutant, self.ends),
+            work=_JudgeWork(self.judge, mutant, self.ends),
             needs=self.needs,
             preparation=self.vllm.preparation,
         )
 
 
 @dataclass(frozen=True)
-class _Judged:
-    """Judges a mutant, with the tests that are chosen when it begins.
+class _JudgeWork:
+    """Judges a mutant, with tests that are chosen when the work starts.
 
-    What travels to another machine are these tests, as chosen when it is sent, and not what all tests run.
+    When it is pickled for another machine, it chooses them then and sends only these, not the coverage.
     """
 
     judge: Judge
     mutant: ServingMutant
     ends: float | None
 
-    def __call__(self, cells: Sequence[str]) -> Iterator[tuple[str, MutantFate | None]]:
+    def __call__(self, cells: Sequence[str]) -> Iterator[tuple[str, JudgedMutant | None]]:
         return _in_time(self.judge.trial(self.mutant), self.ends, cells)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -86,7 +86,7 @@ class _Judged:
 
 def _in_time(
     trial: MutantTrial, ends: float | None, cells: Sequence[str]
-) -> Iterator[tuple[str, MutantFate | None]]:
-    """The fate of a mutant; none where it is too late to begin."""
+) -> Iterator[tuple[str, JudgedMutant | None]]:
+    """Judges a mutant, unless its time is over: then the result is None."""
     for cell in cells:
-        yield cell, None if ends is not None and time.time() > ends else trial.fate()
+        yield cell, None if ends is not None and time.time() > ends else trial.judge()

@@ -1,4 +1,4 @@
-"""Runs the suites in a process of their own, on servers that each run a file before they serve."""
+"""Runs the suites in a separate process, on servers that each run a Python file before they serve."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ SUITES = ("tests/behaviours", "tests/harmony", "tests/standard")
 TESTS = "tests"
 TEST_LIMIT_S = 240
 """Seconds after which a test counts as failed."""
-ENDED = {0, 1, 2, 5}
-"""Exit codes of pytest after which its outcomes count: all passed, some failed, ended early, none ran."""
+COMPLETED = {0, 1, 2, 5}
+"""Exit codes of pytest after which the outcomes count: all passed, some failed, ended early, none ran."""
 
 
 @dataclass(frozen=True)
 class Suites:
-    """Which tests run, on what.
+    """A choice of tests, with the vLLM and the models to run them on.
 
     Attributes:
         vllm: the spec of the environment.
-        models: entries of models.yaml.
-        paths: of tests, relative to the checkout.
+        models: names of entries of models.yaml.
+        paths: paths of tests, relative to the checkout.
     """
 
     vllm: str
@@ -42,25 +42,34 @@ class Suites:
     paths: tuple[str, ...] = SUITES
 
     def run(
-        self, plugin: str, first: Path, variables: Mapping[str, str], log: Path, limit_s: float | None = None
+        self,
+        plugin: str,
+        startup_file: Path,
+        variables: Mapping[str, str],
+        log: Path,
+        limit_s: float | None = None,
     ) -> int | None:
-        """Runs them to the end, and gives pytest's exit code; None where the time was over.
+        """Runs the tests.
 
         Args:
-            plugin: module of the pytest plugin that watches.
-            first: the file that each server runs before it serves.
-            variables: for the process.
-            log: gets its output; tests have their files in its folder.
+            plugin: module of the pytest plugin to load.
+            startup_file: the file that each server runs before it serves.
+            variables: environment variables for the process.
+            log: the file for its output; the tests have their files in its folder.
+            limit_s: seconds after which the process is killed.
+
+        Returns:
+            pytest's exit code; None after `limit_s`.
 
         Raises:
-            KeyboardInterrupt: the tasks side by side that this is one of are to end.
+            KeyboardInterrupt: the parallel tasks that this is one of must end.
         """
         root = root_of_tests(TESTS)
         arguments = self._arguments(plugin, root, log.parent)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [*killed_with_parent(), sys.executable, "-m", "pytest", *arguments],
-                env={**os.environ, **variables, FIRST: str(first)},
+                env={**os.environ, **variables, FIRST: str(startup_file)},
                 cwd=root,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -91,6 +100,6 @@ class Suites:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kills it with all of its session; its servers end with it."""
+    """Kills a process and its whole session; its servers end with it."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,11 +1,11 @@
-"""What became of mutants, added up: by file, by kind, and the score."""
+"""Tallies of mutants by file and by kind, with their scores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vllm_harness.extras.mutants.judge import MutantFate
+from vllm_harness.extras.mutants.judge import JudgedMutant
 from vllm_harness.extras.mutants.mutant import ServingMutant
 
 
@@ -15,10 +15,10 @@ class MutantTally:
 
     Attributes:
         killed: a test failed.
-        noticed: only a test that is to show a known defect passed.
-        survived: no test noticed it, and a client could.
-        equivalent: no client could notice it.
-        not_judged: it was not loaded, or the tests did not run.
+        noticed: no test failed, but one that should show a known defect passed.
+        survived: no test noticed the mutant, though a client could.
+        equivalent: no client could notice the mutant.
+        not_judged: no server loaded the mutant, or the tests did not run.
     """
 
     killed: int = 0
@@ -29,20 +29,20 @@ class MutantTally:
 
     @property
     def counted(self) -> int:
-        """Those that a client could notice."""
+        """The number of judged mutants that a client could notice."""
         return self.killed + self.noticed + self.survived
 
     @property
     def score(self) -> float:
-        """Percentage of these that was killed."""
+        """The percentage of the counted mutants that were killed."""
         return 100 * self.killed / self.counted if self.counted else 100.0
 
 
-def tally(fates: Iterable[MutantFate], mutants: Mapping[str, ServingMutant]) -> MutantTally:
-    """Adds fates up; what is called equivalent counts as such only where it was not killed."""
-    every = list(fates)
-    equivalent = [fate for fate in every if fate.fate != "killed" and _is_equivalent(fate, mutants)]
-    rest = [fate.fate for fate in every if fate not in equivalent]
+def tally(results: Iterable[JudgedMutant], mutants: Mapping[str, ServingMutant]) -> MutantTally:
+    """Counts results by status; a mutant that is declared equivalent counts as such unless it was killed."""
+    every = list(results)
+    equivalent = [result for result in every if result.status != "killed" and _is_equivalent(result, mutants)]
+    rest = [result.status for result in every if result not in equivalent]
     return MutantTally(
         killed=rest.count("killed"),
         noticed=rest.count("noticed"),
@@ -53,20 +53,20 @@ def tally(fates: Iterable[MutantFate], mutants: Mapping[str, ServingMutant]) -> 
 
 
 def tallies(
-    fates: Sequence[MutantFate],
+    results: Sequence[JudgedMutant],
     mutants: Mapping[str, ServingMutant],
-    by: Callable[[MutantFate], str] = lambda fate: fate.file,
+    by: Callable[[JudgedMutant], str] = lambda result: result.file,
 ) -> dict[str, MutantTally]:
-    """The tally of each file, or of what else they are sorted by, in order."""
-    names = sorted({by(fate) for fate in fates})
-    return {name: tally([fate for fate in fates if by(fate) == name], mutants) for name in names}
+    """The tally of each file, or of each value of another key, sorted by that."""
+    names = sorted({by(result) for result in results})
+    return {name: tally([result for result in results if by(result) == name], mutants) for name in names}
 
 
-def survivors(fates: Iterable[MutantFate], mutants: Mapping[str, ServingMutant]) -> list[MutantFate]:
-    """Those that were not killed and are not equivalent."""
-    return [fate for fate in fates if fate.fate != "killed" and not _is_equivalent(fate, mutants)]
+def survivors(results: Iterable[JudgedMutant], mutants: Mapping[str, ServingMutant]) -> list[JudgedMutant]:
+    """The results of mutants that were not killed and are not equivalent."""
+    return [result for result in results if result.status != "killed" and not _is_equivalent(result, mutants)]
 
 
-def _is_equivalent(fate: MutantFate, mutants: Mapping[str, ServingMutant]) -> bool:
-    mutant = mutants.get(fate.id)
+def _is_equivalent(result: JudgedMutant, mutants: Mapping[str, ServingMutant]) -> bool:
+    mutant = mutants.get(result.id)
     return mutant is not None and mutant.equivalent is not None

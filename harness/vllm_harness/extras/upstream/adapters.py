@@ -1,4 +1,4 @@
-"""LoRA adapters of stand-ins: real files that change nothing, since every weight is zero."""
+"""Makes LoRA adapters for stand-ins: real files that change nothing, since every weight is zero."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODULES = ("q_proj", "v_proj")
 
 
 def zero_adapter(config: dict[str, Any]) -> Path:
-    """The folder of an adapter for a model of this config.json."""
+    """The folder of a cached adapter for a model with this config.json."""
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
     folder = cache_dir() / "adapters" / digest
     folder.parent.mkdir(exist_ok=True)
@@ -55,7 +55,7 @@ def _shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _safetensors(shapes: dict[str, tuple[int, int]]) -> bytes:
-    """Zeros in bfloat16; the format: https://github.com/huggingface/safetensors#format"""
+    """A safetensors file of bfloat16 zeros; the format: https://github.com/huggingface/safetensors#format"""
     header, end = {}, 0
     for name, (rows, columns) in shapes.items():
         start, end = end, end + 2 * rows * columns

@@ -1,4 +1,4 @@
-"""`vllm-harness upstream`: vLLM's own end-to-end test files, over the harness's servers."""
+"""`vllm-harness upstream`: runs vLLM's own end-to-end test files on the harness's servers."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ def run(
     wrong_answers: str = "",
     unit_tests: bool = True,
 ) -> None:
-    """Run test files of a release over the harness's servers.
+    """Run test files of a release on the harness's servers.
 
     With --wrong-answers each test that passed runs again with wrong answers,
-    with which it has to fail: kinds by commas (other, nothing, call, thoughts,
-    cut, varying), or `all`. Tests without a server run in the server's Python.
+    with which it should fail: kinds by commas (other, nothing, call, reasoning,
+    truncated, varying), or `all`. Tests without a server run in the server's
+    Python.
     """
     every = [*(files or []), *context.args]
     paths = list(takewhile(lambda argument: not argument.startswith("-"), every))
@@ -73,18 +74,9 @@ def run(
     given += [f"--upstream-wrong-answers={wrong_answers}"]
     given += [] if unit_tests else ["--upstream-no-unit-tests"]
     settings = ["-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "vllm_harness.extras.upstream",
-        *settings,
-        *named,
-        *given,
-    ]
+    command = [sys.executable, "-m", "pytest", "-p", "vllm_harness.extras.upstream"]
     os.chdir(folder)
-    os.execv(sys.executable, [*command, *every[len(paths) :]])
+    os.execv(sys.executable, [*command, *settings, *named, *given, *every[len(paths) :]])
 
 
 @app.command()
@@ -94,9 +86,9 @@ def table(
 ) -> None:
     """Show what runs measured, as Markdown: by file, with the reasons of skips.
 
-    Runs of the same tests against the same version, as of one file each, are shown as one.
+    Runs of the same release's tests against the same version, such as one for each file, are combined.
     """
-    found = measured.measured([find_run(run) for run in runs])
-    print("\n".join(map(measured.as_markdown, found)))
+    combined = measured.measured([find_run(run) for run in runs])
+    print("\n".join(map(measured.as_markdown, combined)))
     if write:
-        measured.write(found)
+        measured.write(combined)

@@ -1,4 +1,4 @@
-"""What the test files import and this process must not: found by name before Python looks for it."""
+"""Replaces modules that the test files import and this process must not, by an import hook."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from vllm_harness.extras.upstream import tests_utils
-from vllm_harness.extras.upstream.elsewhere import Elsewhere
+from vllm_harness.extras.upstream.vllm_process import VllmProcess
 
 UTILS = "tests.utils"
 ROOT_CONFTEST = "tests.conftest"
-"""Upstream's heavy conftest: it imports vLLM and torch, and its fixtures are for other folders."""
-ELSEWHERE = ("vllm", "torch")
+"""Upstream's root conftest, which imports vLLM and torch and has fixtures for other folders."""
+REMOTE_PACKAGES = ("vllm", "torch")
 
 
 class _Hub:
-    """Stands in for the client of the model hub: a model is not downloaded, its stand-in needs nothing."""
+    """Replaces the client of the model hub; nothing is downloaded, as the stand-ins need no weights."""
 
     def snapshot_download(self, repo_id: str, **_: Any) -> str:
         return repo_id
@@ -32,33 +32,33 @@ _OWN = {"vllm.transformers_utils.repo_utils": {"hf_api": _Hub}}
 
 
 class StandInFinder(MetaPathFinder, Loader):
-    """Finds `tests.utils`, upstream's root conftest, and the modules of vLLM and torch.
+    """Finds replacements of `tests.utils`, upstream's root conftest, and the modules of vLLM and torch.
 
     Args:
-        elsewhere: where vLLM's and torch's objects are.
+        vllm_process: the process with the objects of vLLM and torch.
     """
 
-    def __init__(self, elsewhere: Elsewhere) -> None:
-        self._elsewhere = elsewhere
+    def __init__(self, vllm_process: VllmProcess) -> None:
+        self._vllm_process = vllm_process
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module that is stood in for; None for any other."""
+        """The spec of a module that is replaced; None for any other."""
         if fullname in (UTILS, ROOT_CONFTEST) and path:
             origin = Path(next(iter(path)), f"{fullname.rpartition('.')[2]}.py")
             spec = ModuleSpec(fullname, self, origin=str(origin))
             spec.has_location = True
             return spec
-        if fullname.partition(".")[0] in ELSEWHERE:
+        if fullname.partition(".")[0] in REMOTE_PACKAGES:
             return ModuleSpec(fullname, self, is_package=True)
         return None
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Python's own module object does."""
+        """Lets Python make the module object."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Gives a module what stands in for its content."""
+        """Fills a module with its replacement content."""
         if module.__name__ == UTILS:
             module.__dict__.update({k: v for k, v in vars(tests_utils).items() if not k.startswith("__")})
             assert module.__file__
@@ -72,7 +72,7 @@ class StandInFinder(MetaPathFinder, Loader):
         def lookup(name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(name)
-            return self._elsewhere.name(module, name)
+            return self._vllm_process.lookup(module, name)
 
         return lookup
 
@@ -83,8 +83,8 @@ def _missing(name: str) -> Any:
     pytest.skip(f"tests.utils.{name} has no stand-in", allow_module_level=True)
 
 
-def install(elsewhere: Elsewhere) -> StandInFinder:
-    """Puts the finder before Python's own; the caller removes it from `sys.meta_path`."""
-    finder = StandInFinder(elsewhere)
+def install(vllm_process: VllmProcess) -> StandInFinder:
+    """Installs the finder before Python's own; the caller removes it from `sys.meta_path`."""
+    finder = StandInFinder(vllm_process)
     sys.meta_path.insert(0, finder)
     return finder

@@ -1,4 +1,4 @@
-"""What runs of upstream's tests measured, as a file of the package: by file, with the reasons of skips."""
+"""The results of upstream's tests by file, with the reasons of skips: from runs, as YAML and as Markdown."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from vllm_harness.extras.upstream.results import RESULTS, TestResult, counts
 
 FILE = Path(__file__).with_name("measured.yaml")
 _PLACE = re.compile(r" \(/[^)]*\)")
-"""Where a module lies on this machine, in Python's words about an import."""
+"""The path of a module in Python's message about a failed import."""
 _TESTS = TypeAdapter(dict[str, TestResult])
 IMAGES = "an image model"
-"""How the reasons begin of skips on account of a model that takes images."""
+"""The beginning of the reasons of skips because of a model that takes images."""
 _HEADING = "# What runs of vLLM's own tests measured. Made by `vllm-harness upstream table RUN... --write`.\n"
 
 
 class MeasuredFile(StrictModel):
-    """A test file: of its tests that use a server what became of them, and how many of the others passed."""
+    """The numbers of a test file: outcomes of the tests that use a server, and how many others passed."""
 
     tests: int = 0
     passed: int = 0
@@ -40,14 +40,14 @@ class MeasuredFile(StrictModel):
 
 
 class WrongAnswers(StrictModel):
-    """Tests that passed and were run with wrong answers too.
+    """Results of tests that passed and then ran with wrong answers.
 
     Attributes:
-        tried: how many there were.
-        failed: how many failed, as they have to.
-        any_answer: those that pass with any answer, as their book says: file and test, and why.
-        passed: those that pass with any answer for no reason that is known.
-        seconds: how long those runs took, right answers and wrong ones.
+        tried: how many tests ran with wrong answers.
+        failed: how many of them failed, as they should.
+        any_answer: file and test -> why it passes with any answer, by its book.
+        passed: tests that pass with any answer for no known reason.
+        seconds: how long these runs took, with right and wrong answers.
     """
 
     tried: int
@@ -58,25 +58,25 @@ class WrongAnswers(StrictModel):
 
     @property
     def looking(self) -> int:
-        """How many of them look at the answer."""
+        """How many of the tests check the content of the answer."""
         return self.tried - len(self.any_answer)
 
 
 class MeasuredUpstreamRun(StrictModel):
-    """A run.
+    """The results of one release's tests against one version.
 
     Attributes:
         tests: the release whose test files ran.
         vllm: the version of the servers, short.
-        seconds: how long it took, without the runs that tried wrong answers.
+        seconds: how long the tests took, without the runs that tried wrong answers.
         machine: cores and memory.
-        files: the files by their path in `tests`.
-        skipped: the reasons of skips of tests that use a server: how many.
-        failures: tests that failed, and why.
-        newer: tests without a server that ask for what a later vLLM has, and what that is.
-        defects: ids of the defects that tests showed: those tests.
-        retried: ids of the defects that retries are owed to: how many tests.
-        wrong: what became of wrong answers; None where none was tried.
+        files: path in `tests` -> the numbers of that file.
+        skipped: reason -> how many tests that use a server were skipped for it.
+        failures: failed test -> why.
+        newer: test without a server -> the feature of a later vLLM that it needs.
+        defects: id of a defect -> the tests that showed it.
+        retried: id of a defect -> how many tests were retried because of it.
+        wrong: the results with wrong answers; None if none was tried.
     """
 
     tests: str
@@ -93,7 +93,7 @@ class MeasuredUpstreamRun(StrictModel):
 
     @property
     def total(self) -> MeasuredFile:
-        """All files together."""
+        """The sum of all files."""
         total: Counter[str] = Counter()
         for file in self.files.values():
             total.update(file.model_dump())
@@ -101,64 +101,64 @@ class MeasuredUpstreamRun(StrictModel):
 
     @property
     def of_images(self) -> int:
-        """How many tests were skipped on account of a model that takes images."""
+        """How many tests were skipped because of a model that takes images."""
         return sum(number for why, number in self.skipped.items() if why.startswith(IMAGES))
 
     @property
     def share(self) -> float:
-        """The share of the tests that start a server for a text model that ran and passed."""
+        """The share of tests that passed, among those that start a server for a text model."""
         return self.total.passed / max(1, self.total.tests - self.of_images)
 
 
 def measured(folders: Sequence[Path]) -> list[MeasuredUpstreamRun]:
-    """What the runs in folders measured; those of the same tests and the same version are one, test by test.
+    """Reads the results of runs, and combines runs of the same tests against the same version, test by test.
 
     Args:
-        folders: of runs; where two have the same test, the later one counts.
+        folders: folders of runs; if two have the same test, the later one counts.
 
     Raises:
-        UsageError: one is no folder of such a run.
+        UsageError: a folder is not one of `upstream run`.
     """
-    together: dict[tuple[str, str], dict[str, Any]] = {}
+    combined: dict[tuple[str, str], dict[str, Any]] = {}
     for results in map(_results_in, folders):
         key = (results["tests"], results["short"])
-        earlier = together.setdefault(key, {"files": {}, "seconds": 0, "wrong_seconds": 0})
+        earlier = combined.setdefault(key, {"files": {}, "seconds": 0, "wrong_seconds": 0})
         files = dict(earlier["files"])
-        for file, found in results["files"].items():
-            files[file] = {"tests": {**files.get(file, {"tests": {}})["tests"], **found["tests"]}}
-        took = "wrong_seconds" if _tried_wrong_answers(results) else "seconds"
-        times = {each: earlier[each] for each in ("seconds", "wrong_seconds")}
-        times[took] += results["seconds"]
-        together[key] = {**results, "files": files, **times}
-    return list(map(_measured, together.values()))
+        for file, content in results["files"].items():
+            files[file] = {"tests": {**files.get(file, {"tests": {}})["tests"], **content["tests"]}}
+        measured_time = "wrong_seconds" if _tried_wrong_answers(results) else "seconds"
+        times = {name: earlier[name] for name in ("seconds", "wrong_seconds")}
+        times[measured_time] += results["seconds"]
+        combined[key] = {**results, "files": files, **times}
+    return list(map(_measured, combined.values()))
 
 
 def _tried_wrong_answers(results: dict[str, Any]) -> bool:
-    tests = [test for found in results["files"].values() for test in found["tests"].values()]
+    tests = [test for content in results["files"].values() for test in content["tests"].values()]
     return any(test["wrong"] for test in tests)
 
 
 def _results_in(folder: Path) -> dict[str, Any]:
     path = folder / RESULTS
     if not path.is_file():
-        raise UsageError(f"{folder} has no {RESULTS}", hint="name the folder of a run of `upstream run`")
+        raise UsageError(f"{folder} has no {RESULTS}", hint="give the folder of a run of `upstream run`")
     results: dict[str, Any] = json.loads(path.read_text())
     return results
 
 
 def _measured(results: dict[str, Any]) -> MeasuredUpstreamRun:
     files = {
-        file.removeprefix("tests/"): _TESTS.validate_python(found["tests"])
-        for file, found in results["files"].items()
+        file.removeprefix("tests/"): _TESTS.validate_python(content["tests"])
+        for file, content in results["files"].items()
     }
-    every = [(f"{file}::{name}", test) for file, found in files.items() for name, test in found.items()]
+    every = [(f"{file}::{name}", test) for file, tests in files.items() for name, test in tests.items()]
     tests = [(name, test) for name, test in every if test.server]
     return MeasuredUpstreamRun(
         tests=results["tests"],
         vllm=results["short"],
         seconds=round(results["seconds"], 1),
         machine=results["machine"],
-        files={file: _file(list(found.values())) for file, found in files.items()},
+        files={file: _file(list(of_file.values())) for file, of_file in files.items()},
         skipped=dict(Counter(test.why for _, test in tests if test.outcome == "skipped").most_common()),
         failures={name: _PLACE.sub("", test.why) for name, test in every if test.outcome == "failed"},
         newer={name: _PLACE.sub("", test.why) for name, test in every if test.outcome == "newer"},
@@ -175,10 +175,10 @@ def _file(tests: Sequence[TestResult]) -> MeasuredFile:
 
 
 def _by_defect(shown: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    tests: dict[str, list[str]] = {}
     for defect, test in shown:
-        found.setdefault(defect, []).append(test)
-    return found
+        tests.setdefault(defect, []).append(test)
+    return tests
 
 
 def _wrong(tests: Sequence[tuple[str, TestResult]], seconds: float) -> WrongAnswers | None:
@@ -187,20 +187,20 @@ def _wrong(tests: Sequence[tuple[str, TestResult]], seconds: float) -> WrongAnsw
         return None
     return WrongAnswers(
         tried=len(tried),
-        failed=sum(not test.empty for _, test in tried),
-        any_answer={name: test.any_answer or "" for name, test in tried if test.looks_at_form},
-        passed=tuple(name for name, test in tried if test.empty and not test.looks_at_form),
+        failed=sum(not test.passes_with_any for _, test in tried),
+        any_answer={name: test.any_answer or "" for name, test in tried if test.checks_form_only},
+        passed=tuple(name for name, test in tried if test.passes_with_any and not test.checks_form_only),
         seconds=round(seconds, 1),
     )
 
 
 def read(path: Path = FILE) -> list[MeasuredUpstreamRun]:
-    """The runs of the package's file. Raises UsageError naming file, line and key."""
+    """Reads the results in the package's file. Raises UsageError with file, line and key."""
     return read_yaml(path).validated(list[MeasuredUpstreamRun])
 
 
 def write(runs: Sequence[MeasuredUpstreamRun], path: Path = FILE) -> None:
-    """Writes the file."""
+    """Writes results to the package's file."""
     text = yaml.safe_dump(
         [run.model_dump(mode="json", exclude_defaults=True) for run in runs],
         sort_keys=False,
@@ -211,7 +211,7 @@ def write(runs: Sequence[MeasuredUpstreamRun], path: Path = FILE) -> None:
 
 
 def as_markdown(run: MeasuredUpstreamRun) -> str:
-    """A run as a section of a page."""
+    """A section of a page with the results of one release's tests against one version."""
     total = run.total
     texts = f"{total.passed} of {total.tests - run.of_images} tests that start a server for a text model"
     unit = f"{total.unit_passed} of {total.unit_tests} that start none"
@@ -228,19 +228,18 @@ def as_markdown(run: MeasuredUpstreamRun) -> str:
         "",
         *_listed("Skipped:", (f"{number}: {why}" for why, number in run.skipped.items())),
         *_listed("Failed:", (f"`{test}`: {why}" for test, why in run.failures.items())),
+        *_listed("These need a later vLLM:", (f"`{test}`: {why}" for test, why in run.newer.items())),
+        *_listed("Known defects:", (f"`{id_}`: {len(tests)} tests" for id_, tests in run.defects.items())),
         *_listed(
-            "These ask for what a later vLLM has:", (f"`{test}`: {why}" for test, why in run.newer.items())
-        ),
-        *_listed("Known defects:", (f"`{each}`: {len(tests)} tests" for each, tests in run.defects.items())),
-        *_listed(
-            "Retries owed to known defects:", (f"`{each}`: {n} tests" for each, n in run.retried.items())
+            "Retries because of known defects:",
+            (f"`{id_}`: {number} tests" for id_, number in run.retried.items()),
         ),
     ]
     return "\n".join([*lines, *(_wrong_as_markdown(run.wrong) if run.wrong else ())])
 
 
 def _times(run: MeasuredUpstreamRun) -> str:
-    """How long it took."""
+    """The durations of the runs, in words."""
     wrong = run.wrong.seconds if run.wrong else 0
     times = ((run.seconds, ""), (wrong, " with wrong answers too"))
     return ", and ".join(f"{seconds / 60:.0f} minutes{what}" for seconds, what in times if seconds)
@@ -250,10 +249,10 @@ def _wrong_as_markdown(wrong: WrongAnswers) -> list[str]:
     failed, tried, looking = wrong.failed, wrong.tried, wrong.looking
     return [
         f"With a wrong answer {failed} of {tried} tests that passed failed ({failed / tried:.0%}); of those "
-        f"that look at the answer, {failed} of {looking} ({failed / max(1, looking):.0%}).",
+        f"that check the content, {failed} of {looking} ({failed / max(1, looking):.0%}).",
         "",
         *_listed(
-            "These look at an answer's form alone:",
+            "These check only the form of an answer:",
             (f"`{test}`: {why}" for test, why in wrong.any_answer.items()),
         ),
         *_listed("These pass with any answer:", (f"`{test}`" for test in wrong.passed)),

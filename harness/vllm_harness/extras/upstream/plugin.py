@@ -1,4 +1,4 @@
-"""The pytest plugin: upstream's test files run over the harness's servers, and are counted."""
+"""The pytest plugin that runs upstream's test files on the harness's servers, and records their results."""
 
 from __future__ import annotations
 
@@ -19,42 +19,44 @@ from _pytest.runner import runtestprotocol
 from vllm_harness._configuration.model_entries import Lane
 from vllm_harness._environments.resolve import resolve, spec_of
 from vllm_harness._errors import HarnessError
+from vllm_harness._server.demo_tools import demo_tools
 from vllm_harness._server.records import run_folder
 from vllm_harness._terminal.tables import one_line, plain_console
 from vllm_harness._testing.results import reason_of
 from vllm_harness.extras.upstream import imports
-from vllm_harness.extras.upstream.books import load_books
-from vllm_harness.extras.upstream.elsewhere import Elsewhere
+from vllm_harness.extras.upstream.books import book_of, load_books
+from vllm_harness.extras.upstream.faulty_answers import KINDS, read_kinds, wrong_answers
 from vllm_harness.extras.upstream.release_tests import release_of
 from vllm_harness.extras.upstream.results import RESULTS, show
 from vllm_harness.extras.upstream.retries import count_retries
 from vllm_harness.extras.upstream.run import (
     FaultyAnswerTrial,
     UpstreamRun,
-    book_for,
     name_of,
     path_in_upstream,
 )
 from vllm_harness.extras.upstream.servers import UpstreamServers
 from vllm_harness.extras.upstream.tests_utils import CLIENT_S, RemoteVLLMServer
-from vllm_harness.extras.upstream.wrong import KINDS, read_kinds, wrong_answers
+from vllm_harness.extras.upstream.vllm_process import VllmProcess
 
 RUN = pytest.StashKey[UpstreamRun]()
 FINDER = pytest.StashKey[imports.StandInFinder]()
 _SERVERS = ("RemoteOpenAIServer", "RemoteLaunchRenderServer", "RemoteVLLMServer")
 _BY_NAME = "getfixturevalue"
-_TRIAL_S = 30  # a wrong answer has few tokens; a stream that waits for more of them would wait for long
+_TRIAL_S = (
+    30  # a wrong answer has few tokens, and a test that waits for more would wait for its whole timeout
+)
 _USES_SERVER = re.compile(rf"{'|'.join(_SERVERS)}|def test_\w+\([^)]*\b(?:client|server)\b")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The plugin's own options; lane, environment and front end are those of the harness's plugin."""
+    """Adds the plugin's options; lane, environment and front end are options of the harness's plugin."""
     group = parser.getgroup("vllm-harness", "real vLLM servers")
     group.addoption(
         "--upstream-wrong-answers",
         metavar="KINDS",
         default="",
-        help="run each of upstream's tests that passed with wrong answers too, by which it has to fail: "
+        help="run each of upstream's tests that passed again with wrong answers, with which it should fail: "
         f"{','.join(KINDS)}, or all",
     )
     group.addoption(
@@ -66,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Has the files, upstream's conftests first of all, find what stands in for their imports."""
+    """Starts the run, and installs the import hook before upstream's conftests are imported."""
     option = early_config.known_args_namespace
     try:
         load_books()
@@ -75,33 +77,35 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         environment = resolve(spec, device=option.vllm_device, create=True)
         lane: Lane = option.vllm_lane or "scripted"
         servers = UpstreamServers(environment, lane, option.vllm_frontend)
-        sys.path.append(str(servers.tools()))  # upstream's tests look whether gpt_oss is there
+        sys.path.append(
+            str(demo_tools(environment))
+        )  # upstream's tests check whether gpt_oss can be imported
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error
-    elsewhere = Elsewhere(environment, scripted=lane == "scripted")
+    vllm_process = VllmProcess(environment, scripted=lane == "scripted")
     RemoteVLLMServer.servers = servers
-    early_config.stash[RUN] = UpstreamRun(servers, elsewhere, kinds)
-    early_config.stash[FINDER] = imports.install(elsewhere)
+    early_config.stash[RUN] = UpstreamRun(servers, vllm_process, kinds)
+    early_config.stash[FINDER] = imports.install(vllm_process)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Has upstream's tool_use run its large models too, which it leaves out without `--extended`."""
+    """Makes upstream's tool_use run its large models too, which it leaves out without `--extended`."""
     if config.stash[RUN].scripted and hasattr(config.option, "extended"):
         config.option.extended = True
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Takes the finder back."""
+    """Removes the import hook."""
     if finder := config.stash.get(FINDER, None):
         sys.meta_path.remove(finder)
 
 
 class _UnitTests(pytest.File):
-    """A file that imports vLLM or torch and starts no server: it is not imported here."""
+    """A file that imports vLLM or torch and starts no server; this process does not import it."""
 
     def collect(self) -> list[pytest.Item]:
-        """No tests: those of the file run in the server's own Python."""
+        """Returns no tests, as the tests of the file run in the server's own Python."""
         return []
 
 
@@ -109,15 +113,15 @@ class _UnitTests(pytest.File):
 def pytest_collect_file(
     file_path: Path, parent: pytest.Collector
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Keeps files that import vLLM or torch and start no server for the server's own Python."""
+    """Sets aside files that import vLLM or torch and start no server, for the server's own Python."""
     if file_path.suffix != ".py" or not file_path.name.startswith("test_"):
         return (yield)
     text = file_path.read_text()
     if not _imports_vllm(file_path) or _USES_SERVER.search(text):
         return (yield)
     config = parent.config
-    named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
-    if any(file_path.is_relative_to(path) for path in named):
+    arguments = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
+    if any(file_path.is_relative_to(path) for path in arguments):
         number = len(re.findall(r"^ *(?:async )?def test_", text, re.MULTILINE))
         config.stash[RUN].unit_files[path_in_upstream(file_path)] = number
     yield
@@ -126,19 +130,19 @@ def pytest_collect_file(
 
 @cache
 def _imports_vllm(path: Path) -> bool:
-    """Whether a file imports vLLM or torch as it is imported."""
+    """Whether a file imports vLLM or torch at its top level."""
     for node in ast.parse(path.read_text()).body:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             names = [node.module or ""]
-        if any(name.partition(".")[0] in imports.ELSEWHERE for name in names):
+        if any(name.partition(".")[0] in imports.REMOTE_PACKAGES for name in names):
             return True
     return False
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips what cannot run, each with its reason; counts the retries of the tests' helpers."""
+    """Skips tests that cannot run, with their reasons, and counts the retries of the tests' helpers."""
     run = config.stash[RUN]
     unit = [item for item in items if not _starts_server(item) and _imports_vllm(item.path)]
     for item in unit:
@@ -146,7 +150,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         run.unit_files[path_in_upstream(item.path)] = run.unit_files.get(path_in_upstream(item.path), 0) + 1
     config.hook.pytest_deselected(items=unit)
     for item in items:
-        result, book, test = run.result(item), book_for(item), name_of(item)
+        result, book, test = run.result(item), book_of(item.path), name_of(item)
         result.server, result.retried_for = _starts_server(item), book.retried_for(test)
         result.any_answer = book.any_answer_for(test)
         if run.scripted and book.runs_anyway(test):
@@ -161,7 +165,7 @@ def _why_not(item: pytest.Item, scripted: bool) -> str | None:
     missing = [name for name in _fixtures(item) if name not in _definitions(item)]
     if missing:
         return f"upstream's root conftest has the fixture {missing[0]}, which computes with torch"
-    if scripted and (reason := book_for(item).skip(name_of(item))):
+    if scripted and (reason := book_of(item.path).skip(name_of(item))):
         return reason
     return None
 
@@ -180,11 +184,13 @@ def _definitions(item: pytest.Item) -> dict[str, Any]:
 def _starts_server(item: pytest.Item) -> bool:
     """Whether a test, or one of the fixtures that it uses, refers to one of upstream's server classes.
 
-    A fixture that asks for another by its name is taken for one that does.
+    A fixture that requests another one by name counts as if it did.
     """
     functions = [getattr(item, "function", None)]
-    functions += [each[-1].func for each in _definitions(item).values()]
-    return any({*_SERVERS, _BY_NAME} & _names_in(inspect.unwrap(each)) for each in functions if each)
+    functions += [fixtures[-1].func for fixtures in _definitions(item).values()]
+    return any(
+        {*_SERVERS, _BY_NAME} & _names_in(inspect.unwrap(function)) for function in functions if function
+    )
 
 
 def _names_in(function: Any) -> set[str]:
@@ -194,7 +200,7 @@ def _names_in(function: Any) -> set[str]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Has the servers answer as the test's book says."""
+    """Makes the servers answer by the test's book."""
     with item.config.stash[RUN].scripts(item):
         return (yield)
 
@@ -203,7 +209,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Settles a test's result; a failure that shows its known defect is an expected one."""
+    """Records a test's result; a failure that shows its known defect becomes an expected failure."""
     report = yield
     run = item.config.stash[RUN]
     if run.trial is not None:
@@ -229,43 +235,43 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
-    """Runs a test that passed again, with wrong answers."""
+    """Runs a passed test again with wrong answers, and writes its result."""
     run = item.config.stash[RUN]
-    run.current, run.taken, began = run.result(item), set(), time.time()
+    run.current, run.used_rules, started = run.result(item), set(), time.time()
     done = yield
     if run.wrong_answers and run.scripted and run.current.outcome == "passed" and run.current.asked:
         _try_wrong_answers(run, item)
         item.session._setupstate.teardown_exact(nextitem)
-    run.keep(path_in_upstream(item.path), name_of(item), began)
+    run.write(path_in_upstream(item.path), name_of(item), started)
     return done
 
 
 @dataclass(frozen=True)
 class _Sibling:
-    """Comes after a test that is run again: what its file's tests share is kept, its own fixtures end."""
+    """Stands for the next test when one runs again, so that only the fixtures of the test itself end."""
 
     of: pytest.Item
 
     def listchain(self) -> list[Any]:
-        """The nodes above the test, as of any of pytest's nodes."""
+        """The collectors of the test, which the next test shares."""
         return self.of.listchain()[:-1]
 
 
 def _try_wrong_answers(run: UpstreamRun, item: pytest.Item) -> None:
-    rules, result = book_for(item).rules(name_of(item)), run.current
+    rules, result = book_of(item.path).rules(name_of(item)), run.current
     retries = result.retries
     for place, rule in enumerate(rules):
-        if rule.name in run.taken:
-            tried = (
+        if rule.name in run.used_rules:
+            trials = (
                 (kind, FaultyAnswerTrial((*rules[:place], *wrong, *rules[place + 1 :])))
                 for kind, wrong in wrong_answers(rule, run.wrong_answers)
             )
-            result.wrong[rule.name] = next((kind for kind, trial in tried if _fails(run, item, trial)), None)
+            result.wrong[rule.name] = next((kind for kind, trial in trials if _fails(run, item, trial)), None)
     run.trial, result.retries = None, retries
 
 
 def _fails(run: UpstreamRun, item: pytest.Item, trial: FaultyAnswerTrial) -> bool:
-    """Whether a test fails, by what it does itself, where the servers answer so."""
+    """Whether a test's own code fails if the servers answer by the rules of a trial."""
     run.trial, after = trial, cast("Any", _Sibling(item))
     item._initrequest()  # type: ignore[attr-defined]
     RemoteVLLMServer.client_s = _TRIAL_S
@@ -277,16 +283,16 @@ def _fails(run: UpstreamRun, item: pytest.Item, trial: FaultyAnswerTrial) -> boo
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Begins the run's folder. Raises pytest.UsageError."""
+    """Creates the run's folder. Raises pytest.UsageError."""
     try:
         session.config.stash[RUN].release = release_of(session.config.rootpath)
-        session.config.stash[RUN].begin(run_folder())
+        session.config.stash[RUN].start(run_folder())
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Ends the servers, runs what needs none, and keeps the results."""
+    """Ends the servers, runs the tests that need none, and writes the results."""
     run, option = session.config.stash[RUN], session.config.option
     run.servers.stop()
     if option.upstream_no_unit_tests or option.collectonly or session.shouldstop or session.shouldfail:
@@ -303,7 +309,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
-    """The table of the files, below pytest's own summary."""
+    """Prints the table of the files below pytest's own summary."""
     yield
     writer = terminalreporter._tw
     terminalreporter.write_sep("=", "upstream's tests")

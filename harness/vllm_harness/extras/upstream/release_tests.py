@@ -1,4 +1,4 @@
-"""The test files of a release of vLLM, from its source distribution."""
+"""Fetches the test files of a release of vLLM from its source distribution."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOLDERS = (
     "entrypoints/tool_parsers",
     "tool_use",
 )
-"""What is run where nothing is named: the folders of the endpoints, in upstream's `tests`."""
+"""The folders of the endpoints in upstream's `tests`, which run by default."""
 _PINS = "upstream.yaml"
 
 
@@ -32,16 +32,19 @@ def releases() -> dict[str, str]:
 
 
 def fetch(version: str, *, progress: Progress = quiet) -> Path:
-    """The folder of a release's tests: `tests`, the chat templates in `examples`, and `pyproject.toml`.
+    """Fetches the tests of a release: `tests`, the chat templates in `examples`, and `pyproject.toml`.
 
     Args:
-        version: such as `0.33.0`.
+        version: the release, such as `0.33.0`.
         progress: receives a line for each step.
+
+    Returns:
+        The folder of the files, in the cache.
 
     Raises:
         UsageError: env/upstream.yaml does not pin that release.
         ChecksumError: the source distribution is not the pinned one.
-        InstallError: the package index does not give it.
+        InstallError: the source distribution cannot be downloaded.
     """
     pins = releases()
     if version not in pins:

@@ -1,4 +1,4 @@
-"""What became of upstream's tests: a row for each file, for the terminal and as JSON."""
+"""The results of upstream's tests, with a table for the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ RESULTS = "upstream.json"
 
 @dataclass
 class TestResult:
-    """What became of one test.
+    """The result of one test.
 
     Attributes:
-        outcome: `passed`, `failed`, `skipped`, `defect`, or `newer`: it asks for what a later vLLM has.
-        why: of a failure, in one line; the reason of a skip; the id of a defect.
-        details: of a failure, whole.
-        server: whether it uses a server.
-        retries: requests that the test's own helpers made again, and runs that a plugin repeated.
-        retried_for: the id of the known defect that the retries are owed to, where there is one.
-        seconds: how long it took, without its fixtures.
-        asked: whether the model was asked: it is not where the server refuses each request at once.
-        unscripted: rules to add to the book, for requests that none was for.
-        wrong: of each rule that was used, the kind of wrong answer that the test failed on; None: it passes
-            with any.
-        any_answer: why it passes with any answer, where its book says so.
+        outcome: `passed`, `failed`, `skipped`, `defect`, or `newer`: the test needs a later vLLM.
+        why: the failure in one line, the reason of a skip, or the id of a defect.
+        details: the whole text of a failure.
+        server: whether the test uses a server.
+        retries: how many requests the test's own helpers repeated.
+        retried_for: the id of the known defect that caused the retries, if any.
+        seconds: how long the test took, without its fixtures.
+        asked: whether a request reached the model, and the server did not refuse all at once.
+        unscripted: rules to add to the book, for requests without a rule.
+        wrong: used rule -> the kind of wrong answer with which the test failed; None: it passes with any.
+        any_answer: why the test passes with any answer, if its book says so.
     """
 
-    __test__: ClassVar[bool] = False  # for pytest, which takes it for a test by its name
+    __test__: ClassVar[bool] = False  # its name would make pytest collect it
 
     outcome: str = ""
     why: str = ""
@@ -50,30 +49,30 @@ class TestResult:
     any_answer: str | None = None
 
     @property
-    def empty(self) -> bool:
-        """Whether it passed, and no wrong answer that was tried made it fail."""
+    def passes_with_any(self) -> bool:
+        """Whether the test passed with every wrong answer that was tried."""
         return bool(self.wrong) and not any(self.wrong.values())
 
     @property
-    def looks_at_form(self) -> bool:
-        """Whether it is empty, and its book says why."""
-        return self.empty and self.any_answer is not None
+    def checks_form_only(self) -> bool:
+        """Whether the test passes with any answer, and its book says why."""
+        return self.passes_with_any and self.any_answer is not None
 
     @property
     def outdated(self) -> bool:
-        """Whether its book says that it passes with any answer, and a wrong one made it fail."""
+        """Whether the test's book says that it passes with any answer, but a wrong one made it fail."""
         return self.any_answer is not None and any(self.wrong.values())
 
 
 @dataclass
 class UpstreamResults:
-    """What became of a run's files.
+    """The results of a run.
 
     Attributes:
         tests: file -> test -> result.
-        left_out: files whose tests start no server and import vLLM or torch: number of test functions.
-        dropped: flags of servers that were left out, and why.
-        about: the run: environment, lane, servers started, seconds.
+        left_out: file whose tests start no server and import vLLM or torch -> its number of test functions.
+        dropped: flag of a server that was left out -> why.
+        about: facts about the run: environment, lane, number of servers, seconds.
     """
 
     tests: dict[str, dict[str, TestResult]] = field(default_factory=dict)
@@ -90,7 +89,7 @@ class UpstreamResults:
         return [result for tests in self.tests.values() for result in tests.values() if result.server]
 
     def tried(self) -> dict[str, TestResult]:
-        """The results of the tests that were run with wrong answers too, by file and test."""
+        """The results of the tests that also ran with wrong answers, by file and test."""
         return {
             f"{file}::{test}": result
             for file, tests in self.tests.items()
@@ -99,7 +98,7 @@ class UpstreamResults:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """For the run's folder."""
+        """The results as JSON, for the run's folder."""
         files = {
             file: {
                 **counts(list(tests.values())),
@@ -110,14 +109,14 @@ class UpstreamResults:
         return {**self.about, "dropped": self.dropped, "left_out": self.left_out, "files": files}
 
     def write(self, folder: Path) -> Path:
-        """Keeps the results beside the logs."""
+        """Writes the results into the run's folder; returns the path of the file."""
         path = folder / RESULTS
         path.write_text(json.dumps(self.as_json(), indent=1))
         return path
 
 
 def show(console: Console, results: UpstreamResults) -> None:
-    """Prints the table of a run, why tests were skipped, and what its books lack."""
+    """Prints the table of a run, the reasons of skips, and the rules that its books lack."""
     every = [result for tests in results.tests.values() for result in tests.values()]
     rows = [_row(file, list(tests.values())) for file, tests in results.tests.items()]
     rows.append(_row("all", every))
@@ -139,9 +138,9 @@ def show(console: Console, results: UpstreamResults) -> None:
             f"left out: {len(results.left_out)} files with {total} test functions that start no server and "
             "import vLLM or torch"
         )
-    owed = Counter(result.retried_for for result in every if result.retries and result.retried_for)
-    for defect, count in owed.items():
-        console.print(f"retries in {count} tests are owed to the known defect {defect}")
+    causes = Counter(result.retried_for for result in every if result.retries and result.retried_for)
+    for defect, count in causes.items():
+        console.print(f"{count} tests were retried because of the known defect {defect}")
     for flag, why in sorted(results.dropped.items()):
         console.print(f"flag left out: {flag} ({why})")
     _show_wrong(console, results)
@@ -168,31 +167,31 @@ def _show_wrong(console: Console, results: UpstreamResults) -> None:
     shown = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
     console.print(f"{share_of_wrong(list(tried.values()))}; rules: {len(rules)}, {shown}")
     for test, result in tried.items():
-        if result.looks_at_form:
-            console.print(f"looks at form only: {test}: {one_line(result.any_answer or '')}")
+        if result.checks_form_only:
+            console.print(f"checks the form only: {test}: {one_line(result.any_answer or '')}")
     for test, result in tried.items():
-        if result.empty and not result.looks_at_form:
+        if result.passes_with_any and not result.checks_form_only:
             console.print(f"passes with any answer: {test}")
     for test, result in tried.items():
         if result.outdated:
             kind = next(filter(None, result.wrong.values()))
             console.print(
-                f"outdated: {test} failed with a wrong answer ({kind}); take it out of its book's any_answer"
+                f"outdated: {test} failed with a wrong answer ({kind}); remove it from its book's any_answer"
             )
 
 
 def share_of_wrong(tried: list[TestResult]) -> str:
-    """How many tests failed with a wrong answer, of all that were tried and of those that look at it."""
-    failed = sum(not result.empty for result in tried)
-    looking = sum(not result.looks_at_form for result in tried)
+    """A sentence with the share of tests that failed with a wrong answer, of all and of content checks."""
+    failed = sum(not result.passes_with_any for result in tried)
+    looking = sum(not result.checks_form_only for result in tried)
     return (
         f"with a wrong answer {failed} of {len(tried)} tests that passed failed ({failed / len(tried):.0%}), "
-        f"of those that look at the answer {failed} of {looking} ({failed / max(1, looking):.0%})"
+        f"of those that check the content {failed} of {looking} ({failed / max(1, looking):.0%})"
     )
 
 
 def _row(file: str, tests: list[TestResult]) -> list[str]:
-    """A row of the table: the tests that use a server, and how many of the others passed."""
+    """A row of the table: the counts of tests that use a server, and how many others passed."""
     served, unit = [test for test in tests if test.server], [test for test in tests if not test.server]
     passed = sum(test.outcome == "passed" for test in unit)
     cells = list(map(str, counts(served).values())) if served else [""] * len(counts([]))
@@ -200,7 +199,7 @@ def _row(file: str, tests: list[TestResult]) -> list[str]:
 
 
 def counts(results: list[TestResult]) -> dict[str, int]:
-    """How many tests there are, how many of each outcome, and all their retries."""
+    """The number of tests, the number of each outcome, and the sum of their retries."""
     outcomes = Counter(result.outcome for result in results)
     return {
         "tests": len(results),

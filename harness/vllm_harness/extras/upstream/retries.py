@@ -1,4 +1,4 @@
-"""Retries within upstream's tests: their helpers ask a model again until it does what the test hopes for."""
+"""Counts the retries of upstream's helpers, which repeat a request until the model does what a test needs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _COUNTED = "_vllm_harness_counted"
 
 
 def count_retries(module: ModuleType, add: Callable[[int], None]) -> None:
-    """Has the helpers of a test module report how often they asked again.
+    """Makes the helpers of a test module report how often they repeat a request.
 
     Args:
-        module: its coroutine functions `retry_...` take the client as their first argument.
-        add: takes the number of each use.
+        module: the module, whose coroutine functions `retry_...` take the client as first argument.
+        add: called with the number of retries after each use of a helper.
     """
     for name, helper in list(vars(module).items()):
         if name.startswith(_PREFIX) and inspect.iscoroutinefunction(helper) and not hasattr(helper, _COUNTED):
@@ -45,8 +45,8 @@ class _Calls:
         self._calls = calls
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._of, name)
-        return _Calls(found, self._calls) if callable(found) or hasattr(found, "__dict__") else found
+        value = getattr(self._of, name)
+        return _Calls(value, self._calls) if callable(value) or hasattr(value, "__dict__") else value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._calls[0] += 1

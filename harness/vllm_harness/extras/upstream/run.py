@@ -1,4 +1,4 @@
-"""A pytest run of upstream's tests: its servers, books and results."""
+"""The state of a pytest run of upstream's tests: its servers, books and results."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from vllm_harness._scripted.book import ScriptBook
 from vllm_harness._scripted.dialects.dialect import DialectError
 from vllm_harness._scripted.in_server.vllm_harness_names import DEFAULT_BOOK
 from vllm_harness._server.remote import RemoteServer
-from vllm_harness.extras.upstream.books import UpstreamBook, UpstreamRule, book_of
-from vllm_harness.extras.upstream.elsewhere import Elsewhere
-from vllm_harness.extras.upstream.kept import case_of, target_of
+from vllm_harness.extras.upstream.books import UpstreamRule, book_of
 from vllm_harness.extras.upstream.results import TestResult, UpstreamResults
+from vllm_harness.extras.upstream.run_records import case_of, target_of
 from vllm_harness.extras.upstream.servers import UpstreamServers
 from vllm_harness.extras.upstream.tests_utils import RemoteVLLMServer
 from vllm_harness.extras.upstream.unit_tests import run_unit_tests
+from vllm_harness.extras.upstream.vllm_process import VllmProcess
 
-_SHOWN = 200
+_SHOWN_CHARACTERS = 200
 _IMPORT = re.compile(
     r"ImportError: cannot import name '\w+' from 'vllm\.|ModuleNotFoundError: No module named 'vllm\."
 )
@@ -40,12 +40,12 @@ _IMPORT = re.compile(
 
 @dataclass
 class FaultyAnswerTrial:
-    """A test's run with a wrong answer.
+    """A run of a test with a wrong answer.
 
     Attributes:
-        rules: what the servers answer from.
-        void: whether it says nothing of the test: the model's family cannot say this answer, or the request's
-            grammar forbids it, so that the test has not seen it; or the test has waited in vain.
+        rules: the rules by which the servers answer.
+        void: whether the run says nothing about the test, since the test timed out, or never saw the answer:
+            the model's family cannot express it, or the request's grammar forbids it.
     """
 
     rules: tuple[UpstreamRule, ...]
@@ -57,32 +57,32 @@ class UpstreamRun:
     """The state of a run.
 
     Attributes:
-        servers: those it has started.
-        elsewhere: where vLLM's objects are that test files import.
-        results: what was seen.
-        wrong_answers: the kinds of wrong answers that each test that passed is run with too.
-        current: the result of the test that runs.
-        taken: the names of the rules by which the model was asked in the test that runs.
+        servers: the servers of the run.
+        vllm_process: the process with the objects of vLLM that test files import.
+        wrong_answers: the kinds of wrong answers with which each passed test runs again.
+        results: the results so far.
+        current: the result of the running test.
+        used_rules: the names of the rules that the model has followed in the running test.
         trial: the wrong answer with which the test runs; None for its book's answers.
-        release: the release whose test files run; empty for a checkout's.
-        unit_files: files with tests that start no server and import vLLM or torch: how many of them.
+        release: the release whose test files run; empty for a checkout.
+        unit_files: file -> how many of its tests start no server and import vLLM or torch.
     """
 
     servers: UpstreamServers
-    elsewhere: Elsewhere
+    vllm_process: VllmProcess
     wrong_answers: tuple[str, ...] = ()
     results: UpstreamResults = field(default_factory=UpstreamResults)
     current: TestResult = field(default_factory=TestResult)
-    taken: set[str] = field(default_factory=set)
+    used_rules: set[str] = field(default_factory=set)
     trial: FaultyAnswerTrial | None = None
     release: str = ""
     unit_files: dict[str, int] = field(default_factory=dict)
     _writer: RunWriter | None = None
-    _began: float = field(default_factory=time.monotonic)
+    _started: float = field(default_factory=time.monotonic)
 
     @property
     def scripted(self) -> bool:
-        """Whether the books say what the model answers."""
+        """Whether the model answers by the books."""
         return self.servers.lane == "scripted"
 
     def result(self, item: pytest.Item) -> TestResult:
@@ -90,12 +90,12 @@ class UpstreamRun:
         return self.results.of(path_in_upstream(item.path), name_of(item))
 
     def add_retries(self, number: int) -> None:
-        """Counts requests that a test's helper made again."""
+        """Counts requests that a test's helper has repeated."""
         self.current.retries += number
 
     @contextmanager
     def scripts(self, item: pytest.Item) -> Iterator[None]:
-        """Has the servers of a test answer from its rules; afterwards notes what none of them was for."""
+        """Makes the servers of a test answer by its rules; afterwards, records requests without a rule."""
         if not self.scripted:
             yield
             return
@@ -109,14 +109,14 @@ class UpstreamRun:
                 if server.alive():
                     uses = book.report()["uses"]
                     self._note(name_of(item), uses)
-                    lacking += _lacking(book, rules, uses) if self.trial is None else []
+                    lacking += _missing_from_prompts(book, rules, uses) if self.trial is None else []
         if lacking:
             pytest.fail("; ".join(lacking), pytrace=False)
 
     def _books_of(
         self, item: pytest.Item, rules: tuple[UpstreamRule, ...]
     ) -> list[tuple[RemoteServer, ScriptBook]]:
-        """The servers of a test, each with its book."""
+        """The servers of a test, each with a book that has the rules."""
         try:
             return [_written(server, rules) for server in _servers_of(item)]
         except DialectError as error:
@@ -132,36 +132,36 @@ class UpstreamRun:
             return
         without = [use["no_script"] for use in uses if use["no_script"]]
         self.current.unscripted += [_rule_for(test, why) for why in without]
-        self.taken |= {use["script"] for use in uses if (use["status"] or 0) < HTTPStatus.BAD_REQUEST}
-        self.current.asked |= bool(self.taken)
+        self.used_rules |= {use["script"] for use in uses if (use["status"] or 0) < HTTPStatus.BAD_REQUEST}
+        self.current.asked |= bool(self.used_rules)
 
-    def begin(self, folder: Path) -> None:
-        """Begins the run's folder. Raises UsageError."""
+    def start(self, folder: Path) -> None:
+        """Creates the run's folder. Raises UsageError."""
         secrets = secret_values(os.environ)
         self._writer = RunWriter.begin(folder, new_header(Kind.UPSTREAM, self.servers.lane), secrets)
         self._writer.write(target_of(self.servers))
 
-    def keep(self, file: str, test: str, began: float | None = None) -> None:
-        """Keeps what became of a test in the run's folder."""
+    def write(self, file: str, test: str, started: float | None = None) -> None:
+        """Writes the record of a test to the run's folder."""
         assert self._writer
-        self._writer.write(case_of(file, test, self.results.of(file, test), began))
+        self._writer.write(case_of(file, test, self.results.of(file, test), started))
 
     def unit_tests(self, config: pytest.Config) -> bool:
-        """Runs the tests that start no server; whether one of them failed."""
+        """Runs the tests that start no server; returns whether one of them failed."""
         failed, option = False, config.option
-        named = ["-k", option.keyword, "-m", option.markexpr, *self.unit_files]
-        for file, test, result in run_unit_tests(self.servers.environment, config.rootpath, named):
+        arguments = ["-k", option.keyword, "-m", option.markexpr, *self.unit_files]
+        for file, test, result in run_unit_tests(self.servers.environment, config.rootpath, arguments):
             if test in self.results.tests.get(file, {}):
-                continue  # it has a server, and ran on it
+                continue  # it uses a server, and has already run
             if result.outcome == "failed":
-                self.account_for(config.rootpath / file, test, result)
+                self.explain_failure(config.rootpath / file, test, result)
             self.results.tests.setdefault(file, {})[test] = result
-            self.keep(file, test)
+            self.write(file, test)
             failed = failed or result.outcome == "failed"
         return failed
 
-    def account_for(self, path: Path, test: str, result: TestResult) -> None:
-        """Tells what a failed test without a server is owed to: a known defect, or an earlier vLLM."""
+    def explain_failure(self, path: Path, test: str, result: TestResult) -> None:
+        """Changes the result of a failed unit test if a known defect or an old vLLM explains the failure."""
         if defect := self.known_defect(path, test, result.why):
             result.outcome, result.why = "defect", defect
         elif why := self._newer(path, test, result.why):
@@ -171,15 +171,15 @@ class UpstreamRun:
         version = self.servers.environment.vllm_version
         if not test and self.release and _IMPORT.match(failure) and holds(f"<{self.release}", version):
             return f"imports what vLLM {version} does not have: {failure}"
-        newer = book_of(path).newer_than(test)
+        newer = book_of(path).newer_feature(test)
         if newer and holds(f"<{newer.since}", version) and re.search(newer.failure, failure, re.DOTALL):
             return f"since {newer.since}: {newer.why}"
         return None
 
     def finish(self, folder: Path, exit_code: int) -> None:
-        """Ends the servers and keeps the results."""
+        """Ends the servers and writes the results."""
         self.servers.stop()
-        self.elsewhere.stop()
+        self.vllm_process.stop()
         assert self._writer
         self._writer.write(End(at=time.time(), exit_code=exit_code))
         self._writer.close()
@@ -192,17 +192,17 @@ class UpstreamRun:
             "machine": describe_machine(),
             "lane": self.servers.lane,
             "servers": self.servers.started,
-            "seconds": round(time.monotonic() - self._began, 1),
+            "seconds": round(time.monotonic() - self._started, 1),
         }
         self.results.write(folder)
 
     def known_defect(self, path: Path, test: str, failure: str) -> str | None:
-        """The id of the defect that a test's failure shows by its book; None for another failure.
+        """The id of the known defect that a test's failure shows, by its book; None for other failures.
 
         Args:
             path: the test's file.
-            test: its name, as the books have it.
-            failure: what was raised: type and text.
+            test: the name of the test, as in the books.
+            failure: type and text of the exception.
         """
         known = book_of(path).defect(test)
         if known is None or not re.search(known.failure, failure, re.DOTALL):
@@ -212,26 +212,21 @@ class UpstreamRun:
 
 
 def path_in_upstream(path: Path) -> str:
-    """A test file's path as the results name it, from `tests` on."""
+    """A test file's path in the results, which starts with `tests`."""
     text = path.as_posix()
     return text[text.rfind("/tests/") + 1 :]
 
 
 def name_of(item: pytest.Item) -> str:
-    """A test as the books name it: with its class and its parameters."""
+    """A test's name in the books, with its class and parameters."""
     return item.nodeid.partition("::")[2]
-
-
-def book_for(item: pytest.Item) -> UpstreamBook:
-    """The book of a test's file."""
-    return book_of(item.path)
 
 
 def _servers_of(item: pytest.Item) -> list[RemoteServer]:
     """The servers among the values of a test's fixtures."""
     values: list[Any] = list(getattr(item, "funcargs", {}).values())
-    found = [value.server for value in values if isinstance(value, RemoteVLLMServer) and value.server]
-    return list(dict.fromkeys(found))
+    servers = [value.server for value in values if isinstance(value, RemoteVLLMServer) and value.server]
+    return list(dict.fromkeys(servers))
 
 
 def _written(server: RemoteServer, rules: tuple[UpstreamRule, ...]) -> tuple[RemoteServer, ScriptBook]:
@@ -242,7 +237,9 @@ def _written(server: RemoteServer, rules: tuple[UpstreamRule, ...]) -> tuple[Rem
     return server, book
 
 
-def _lacking(book: ScriptBook, rules: tuple[UpstreamRule, ...], uses: list[dict[str, Any]]) -> list[str]:
+def _missing_from_prompts(
+    book: ScriptBook, rules: tuple[UpstreamRule, ...], uses: list[dict[str, Any]]
+) -> list[str]:
     """What prompts lack that their rules rest on."""
     wanted = {rule.name: rule.prompt for rule in rules if rule.prompt}
     found = []
@@ -250,7 +247,7 @@ def _lacking(book: ScriptBook, rules: tuple[UpstreamRule, ...], uses: list[dict[
         for text in map(book.decode, use["prompts"]):
             found += [
                 f"the prompt that vLLM made lacks {each!r}, without which no model can give the answer of "
-                f"the rule {use['script']!r}; it ends with {text[-_SHOWN:]!r}"
+                f"the rule {use['script']!r}; it ends with {text[-_SHOWN_CHARACTERS:]!r}"
                 for each in wanted.get(use["script"], ())
                 if each not in text
             ]
@@ -258,5 +255,5 @@ def _lacking(book: ScriptBook, rules: tuple[UpstreamRule, ...], uses: list[dict[
 
 
 def _rule_for(test: str, why: str) -> str:
-    """A rule to paste for a request that none was for."""
+    """A rule to paste into a book, for a request without a rule."""
     return f"  {test.partition('[')[0]}:  # {why}\n    - say: TO BE WRITTEN"

@@ -1,15 +1,13 @@
-"""The servers of a run: started as upstream's tests ask for them, and shared where they ask for the same."""
+"""The servers of a run: started as upstream's tests request them, and shared by equal requests."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from vllm_harness._configuration.model_entries import Frontend, Lane, ModelEntry
 from vllm_harness._environments.spec import Environment
-from vllm_harness._server.demo_tools import demo_tools
 from vllm_harness._server.launch import plan_launch
 from vllm_harness._server.leases.waiting import reclaim_with
 from vllm_harness._server.remote import RemoteServer
@@ -30,13 +28,13 @@ _HARNESS_CHOOSES = ("--host", "--port")
 
 @dataclass
 class UpstreamServers:
-    """Servers by what they serve; two that no test uses are kept for the next that asks for the same.
+    """Starts servers for tests; the last two unused ones stay up for later requests of equal servers.
 
     Attributes:
-        environment: the interpreter that has vLLM.
+        environment: the environment of the servers.
         lane: `scripted` or `live`.
-        frontend: the HTTP front end that answers.
-        dropped: the flags that were left out, and why.
+        frontend: the HTTP front end of the servers.
+        dropped: flag that was left out -> why.
         started: how many servers were started.
     """
 
@@ -53,18 +51,18 @@ class UpstreamServers:
         """A ready server for a test.
 
         Args:
-            model: the id that the test asks for.
-            args: the flags that it asks for.
-            env: the variables that it asks for.
-            startup_s: seconds until it must be ready; None for the entry's limit.
+            model: the requested id of a model.
+            args: the requested flags.
+            env: the requested variables.
+            startup_s: seconds until the server must be ready; None for the entry's limit.
 
         Raises:
-            NoStandIn: the scripted lane cannot serve it.
-            StartupError: it does not start.
+            NoStandIn: the scripted lane cannot serve the model.
+            StartupError: the server does not start.
         """
         entry = self._entry(model, args)
         given = list(self._flags(args, entry))
-        named = [part for flag, values in given for part in (flag, *values)]
+        flags = [part for flag, values in given for part in (flag, *values)]
         served = next(
             (values for flag, values in given if flag_name(flag) == "--served-model-name"), (model,)
         )
@@ -72,13 +70,12 @@ class UpstreamServers:
             entry,
             self.environment,
             lane=self.lane,
-            args=(*named, "--served-model-name", *served, entry.name),
+            args=(*flags, "--served-model-name", *served, entry.name),
             env={name: value for name, value in (env or {}).items() if os.environ.get(name) != value},
             frontend=self.frontend,
         )
-        wanted = identity(launch)
         port = next((int(values[0]) for flag, values in split_flags(args) if flag == "--port"), None)
-        server = self._idle.pop(wanted, None)
+        server = self._idle.pop(identity(launch), None)
         if server is not None and server.alive() and port in (None, server.port):
             return server
         if server is not None:
@@ -90,26 +87,22 @@ class UpstreamServers:
         return server
 
     def give_back(self, server: RemoteServer) -> None:
-        """Takes a server back that a test does not use any more; of the idle ones the oldest is ended."""
+        """Takes back a server from a test; if too many are idle, ends the one that has been idle longest."""
         self._idle[identity(server.launch)] = server
         while len(self._idle) > _IDLE:
             self._end_idle()
 
     def stop(self) -> None:
-        """Ends those that are idle."""
+        """Ends all idle servers."""
         while self._end_idle():
             pass
 
     def _end_idle(self) -> bool:
-        """Ends the server that has been idle for longest; False where there is none."""
+        """Ends the server that has been idle longest; returns False if none is idle."""
         if not self._idle:
             return False
         self._idle.pop(next(iter(self._idle))).stop()
         return True
-
-    def tools(self) -> Path:
-        """The folder of gpt-oss's own tools, which `--tool-server demo` needs."""
-        return demo_tools(self.environment)
 
     def _entry(self, model: str, args: Sequence[str]) -> ModelEntry:
         if self.lane == "live":

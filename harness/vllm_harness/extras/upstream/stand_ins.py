@@ -1,4 +1,4 @@
-"""The models of vLLM's tests, and what stands in for them: read from stand_ins.yaml."""
+"""The stand-ins of the models that vLLM's tests use, from stand_ins.yaml."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _BARE: dict[str, Any] = {
 
 
 class NoStandIn(HarnessError):
-    """A server that a test asks for cannot be stood in for; the message is the reason of its skip."""
+    """A requested server has no stand-in; the message is the reason for skipping the test."""
 
 
 class StandInOf(StrictModel):
-    """What stands in for a model: an `entry`, or a `family` on the real `tokenizer` of an asset.
+    """The stand-in of a model: a model `entry`, or a `family` with the `tokenizer` of an asset.
 
-    With one of the tool parsers in `parsers` it is the family that is named there.
+    `parsers` names other families for certain tool parsers.
     """
 
     entry: str | None = None
@@ -58,21 +58,21 @@ class StandInsFile(StrictModel):
 
 @cache
 def load_stand_ins() -> StandInsFile:
-    """The package's stand_ins.yaml."""
+    """Reads the package's stand_ins.yaml."""
     return read_yaml(FILE).validated(StandInsFile)
 
 
 @cache
 def stand_in_entry(model: str, tool_parser: str = "") -> ModelEntry:
-    """The entry that stands in for a model, without parsers and flags: a test names those it wants.
+    """The stand-in entry of a model, without parsers and flags, which the test itself gives.
 
     Args:
-        model: the id that a test asks for.
-        tool_parser: the tool parser that it asks for.
+        model: the id of the requested model.
+        tool_parser: the requested tool parser.
 
     Raises:
-        NoStandIn: it has none; the message says why.
-        AssetError: its tokenizer cannot be fetched.
+        NoStandIn: the model has no stand-in; the message says why.
+        AssetError: the tokenizer cannot be fetched.
     """
     known = load_stand_ins()
     if model not in known.models:
@@ -83,14 +83,14 @@ def stand_in_entry(model: str, tool_parser: str = "") -> ModelEntry:
     else:
         assert chosen.family
         assert chosen.tokenizer
-        named = chosen.parsers.get(tool_parser, chosen.family)
-        family = replace(load_families()[named], name=f"{named}-{chosen.tokenizer}")
+        name = chosen.parsers.get(tool_parser, chosen.family)
+        family = replace(load_families()[name], name=f"{name}-{chosen.tokenizer}")
         entry = family_entry(family, real=assets.fetch(chosen.tokenizer))
     return entry.model_copy(update=_BARE)
 
 
 def live_entry(model: str) -> ModelEntry:
-    """The entry of the real model: its id on the hub, and nothing beyond the test's own flags."""
+    """The entry of the real model, with its id on the hub and no flags beyond the test's own."""
     known = {entry.hub.id: entry for entry in load_models()}
     hardware = {"hardware": known[model].hardware} if model in known else {}
     name = model.rpartition("/")[2]
@@ -98,7 +98,7 @@ def live_entry(model: str) -> ModelEntry:
 
 
 def split_flags(args: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The flags of a command line with their values, each flag in its own spelling."""
+    """Yields the flags of a command line with their values; flags keep their spelling."""
     flag: str | None = None
     values: list[str] = []
     for part in args:
@@ -113,5 +113,5 @@ def split_flags(args: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def flag_name(flag: str) -> str:
-    """The name of a flag as the tables have it: `--max_model_len=5` is `--max-model-len`."""
+    """The normalized name of a flag: `--max_model_len=5` gives `--max-model-len`."""
     return flag.partition("=")[0].replace("_", "-")

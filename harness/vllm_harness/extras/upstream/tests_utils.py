@@ -1,4 +1,4 @@
-"""What stands in for upstream's `tests.utils`, under the names that the test files import."""
+"""Replaces upstream's `tests.utils`, with the names that the test files import."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RemoteVLLMServer:
     DUMMY_API_KEY = "token-abc123"
     servers: ClassVar[UpstreamServers]
     client_s: ClassVar[float] = CLIENT_S
-    """How many seconds a client waits for what comes next."""
+    """The timeout of clients in seconds."""
     uds = None
     host = "127.0.0.1"
 
@@ -47,7 +47,7 @@ class RemoteVLLMServer:
         if seed is not None and "--seed" in vllm_serve_args:
             raise ValueError(f"You have manually specified the seed when `seed={seed}`.")
         if override_hf_configs is not None:
-            pytest.skip("another config.json than the stand-in's is asked for")
+            pytest.skip("the test changes config.json, which the stand-in does not support")
         seeded = [] if seed is None else ["--seed", str(seed)]
         try:
             self.server: RemoteServer | None = self.servers.take(
@@ -117,15 +117,15 @@ class RemoteVLLMServer:
 
 
 class RemoteOpenAIServer(RemoteVLLMServer):
-    """Stands in for upstream's class of this name, which runs `vllm serve`."""
+    """Replaces upstream's class of this name, which runs `vllm serve`."""
 
 
 class RemoteLaunchRenderServer(RemoteVLLMServer):
-    """Stands in for upstream's class of this name: its paths are those of `vllm serve`."""
+    """Replaces upstream's class of this name; its paths are those of `vllm serve`."""
 
 
 def multi_gpu_only(*, num_gpus: int = 2) -> pytest.MarkDecorator:
-    """Skips a test that needs several GPUs; the harness's stand-ins run on one device."""
+    """Skips a test that needs several GPUs; stand-ins run on one device."""
     return pytest.mark.skip(reason=f"needs {num_gpus} GPUs")
 
 

@@ -1,4 +1,4 @@
-"""Upstream's tests that start no server, run in the server's own Python, which has vLLM."""
+"""Runs upstream's tests that start no server in the server's own Python, which has vLLM."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _SETTINGS = (
     *("-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider"),
     *("-o", "asyncio_default_fixture_loop_scope=function", "-q", "--continue-on-collection-errors"),
 )
-_ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+_COMPLETED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def run_unit_tests(
-    environment: Environment, root: Path, named: Sequence[str]
+    environment: Environment, root: Path, arguments: Sequence[str]
 ) -> Iterator[tuple[str, str, TestResult]]:
-    """Runs tests in the environment's Python, with the pytest of this one.
+    """Runs tests in the environment's Python, with the pytest of this process.
 
     Args:
-        environment: the interpreter that has vLLM.
+        environment: the environment that has vLLM.
         root: upstream's root, which has the folder `tests`.
-        named: files, relative to it, and options of pytest.
+        arguments: options of pytest, and files relative to the root.
 
     Yields:
-        Of each test its file, its name, and its result; a file that cannot be imported has no name of a test.
+        File, name and result of each test; the name is empty for a file that cannot be imported.
     """
     packages = Path(pytest.__file__).parents[1]
     with TemporaryDirectory() as folder:
@@ -45,20 +45,20 @@ def run_unit_tests(
             "TMPDIR": folder,
         }
         results, output = Path(folder, "results.jsonl"), Path(folder, "output")
-        with output.open("wb") as written:
+        with output.open("wb") as file:
             worker = (environment.python, _WORKER, packages, results)
             ended = subprocess.run(
-                [*killed_with_parent(), *map(os.fspath, worker), *_SETTINGS, *named],
+                [*killed_with_parent(), *map(os.fspath, worker), *_SETTINGS, *arguments],
                 cwd=root,
                 env=environ,
                 stdin=subprocess.DEVNULL,
-                stdout=written,
+                stdout=file,
                 stderr=subprocess.STDOUT,
             ).returncode
         lines = results.read_text().splitlines() if results.exists() else []
         for line in map(json.loads, lines):
             yield line.pop("file"), line.pop("test"), TestResult(server=False, **line)
-        if ended not in _ENDED:
+        if ended not in _COMPLETED:
             last = output.read_text(errors="replace")[-1000:]
             why = f"pytest in {environment.describe()} ended with {ended}: {last}"
             yield "tests", "", TestResult("failed", why, server=False)

@@ -1,4 +1,4 @@
-"""Making a bundle: what is asked of pip, what goes in, and that it appears whole or not at all."""
+"""Making a bundle: the commands of uv, the content, and that a bundle appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_requirements_come_with_their_hashes() -> None:
     assert nccl.endswith("0133")
 
 
-def test_every_lock_is_understood() -> None:
+def test_every_lock_is_parsed() -> None:
     for path in Path("env").glob("*.lock"):
         text = path.read_text()
         lines = [line for line in text.splitlines() if line and not line.startswith(("#", " "))]
@@ -45,18 +45,18 @@ def test_every_lock_is_understood() -> None:
 
 @pytest.fixture
 def uv(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The uv commands that are run, requirements files read; none runs."""
-    heard: list[list[str]] = []
+    """The recorded uv commands, with the text of requirements files; none runs."""
+    commands: list[list[str]] = []
 
     def run(*arguments: Any, **_: Any) -> None:
         texts = [part.read_text() if str(part).endswith(".hashed") else str(part) for part in arguments]
-        heard.append(texts)
+        commands.append(texts)
 
     monkeypatch.setattr(installer, "run_uv", run)
-    return heard
+    return commands
 
 
-def test_pip_gets_hashes_where_there_are_some(uv: list[list[str]], tmp_path: Path) -> None:
+def test_hashed_requirements_are_downloaded_with_their_hashes(uv: list[list[str]], tmp_path: Path) -> None:
     contents._download(
         contents.requirements(LOCK), "lock", tmp_path, lambda _: None, "--extra-index-url", "https://torch"
     )
@@ -68,7 +68,7 @@ def test_pip_gets_hashes_where_there_are_some(uv: list[list[str]], tmp_path: Pat
     assert not list(tmp_path.glob("*.hashed"))
 
 
-def test_what_the_target_has_is_left_out(
+def test_torch_is_left_out_on_request(
     uv: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contents.release, "torch_at_hand", lambda _: True)
@@ -88,14 +88,14 @@ def test_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "60", "60X", "-1M", "0.5G"])
-def test_sizes_that_are_none(text: str) -> None:
+def test_invalid_sizes(text: str) -> None:
     with pytest.raises(UsageError, match="is not a size of 1M or more"):
         create.parse_size(text)
 
 
 @pytest.fixture
 def collected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Stands for what needs a network."""
+    """Replaces the steps that need a network."""
 
     def put(folder: Path, *_: Any) -> None:
         (folder / "wheels").mkdir(exist_ok=True)
@@ -129,7 +129,7 @@ def test_both_spellings_make_a_bundle(tmp_path: Path, spelling: list[str]) -> No
 
 
 @pytest.mark.usefixtures("collected")
-def test_a_bundle_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_no_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise AssetError("no source gives it")
 
@@ -145,7 +145,7 @@ def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
         create.create(tmp_path, version="0.32.0", device="cpu", entries=[], part_size=10**6)
 
 
-def test_weights_that_are_no_asset_come_from_the_hub_s_cache(
+def test_weights_that_are_not_an_asset_come_from_the_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = tmp_path / "hub" / "models--Qwen--Qwen3-8B"

@@ -1,4 +1,4 @@
-"""Packing and unpacking: what comes out is what went in, or nothing comes out and the damage is named."""
+"""Packing and unpacking: files are restored exactly, or none is written and the damage is named."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_parts_are_cut_at_the_size(bundle: Path, content: Path) -> None:
+def test_parts_are_split_at_the_size(bundle: Path, content: Path) -> None:
     sizes = [part["size"] for part in read_manifest(bundle)["parts"]]
     assert sizes == [1000, 1000, 500]
     assert sorted(path.name for path in bundle.iterdir()) == [
@@ -47,7 +47,7 @@ def test_parts_are_cut_at_the_size(bundle: Path, content: Path) -> None:
     part_size=st.integers(1, 50),
     compressed=st.booleans(),
 )
-def test_what_comes_out_is_what_went_in(sizes: list[bytes], part_size: int, compressed: bool) -> None:
+def test_files_are_restored_exactly(sizes: list[bytes], part_size: int, compressed: bool) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         content, bundle, into = (Path(temporary) / name for name in ("content", "bundle", "into"))
         for folder in (content / "deep", bundle, into):
@@ -80,7 +80,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_damage_is_named_and_nothing_comes_out(bundle: Path, tmp_path: Path, kind: str) -> None:
+def test_damage_is_named_and_nothing_is_unpacked(bundle: Path, tmp_path: Path, kind: str) -> None:
     damage, words = DAMAGE[kind]
     damage(bundle)
     with (
@@ -107,7 +107,7 @@ def _edit(bundle: Path, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda m: m["files"][0].update(size=10**18), "unpacks to 1000000000.0 GB"),
     ],
 )
-def test_a_manifest_that_lies(bundle: Path, tmp_path: Path, change: Any, words: str) -> None:
+def test_a_wrong_manifest_is_refused(bundle: Path, tmp_path: Path, change: Any, words: str) -> None:
     _edit(bundle, change)
     into = tmp_path / "into"
     with pytest.raises(InstallerError, match=words), unpacked(bundle, read_manifest(bundle), into):
@@ -116,7 +116,7 @@ def test_a_manifest_that_lies(bundle: Path, tmp_path: Path, change: Any, words: 
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"format": 9}'])
-def test_no_bundle(bundle: Path, text: str | None) -> None:
+def test_a_folder_without_a_valid_manifest_is_refused(bundle: Path, text: str | None) -> None:
     if text is None:
         (bundle / "manifest.json").unlink()
     else:
@@ -126,13 +126,13 @@ def test_no_bundle(bundle: Path, text: str | None) -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [("python", "3.9"), ("machine", "riscv64"), ("system", "darwin")])
-def test_another_machine(key: str, value: str) -> None:
+def test_another_machine_is_refused(key: str, value: str) -> None:
     check_machine(HERE)
     with pytest.raises(InstallerError, match=f"the bundle is for .*{value}"):
         check_machine(HERE | {key: value})
 
 
-def test_the_installer_needs_nothing_but_python(bundle: Path, tmp_path: Path) -> None:
+def test_the_installer_needs_only_python(bundle: Path, tmp_path: Path) -> None:
     (bundle / "part-0002").unlink()
     bare = [sys.executable, "-I", "-S", bundle / "install.py", tmp_path / "into"]
     ended = subprocess.run(bare, capture_output=True, text=True)
@@ -141,16 +141,14 @@ def test_the_installer_needs_nothing_but_python(bundle: Path, tmp_path: Path) ->
     assert not (tmp_path / "into").exists()
 
 
-def test_the_installer_leaves_what_is_there(bundle: Path, tmp_path: Path) -> None:
+def test_the_installer_refuses_an_existing_folder(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     with pytest.raises(InstallerError, match="mine exists already"):
         install._set_up(bundle, tmp_path / "mine", [])
     assert (tmp_path / "mine").exists()
 
 
-def test_the_installer_goes_on_where_it_was_killed(
-    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_installation_resumes(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest, folder = read_manifest(bundle), tmp_path / "new"
     folder.mkdir()
     (folder / install.UNFINISHED).write_text(install.identity(manifest))
@@ -168,7 +166,7 @@ def test_the_installer_goes_on_where_it_was_killed(
         install._set_up(bundle, folder, [])
 
 
-def test_a_bundle_is_installed_once_at_a_time(bundle: Path, tmp_path: Path) -> None:
+def test_a_second_installation_of_the_same_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
     manifest = read_manifest(bundle)
     with (
         unpacked(bundle, manifest, tmp_path / "beside"),
@@ -179,7 +177,7 @@ def test_a_bundle_is_installed_once_at_a_time(bundle: Path, tmp_path: Path) -> N
     assert not list((tmp_path / "beside").iterdir())
 
 
-def test_the_installer_leaves_nothing_half_made(
+def test_a_failed_installation_leaves_nothing(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(files: Path, folder: Path, bundle: str) -> None:

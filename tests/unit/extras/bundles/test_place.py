@@ -1,4 +1,4 @@
-"""Installing a bundle: checked before anything is used, and each thing appears whole."""
+"""Installing a bundle: it is checked before use, and the environment and assets appear complete."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ ENVIRONMENT = Environment("release", Path("/env/bin/python"), "3.11.9", "0.32.0"
 
 @pytest.fixture
 def created(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
-    """The uv variables under which environments are made; none is made."""
-    heard: list[dict[str, str]] = []
+    """The recorded uv variables when environments would be made; none is made."""
+    variables: list[dict[str, str]] = []
 
     def create(version: str, device: str, progress: Any) -> Environment:
-        heard.append({name: value for name, value in os.environ.items() if name.startswith("UV_")})
-        assert sorted(p.name for p in Path(heard[-1]["UV_FIND_LINKS"]).iterdir()) == ["a.whl", "b.whl"]
+        variables.append({name: value for name, value in os.environ.items() if name.startswith("UV_")})
+        assert sorted(p.name for p in Path(variables[-1]["UV_FIND_LINKS"]).iterdir()) == ["a.whl", "b.whl"]
         return ENVIRONMENT
 
     monkeypatch.setattr(place.release, "create", create)
-    return heard
+    return variables
 
 
-def test_environments_are_made_from_its_wheels_alone(
+def test_environments_are_made_only_from_its_wheels(
     bundle: Path, cache: Path, created: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UV_NO_INDEX", "0")
@@ -68,7 +68,7 @@ def _edited(bundle: Path, **values: Any) -> None:
     (bundle / "manifest.json").write_text(json.dumps({**manifest, **values}))
 
 
-def test_a_bundle_of_another_lock(bundle: Path) -> None:
+def test_a_bundle_with_another_lock_is_refused(bundle: Path) -> None:
     _edited(bundle, lock="00000000")
     with pytest.raises(
         UsageError, match=r"made for another vllm-0.32.0-cpu.lock\n  try: install the harness"
@@ -76,23 +76,23 @@ def test_a_bundle_of_another_lock(bundle: Path) -> None:
         place.install(bundle)
 
 
-def test_what_a_bundle_leaves_out_must_come_from_somewhere(bundle: Path) -> None:
+def test_a_bundle_without_torch_needs_over(bundle: Path) -> None:
     _edited(bundle, without_torch=True)
     with pytest.raises(UsageError, match=r"made without torch\n  try: name a Python .*--over"):
         place.install(bundle)
 
 
-def test_a_bundle_with_torch_is_not_put_over_another(bundle: Path) -> None:
+def test_a_bundle_with_torch_refuses_over(bundle: Path) -> None:
     with pytest.raises(UsageError, match="made with torch"):
         place.install(bundle, over=Path("/opt/torch/bin/python"))
 
 
 @pytest.fixture
 def torch(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """This Python, as if it had the torch that vLLM 0.32.0 was built for; the bundle is made without."""
+    """This Python, as if it had the torch that vLLM 0.32.0 was built for, which the bundle lacks."""
     _edited(bundle, without_torch=True)
-    found = SimpleNamespace(torch="2.13.0+cu130")
-    monkeypatch.setattr(place.installed, "probe", lambda _: found)
+    probed = SimpleNamespace(torch="2.13.0+cu130")
+    monkeypatch.setattr(place.installed, "probe", lambda _: probed)
     return Path(sys.executable)
 
 
@@ -123,15 +123,15 @@ def test_over_a_python_that_has_torch(
 
 
 def test_over_a_python_with_another_torch(bundle: Path, torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = SimpleNamespace(torch=None)
-    monkeypatch.setattr(place.installed, "probe", lambda _: found)
-    with pytest.raises(UsageError, match=r"has torch none, vLLM 0.32.0 was built for 2.13.0\+cpu"):
+    probed = SimpleNamespace(torch=None)
+    monkeypatch.setattr(place.installed, "probe", lambda _: probed)
+    with pytest.raises(UsageError, match=r"has torch none, but vLLM 0.32.0 was built for 2.13.0\+cpu"):
         place.install(bundle, over=torch)
 
 
 @pytest.fixture
 def asset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An asset as another cache has it."""
+    """An asset in another cache."""
     definition = Asset(description="a tokenizer", sources=[])
     monkeypatch.setattr(assets, "definitions", lambda: {"t": definition})
     folder = tmp_path / "other" / "t"
@@ -143,7 +143,7 @@ def asset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_an_asset_is_taken_whole(asset: Path, cache: Path) -> None:
+def test_an_asset_is_adopted_if_it_is_the_pinned_one(asset: Path, cache: Path) -> None:
     assert assets.adopt("t", asset) == cache / "assets" / "t"
     fetched = assets.cached("t")
     assert fetched is not None
@@ -154,7 +154,7 @@ def test_an_asset_is_taken_whole(asset: Path, cache: Path) -> None:
         assets.adopt("t", asset)
 
 
-def test_weights_are_found_by_the_hub_s_own_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_found_by_the_client_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
     from huggingface_hub import constants
 
@@ -165,8 +165,8 @@ def test_weights_are_found_by_the_hub_s_own_client(tmp_path: Path, monkeypatch: 
     (source / "snapshots" / ("a" * 40) / "config.json").write_text("{}")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     place._place_hub(tmp_path / "content/hub")
-    found = huggingface_hub.snapshot_download("o/m", cache_dir=tmp_path / "hub", local_files_only=True)
-    assert (Path(found) / "config.json").read_text() == "{}"
+    snapshot = huggingface_hub.snapshot_download("o/m", cache_dir=tmp_path / "hub", local_files_only=True)
+    assert (Path(snapshot) / "config.json").read_text() == "{}"
 
 
 def test_packing_follows_links(tmp_path: Path) -> None:

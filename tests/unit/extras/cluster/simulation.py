@@ -1,4 +1,4 @@
-"""A discrete simulation of a cluster over the dispatcher of the harness: a virtual clock, and no servers."""
+"""A discrete simulation of a cluster with the harness's dispatcher: a virtual clock, and no servers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SMALL = Needs(1, 1.5)
 
 
 def nothing(_: Sequence[str]) -> Iterator[tuple[str, None]]:
-    """The work of a shard that is not run."""
+    """The work of a shard that does nothing."""
     yield from ()
 
 
 def shards_of(
     cells: int, durations: Sequence[float], seed: int, needs: Needs = SMALL
 ) -> list[tuple[Shard[None], float]]:
-    """Shards of one to eight cells with the seconds that each takes, drawn from durations.
+    """Random shards of one to eight cells, each with its duration, drawn from given durations of cells.
 
-    The weight is what the harness would guess: the true time, off by up to a half.
+    The weight is the harness's estimate: the true duration, wrong by up to a half.
     """
     drawn, made, numbers = random.Random(seed), list[tuple[Shard[None], float]](), count()
     while cells:
@@ -47,13 +47,13 @@ def shards_of(
 
 @dataclass
 class Simulated:
-    """What a simulated run came to.
+    """The result of a simulated run.
 
     Attributes:
-        makespan: seconds until the last cell had finished.
-        cells: each finished cell, in the order in which they finished.
-        held: how many shards went where their fork server was up.
-        most_running: of shards at a time.
+        makespan: seconds until the last cell finished.
+        cells: the finished cells, in order.
+        held: how many shards ran on a node whose fork server held their server.
+        most_running: the largest number of shards at a time.
     """
 
     makespan: float
@@ -68,9 +68,9 @@ def simulate(
     """Runs shards in virtual time.
 
     Args:
-        shards: each with the seconds that it takes.
-        nodes: with all that they have.
-        deaths: when a node dies, the last one first; its shards run again from the start.
+        shards: the shards, each with its duration.
+        nodes: the nodes, with all their resources.
+        deaths: the times at which nodes die, the last node first; their shards run again from the start.
     """
     seconds = {shard.name: took for shard, took in shards}
     alive = {node.name: node for node in nodes}
@@ -109,5 +109,5 @@ def simulate(
 
 
 def lower_bound(shards: Sequence[tuple[Shard[Any], float]], slots: int) -> float:
-    """No schedule is shorter: all work over the slots, or the longest shard."""
+    """A lower bound of any schedule: all work divided by the slots, or the longest shard."""
     return max(sum(took for _, took in shards) / slots, max(took for _, took in shards))

@@ -1,8 +1,8 @@
-"""The cluster definitions in `ci`: valid, and their commands are those of today.
+"""The cluster definitions in `ci` are valid, and their commands exist.
 
-`rayjob.schema.json` is what KubeRay's own definition of a RayJob (ray-project/kuberay, feeaf72,
-helm-chart/kuberay-operator/crds/ray.io_rayjobs.yaml, version v1) says of the keys that our file has, with no
-others allowed.
+`rayjob.schema.json` is the part of KubeRay's definition of a RayJob (ray-project/kuberay, feeaf72,
+helm-chart/kuberay-operator/crds/ray.io_rayjobs.yaml, version v1) about the keys of our file; it allows no
+others.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ROOT = Path(__file__).parents[4]
 SCHEMA = json.loads(Path(__file__).with_name("rayjob.schema.json").read_text())
 JOB = yaml.safe_load((ROOT / "ci" / "kuberay-rayjob.yaml").read_text())
 SLURM = ROOT / "ci" / "slurm-ray.sh"
-# of sbatch's manual
+# from the manual of sbatch
 SBATCH = {"job-name", "nodes", "ntasks-per-node", "cpus-per-task", "mem", "time", "output"}
 
 
-def test_the_ray_job_is_as_kuberay_defines_it() -> None:
+def test_the_ray_job_is_valid() -> None:
     jsonschema.validate(JOB, SCHEMA)
 
 
@@ -42,7 +42,7 @@ def test_the_ray_job_is_as_kuberay_defines_it() -> None:
         (["spec", "rayClusterSpec", "headGroupSpec", "template", "spec", "containers", 0, "img"], "x"),
     ],
 )
-def test_a_mistake_in_it_is_found(path: list[Any], value: object) -> None:
+def test_a_mistake_in_the_ray_job_is_found(path: list[Any], value: object) -> None:
     job = copy.deepcopy(JOB)
     place = job
     for key in path[:-1]:
@@ -52,24 +52,24 @@ def test_a_mistake_in_it_is_found(path: list[Any], value: object) -> None:
         jsonschema.validate(job, SCHEMA)
 
 
-def test_its_command_is_one_of_today() -> None:
+def test_the_command_of_the_ray_job_exists() -> None:
     check(JOB["spec"]["entrypoint"])
 
 
-def test_it_names_the_ray_that_is_locked() -> None:
+def test_the_ray_job_uses_the_locked_version_of_ray() -> None:
     (version,) = re.findall(r"^ray==(\S+)", (ROOT / "env" / "ray.lock").read_text(), re.M)
     assert JOB["spec"]["rayClusterSpec"]["rayVersion"] == version
     images = re.findall(r"rayproject/ray:([\d.]+)-", (ROOT / "ci" / "kuberay-rayjob.yaml").read_text())
     assert images == [version, version]
 
 
-def test_the_slurm_script_is_bash_with_options_that_sbatch_has() -> None:
+def test_the_slurm_script_has_valid_syntax_and_options() -> None:
     subprocess.run(["bash", "-n", SLURM], check=True)
     options = re.findall(r"^#SBATCH --([\w-]+)=", SLURM.read_text(), re.M)
     assert len(options) == len(re.findall("^#SBATCH", SLURM.read_text(), re.M))
     assert set(options) <= SBATCH
 
 
-def test_the_command_of_the_slurm_script_is_one_of_today() -> None:
+def test_the_command_of_the_slurm_script_exists() -> None:
     (command,) = re.findall(r"^ +(vllm-harness .+)$", SLURM.read_text(), re.M)
     check(shlex.join(shlex.split(command)))

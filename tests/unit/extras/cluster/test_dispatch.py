@@ -1,4 +1,4 @@
-"""The choice of the next shard for a node: heavy ones first, where a server is up, never more than fits."""
+"""The choice of the next shard for a node: heavy ones first, where a server is up, within the resources."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def shard(
 
 
 def node(name: str = "a", cpus: float = 8, gib: float = 32, gpus: int = 0, kind: str = "") -> NodeState:
-    """A node of which all is free."""
+    """A node with all its resources free."""
     return NodeState(name, Needs(cpus, gib, gpus), kind)
 
 
-def taken(dispatcher: Dispatcher, of: NodeState) -> list[str]:
-    """All that a node gets until nothing fits any more."""
-    found = []
+def assigned(dispatcher: Dispatcher, of: NodeState) -> list[str]:
+    """The shards that a node gets until nothing fits."""
+    names = []
     while attempt := dispatcher.next_for(of):
         of.take(attempt.shard.needs)
-        found.append(attempt.shard.name)
-    return found
+        names.append(attempt.shard.name)
+    return names
 
 
 def test_heavy_shards_run_first_and_no_more_than_fit() -> None:
     dispatcher = Dispatcher([shard(str(weight), weight) for weight in range(1, 7)], slots=2)
-    assert taken(dispatcher, node(cpus=4)) == ["6", "5", "4", "3"]
+    assert assigned(dispatcher, node(cpus=4)) == ["6", "5", "4", "3"]
     assert dispatcher.pending == 2
 
 
@@ -53,14 +53,14 @@ def test_heavy_shards_run_first_and_no_more_than_fit() -> None:
         (Needs(1, 1, 1, "A100"), False),
     ],
 )
-def test_what_a_shard_needs_is_free_or_it_waits(needs: Needs, fits: bool) -> None:
+def test_a_shard_runs_only_if_its_needs_are_free(needs: Needs, fits: bool) -> None:
     dispatcher = Dispatcher([shard("one", needs=needs)], slots=1)
     gpus = node(gpus=2, kind="H100")
-    assert bool(dispatcher.unfit([gpus])) is not fits
-    assert taken(dispatcher, gpus) == (["one"] if fits else [])
+    assert bool(dispatcher.take_unrunnable([gpus])) is not fits
+    assert assigned(dispatcher, gpus) == (["one"] if fits else [])
 
 
-def test_a_node_prefers_what_its_fork_servers_hold_then_what_it_is_prepared_for() -> None:
+def test_a_node_prefers_running_servers_and_then_finished_preparations() -> None:
     shards = [
         shard(f"{server}{n}", n, server, made=made)
         for n, (server, made) in enumerate(itertools.product(("x", "y"), ("0.31.0", "0.32.0")))
@@ -76,14 +76,14 @@ def test_a_node_prefers_what_its_fork_servers_hold_then_what_it_is_prepared_for(
     assert order[:3] == ["x1", "x0", "y2"]
 
 
-def test_a_shard_as_long_as_the_rest_runs_before_what_a_server_holds() -> None:
+def test_a_very_long_shard_runs_before_one_whose_server_runs() -> None:
     of = node(cpus=1)
     of.holds("x")
     dispatcher = Dispatcher([shard("held", 1, "x"), shard("long", 100, "y")], slots=4)
-    assert taken(dispatcher, of) == ["long"]
+    assert assigned(dispatcher, of) == ["long"]
 
 
-def test_what_failed_on_a_node_runs_on_another_one_with_its_finished_cells_left_out() -> None:
+def test_a_lost_shard_continues_on_another_node() -> None:
     dispatcher = Dispatcher([shard("one")], slots=1)
     first, second = node("first"), node("second")
     attempt = dispatcher.next_for(first)
@@ -98,25 +98,25 @@ def test_what_failed_on_a_node_runs_on_another_one_with_its_finished_cells_left_
     assert dispatcher.pending == 0
 
 
-def test_what_failed_on_the_only_node_runs_there_again() -> None:
+def test_a_shard_lost_on_the_only_node_runs_there_again() -> None:
     dispatcher = Dispatcher([], slots=1)
     dispatcher.give_back(Attempt(shard("one"), ("one.1",), (("a", "killed"),)))
     assert dispatcher.next_for(node("a"), others=False) is not None
 
 
-def test_a_node_that_could_not_make_a_preparation_gets_nothing_that_wants_it() -> None:
+def test_a_node_gets_no_shard_whose_preparation_failed_there() -> None:
     dispatcher = Dispatcher([shard("new", made="0.33.0"), shard("old", made="0.32.0")], slots=1)
     of = node()
     of.refused.add("0.33.0")
-    assert taken(dispatcher, of) == ["old"]
-    assert [attempt.shard.name for attempt in dispatcher.unfit([of])] == ["new"]
+    assert assigned(dispatcher, of) == ["old"]
+    assert [attempt.shard.name for attempt in dispatcher.take_unrunnable([of])] == ["new"]
     assert dispatcher.pending == 0
 
 
-def test_slots_are_what_fits_on_each_node() -> None:
+def test_slots_count_the_shards_that_fit_on_each_node() -> None:
     shards = [shard("one", needs=Needs(1, 8))]
     assert slots_of([node(cpus=8, gib=32), node(cpus=2, gib=32), node(cpus=8, gib=1)], shards) == 6
 
 
-def test_a_shard_is_begun_a_bounded_number_of_times() -> None:
+def test_the_number_of_attempts_is_bounded() -> None:
     assert 1 < ATTEMPTS < 10

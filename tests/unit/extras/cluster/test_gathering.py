@@ -1,4 +1,4 @@
-"""Records of suites that ran apart keep their names apart in one run."""
+"""Records of suites that ran on several nodes have unique names in one run."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ SENT = ExchangeRecord(id="77-1", twin="77-2", target=TARGET.id, case="test_a", a
 OTHER = ExchangeRecord(id="77-2", twin="77-1", target=TARGET.id, case="test_a", at=1.0)
 
 
-def test_what_two_nodes_call_alike_is_told_apart(tmp_path: Path) -> None:
+def test_equal_names_of_two_nodes_become_unique(tmp_path: Path) -> None:
     with RunWriter.begin(tmp_path, new_header(Kind.SUITES)) as writer:
         for number, version in enumerate(("0.31.0", "0.32.0"), start=1):
             result = SuiteResult(f"{version} tests/behaviours", f"node-{number}", (TARGET, CASE, SENT, OTHER))
             gather(result, writer, version)
-    found = [record for _, record in records(tmp_path)]
-    targets = [each.id for each in found if isinstance(each, TargetRecord)]
-    cases = [each for each in found if isinstance(each, CaseRecord)]
-    exchanges = {each.id: each for each in found if isinstance(each, ExchangeRecord)}
-    assert targets == ["scripted-qwen3-0.31.0", "scripted-qwen3-0.32.0"] == [each.target for each in cases]
-    assert [each.node for each in cases] == ["node-1", "node-2"]
+    written = [record for _, record in records(tmp_path)]
+    targets = [record.id for record in written if isinstance(record, TargetRecord)]
+    cases = [record for record in written if isinstance(record, CaseRecord)]
+    exchanges = {record.id: record for record in written if isinstance(record, ExchangeRecord)}
+    assert targets == ["scripted-qwen3-0.31.0", "scripted-qwen3-0.32.0"] == [case.target for case in cases]
+    assert [case.node for case in cases] == ["node-1", "node-2"]
     assert len(exchanges) == 4
     for case in cases:
         named = exchanges[case.findings[0].exchange]
@@ -36,7 +36,7 @@ def test_what_two_nodes_call_alike_is_told_apart(tmp_path: Path) -> None:
         assert exchanges[named.twin].twin == named.id
 
 
-def test_with_one_vllm_targets_keep_their_names(tmp_path: Path) -> None:
+def test_targets_of_one_vllm_keep_their_names(tmp_path: Path) -> None:
     with RunWriter.begin(tmp_path, new_header(Kind.SUITES)) as writer:
         gather(SuiteResult("0.32.0 tests/behaviours", "node-1", (TARGET, CASE)), writer)
     assert [each.target for _, each in records(tmp_path) if isinstance(each, CaseRecord)] == [

@@ -1,4 +1,4 @@
-"""What a node sends back of a shard and of a preparation; here in this process."""
+"""The items that a node sends back from a shard and from a preparation; here in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._machine.shard import Preparation, Say, Shard, Work
 from vllm_harness._server.errors import KilledByOom, UnknownFlag
-from vllm_harness.extras.cluster.on_node import Begun, Failed, Finished, Line, prepare, run_shard
+from vllm_harness.extras.cluster.on_node import Failed, Finished, Line, Started, prepare, run_shard
 
 SLEEP_S = 30.0
 
@@ -26,7 +26,7 @@ def shard(work: Work[str]) -> Shard[str]:
 
 
 def failing(error: BaseException) -> Work[str]:
-    """Work that finishes a cell, and then raises."""
+    """Work that finishes one cell, and then raises an error."""
 
     def work(cells: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield cells[0], "found"
@@ -36,24 +36,24 @@ def failing(error: BaseException) -> Work[str]:
 
 
 class Odd(HarnessError):
-    """An error that does not survive pickle: it wants an argument more than it keeps."""
+    """An error that cannot be unpickled, since its constructor needs an argument that it does not store."""
 
     def __init__(self, message: str, more: str) -> None:
         super().__init__(message, hint=more)
 
 
-def test_each_cell_comes_as_it_finishes() -> None:
+def test_each_cell_is_sent_when_it_finishes() -> None:
     def work(cells: Sequence[str]) -> Iterator[tuple[str, str]]:
         for cell in cells:
-            yield cell, f"found in {cell}"
+            yield cell, f"result of {cell}"
 
-    begun, first, second = run_shard(shard(work), ("a", "b"))
-    assert begun == Begun(os.getpid())
+    started, first, second = run_shard(shard(work), ("a", "b"))
+    assert started == Started(os.getpid())
     assert isinstance(first, Finished)
     assert isinstance(second, Finished)
     assert [(item.cell, item.result) for item in (first, second)] == [
-        ("a", "found in a"),
-        ("b", "found in b"),
+        ("a", "result of a"),
+        ("b", "result of b"),
     ]
 
 
@@ -67,13 +67,13 @@ def test_each_cell_comes_as_it_finishes() -> None:
         (OSError(errno.ENOSPC, "full"), True),
     ],
 )
-def test_a_failure_tells_whether_the_node_is_to_blame(error: Exception, of_node: bool) -> None:
+def test_a_failure_says_whether_the_node_is_the_cause(error: Exception, of_node: bool) -> None:
     *_, failed = run_shard(shard(failing(error)), ("a", "b"))
     assert isinstance(failed, Failed)
     assert failed.of_node is of_node
 
 
-def test_a_disk_that_is_full_is_found_behind_another_error() -> None:
+def test_a_full_disk_is_detected_as_the_cause_of_another_error() -> None:
     def work(cells: Sequence[str]) -> Iterator[tuple[str, str]]:
         try:
             raise OSError(errno.ENOSPC, "full")
@@ -87,18 +87,18 @@ def test_a_disk_that_is_full_is_found_behind_another_error() -> None:
     assert failed.error.message == "it cannot be written"
 
 
-def test_an_error_that_does_not_travel_keeps_its_words() -> None:
+def test_an_error_that_cannot_be_pickled_keeps_its_message() -> None:
     *_, failed = run_shard(shard(failing(Odd("what happened", "what to try"))), ("a", "b"))
     assert isinstance(failed, Failed)
     assert (type(failed.error), str(failed.error)) == (HarnessError, "what happened\n  try: what to try")
 
 
-def test_what_is_no_error_of_the_harness_is_raised() -> None:
+def test_errors_of_other_kinds_are_raised() -> None:
     with pytest.raises(FileNotFoundError):
         list(run_shard(shard(failing(FileNotFoundError(errno.ENOENT, "no file"))), ("a", "b")))
 
 
-def test_an_interrupt_arrives_while_the_shard_waits_in_the_kernel() -> None:
+def test_an_interrupt_ends_a_system_call() -> None:
     def work(cells: Sequence[str]) -> Iterator[tuple[str, str]]:
         threading.Timer(0.2, _thread.interrupt_main).start()
         time.sleep(SLEEP_S)
@@ -111,7 +111,7 @@ def test_an_interrupt_arrives_while_the_shard_waits_in_the_kernel() -> None:
     assert signal.getsignal(signal.SIGURG) == handler
 
 
-def test_the_steps_of_a_preparation_come_and_its_failure_last() -> None:
+def test_a_preparation_sends_its_lines_and_then_its_failure() -> None:
     def make(say: Say) -> None:
         say("one")
         raise OSError(errno.ENOSPC, "full")

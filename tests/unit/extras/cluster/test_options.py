@@ -1,4 +1,4 @@
-"""The options of a cluster, and what a run keeps of where its cells ran."""
+"""The options of a cluster, what is sent to nodes, and the record of where cells ran."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vllm_harness.cli.arguments import with_address
 from vllm_harness.cli.executor import executor_of, resume
 from vllm_harness.cli.main import app
 from vllm_harness.extras.cluster.options import checked_bundles
-from vllm_harness.extras.cluster.places import Placed, Places
+from vllm_harness.extras.cluster.places import Placement, Places
 from vllm_harness.extras.cluster.shipping import SHIP, make_wheel, pins, runtime_env
 from vllm_harness.extras.load.client import LocalClient
 from vllm_harness.extras.load.command import _clients
 
 
 @pytest.mark.parametrize(
-    ("given", "read"),
+    ("given", "parsed"),
     [
         (["regression", "--ray"], ["regression", "--ray", "auto"]),
         (["regression", "--ray", "--run", "a"], ["regression", "--ray", "auto", "--run", "a"]),
@@ -31,22 +31,22 @@ from vllm_harness.extras.load.command import _clients
         ([], []),
     ],
 )
-def test_an_address_may_be_left_out(given: list[str], read: list[str]) -> None:
-    assert with_address(given) == read
+def test_an_address_may_be_left_out(given: list[str], parsed: list[str]) -> None:
+    assert with_address(given) == parsed
 
 
-def test_without_the_option_cells_run_here(tmp_path: Path) -> None:
+def test_without_ray_cells_run_on_this_machine(tmp_path: Path) -> None:
     with executor_of("", 3, tmp_path) as executor:
         assert isinstance(executor, ThisMachine)
         assert executor.deal(100, apart=True) == 3
 
 
-def test_jobs_are_of_this_machine(tmp_path: Path) -> None:
+def test_jobs_cannot_be_combined_with_ray(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--jobs"), executor_of("auto", 3, tmp_path):
         pass
 
 
-def test_clients_need_a_cluster(tmp_path: Path) -> None:
+def test_clients_require_ray(tmp_path: Path) -> None:
     answer = CliRunner().invoke(app, ["load", "etl-three-turns", "--model", "qwen3", "--clients", "2"])
     assert isinstance(answer.exception, UsageError)
     assert answer.exception.message == "--clients needs --ray"
@@ -62,15 +62,15 @@ def test_clients_need_a_cluster(tmp_path: Path) -> None:
         ("h:1", ["--vllm", "0.32.0", "--run", "there", "--ray", "h:1"]),
     ],
 )
-def test_a_run_goes_on_with_its_own_command(address: str, given: list[str], tmp_path: Path) -> None:
-    kept = ["--vllm", "0.32.0", "--run=elsewhere"] + (["--ray", "old:1"] if address else [])
-    (tmp_path / "command.json").write_text(json.dumps(kept))
+def test_a_run_resumes_with_its_own_command(address: str, given: list[str], tmp_path: Path) -> None:
+    command = ["--vllm", "0.32.0", "--run=elsewhere"] + (["--ray", "old:1"] if address else [])
+    (tmp_path / "command.json").write_text(json.dumps(command))
     called: list[list[str]] = []
     resume("regression", str(tmp_path), address, called.append)
-    assert called == [[str(tmp_path) if each == "there" else each for each in given]]
+    assert called == [[str(tmp_path) if word == "there" else word for word in given]]
 
 
-def test_a_run_goes_on_with_other_bundles_where_they_are_named(tmp_path: Path) -> None:
+def test_a_run_resumes_with_other_bundles_if_named(tmp_path: Path) -> None:
     (tmp_path / "command.json").write_text(json.dumps(["--ray", "h:1", "--bundle", "a", "--bundle=b"]))
     called: list[list[str]] = []
     for bundles in (None, [Path("c"), Path("d")]):
@@ -91,34 +91,34 @@ def test_a_run_goes_on_with_other_bundles_where_they_are_named(tmp_path: Path) -
         ["load", "etl-three-turns", "--model", "qwen3"],
     ],
 )
-def test_bundles_are_of_a_cluster(command: list[str]) -> None:
+def test_bundles_require_ray(command: list[str]) -> None:
     answer = CliRunner().invoke(app, [*command, "--bundle", "out"])
     assert isinstance(answer.exception, UsageError), answer.output
     assert "add --ray" in answer.exception.hint
 
 
-def test_bundles_are_not_for_nodes_that_have_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundles_are_refused_if_nodes_have_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SHIP, "0")
     with pytest.raises(UsageError, match=SHIP):
         checked_bundles([Path("out")])
 
 
-def test_a_run_that_is_not_there_does_not_go_on(tmp_path: Path) -> None:
+def test_a_missing_run_cannot_resume(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not hold a run"):
         resume("regression", str(tmp_path), "", lambda _: None)
 
 
-def test_where_cells_ran_is_kept_at_once_and_added_up(tmp_path: Path) -> None:
+def test_placements_are_written_at_once_and_added_up(tmp_path: Path) -> None:
     places = Places(tmp_path / "run")
     for number, node in enumerate(("a", "b", "a", "a"), start=1):
-        places.add(Placed(f"cell {number}", "shard", node, 2.0, begun=number // 3 + 1, at=3.0 * number))
+        places.add(Placement(f"cell {number}", "shard", node, 2.0, begun=number // 3 + 1, at=3.0 * number))
         assert len((tmp_path / "run" / "places.jsonl").read_text().splitlines()) == number
     first, second = places.uses()
     assert (first.node, first.cells, first.again, first.busy_s, first.at_a_time) == ("a", 3, 2, 6.0, 0.5)
     assert (second.node, second.cells, second.again) == ("b", 1, 0)
 
 
-def test_the_harness_travels_as_a_wheel_with_the_versions_of_here(
+def test_the_harness_is_sent_as_a_wheel_with_pinned_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SHIP, "1")
@@ -131,7 +131,7 @@ def test_the_harness_travels_as_a_wheel_with_the_versions_of_here(
     assert not any(pin.startswith(("ray", "mypy")) for pin in packages)
 
 
-def test_the_packages_of_an_extra_travel_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_packages_of_an_extra_are_sent_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SHIP, "1")
     *packages, _ = runtime_env(tmp_path, extra="load")["uv"]["packages"]
     names = {pin.partition("==")[0] for pin in packages}
@@ -139,7 +139,9 @@ def test_the_packages_of_an_extra_travel_as_well(tmp_path: Path, monkeypatch: py
     assert not {"aiohttp", "ray", "mypy"} & {pin.partition("==")[0] for pin in pins()}
 
 
-def test_nothing_travels_where_the_nodes_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_sent_if_the_nodes_have_the_harness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(SHIP, "0")
     assert set(runtime_env(tmp_path)) == {"env_vars"}
     assert not list(tmp_path.iterdir())
@@ -148,13 +150,12 @@ def test_nothing_travels_where_the_nodes_have_it(tmp_path: Path, monkeypatch: py
         runtime_env(tmp_path)
 
 
-def test_a_checkout_makes_a_wheel_with_its_locks(tmp_path: Path) -> None:
-
+def test_the_wheel_of_a_checkout_has_its_locks(tmp_path: Path) -> None:
     names = zipfile.ZipFile(make_wheel(tmp_path)).namelist()
     assert "vllm_harness/_data/env/vllm-0.32.0-cpu.lock" in names
     assert "vllm_harness/extras/cluster/on_node.py" in names
     assert "vllm_harness/_data/env/ray.lock" not in names
 
 
-def test_needs_are_said() -> None:
+def test_needs_are_described() -> None:
     assert str(Needs(2, 64, 8, "H100")) == "2 CPUs, 64 GiB, 8 GPUs of the type H100"

@@ -13,11 +13,11 @@ from vllm_harness._machine.shard import Needs
 from vllm_harness.extras.cluster.dispatch import NodeState
 
 DURATIONS: list[float] = json.loads(Path(__file__).with_name("durations.json").read_text())
-"""Seconds of cells, measured."""
+"""Measured durations of cells, in seconds."""
 
 
 def nodes(number: int, cpus: float = 4) -> list[NodeState]:
-    """Nodes of four slots."""
+    """Nodes with four slots each."""
     return [NodeState(f"node {each}", Needs(cpus, 16)) for each in range(number)]
 
 
@@ -29,20 +29,20 @@ def test_the_makespan_is_near_its_lower_bound(seed: int) -> None:
     assert found.most_running <= 80
 
 
-def test_one_long_shard_begins_first() -> None:
+def test_one_long_shard_starts_first() -> None:
     (long, _), *others = shards_of(2000, DURATIONS, 5)
     shards = [(long, 3000.0), *others]
     shards[0] = (type(long)(**{**vars(long), "weight": 3000.0}), 3000.0)
     assert simulate(shards, nodes(20)).makespan <= 1.01 * lower_bound(shards, 80)
 
 
-def test_shards_go_where_their_fork_server_is_up() -> None:
+def test_shards_run_where_their_server_is_held() -> None:
     shards = shards_of(5000, DURATIONS, 1)
     found = simulate(shards, nodes(20))
     assert found.held > len(shards) / 2
 
 
-def test_nodes_that_die_lose_no_cell_and_repeat_none() -> None:
+def test_dying_nodes_lose_and_repeat_no_cell() -> None:
     shards = shards_of(2000, DURATIONS, 2)
     found = simulate(shards, nodes(10), deaths=[100.0, 150.0, 200.0])
     cells = Counter(found.cells)

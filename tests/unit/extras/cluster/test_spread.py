@@ -1,4 +1,4 @@
-"""GPUs of several nodes for one shard, on described clusters."""
+"""Plans of GPUs of several nodes for one shard."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def node(name: str, gpus: int, kind: str = "H100", cpus: float = 8, memory_gib: 
     return NodeState(name, Needs(cpus, memory_gib, gpus), kind if gpus else "")
 
 
-def taken(needs: Needs, *nodes: NodeState) -> tuple[str, dict[str, int]] | None:
-    """The host, and the GPUs of each node."""
+def planned(needs: Needs, *nodes: NodeState) -> tuple[str, dict[str, int]] | None:
+    """The host, and the GPUs that are taken of each node."""
     over = spread(needs, nodes)
     return over and (over.host, {name: each.gpus for name, each in over.takes.items()})
 
@@ -38,24 +38,24 @@ TWO_NODES = node("a", 8), node("b", 8)
         (16, (node("a", 8, cpus=0), node("b", 8, memory_gib=1)), None),
     ],
 )
-def test_gpus_are_taken_of_as_few_nodes_as_can_be(
+def test_gpus_are_taken_of_as_few_nodes_as_possible(
     gpus: int, nodes: tuple[NodeState, ...], expected: tuple[str, dict[str, int]] | None
 ) -> None:
-    assert taken(Needs(1, 4, gpus), *nodes) == expected
+    assert planned(Needs(1, 4, gpus), *nodes) == expected
 
 
-def test_gpus_of_another_kind_do_not_count() -> None:
+def test_gpus_of_another_type_do_not_count() -> None:
     mixed = (node("a", 8), node("b", 8, "A100"), node("c", 8))
-    assert taken(Needs(1, 4, 16, "H100"), *mixed) == ("a", {"a": 8, "c": 8})
-    assert taken(Needs(1, 4, 16, "A100"), *mixed) is None
+    assert planned(Needs(1, 4, 16, "H100"), *mixed) == ("a", {"a": 8, "c": 8})
+    assert planned(Needs(1, 4, 16, "A100"), *mixed) is None
 
 
-def test_what_the_host_gives_beside_gpus_is_taken_of_it_alone() -> None:
+def test_cpus_and_memory_are_taken_of_the_host_alone() -> None:
     over = spread(Needs(2, 4, 16), TWO_NODES)
     assert over is not None
     assert over.takes == {"a": Needs(2, 4, 8), "b": Needs(0, 0, 8)}
 
 
 @pytest.mark.parametrize(("gpus", "several"), [(8, False), (9, True), (16, True), (17, False)])
-def test_what_one_node_has_is_taken_of_one(gpus: int, several: bool) -> None:
+def test_several_nodes_are_needed_only_if_one_has_too_few(gpus: int, several: bool) -> None:
     assert needs_several(Needs(1, 4, gpus), TWO_NODES) is several

@@ -1,4 +1,4 @@
-"""The command, as far as it needs no server: what it refuses, and which fates it takes from earlier runs."""
+"""The command, as far as it needs no server: what it refuses, and which results of earlier runs it reuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from vllm_harness._errors import UsageError
 from vllm_harness.extras.mutants.command import _known, _refuse_unknown
-from vllm_harness.extras.mutants.judge import Fate, MutantFate
+from vllm_harness.extras.mutants.judge import JudgedMutant, MutantStatus
 from vllm_harness.extras.mutants.mutant import ServingMutant
 
 FILE = "parser/harmony.py"
@@ -16,8 +16,8 @@ def mutant(id_: str, code: str = "a") -> ServingMutant:
     return ServingMutant(id_, FILE, "by hand", code, "", None)
 
 
-def fate(of: ServingMutant, fate: Fate) -> MutantFate:
-    return MutantFate(id=of.id, file=FILE, kind="by hand", digest=of.digest, fate=fate)
+def judged(of: ServingMutant, status: MutantStatus) -> JudgedMutant:
+    return JudgedMutant(id=of.id, file=FILE, kind="by hand", digest=of.digest, status=status)
 
 
 def test_an_unknown_id_and_files_without_mutants_are_refused() -> None:
@@ -28,16 +28,16 @@ def test_an_unknown_id_and_files_without_mutants_are_refused() -> None:
         _refuse_unknown([], [])
 
 
-def test_a_run_goes_on_with_what_is_not_decided() -> None:
+def test_undecided_mutants_are_judged_again() -> None:
     every = [mutant(name) for name in ("killed", "survived", "unreached", "noticed", "not judged", "changed")]
-    fates: tuple[Fate, ...] = ("killed", "survived", "unreached", "noticed", "not judged")
-    earlier = [fate(of, each) for of, each in zip(every, fates, strict=False)]
-    earlier += [fate(mutant("changed", code="b"), "killed"), fate(mutant("gone"), "killed")]
+    statuses: tuple[MutantStatus, ...] = ("killed", "survived", "unreached", "noticed", "not judged")
+    earlier = [judged(of, status) for of, status in zip(every, statuses, strict=False)]
+    earlier += [judged(mutant("changed", code="b"), "killed"), judged(mutant("gone"), "killed")]
     assert list(_known(earlier, every, again=False)) == ["killed", "survived", "unreached", "noticed"]
     assert list(_known(earlier, every, again=True)) == ["killed"]
 
 
-def test_the_last_of_two_fates_counts() -> None:
+def test_the_last_of_two_results_counts() -> None:
     of = mutant("a")
-    earlier = [fate(of, "survived"), fate(of, "killed")]
-    assert _known(earlier, [of], again=False)["a"].fate == "killed"
+    earlier = [judged(of, "survived"), judged(of, "killed")]
+    assert _known(earlier, [of], again=False)["a"].status == "killed"

@@ -1,4 +1,4 @@
-"""Which tests judge a mutant, in which order, and what their outcomes come to; without vLLM."""
+"""Which tests judge a mutant, in which order, and what follows from their outcomes; without vLLM."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import pytest
 
 from vllm_harness._errors import UsageError
 from vllm_harness.extras.mutants.choice import choose
+from vllm_harness.extras.mutants.coverage_plugin import lines_of
 from vllm_harness.extras.mutants.importers import all_importers, direct_importers, importers_of
-from vllm_harness.extras.mutants.judge import MutantFate, read_fates, verdict
+from vllm_harness.extras.mutants.judge import JudgedMutant, read_judged, verdict
 from vllm_harness.extras.mutants.mutant import ServingMutant
 from vllm_harness.extras.mutants.plans import JUDGING, JUDGING_PLAN, JudgingPlan, TestOutcome
 from vllm_harness.extras.mutants.table import MutantTally, survivors, tallies, tally
-from vllm_harness.extras.mutants.watching import lines_of
-from vllm_harness.extras.review.coverage import Coverage, Outcome, TestLines, lines_run, read_coverage
 
 FILE = "entrypoints/anthropic/serving.py"
 
@@ -32,7 +31,7 @@ def names(tests: list[TestLines]) -> list[str]:
     return [test.test for test in tests]
 
 
-def test_tests_are_found_by_the_lines_that_they_run() -> None:
+def test_tests_are_selected_by_the_lines_that_they_run() -> None:
     coverage = Coverage(
         [
             ran("a", "3-5, 9"),
@@ -51,7 +50,7 @@ def test_tests_are_found_by_the_lines_that_they_run() -> None:
     assert len(coverage) == 5
 
 
-def test_what_a_server_runs_at_its_start_is_judged_by_all_tests_of_the_file() -> None:
+def test_startup_lines_are_judged_by_all_tests_of_the_file() -> None:
     first = ran("a", "3").model_copy(update={"start": {FILE: "3, 20-30"}})
     coverage = Coverage([first, ran("b", "12")])
     assert names(coverage.running(FILE, (25, 25))) == ["a", "b"]
@@ -59,7 +58,7 @@ def test_what_a_server_runs_at_its_start_is_judged_by_all_tests_of_the_file() ->
     assert names(coverage.running(FILE, (40, 40))) == []
 
 
-def test_what_was_measured_is_read_again_and_the_last_counts(tmp_path: Path) -> None:
+def test_stored_coverage_is_read_and_the_last_line_counts(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     assert len(read_coverage(path)) == 0
     path.write_text("".join(f"{ran('a', lines).model_dump_json()}\n" for lines in ("1", "2")))
@@ -70,18 +69,18 @@ def test_what_was_measured_is_read_again_and_the_last_counts(tmp_path: Path) -> 
         read_coverage(path)
 
 
-def test_each_test_has_one_case_before_any_has_two() -> None:
+def test_each_test_runs_one_case_before_any_runs_two() -> None:
     tests = [ran("t.py::a[1]"), ran("t.py::a[2]", seconds=0.2), ran("t.py::b[1]", seconds=1.0)]
     assert names(choose(tests)) == ["t.py::a[1]", "t.py::b[1]", "t.py::a[2]"]
     assert names(choose(tests, most=2)) == ["t.py::a[1]", "t.py::b[1]"]
 
 
-def test_what_killed_others_of_the_file_is_first_and_the_slow_are_last() -> None:
+def test_killers_of_the_same_file_run_first_and_slow_tests_last() -> None:
     tests = [ran("t.py::a", seconds=4.0), ran("s.py::b", seconds=5.0), ran("t.py::c"), ran("t.py::d")]
     assert names(choose(tests, kills={"t.py::d": 1})) == ["t.py::d", "t.py::c", "s.py::b", "t.py::a"]
 
 
-def test_what_runs_most_of_the_change_comes_first() -> None:
+def test_tests_that_run_most_of_the_change_come_first() -> None:
     tests = [ran("t.py::a", "1-2"), ran("t.py::b", "1-5, 9"), ran("t.py::c", "4-6", seconds=0.5)]
     depth = partial(lines_run, file=FILE, span=(2, 5))
     assert [depth(test) for test in tests] == [1, 4, 2]
@@ -90,7 +89,7 @@ def test_what_runs_most_of_the_change_comes_first() -> None:
     assert lines_run(tests[0], FILE, None) == 0
 
 
-def test_what_has_words_of_the_change_takes_turns_with_what_runs_most_of_it() -> None:
+def test_names_with_words_of_the_change_take_turns_with_deep_coverage() -> None:
     tests = [
         ran("t.py::wrong[empty cache salt]", "1"),
         ran("t.py::wrong[cache of a block]", "1"),
@@ -104,17 +103,17 @@ def test_what_has_words_of_the_change_takes_turns_with_what_runs_most_of_it() ->
     ]
 
 
-def test_what_says_a_name_of_the_change_takes_its_turn() -> None:
-    tests = [*(ran(f"t.py::other_{letter}", "1-2") for letter in "abcd"), ran("t.py::told[all]", "1")]
+def test_texts_with_a_name_of_the_change_take_their_turn() -> None:
+    tests = [*(ran(f"t.py::other_{letter}", "1-2") for letter in "abcd"), ran("t.py::passed_on[all]", "1")]
     texts = {test.test: "def test(): ask(top_p=0.5)" for test in tests} | {
-        "t.py::told[all]": "{'min_p': 0.05}"
+        "t.py::passed_on[all]": "{'min_p': 0.05}"
     }
     depth = partial(lines_run, file=FILE, span=(1, 2))
     chosen = names(choose(tests, depth=depth, about="- min_p=self.min_p,", texts=texts))
-    assert chosen[:2] == ["t.py::told[all]", "t.py::other_a"]
+    assert chosen[:2] == ["t.py::passed_on[all]", "t.py::other_a"]
 
 
-def test_a_model_is_served_once_and_only_where_it_is_needed() -> None:
+def test_a_model_is_served_once_and_only_if_needed() -> None:
     tests = [
         ran("t.py::a[qwen3]", seconds=0.2),
         ran("t.py::a[gpt-oss]", model="gpt-oss"),
@@ -129,7 +128,7 @@ def test_a_model_is_served_once_and_only_where_it_is_needed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "loaded", "fate", "by"),
+    ("outcomes", "loaded", "status", "by"),
     [
         ([], True, "survived", ""),
         ([("a", "passed"), ("b", "failed"), ("c", "failed")], True, "killed", "b"),
@@ -139,59 +138,64 @@ def test_a_model_is_served_once_and_only_where_it_is_needed() -> None:
         ([("a", "passed")], False, "not judged", ""),
     ],
 )
-def test_the_first_failure_decides_where_a_server_had_the_mutant(
-    outcomes: list[tuple[str, Outcome]], loaded: bool, fate: str, by: str
+def test_the_first_failure_decides_if_a_server_loaded_the_mutant(
+    outcomes: list[tuple[str, Outcome]], loaded: bool, status: str, by: str
 ) -> None:
-    found = verdict([TestOutcome(test=test, outcome=each) for test, each in outcomes], loaded=loaded)
-    assert (found["fate"], found.get("by", "")) == (fate, by)
+    of_tests = [TestOutcome(test=test, outcome=outcome) for test, outcome in outcomes]
+    fields = verdict(of_tests, loaded=loaded)
+    assert (fields["status"], fields.get("by", "")) == (status, by)
 
 
 def test_a_mutant_that_cannot_be_imported_is_killed() -> None:
     why = "code.py cannot be imported as vllm.x: NameError('a')"
-    found = verdict([TestOutcome(test="a", outcome="failed", why=why)], loaded=False)
-    assert found["fate"] == "killed"
+    fields = verdict([TestOutcome(test="a", outcome="failed", why=why)], loaded=False)
+    assert fields["status"] == "killed"
 
 
-def fate(id_: str, fate: str, file: str = FILE, kind: str = "by hand") -> MutantFate:
-    return MutantFate.model_validate({"id": id_, "file": file, "kind": kind, "digest": "0", "fate": fate})
+def judged(id_: str, status: str, file: str = FILE, kind: str = "by hand") -> JudgedMutant:
+    return JudgedMutant.model_validate(
+        {"id": id_, "file": file, "kind": kind, "digest": "0", "status": status}
+    )
 
 
 def mutant(id_: str, equivalent: str | None = None) -> ServingMutant:
     return ServingMutant(id_, FILE, "by hand", "", "", None, equivalent=equivalent)
 
 
-def test_what_nobody_could_notice_does_not_count() -> None:
-    fates = [
-        *(fate("a", "killed"), fate("b", "survived"), fate("c", "unreached")),
-        *(fate("d", "noticed"), fate("e", "not judged"), fate("f", "survived"), fate("g", "killed")),
+def test_equivalent_mutants_do_not_count() -> None:
+    results = [
+        *(judged("a", "killed"), judged("b", "survived"), judged("c", "unreached")),
+        *(judged("d", "noticed"), judged("e", "not judged"), judged("f", "survived"), judged("g", "killed")),
     ]
-    known = {each.id: mutant(each.id, "the same" if each.id in "fg" else None) for each in fates}
-    found = tally(fates, known)
-    assert found == MutantTally(killed=2, noticed=1, survived=2, equivalent=1, not_judged=1)
-    assert (found.counted, found.score) == (5, 40.0)
-    assert [each.id for each in survivors(fates, known)] == ["b", "c", "d", "e"]
+    mutants = {each.id: mutant(each.id, "the same" if each.id in "fg" else None) for each in results}
+    counts = tally(results, mutants)
+    assert counts == MutantTally(killed=2, noticed=1, survived=2, equivalent=1, not_judged=1)
+    assert (counts.counted, counts.score) == (5, 40.0)
+    assert [each.id for each in survivors(results, mutants)] == ["b", "c", "d", "e"]
     assert MutantTally().score == 100.0
 
 
-def test_fates_are_added_up_by_file_and_by_kind() -> None:
-    fates = [
-        fate("a", "killed", "y.py", "reverted"),
-        fate("b", "survived", "x.py"),
-        fate("c", "killed", "x.py"),
+def test_results_are_tallied_by_file_and_by_kind() -> None:
+    results = [
+        judged("a", "killed", "y.py", "reverted"),
+        judged("b", "survived", "x.py"),
+        judged("c", "killed", "x.py"),
     ]
-    known = {each.id: mutant(each.id) for each in fates}
-    assert list(tallies(fates, known)) == ["x.py", "y.py"]
-    assert tallies(fates, known, by=lambda each: each.kind)["reverted"] == MutantTally(killed=1)
+    mutants = {each.id: mutant(each.id) for each in results}
+    assert list(tallies(results, mutants)) == ["x.py", "y.py"]
+    assert tallies(results, mutants, by=lambda each: each.kind)["reverted"] == MutantTally(killed=1)
 
 
-def test_fates_are_read_again(tmp_path: Path) -> None:
-    path = tmp_path / "fates.jsonl"
-    assert read_fates(path) == []
-    path.write_text(fate("a", "killed").model_dump_json() + "\n")
-    assert read_fates(path) == [fate("a", "killed")]
+def test_stored_results_are_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    assert read_judged(path) == []
+    text = judged("a", "killed").model_dump_json(by_alias=True)
+    assert '"fate":"killed"' in text
+    path.write_text(text + "\n")
+    assert read_judged(path) == [judged("a", "killed")]
     path.write_text("{}\n")
-    with pytest.raises(UsageError, match=r"fates\.jsonl:1: not a valid fate of a mutant"):
-        read_fates(path)
+    with pytest.raises(UsageError, match=r"results\.jsonl:1: .*result of a mutant"):
+        read_judged(path)
 
 
 def test_the_bytes_that_servers_set_are_lines() -> None:
@@ -201,7 +205,7 @@ def test_the_bytes_that_servers_set_are_lines() -> None:
     assert lines_of(bytes(memory), {"a.py": 0, "b.py": 10, "c.py": 20}) == {"a.py": "1-2, 4", "c.py": "5"}
 
 
-def test_importers_are_those_at_import_alone_through_others(tmp_path: Path) -> None:
+def test_importers_are_found_through_others_but_not_in_functions(tmp_path: Path) -> None:
     code = {
         "__init__.py": "",
         "low.py": "X = 1\n",
@@ -221,10 +225,10 @@ def test_importers_are_those_at_import_alone_through_others(tmp_path: Path) -> N
     assert all_importers("vllm.lazy", direct) == []
 
 
-def test_a_test_that_is_there_no_more_decides_nothing(
+def test_a_test_that_no_longer_exists_decides_nothing(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What each test runs is kept, and outlives tests; a mutant is judged by those that are left."""
+    """Stored coverage outlives tests; a mutant is judged by those that still exist."""
     pytester.makepyfile(test_one="def test_left():\n    pass\n\n\ndef test_of_no_plan():\n    pass\n")
     outcomes, file = pytester.path / "outcomes", pytester.path / "plan.json"
     plan = JudgingPlan(tests=("test_one.py::test_gone", "test_one.py::test_left"), outcomes=outcomes)
@@ -232,6 +236,6 @@ def test_a_test_that_is_there_no_more_decides_nothing(
     monkeypatch.setenv(JUDGING_PLAN, str(file))
     ended = pytester.runpytest_inprocess("-p", "no:asyncio", "-p", JUDGING)
     ended.assert_outcomes(passed=1, deselected=1)
-    found = [TestOutcome.model_validate_json(line) for line in outcomes.read_text().splitlines()]
-    assert [each.outcome for each in found] == ["skipped", "passed"]
-    assert verdict(found, loaded=True) == {"fate": "survived"}
+    written = [TestOutcome.model_validate_json(line) for line in outcomes.read_text().splitlines()]
+    assert [each.outcome for each in written] == ["skipped", "passed"]
+    assert verdict(written, loaded=True) == {"status": "survived"}

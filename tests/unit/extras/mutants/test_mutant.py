@@ -1,4 +1,4 @@
-"""Mutants as they stand in files, and which statements of a file they change; without vLLM."""
+"""Mutants in files, and which statements they change; without vLLM."""
 
 from __future__ import annotations
 
@@ -63,31 +63,31 @@ def test_a_mutant_changes_the_statements_around_its_lines(
     assert changed_statements(CODE, old, new) == span
 
 
-def test_a_mutant_is_applied_where_its_text_stands_once(tmp_path: Path) -> None:
+def test_a_mutant_is_applied_if_its_text_occurs_once(tmp_path: Path) -> None:
     folder = package(tmp_path)
-    found = applied(by_hand('"?"', '""'), folder)
-    assert found is not None
-    assert found.code == CODE.replace('"?"', '""')
-    assert (found.kind, found.span) == ("by hand", (15, 15))
+    changed = applied(by_hand('"?"', '""'), folder)
+    assert changed is not None
+    assert changed.code == CODE.replace('"?"', '""')
+    assert (changed.kind, changed.span) == ("by hand", (15, 15))
     shorter = applied(by_hand('                + "!"\n', ""), folder)
     assert shorter is not None
     assert [number for number, line in enumerate(shorter.code.splitlines(), 1) if "return" in line] == [16]
-    assert found.change == '- "?"\n+ ""'
+    assert changed.change == '- "?"\n+ ""'
     assert applied(by_hand("text", "word"), folder) is None
     assert applied(by_hand("nowhere", "here"), folder) is None
     assert applied(by_hand('"?"', '""', fixed_in="0.30.0"), folder).kind == "reverted"  # type: ignore[union-attr]
-    with pytest.raises(UsageError, match="the mutant m leaves no Python behind"):
+    with pytest.raises(UsageError, match="the mutant m does not leave valid Python"):
         applied(by_hand("        return text", "    return ("), folder)
 
 
-def test_a_result_is_kept_for_the_very_text(tmp_path: Path) -> None:
+def test_the_digest_depends_on_the_changed_text(tmp_path: Path) -> None:
     folder = package(tmp_path)
-    found = [applied(by_hand('"?"', new), folder) for new in ('""', '"."', '""')]
-    digests = [each.digest for each in found if each]
+    mutants = [applied(by_hand('"?"', new), folder) for new in ('""', '"."', '""')]
+    digests = [mutant.digest for mutant in mutants if mutant]
     assert digests[0] == digests[2] != digests[1]
 
 
-def test_what_the_library_made_has_an_id_of_its_own() -> None:
+def test_mutants_of_the_library_have_unique_ids() -> None:
     made = [
         Mutant(line=9, statement=(9, 9), operator="AddNot", change=change, code=change)
         for change in ("- a\n+ b", "- a\n+ c")
@@ -121,12 +121,12 @@ def test_a_malformed_file_is_named_with_its_line(tmp_path: Path) -> None:
         load_by_hand(tmp_path)
 
 
-def test_those_in_the_package_are_many_and_of_the_serving_code() -> None:
+def test_the_mutants_of_the_package_change_serving_code_and_are_sorted() -> None:
     from fnmatch import fnmatchcase
 
     every = load_by_hand()
-    reverted = [mutant for mutant in every if mutant.fixed_in and not mutant.lives_on]
-    surviving = [mutant for mutant in every if mutant.lives_on]
+    reverted = [mutant for mutant in every if mutant.fixed_in and not mutant.known_survivor]
+    surviving = [mutant for mutant in every if mutant.known_survivor]
     assert len(every) >= 120
     assert every[: len(reverted)] == reverted
     assert surviving
@@ -135,7 +135,7 @@ def test_those_in_the_package_are_many_and_of_the_serving_code() -> None:
     assert not strays
 
 
-def test_the_serving_code_is_found_by_its_patterns(tmp_path: Path) -> None:
+def test_serving_files_match_the_patterns(tmp_path: Path) -> None:
     folder = package(tmp_path)
     (folder / "parser").mkdir()
     for name in ("harmony.py", "kimi_k2.py"):

@@ -1,4 +1,4 @@
-"""What of vLLM's parsers ran, as text."""
+"""The coverage of vLLM's parsers as text, and the reasons for lines that do not run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vllm_harness.extras.mutants.parsers.unreached import UnreachedReason, load_
     ("numbers", "text"),
     [([], ""), ([3], "3"), ([3, 4, 5, 9], "3-5, 9"), ([1, 3, 4], "1, 3-4"), ([1, 2], "1-2")],
 )
-def test_lines_are_told_as_ranges(numbers: list[int], text: str) -> None:
+def test_lines_are_shown_as_ranges(numbers: list[int], text: str) -> None:
     assert ranges(numbers) == text
 
 
-def test_a_line_ran_that_ran_in_any_interpreter() -> None:
+def test_reports_of_several_interpreters_are_combined() -> None:
     def report(lines: list[int], missed: list[int], family: str) -> dict[str, object]:
         return {
             "executed_lines": lines,
@@ -58,24 +58,24 @@ def count():
 """
 
 
-def test_a_line_has_the_first_reason_that_holds() -> None:
+def test_a_line_has_the_first_reason_that_applies() -> None:
     known = (
         UnreachedReason(why="raises", shapes=("raise",)),
         UnreachedReason(why="handles", shapes=("handler",), functions=("parse",)),
         UnreachedReason(why="counts", functions=("cou*",), files=("parser/*.py",)),
     )
-    found = reasons("parser/x.py", SOURCE, [4, 5, 6, 7, 8, 12], known)
-    assert found == {5: "handles", 6: "handles", 7: "raises", 8: "raises", 12: "counts"}
+    by_line = reasons("parser/x.py", SOURCE, [4, 5, 6, 7, 8, 12], known)
+    assert by_line == {5: "handles", 6: "handles", 7: "raises", 8: "raises", 12: "counts"}
     assert 12 not in reasons("reasoning/x.py", SOURCE, [12], known)
 
 
-def test_a_reason_can_go_by_what_an_if_asks() -> None:
+def test_a_reason_can_match_the_condition_of_an_if() -> None:
     source = "if a is None:\n    x = 1\nelif self.end in b:\n    x = 2\nelse:\n    x = 3\n"
     known = (UnreachedReason(why="ended", branches=("self.end in *",)),)
     assert reasons("parser/x.py", source, [2, 4, 6], known) == {4: "ended"}
 
 
-def test_every_reason_says_where_it_holds() -> None:
+def test_every_reason_has_a_condition() -> None:
     assert all(
         reason.shapes or reason.functions or reason.files or reason.branches for reason in load_unreached()
     )

@@ -1,4 +1,4 @@
-"""Why mutants live on, and what counts of them; without vLLM."""
+"""Why mutants of parsers survive, and which of them count; without vLLM."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ REASONS = (
 )
 
 
-def result(change: str, fate: str) -> MutantResult:
+def result(change: str, status: str) -> MutantResult:
     mutant = Mutant(line=1, statement=None, operator="AddNot", change=change, code="")
-    return MutantResult.model_validate({"mutant": mutant, "fate": fate})
+    return MutantResult.model_validate({"mutant": mutant, "status": status})
 
 
-def test_the_share_leaves_out_what_no_client_could_notice() -> None:
-    fates = {"- c\n+ d": "survived", "- e\n+ f": "differs", "- g\n+ h": "survived", "- i\n+ j": "killed"}
-    results = with_reasons([result(change, fate) for change, fate in fates.items()], FILE, REASONS)
+def test_the_score_leaves_out_equivalent_mutants() -> None:
+    statuses = {"- c\n+ d": "survived", "- e\n+ f": "differs", "- g\n+ h": "survived", "- i\n+ j": "killed"}
+    results = with_reasons([result(change, status) for change, status in statuses.items()], FILE, REASONS)
     assert [each.reason and each.reason.why for each in results] == ["the same", "no case has it", None, None]
     assert score(results) == (1, 3)
 
 
-def test_few_cases_come_first() -> None:
+def test_stages_grow_from_one_case_set() -> None:
     @dataclass
     class Cases:
         group: str
@@ -66,20 +66,22 @@ def test_a_mutant_that_is_killed_was_not_equivalent() -> None:
     assert score([only]) == (1, 1)
 
 
-def test_what_a_run_kept_is_read_again(tmp_path: Path) -> None:
-    file = tmp_path / "kept.jsonl"
-    kept = result("- a\n+ b", "killed")
-    file.write_text(kept.model_dump_json(exclude={"mutant": {"code"}}) + "\n")
-    assert read_results(file) == [kept]
+def test_stored_results_are_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    written = result("- a\n+ b", "killed")
+    text = written.model_dump_json(by_alias=True, exclude={"mutant": {"code"}})
+    assert '"fate":"killed"' in text
+    file.write_text(text + "\n")
+    assert read_results(file) == [written]
     assert read_results(file)[0].mutant.key == (1, "AddNot", "- a\n+ b")
     file.write_text("nothing of ours\n")
-    with pytest.raises(UsageError, match=r"kept\.jsonl:1: not a valid result of a mutant"):
+    with pytest.raises(UsageError, match=r"results\.jsonl:1: .*result of a mutant"):
         read_results(file)
-    with pytest.raises(UsageError, match="is not there"):
+    with pytest.raises(UsageError, match="does not exist"):
         read_results(tmp_path / "none.jsonl")
 
 
-def test_what_a_run_killed_is_not_run_again() -> None:
+def test_killed_mutants_do_not_run_again() -> None:
     earlier = [result("- a\n+ b", "killed"), result("- c\n+ d", "differs")]
     new = result("- e\n+ f", "survived").mutant
     killed, left = split_killed([earlier[1].mutant, new, earlier[0].mutant], earlier)
@@ -87,9 +89,9 @@ def test_what_a_run_killed_is_not_run_again() -> None:
     assert left == [earlier[1].mutant, new]
 
 
-def test_servers_run_what_survives_within_functions_and_could_be_noticed() -> None:
-    fates = {"- a\n+ b": "survived", "- e\n+ f": "differs", "- i\n+ j": "killed", "- k\n+ l": "survived"}
-    results = with_reasons([result(change, fate) for change, fate in fates.items()], FILE, REASONS)
+def test_the_sample_has_noticeable_survivors_within_functions() -> None:
+    statuses = {"- a\n+ b": "survived", "- e\n+ f": "differs", "- i\n+ j": "killed", "- k\n+ l": "survived"}
+    results = with_reasons([result(change, status) for change, status in statuses.items()], FILE, REASONS)
     assert sample_survivors(results, 5, seed=0) == []
     within = [
         each.model_copy(update={"mutant": each.mutant.model_copy(update={"statement": (1, 1)})})

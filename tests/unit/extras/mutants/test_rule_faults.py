@@ -1,4 +1,4 @@
-"""The table of faults has at least three rules of each band, or the reason why no fault can show them."""
+"""The table of faults shows at least three rules of each band, or says why no fault can show them."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def test_each_band_has_three_rules_that_fire_or_a_reason() -> None:
 
 
 @pytest.mark.parametrize("tens", ["RS32", "RS41"], ids=["annotations", "progress"])
-def test_all_rules_of_what_shares_a_band_fire(tens: str) -> None:
-    """So that texts and arguments do not stand for what vLLM sends rarely, or never."""
+def test_all_rules_about_rare_events_fire(tens: str) -> None:
+    """Rules about texts and arguments in the same bands must not hide those about rare events."""
     assert {code for code in RULES if code.startswith(tens)} <= SHOWN
 
 
 @pytest.mark.parametrize("api", ["responses", "chat"])
 def test_three_rules_fire_on_refusals(api: str) -> None:
-    """No rule is about refusals alone, so that others must find what is wrong with them."""
-    found = {
+    """No rule is about refusals alone, so other rules must detect their faults."""
+    shown = {
         code
         for ask, codes in fired(TABLE.servers["refused"]).items()
         for code in codes
         if Ask.named(ask).api == api
     }
-    assert len(found) >= LEAST
+    assert len(shown) >= LEAST
 
 
-def test_each_code_of_an_answer_is_that_of_one_fault() -> None:
-    """So that no fault can pass for another that has no effect."""
+def test_each_code_of_an_answer_belongs_to_one_fault() -> None:
+    """Otherwise a fault without an effect could go unnoticed behind another."""
     for faults in TABLE.servers.values():
         claims = [(ask, code) for fault in faults for ask, codes in fault.fires.items() for code in codes]
         assert len(set(claims)) == len(claims)

@@ -1,4 +1,4 @@
-"""A mutant as a shard: what travels is the mutant with its tests, as chosen when it is sent."""
+"""A mutant as a shard: it is sent with its tests, which are chosen when it is sent."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.unit.extras.mutants.test_judgement import FILE, fate, mutant, names, ran
+from tests.unit.extras.mutants.test_judgement import FILE, judged, mutant, names, ran
 from vllm_harness.extras.mutants.judge import Judge, MutantTrial
-from vllm_harness.extras.mutants.shards import _Judged
+from vllm_harness.extras.mutants.shards import _JudgeWork
 from vllm_harness.extras.mutants.suites import Suites
 from vllm_harness.extras.review.coverage import Coverage
 
@@ -18,7 +18,7 @@ IMPORTERS = {"vllm.entrypoints.anthropic.serving": ("vllm.a",), "vllm.a": ("vllm
 
 def sent(judge: Judge, ends: float | None = None) -> Callable[[Sequence[str]], Any]:
     """The work of a mutant as it arrives on another machine."""
-    made: Callable[[Sequence[str]], Any] = pickle.loads(pickle.dumps(_Judged(judge, mutant("m"), ends)))
+    made: Callable[[Sequence[str]], Any] = pickle.loads(pickle.dumps(_JudgeWork(judge, mutant("m"), ends)))
     return made
 
 
@@ -32,12 +32,12 @@ def test_the_tests_are_chosen_when_the_mutant_is_sent() -> None:
     trial = trial_of(sent(judge))
     assert (trial.of, names(list(trial.chosen))) == (2, ["t.py::a", "t.py::b"])
     assert trial.importers == ("vllm.a", "vllm.b")
-    judge.learn([fate("n", "killed", FILE).model_copy(update={"by": "t.py::b"})])
+    judge.learn([judged("n", "killed", FILE).model_copy(update={"by": "t.py::b"})])
     assert names(list(trial_of(sent(judge)).chosen)) == ["t.py::b", "t.py::a"]
 
 
-def test_none_is_begun_after_its_time() -> None:
+def test_no_mutant_starts_after_the_time_limit() -> None:
     judge = Judge(Suites("0.32.0", ("qwen3",)), Coverage([]), IMPORTERS)
     assert list(sent(judge, time.time() - 1)(["m"])) == [("m", None)]
-    ((name, found),) = sent(judge, time.time() + 60)(["m"])
-    assert (name, found.fate) == ("m", "unreached")
+    ((name, result),) = sent(judge, time.time() + 60)(["m"])
+    assert (name, result.status) == ("m", "unreached")

@@ -9,13 +9,13 @@ import pytest
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._errors import UsageError
 from vllm_harness.extras.upstream.books import UpstreamBook, UpstreamRule, book_of, load_books
-from vllm_harness.extras.upstream.wrong import KINDS, read_kinds, wrong_answers
+from vllm_harness.extras.upstream.faulty_answers import KINDS, read_kinds, wrong_answers
 
 SAYS_A = UpstreamRule(say="a")
 SAYS_B = UpstreamRule(say="b")
 
 
-def test_every_book_is_of_a_test_file_and_names_known_defects() -> None:
+def test_every_book_names_a_test_file_and_known_defects() -> None:
     books = load_books()
     assert len(books) > 20
     for file, book in books.items():
@@ -27,7 +27,7 @@ def test_every_book_is_of_a_test_file_and_names_known_defects() -> None:
         assert shown | {*book.retried.values()} <= load_defects().keys()
 
 
-def test_the_longest_name_that_fits_a_test_counts() -> None:
+def test_the_longest_matching_name_counts() -> None:
     book = UpstreamBook(
         file="tests/test_x.py",
         tests={"test_*": (SAYS_A,), "test_two[stream-*]": (SAYS_B,), "Class::test_two": ()},
@@ -60,7 +60,7 @@ def test_a_book_with_an_unknown_key_is_refused_with_its_line(tmp_path: Path) -> 
         load_books(tmp_path)
 
 
-def test_wrong_answers_keep_the_conditions_and_change_what_is_said() -> None:
+def test_wrong_answers_keep_the_conditions_of_a_rule() -> None:
     right = UpstreamRule(name="r", turns=("first", "second"), constrained=True, prompt=("Ada",))
     wrong = dict(wrong_answers(right))
     assert tuple(wrong) == KINDS
@@ -71,10 +71,10 @@ def test_wrong_answers_keep_the_conditions_and_change_what_is_said() -> None:
             assert rule != right
             rule.as_rule(1, "")
         assert [rule.name for rule in rules][-1] == "r", kind
-    assert [(rule.limit, rule.turns) for rule in wrong["cut"]] == [(1, right.turns)]
+    assert [(rule.limit, rule.turns) for rule in wrong["truncated"]] == [(1, right.turns)]
 
 
-def test_an_answer_that_varies_is_another_one_the_first_time() -> None:
+def test_a_varying_answer_differs_the_first_time() -> None:
     first, others = dict(wrong_answers(UpstreamRule(name="r", say="right", times=3)))["varying"]
     assert (first.times, others.times) == (1, 3)
     assert len({first.name, others.name}) == 2
@@ -83,7 +83,7 @@ def test_an_answer_that_varies_is_another_one_the_first_time() -> None:
     assert first.say.text != others.say.text
 
 
-def test_a_test_that_looks_at_form_alone_is_known_by_its_book() -> None:
+def test_a_book_names_tests_that_check_the_form_alone() -> None:
     book = UpstreamBook(file="tests/test_x.py", any_answer={"test_two": "it asserts the status alone"})
     assert book.any_answer_for("test_two[x]") == "it asserts the status alone"
     assert book.any_answer_for("test_one") is None
@@ -93,5 +93,6 @@ def test_an_unknown_kind_of_wrong_answer_is_refused() -> None:
     assert read_kinds("other,nothing") == ("other", "nothing")
     assert read_kinds("") == ()
     assert read_kinds("all") == KINDS
+    assert read_kinds("thoughts,cut") == ("reasoning", "truncated")  # the names before 0.2
     with pytest.raises(UsageError, match=r"(?s)'wrong'.*varying"):
         read_kinds("wrong")

@@ -1,4 +1,4 @@
-"""What runs of upstream's tests measured: from results, as the package keeps it, and as a page has it."""
+"""The results of upstream's tests: from runs, in the package's file, and as a page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ABOUT = {"tests": "0.33.0", "short": "0.33.0@0.32.0", "seconds": 120.0, "machine
 
 @pytest.fixture
 def run(tmp_path: Path) -> MeasuredUpstreamRun:
-    """What a run measured that has a test of each kind."""
+    """The results of a run with a test of each kind."""
     results = UpstreamResults(about=ABOUT)
     results.tests["tests/a/test_a.py"] = {
         "test_right": TestResult("passed", wrong={"rule": "other"}),
@@ -39,8 +39,8 @@ def run(tmp_path: Path) -> MeasuredUpstreamRun:
         "test_broken": TestResult("failed", "no 'x' in 'vllm' (/home/me/vllm/x.py)", server=False)
     }
     results.write(tmp_path)
-    (found,) = measured([tmp_path])
-    return found
+    (only,) = measured([tmp_path])
+    return only
 
 
 def test_a_run_is_counted_by_file(run: MeasuredUpstreamRun) -> None:
@@ -68,21 +68,22 @@ def test_a_run_is_counted_by_file(run: MeasuredUpstreamRun) -> None:
     assert run.retried == {"a-defect": 1}
 
 
-def test_the_page_names_each_reason_and_no_html_comes_from_it(run: MeasuredUpstreamRun) -> None:
+def test_the_page_names_each_reason_and_escapes_html(run: MeasuredUpstreamRun) -> None:
     page = as_markdown(run)
     assert "3 of 6 tests that start a server for a text model ran and passed (50%), and 1 of 2" in page
     assert "| a/test_a.py | 7 | 3 | 1 | 2 | 1 | 2 | 1 of 1 |" in page
     assert "- 1: needs a GPU" in page
     assert "- `a/test_a.py::test_wrong`: assert &lt;a>" in page
     assert "With a wrong answer 1 of 3 tests that passed failed (33%)" in page
-    assert "those that look at the answer, 1 of 2 (50%)." in page
+    assert "those that check the content, 1 of 2 (50%)." in page
     assert (
-        "These look at an answer's form alone:\n\n- `a/test_a.py::test_form`: it asserts &lt;nothing>" in page
+        "These check only the form of an answer:\n\n- `a/test_a.py::test_form`: it asserts &lt;nothing>"
+        in page
     )
     assert "These pass with any answer:\n\n- `a/test_a.py::test_empty`" in page
 
 
-def test_runs_of_a_file_each_are_one_where_tests_and_version_are_the_same(tmp_path: Path) -> None:
+def test_runs_of_the_same_tests_and_version_are_combined(tmp_path: Path) -> None:
     runs = [
         ("0.33.0", "test_a.py", "passed"),
         ("0.32.0", "test_a.py", "passed"),
@@ -117,7 +118,7 @@ def test_a_run_with_wrong_answers_adds_to_a_plain_one(run: MeasuredUpstreamRun, 
     assert "1 minutes, and 2 minutes with wrong answers too on 2 cores." in as_markdown(both)
 
 
-def test_the_file_gives_back_what_was_written(run: MeasuredUpstreamRun, tmp_path: Path) -> None:
+def test_the_written_file_is_read_back(run: MeasuredUpstreamRun, tmp_path: Path) -> None:
     write([run], tmp_path / "measured.yaml")
     assert read(tmp_path / "measured.yaml") == [run]
 
@@ -127,7 +128,7 @@ def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
         measured([tmp_path])
 
 
-def test_what_the_package_has_measured_is_enough_and_names_known_defects() -> None:
+def test_the_package_s_results_pass_enough_tests_and_name_known_defects() -> None:
     newest, *_ = runs = read()
     assert newest.tests == "0.33.0"
     assert newest.share >= 0.85

@@ -1,4 +1,4 @@
-"""Failed tests without a server that ask for what a later vLLM has."""
+"""Failed tests without a server that need a later vLLM."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ IMPORT = "ImportError: cannot import name 'new' from 'vllm.entrypoints' (/somewh
 
 
 def settled(file: str, test: str, failure: str, version: str, release: str = "0.33.0") -> str:
-    """The outcome of a test of a release that failed on a version."""
+    """The outcome of a release's test that failed on a version."""
     servers: Any = SimpleNamespace(environment=SimpleNamespace(vllm_version=version))
-    elsewhere: Any = None
+    vllm_process: Any = None
     result = TestResult("failed", failure, server=False)
-    UpstreamRun(servers, elsewhere, release=release).account_for(Path("/upstream", file), test, result)
+    UpstreamRun(servers, vllm_process, release=release).explain_failure(Path("/upstream", file), test, result)
     return result.outcome
 
 
@@ -39,7 +39,7 @@ def settled(file: str, test: str, failure: str, version: str, release: str = "0.
         ("", "ModuleNotFoundError: No module named 'numpy'", "0.32.0", "failed"),
     ],
 )
-def test_only_what_earlier_releases_lack_is_told_apart(
+def test_only_missing_features_of_earlier_releases_are_explained(
     test: str, failure: str, version: str, outcome: str
 ) -> None:
     assert settled(KIMI, test, failure, version) == outcome

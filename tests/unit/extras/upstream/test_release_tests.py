@@ -1,4 +1,4 @@
-"""What is taken of a source distribution."""
+"""The files that are unpacked from a source distribution."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_only_tests_templates_and_settings_are_unpacked() -> None:
             tar.addfile(tarfile.TarInfo(name))
     content.seek(0)
     with tarfile.open(fileobj=content) as tar:
-        taken = {member.name for member in _wanted(tar)}
-    assert taken == {name.replace("vllm-0.1.0", "out") for name, wanted in FILES.items() if wanted}
+        unpacked = {member.name for member in _wanted(tar)}
+    assert unpacked == {name.replace("vllm-0.1.0", "out") for name, wanted in FILES.items() if wanted}
 
 
-def test_a_release_that_is_not_pinned_is_refused_with_those_that_are() -> None:
+def test_an_unpinned_release_is_refused_with_the_pinned_ones_named() -> None:
     assert "0.33.0" in releases()
     with pytest.raises(UsageError, match=r"(?s)0\.0\.1 are not pinned.*0\.33\.0"):
         fetch("0.0.1")

@@ -1,4 +1,4 @@
-"""Retries within upstream's helpers are counted, and nothing else of a client changes."""
+"""Retries of upstream's helpers are counted, and clients work as before."""
 
 from __future__ import annotations
 

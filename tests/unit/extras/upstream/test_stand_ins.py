@@ -1,4 +1,4 @@
-"""What stands in for the models and flags of upstream's tests."""
+"""The stand-ins of models in upstream's tests, and the treatment of flags."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vllm_harness.extras.upstream.stand_ins import (
 )
 
 
-def test_every_stand_in_names_what_is_there() -> None:
+def test_every_stand_in_refers_to_existing_entries() -> None:
     known, families, assets = load_stand_ins(), load_families(), definitions()
     for model, chosen in known.models.items():
         if chosen.entry:
@@ -33,20 +33,20 @@ def test_every_stand_in_names_what_is_there() -> None:
     assert not known.dropped.keys() & known.refused.keys()
 
 
-def test_an_entry_has_only_what_a_test_asks_for() -> None:
+def test_a_stand_in_entry_has_no_flags() -> None:
     entry = stand_in_entry("openai/gpt-oss-20b")
     assert entry.flags("scripted", "cpu").args == ()
     assert entry.stand_in == load_models().get("gpt-oss").stand_in
 
 
-def test_a_model_without_a_stand_in_is_a_reason() -> None:
+def test_a_missing_stand_in_has_a_reason() -> None:
     with pytest.raises(NoStandIn, match="image model"):
         stand_in_entry("google/translategemma-4b-it")
     with pytest.raises(NoStandIn, match="nobody/nothing"):
         stand_in_entry("nobody/nothing")
 
 
-def test_the_live_entry_is_the_hubs_own_model() -> None:
+def test_the_live_entry_is_the_model_of_the_hub() -> None:
     entry = live_entry("openai/gpt-oss-20b")
     assert entry.hub.id == "openai/gpt-oss-20b"
     assert entry.lanes == ("live",)
@@ -75,7 +75,7 @@ def test_flags_are_split_with_their_values() -> None:
     assert flag_name("--max_model_len=5") == "--max-model-len"
 
 
-def test_an_adapter_is_a_whole_safetensors_file_of_zeros() -> None:
+def test_an_adapter_is_a_valid_safetensors_file_of_zeros() -> None:
     config = load_models().get("qwen3").stand_in
     assert config
     folder = zero_adapter(config.config)

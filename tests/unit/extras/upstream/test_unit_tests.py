@@ -1,4 +1,4 @@
-"""Tests that start no server run in the server's own Python: here in this one, since these need no vLLM."""
+"""Tests that start no server run in the server's Python; here in this Python, since these need no vLLM."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_expected():
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A folder as upstream's is, with a conftest that must not be loaded."""
+    """A folder like upstream's root, with a conftest that must not be loaded."""
     tests = tmp_path / "tests"
     tests.mkdir()
     (tests / "__init__.py").touch()
@@ -51,34 +51,34 @@ def root(tmp_path: Path) -> Path:
 
 
 def run(root: Path, *named: str) -> dict[str, tuple[str, str]]:
-    """Of each test its outcome, and why."""
+    """Test -> its outcome and the reason."""
     environment = Environment("installed", Path(sys.executable), "3", "0", "cpu", None)
     return {
         test: (result.outcome, result.why) for _, test, result in run_unit_tests(environment, root, named)
     }
 
 
-def test_each_outcome_is_kept_with_its_reason(root: Path) -> None:
+def test_each_outcome_is_recorded_with_its_reason(root: Path) -> None:
     assert run(root, "tests/test_own.py") == {
         "test_right": ("passed", ""),
         "test_wrong": ("failed", "assert 1 == 2"),
         "test_with_a_server": ("skipped", "starts a server"),
-        "test_hub": ("skipped", "needs a model of the hub"),
+        "test_hub": ("skipped", "needs a model from the hub"),
         "test_expected": ("skipped", "upstream expects it to fail: not yet"),
     }
 
 
-def test_a_choice_holds_for_them_too(root: Path) -> None:
+def test_a_keyword_selects_unit_tests_too(root: Path) -> None:
     assert run(root, "-k", "right", "tests/test_own.py") == {"test_right": ("passed", "")}
 
 
 def test_a_file_that_cannot_be_imported_fails_alone(root: Path) -> None:
-    found = run(root, "-k", "right", "tests/test_broken.py", "tests/test_own.py")
-    assert found["test_right"] == ("passed", "")
-    assert found[""] == ("failed", "ModuleNotFoundError: No module named 'no_such_package'")
+    outcomes = run(root, "-k", "right", "tests/test_broken.py", "tests/test_own.py")
+    assert outcomes["test_right"] == ("passed", "")
+    assert outcomes[""] == ("failed", "ModuleNotFoundError: No module named 'no_such_package'")
 
 
-def test_what_keeps_pytest_from_running_is_told(root: Path) -> None:
+def test_an_error_of_pytest_is_reported(root: Path) -> None:
     (outcome, why), *_ = run(root, "tests/test_missing.py").values()
     assert outcome == "failed"
     assert "tests/test_missing.py" in why

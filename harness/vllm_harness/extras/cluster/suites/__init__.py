@@ -1,1 +1,1 @@
-"""The suites on many machines: a target is a shard, a suite of it a cell, and each cell a run of pytest."""
+"""Runs the suites on several machines: a target is a shard, and each suite a cell, a run of pytest."""

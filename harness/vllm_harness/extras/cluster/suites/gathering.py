@@ -1,4 +1,4 @@
-"""The records of suites that ran on many machines, made those of one run."""
+"""Combines the records of suites that ran on several machines into one run."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from vllm_harness.extras.cluster.suites.on_node import SuiteResult
 
 
 def gather(result: SuiteResult, writer: RunWriter, version: str = "") -> None:
-    """Writes the records of a suite.
+    """Writes the records of a suite to a run.
 
     Args:
-        result: of it.
-        writer: of the run.
-        version: that tells its targets from those on another vLLM; empty where there is one.
+        result: the result of the suite.
+        writer: writes the run.
+        version: the version to add to the names of targets; empty if the run has one vLLM.
     """
     for record in result.records:
-        writer.write(_adopted(record, result, version))
+        writer.write(_renamed(record, result, version))
 
 
-def _adopted(record: AnyRecord, result: SuiteResult, version: str) -> AnyRecord:
-    """A record whose names are unique in the whole run: ids of exchanges are made of a process's number."""
+def _renamed(record: AnyRecord, result: SuiteResult, version: str) -> AnyRecord:
+    """The record with ids that are unique in the whole run; ids of exchanges are only unique in a process."""
 
     def target(name: str) -> str:
         return f"{name}-{version}" if version and name else name
@@ -33,17 +33,14 @@ def _adopted(record: AnyRecord, result: SuiteResult, version: str) -> AnyRecord:
             return record.model_copy(update={"id": target(record.id)})
         case CaseRecord():
             findings = tuple(
-                each.model_copy(update={"exchange": exchange(each.exchange)}) for each in record.findings
+                finding.model_copy(update={"exchange": exchange(finding.exchange)})
+                for finding in record.findings
             )
             about = {"target": target(record.target), "findings": findings, "node": result.node}
             return record.model_copy(update=about)
         case ExchangeRecord():
-            about = {
-                "id": exchange(record.id),
-                "twin": exchange(record.twin),
-                "target": target(record.target),
-            }
-            return record.model_copy(update=about)
+            names = {"id": exchange(record.id), "twin": exchange(record.twin)}
+            return record.model_copy(update={**names, "target": target(record.target)})
         case LogLines() | Series():
             return record.model_copy(update={"target": target(record.target)})
     return record

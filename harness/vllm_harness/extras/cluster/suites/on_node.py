@@ -1,4 +1,4 @@
-"""A suite where it runs: pytest in a process of its own, and the records that it leaves."""
+"""Runs a suite on this machine, by pytest in a separate process, and reads the records that it writes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from vllm_harness._runs.reading import records
 from vllm_harness._runs.records import AnyRecord, End, Header
 
 RAN = (0, 1, 5)
-"""Exit codes of pytest whose records tell all: passed, failed, and no test of this suite applies."""
-TOLD_LINES = 15
+"""Exit codes of pytest after which the records are complete: passed, failed, and no test applies."""
+SHOWN_LINES = 15
 END_S = 15.0
 
 
@@ -29,12 +29,12 @@ class SuiteError(HarnessError):
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """What came of a suite.
+    """The result of a suite.
 
     Attributes:
-        cell: its name.
-        node: the machine on which it ran.
-        records: what pytest kept, without the header and the end of its run.
+        cell: the name of the cell.
+        node: the name of the machine on which it ran.
+        records: the records that pytest wrote, without the header and the end of its run.
     """
 
     cell: str
@@ -43,43 +43,35 @@ class SuiteResult:
 
 
 def run_suite(cell: str, suite: str, options: Sequence[str]) -> SuiteResult:
-    """Runs a suite, and waits for its end; an interrupt is passed on, so that its servers end.
+    """Runs a suite and waits for its end; passes an interrupt on to pytest, so that its servers end.
 
     Args:
-        cell: its name.
-        suite: its folder in the checkout.
-        options: of pytest.
+        cell: the name of the cell.
+        suite: the folder of the suite in the checkout.
+        options: options of pytest.
 
     Raises:
-        SuiteError: pytest ended otherwise than after its last test; with its last lines.
+        SuiteError: pytest ended before its last test; the message has its last lines.
         UsageError: this machine has no suites.
     """
     root = root_of_tests(suite)
     with tempfile.TemporaryDirectory(prefix="vllm-harness-suite-") as folder:
-        kept, output = Path(folder) / "run", Path(folder) / "output"
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            f"--rootdir={root}",
-            str(root / suite),
-        ]
-        command += [*options, f"--vllm-output={kept}", f"--basetemp={folder}/pytest"]
+        run, output = Path(folder) / "run", Path(folder) / "output"
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(root / suite), *options]
+        command += [f"--rootdir={root}", f"--vllm-output={run}", f"--basetemp={folder}/pytest"]
         with output.open("wb") as file:
             code = _run(command, root, file.fileno())
         if code not in RAN:
-            last = "\n".join(output.read_text(errors="replace").splitlines()[-TOLD_LINES:])
+            last = "\n".join(output.read_text(errors="replace").splitlines()[-SHOWN_LINES:])
             raise SuiteError(f"{cell}: pytest ended with exit code {code}:\n{last}")
-        found = [record for _, record in records(kept)] if any(kept.glob("*")) else []
-    left = tuple(record for record in found if not isinstance(record, Header | End))
-    return SuiteResult(cell, socket.gethostname(), left)
+        every = [record for _, record in records(run)] if any(run.glob("*")) else []
+    of_tests = tuple(record for record in every if not isinstance(record, Header | End))
+    return SuiteResult(cell, socket.gethostname(), of_tests)
 
 
 def _run(command: Sequence[str], root: Path, output: int) -> int:
     process = subprocess.Popen(
-        [*killed_with_parent(), *command],  # its servers end with it
+        [*killed_with_parent(), *command],  # its servers end with pytest
         cwd=root,
         stdin=subprocess.DEVNULL,
         stdout=output,

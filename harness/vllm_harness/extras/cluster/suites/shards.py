@@ -1,4 +1,4 @@
-"""The targets of a run as shards, for an executor."""
+"""Makes shards of the targets of a run, for an executor."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from vllm_harness._server.leases.allocation import expected_needs
 from vllm_harness.extras.cluster.suites.on_node import SuiteResult, run_suite
 
 BY_RAY = ("--vllm-server-arg=--distributed-executor-backend=ray",)
-"""Has vLLM's workers run on the GPUs that Ray gives them, on whatever nodes."""
+"""Makes vLLM's workers run on the GPUs that Ray assigns, on any node."""
 SERVERS = 2
-"""Servers that a test may use at once, beside others that wait for memory on their node."""
+"""How many servers a test may use at once; further servers wait for memory on their node."""
 
 
 @dataclass(frozen=True)
 class TargetJob:
-    """A model entry on a lane of a vLLM, whose suites run.
+    """The suites to run on a target: a model entry on a lane of a vLLM.
 
     Attributes:
         vllm: the server environment and the front end.
         entry: the model entry.
-        lane: of its servers.
+        lane: the lane of its servers.
         suites: folders of tests, relative to the checkout.
-        arguments: further ones of pytest.
+        arguments: further arguments of pytest.
     """
 
     vllm: VllmUnderTest
@@ -38,12 +38,12 @@ class TargetJob:
 
     @property
     def name(self) -> str:
-        """For people: `0.32.0 scripted-qwen3`."""
+        """A readable name, such as `0.32.0 scripted-qwen3`."""
         return f"{self.vllm.name} {self.lane}-{self.entry.name}"
 
 
 def shard_of(job: TargetJob) -> Shard[SuiteResult]:
-    """What an executor runs of a target."""
+    """The shard of a target, which an executor runs."""
     needs = expected_needs(job.entry, job.vllm.environment, job.lane, job.vllm.frontend)
     return Shard(
         name=job.name,
@@ -60,7 +60,7 @@ def shard_of(job: TargetJob) -> Shard[SuiteResult]:
 
 
 def without(jobs: Sequence[TargetJob], finished: Collection[str]) -> list[TargetJob]:
-    """The jobs without the cells that have finished."""
+    """The jobs without finished cells; jobs without suites left are dropped."""
     left = (
         replace(job, suites=tuple(suite for suite in job.suites if _cell(job, suite) not in finished))
         for job in jobs
@@ -73,7 +73,7 @@ def _cell(job: TargetJob, suite: str) -> str:
 
 
 def _suites_named(job: TargetJob, names: Sequence[str]) -> Iterator[tuple[str, SuiteResult]]:
-    """The results of these suites of a target, where this runs."""
+    """Runs some suites of a target on this machine, and yields their results by cell."""
     vllm = job.vllm.here()
     options = (
         f"--vllm-model={job.entry.name}",

@@ -1,4 +1,4 @@
-"""Puts other code in the place of one of vLLM's modules, in a forked server before it serves."""
+"""Replaces one of vLLM's modules by changed code, in a forked server before it serves."""
 
 import sys
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from typing import Any
 
 
 def load_changed(module: str, code: str, importers: Sequence[str], mark: str) -> None:
-    """Has a module, and those that imported it, imported anew, the module itself from another file's code.
+    """Imports a module again from changed code, and unloads the modules that imported it.
 
     Args:
-        module: its name.
-        code: the file that stands in for its own.
-        importers: the modules that import it, or a module that does; they are loaded when next asked for.
-        mark: a file that is made when the other code has run.
+        module: the name of the module.
+        code: the path of the changed file.
+        importers: the modules that import it, directly or not; their next import loads them again.
+        mark: a file to make once the changed code has run.
 
     Raises:
-        SystemExit: the code cannot be imported; the server does not start then.
+        SystemExit: the code cannot be imported, so that the server does not start.
     """
     path = sys.modules[module].__file__
     assert path is not None
@@ -35,7 +35,7 @@ def load_changed(module: str, code: str, importers: Sequence[str], mark: str) ->
 
 
 class _Changed(SourceFileLoader):
-    """Finds and loads one module from other code than its file's."""
+    """Finds one module, and loads it from changed code instead of its file."""
 
     def __init__(self, module: str, path: str, code: str) -> None:
         super().__init__(module, path)
@@ -52,13 +52,13 @@ class _Changed(SourceFileLoader):
         return self._code
 
     def _inside(self) -> list[str] | None:
-        """Where the modules of a package are; None of a module."""
+        """The folder of the submodules, if the module is a package."""
         path = Path(self.path)
         return [str(path.parent)] if path.name == "__init__.py" else None
 
 
 def _forget(name: str) -> None:
-    """Takes a module out of what is loaded, and out of its package, from which it could be imported still."""
+    """Unloads a module, and removes it from its package, through which it could still be imported."""
     module = sys.modules.pop(name, None)
     package, _, last = name.rpartition(".")
     holder = sys.modules.get(package)

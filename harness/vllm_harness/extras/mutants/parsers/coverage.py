@@ -1,4 +1,4 @@
-"""Which lines and branches of vLLM's parsers the cases run, by coverage.py in the server's interpreter."""
+"""Measures the lines and branches of vLLM's parsers that the cases run, by coverage.py."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _WORKER = Path(__file__).parents[1] / "workers" / "vllm_harness_coverage.py"
 PACKAGE = "coverage==7.17.3"
 DELIVERIES = deliveries("whole tokens_1 tokens_5 held_back all_with_end")
 TRUNCATED_DELIVERIES = deliveries("whole tokens_1")
-"""Deliveries that reach what the others do: under coverage.py all of them take three times as long."""
+"""Deliveries that reach as much as all of them, which take three times as long under coverage.py."""
 
 
 @dataclass(frozen=True)
 class FileCoverage:
-    """One file of vLLM's.
+    """The coverage of one of vLLM's files.
 
     Attributes:
-        name: below the package.
-        lines, branches: share that ran, 0 to 100; None: it has none.
-        statements: how many lines it has that can run.
+        name: the path below the package.
+        lines, branches: the percentage that ran; None: the file has no branches.
+        statements: the number of lines that can run.
         missing: the lines that did not run and have no reason, as ranges.
-        reasons: why others did not run -> how many.
-        families: whose cases ran lines of it.
+        reasons: reason -> the number of lines that did not run for it.
+        families: the families whose cases ran lines of the file.
     """
 
     name: str
@@ -53,7 +53,7 @@ class FileCoverage:
 
     @property
     def explained(self) -> float:
-        """Share of lines that ran or have a reason, 0 to 100."""
+        """The percentage of lines that ran or have a reason."""
         return min(100.0, self.lines + 100 * sum(self.reasons.values()) / self.statements)
 
 
@@ -64,17 +64,17 @@ def measure(
     *,
     parallel: int = 1,
 ) -> list[FileCoverage]:
-    """Runs the cases in process under coverage.py, and gives what of each file ran.
+    """Runs the cases in process under coverage.py, and returns the coverage of each file.
 
     Args:
-        environment: whose vLLM is measured.
-        case_sets: of their deliveries, those in `DELIVERIES` are run.
-        progress: called with what has finished.
+        environment: the vLLM to measure.
+        case_sets: the cases; only those of their deliveries that are in `DELIVERIES` run.
+        progress: called with a line for each finished case set.
         parallel: interpreters at a time.
 
     Raises:
-        InstallError: coverage.py cannot be had.
-        InProcessError: as `parse_all`.
+        InstallError: coverage.py cannot be installed.
+        InProcessError: see `parse_all`.
     """
     environ = with_coverage(environment, progress)
     dealt = shares(case_sets, parallel)
@@ -86,14 +86,9 @@ def measure(
 
 
 def with_coverage(environment: Environment, progress: Callable[[str], None]) -> dict[str, str]:
-    """The variables of an interpreter of the environment that can import coverage.py.
+    """Installs coverage.py; returns the variables with which the environment's interpreter can import it.
 
-    Args:
-        environment: whose interpreter.
-        progress: called where coverage.py has to be installed.
-
-    Raises:
-        InstallError: it cannot be had.
+    Raises InstallError. `progress` is called if coverage.py is not installed yet.
     """
     folder = cache_dir() / f"{PACKAGE.replace('==', '-')}-py{environment.python_version}"
     package = install_into(folder, f"--python={environment.python}", PACKAGE, progress=progress)
@@ -103,7 +98,7 @@ def with_coverage(environment: Environment, progress: Callable[[str], None]) -> 
 
 
 def _source(path: str) -> str:
-    """A file by its path in a report, which leaves out the folder that the interpreter runs in."""
+    """The text of a file by its path in a report, which may be relative to the interpreter's folder."""
     return Path(INTERPRETERS_FOLDER, path).read_text()
 
 
@@ -127,10 +122,11 @@ def _measured(input_: CaseInput) -> CaseInput:
 
 
 def files_of(reports: Sequence[dict[str, Any]], source: Callable[[str], str]) -> list[FileCoverage]:
-    """The files with lines that can run, from reports of coverage.py in JSON with contexts, as one.
+    """The coverage of the files that have lines that can run, combined from several reports.
 
     Args:
-        source: what stands in a file.
+        reports: JSON reports of coverage.py with contexts.
+        source: returns the text of a file by its path in the reports.
     """
     paths = {path for report in reports for path in report["files"]}
     files = [
@@ -173,7 +169,7 @@ def _share(part: int, rest: int) -> float:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Line numbers in order as text: `3-5, 9`."""
+    """Sorted line numbers as text, such as `3-5, 9`."""
     if not numbers:
         return ""
     starts = [numbers[0], *(after for before, after in pairwise(numbers) if after != before + 1)]

@@ -1,9 +1,8 @@
-"""How much of a parser the cases cover: automatic mutants of one of vLLM's files, judged by the cases.
+"""Generated mutants of one of vLLM's parser files, judged by the cases of parser regression.
 
-A mutant is killed where a case regresses from the file as it is, by `compare.changes`, as the release gate
-has it. cosmic-ray makes the mutants; those that change only annotations, documentation or what is logged are
-left out, as are comparisons by identity in place of equality. mutants.yaml has why mutants survive; those
-that change nothing a client can see do not count.
+A mutant is killed if a case regresses from the unchanged file, by `compare.changes`, as in the release gate.
+cosmic-ray makes the mutants. Those that only change annotations, docstrings or logging are left out, as are
+swaps of identity and equality. mutants.yaml says why mutants survive; equivalent ones do not count.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from pydantic import ConfigDict, Field
 
 from vllm_harness._environments.installer import install_into
 from vllm_harness._environments.spec import Environment
@@ -48,20 +48,21 @@ _MAKER = Path(__file__).with_name("make_mutants.py")
 MUTANT_WORKERS = Path(__file__).parents[1] / "workers"
 _DRIVER = MUTANT_WORKERS / "vllm_harness_mutants.py"
 
-Fate = Literal["killed", "differs", "survived"]
+ParserMutantStatus = Literal["killed", "differs", "survived"]
 CasePlace = tuple[int, str | None]
 """The position of a case set, and the name of its case."""
 
 
 class Mutant(StrictModel):
-    """A file with one thing changed.
+    """A file with one change.
 
     Attributes:
-        line: where.
-        statement: its first and last line, where it runs in a function; a head alone where it has a body.
+        line: the line of the change.
+        statement: first and last line of the changed statement, or of its head if it has a body; None if it
+            runs on import.
         operator: cosmic-ray's name for the change.
-        change: the lines before and after it.
-        code: the whole file; empty in what is kept.
+        change: the lines before and after the change.
+        code: the whole changed file; empty in stored results.
     """
 
     line: int
@@ -72,17 +73,17 @@ class Mutant(StrictModel):
 
     @property
     def key(self) -> tuple[int, str, str]:
-        """Unique within its file."""
+        """A key that is unique within the file."""
         return self.line, self.operator, self.change
 
 
 class SurvivalReason(StrictModel):
-    """Why no case notices these mutants.
+    """The reason why no case notices some mutants.
 
     Attributes:
-        file, changes: which.
-        equivalent: whether no client could notice it.
-        why: for reading.
+        file, changes: the mutants, by their file and their changes.
+        equivalent: whether no client could notice them.
+        why: the reason, in words.
     """
 
     file: str
@@ -98,60 +99,62 @@ class SurvivalReasons(StrictModel):
 
 
 class MutantResult(StrictModel):
-    """A mutant and what became of it.
+    """A mutant and its status.
 
     Attributes:
-        mutant: which.
-        fate: `killed`; `differs` where answers differ, but no case regressed.
-        by: the first case that shows it.
-        served: whether it was run on servers, too.
-        reason: why it was not killed, if that is known.
+        mutant: the mutant.
+        status: `differs` if answers differ, but no case regressed. Its key in files is `fate`.
+        by: the first case that shows the status.
+        served: whether the mutant also ran on servers.
+        reason: why it was not killed, if known.
     """
 
+    model_config = ConfigDict(populate_by_name=True)
+
     mutant: Mutant
-    fate: Fate
+    status: ParserMutantStatus = Field(alias="fate")
     by: str = ""
     served: bool = False
     reason: SurvivalReason | None = None
 
 
 def load_reasons(path: Path = REASONS) -> tuple[SurvivalReason, ...]:
-    """Reads the reasons; raises pydantic's ValidationError, naming the key, where the file is malformed."""
+    """Reads the reasons. Raises pydantic's ValidationError, which names the key, if the file is malformed."""
     return SurvivalReasons.model_validate(yaml.safe_load(path.read_text())).reasons
 
 
 def with_reasons(
     results: Iterable[MutantResult], file: str, reasons: Iterable[SurvivalReason]
 ) -> list[MutantResult]:
-    """The results of a file's mutants, those that survive with the reason that is known."""
+    """The results of a file's mutants, with the known reasons of survivors."""
     by_change = {
         change.strip(): reason for reason in reasons if reason.file == file for change in reason.changes
     }
     return [
         result
-        if result.fate == "killed"
+        if result.status == "killed"
         else result.model_copy(update={"reason": by_change.get(result.mutant.change)})
         for result in results
     ]
 
 
 def read_results(path: Path) -> list[MutantResult]:
-    """The results that an earlier run kept in its file.
+    """Reads the results of an earlier run.
 
     Raises:
-        UsageError: the file is not there, or holds something else.
+        UsageError: the file does not exist, or holds something else.
     """
     hint = "give the file that --output wrote"
     if not path.exists():
-        raise UsageError(f"{path} is not there", hint=hint)
+        raise UsageError(f"{path} does not exist", hint=hint)
     return read_lines(path, MutantResult, what="result of a mutant", hint=hint)
 
 
 def split_killed(
     mutants: Iterable[Mutant], earlier: Iterable[MutantResult]
 ) -> tuple[list[MutantResult], list[Mutant]]:
-    """The mutants that an earlier run killed, with its results, and those that are to be run again."""
-    killed = {result.mutant.key: result for result in earlier if result.fate == "killed"}
+    """The results of mutants that an earlier run killed, and the mutants that must run."""
+    killed = {result.mutant.key: result for result in earlier if result.status == "killed"}
     every = list(mutants)
     return (
         [killed[mutant.key] for mutant in every if mutant.key in killed],
@@ -160,31 +163,31 @@ def split_killed(
 
 
 def score(results: Sequence[MutantResult]) -> tuple[int, int]:
-    """How many were killed, of how many that are not equivalent."""
+    """The number of killed mutants, and the number of mutants that are not equivalent."""
     counted = [result for result in results if not (result.reason and result.reason.equivalent)]
-    return sum(result.fate == "killed" for result in counted), len(counted)
+    return sum(result.status == "killed" for result in counted), len(counted)
 
 
 def make_mutants(
     environment: Environment, file: str, progress: Callable[[str], None], *, sample: int = 0, seed: int = 0
 ) -> list[Mutant]:
-    """The mutants of a file of vLLM's.
+    """The mutants of one of vLLM's files.
 
     Args:
-        environment: whose vLLM.
-        file: its place in the package, such as `tool_parsers/x.py`.
-        progress: called where cosmic-ray has to be installed.
-        sample: how many of them, drawn from the seed; 0: all.
-        seed: of the sample.
+        environment: the environment of that vLLM.
+        file: the path in the package, such as `tool_parsers/x.py`.
+        progress: called if cosmic-ray must be installed.
+        sample: how many of the mutants to draw; 0: all.
+        seed: the random seed of the sample.
 
     Raises:
         UsageError: vLLM has no such file.
-        InstallError: cosmic-ray cannot be had.
+        InstallError: cosmic-ray cannot be installed.
     """
     path = environment.package / file if environment.package else None
     if path is None or not path.is_file():
         raise UsageError(
-            f"{environment.describe()} has no file {file}", hint=f"give one below {environment.package}"
+            f"{environment.describe()} has no file {file}", hint=f"give a file below {environment.package}"
         )
     mutants = [Mutant.model_validate_json(line) for line in _made(path, progress).splitlines()]
     if not 0 < sample < len(mutants):
@@ -194,15 +197,15 @@ def make_mutants(
 
 
 def _made(path: Path, progress: Callable[[str], None]) -> bytes:
-    """All mutants of a file, a line each; kept in the cache, since they take minutes for a long file."""
+    """All mutants of a file, a line each; cached, since a long file takes minutes."""
     code = hashlib.sha256(path.read_bytes() + _MAKER.read_bytes()).hexdigest()[:16]
-    kept = cache_dir() / "library-mutants" / f"{PACKAGE.replace('==', '-')}-{path.stem}-{code}.jsonl"
-    if kept.exists():
-        return kept.read_bytes()
+    cached = cache_dir() / "library-mutants" / f"{PACKAGE.replace('==', '-')}-{path.stem}-{code}.jsonl"
+    if cached.exists():
+        return cached.read_bytes()
     folder = cache_dir() / f"{PACKAGE.replace('==', '-')}-py{platform.python_version()}"
     install_into(folder, f"--python={sys.executable}", PACKAGE, progress=progress)
-    with locked_for_making(kept, progress):
-        if not kept.exists():
+    with locked_for_making(cached, progress):
+        if not cached.exists():
             maker = subprocess.run(
                 [sys.executable, str(_MAKER), str(path)],
                 env={**os.environ, "PYTHONPATH": str(folder)},
@@ -210,14 +213,14 @@ def _made(path: Path, progress: Callable[[str], None]) -> bytes:
                 check=True,
                 text=True,
             )
-            with half_made(kept) as half:
-                (half / kept.name).write_text(maker.stdout)
-                (half / kept.name).rename(kept)
-    return kept.read_bytes()
+            with half_made(cached) as half:
+                (half / cached.name).write_text(maker.stdout)
+                (half / cached.name).rename(cached)
+    return cached.read_bytes()
 
 
 def module_of(file: str) -> str:
-    """The name that a file of vLLM's is imported by."""
+    """The module name of one of vLLM's files."""
     return "vllm." + file.removesuffix(".py").replace("/", ".")
 
 
@@ -232,24 +235,27 @@ def judge_mutants(
     done: Callable[[MutantResult], None] = lambda _: None,
     progress: Callable[[str], None] = quiet,
 ) -> list[MutantResult]:
-    """Runs on each mutant, in process, the cases that run the statement it changes, until a case kills it.
+    """Judges each mutant in process by the cases that run the changed statement, until a case kills it.
 
-    Most fall to a few cases, so these are tried in stages, each with twice as many sets of cases as the one
-    before; each mutant runs in a fork of an interpreter that has vLLM loaded.
+    A few cases kill most mutants, so the cases run in stages, each with twice as many case sets as the one
+    before. Each mutant runs in a fork of an interpreter that has loaded vLLM.
 
     Args:
-        environment: whose vLLM.
-        file: that the mutants change, below vLLM's package.
-        mutants: which.
-        case_sets: whose cases judge.
-        most: cases that judge a mutant in a stage, evenly spread over those that run what it changes; 0: all.
+        environment: the environment of vLLM.
+        file: the file that the mutants change, below vLLM's package.
+        mutants: the mutants.
+        case_sets: the cases that judge them.
+        most: the largest number of cases in a stage, evenly spread over those that run the change; 0: all.
         parallel: interpreters at a time.
-        done: called with each mutant's fate.
-        progress: called where coverage.py has to be installed.
+        done: called with each mutant's final result.
+        progress: called if coverage.py must be installed.
+
+    Returns:
+        The results, sorted by line, operator and change.
 
     Raises:
-        InstallError: coverage.py cannot be had.
-        InProcessError: vLLM does not import, or takes longer than an hour a mutant.
+        InstallError: coverage.py cannot be installed.
+        InProcessError: vLLM does not import, or takes longer than an hour for a mutant.
     """
     driver = _Driver(environment, file, most, with_coverage(environment, progress))
     results: dict[int, MutantResult] = {}
@@ -258,24 +264,21 @@ def judge_mutants(
     for number, sets in enumerate(stages, start=1):
         is_last = number == len(stages)
 
-        def keep(position: int, result: MutantResult, is_last: bool = is_last) -> None:
-            results[position] = _worse_fate(results.get(position), result)
-            if is_last or result.fate == "killed":
+        def receive(position: int, result: MutantResult, is_last: bool = is_last) -> None:
+            results[position] = _combined(results.get(position), result)
+            if is_last or result.status == "killed":
                 done(results[position])
 
-        judge = partial(_judge_share, driver, sets, keep)
+        judge = partial(_judge_share, driver, sets, receive)
         tasks = [partial(judge, share) for share in shares(left, parallel)]
         if errors := run_tasks(tasks, parallel):
             raise errors[0]
-        left = [(position, mutant) for position, mutant in left if results[position].fate != "killed"]
-    return sorted(
-        results.values(),
-        key=lambda result: (result.mutant.line, result.mutant.operator, result.mutant.change),
-    )
+        left = [(position, mutant) for position, mutant in left if results[position].status != "killed"]
+    return sorted(results.values(), key=lambda result: result.mutant.key)
 
 
 def stages_of(case_sets: Sequence[CaseSet]) -> list[list[CaseSet]]:
-    """One set of cases, then two, four and so on; group by group, the first family first."""
+    """The case sets in stages of one, two, four and so on, ordered by group and then by family."""
     groups = list(dict.fromkeys(cases.group for cases in case_sets))
     by_group = sorted(case_sets, key=lambda cases: groups.index(cases.group))
     bounds = takewhile(lambda bound: bound < len(by_group), ((1 << power) - 1 for power in count()))
@@ -284,7 +287,7 @@ def stages_of(case_sets: Sequence[CaseSet]) -> list[list[CaseSet]]:
 
 @dataclass(frozen=True)
 class _Driver:
-    """What drives a file's mutants: an environment, and the variables of its interpreter."""
+    """Runs the worker that drives the mutants of a file."""
 
     environment: Environment
     file: str
@@ -294,40 +297,32 @@ class _Driver:
     def lines(
         self, mutants: Sequence[Mutant], case_sets: Sequence[CaseSet]
     ) -> Iterator[tuple[int | None, list[dict[str, Any]]]]:
-        """What the driver writes, by mutant; of the file itself first."""
+        """Yields the worker's lines by the number of the mutant; those of the unchanged file have None."""
         families = [worker_family(cases.family, cases.inputs) for cases in case_sets]
         codes = [mutant.model_dump(include={"code", "statement"}) for mutant in mutants]
-        document = {
-            "families": families,
-            "module": module_of(self.file),
-            "mutants": codes,
-            "most": self.most,
-        }
+        module = module_of(self.file)
+        document = {"families": families, "module": module, "mutants": codes, "most": self.most}
         limit_s = LIMIT_S * (1 + len(mutants))
         lines = lines_of(
             self.environment, (str(_DRIVER), str(WORKERS)), document, environ=self.environ, limit_s=limit_s
         )
         for number, group in groupby(map(json.loads, lines), key=lambda line: line["mutant"]):
-            yield number, [_without_mutant(line) for line in group]
-
-
-def _without_mutant(line: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in line.items() if key != "mutant"}
+            yield number, [{key: value for key, value in line.items() if key != "mutant"} for line in group]
 
 
 def _judge_share(
     driver: _Driver,
     case_sets: Sequence[CaseSet],
-    keep: Callable[[int, MutantResult], None],
+    receive: Callable[[int, MutantResult], None],
     share: Sequence[tuple[int, Mutant]],
 ) -> None:
     results = _judged(driver, [mutant for _, mutant in share], case_sets)
     for (position, _), result in zip(share, results, strict=True):
-        keep(position, result)
+        receive(position, result)
 
 
-def _worse_fate(before: MutantResult | None, now: MutantResult) -> MutantResult:
-    return before if before and before.fate == "differs" and now.fate == "survived" else now
+def _combined(before: MutantResult | None, now: MutantResult) -> MutantResult:
+    return before if before and before.status == "differs" and now.status == "survived" else now
 
 
 def _judged(
@@ -344,7 +339,7 @@ def _judged(
         *answers, end = lines
         if end["error"]:
             by = f"{PARSERS_ARE_MADE}: {end['error']}"
-            yield MutantResult(mutant=mutants[number], fate="killed", by=by)
+            yield MutantResult(mutant=mutants[number], status="killed", by=by)
             continue
         differing = _by_place(answers)
         positions = {position for position, _ in differing}
@@ -357,9 +352,9 @@ def _result(mutant: Mutant, changed: Sequence[CaseChange], places: Sequence[str]
     for change in changed:
         if change.regressed:
             by = f"{change.family}, {change.group}, {change.case}"
-            return MutantResult(mutant=mutant, fate="killed", by=by)
-    fate: Fate = "differs" if places else "survived"
-    return MutantResult(mutant=mutant, fate=fate, by=places[0] if places else "")
+            return MutantResult(mutant=mutant, status="killed", by=by)
+    status: ParserMutantStatus = "differs" if places else "survived"
+    return MutantResult(mutant=mutant, status=status, by=places[0] if places else "")
 
 
 def _by_place(lines: Iterable[dict[str, Any]]) -> dict[CasePlace, list[CaseAnswer]]:
@@ -379,7 +374,7 @@ def _cells(
         cell_of(
             vllm,
             case_sets[position],
-            [answer for (place, _), found in answers.items() if place == position for answer in found],
+            [answer for (place, _), group in answers.items() if place == position for answer in group],
         )
         for position in positions
     ]

@@ -1,4 +1,4 @@
-"""Mutants that no case notices in process, run on servers over HTTP."""
+"""Runs mutants that no case notices in process on servers, over HTTP."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from vllm_harness.extras.mutants.parsers.mutants import MUTANT_WORKERS, Mutant, 
 
 
 def sample_survivors(results: Sequence[MutantResult], count: int, seed: int) -> list[MutantResult]:
-    """As many of the survivors that a client could notice; a server takes only those within functions."""
+    """Draws survivors that a client could notice; only those within functions, as a server needs."""
     survivors = [
         result
         for result in results
-        if result.fate != "killed"
+        if result.status != "killed"
         and result.mutant.statement
         and not (result.reason and result.reason.equivalent)
     ]
@@ -39,18 +39,21 @@ def judge_over_http(
     parallel: int = 1,
     done: Callable[[MutantResult], None] = lambda _: None,
 ) -> list[MutantResult]:
-    """Runs each mutant in a server; it is killed where a case regresses from the server as it is.
+    """Runs each mutant in a server; it is killed if a case regresses from the unchanged server.
 
     Args:
-        environment: whose vLLM serves.
-        file: that the mutants change.
-        survivors: of the run in process.
-        case_sets: planned for the engine `http`.
+        environment: the environment of the servers.
+        file: the file that the mutants change.
+        survivors: results of the run in process.
+        case_sets: cases planned for the engine `http`.
         parallel: servers at a time.
-        done: called with each mutant that was run.
+        done: called with the new result of each mutant.
+
+    Returns:
+        The new results.
 
     Raises:
-        HarnessError: the first of those that kept the cases from being run.
+        HarnessError: the cases could not run.
     """
     with tempfile.TemporaryDirectory(prefix="vllm-harness-mutants-") as name:
         folder = Path(name)
@@ -93,10 +96,10 @@ def _with(family: Family, plugin: Path) -> Family:
 
 
 def _served_result(survivor: MutantResult, before: Sequence[Cell], after: Sequence[Cell]) -> MutantResult:
-    if any(cell.start_error for cell in after):  # its parsers can be made in process, so this is no evidence
+    if any(cell.start_error for cell in after):  # its parsers could be made in process, so this shows nothing
         return survivor
     regression = next((change for change in changes(before, after) if change.regressed), None)
     if regression is None:
         return survivor.model_copy(update={"served": True})
     by = f"{regression.family}, {regression.group}, {regression.case}"
-    return survivor.model_copy(update={"fate": "killed", "by": by, "served": True, "reason": None})
+    return survivor.model_copy(update={"status": "killed", "by": by, "served": True, "reason": None})

@@ -1,4 +1,4 @@
-"""Why lines of vLLM's parsers run in no case: unreached.yaml has the reasons, by what a line is and where."""
+"""Reasons why no case runs some lines of vLLM's parsers: unreached.yaml, by kind and place of a line."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ Shape = Literal["raise", "handler", "log"]
 
 
 class UnreachedReason(StrictModel):
-    """Why lines do not run.
+    """The reason why some lines do not run.
 
     Attributes:
-        why: for reading.
-        shapes: part of a statement that raises, of a handler of exceptions, of a call of a logger; none: any.
-        functions, files: where, by shell patterns; none: anywhere.
-        branches: the condition of an `if` around them, by shell patterns of its source; none: any.
+        why: the reason, in words.
+        shapes: what the lines belong to: a statement that raises, a handler of exceptions, or a call of a
+            logger; none: anything.
+        functions, files: shell patterns of the function and the file; none: any.
+        branches: shell patterns of the condition of an `if` around the lines; none: any.
     """
 
     why: str
@@ -34,7 +35,7 @@ class UnreachedReason(StrictModel):
     branches: tuple[str, ...] = ()
 
     def holds(self, file: str, function: str, shapes: set[Shape], conditions: set[str]) -> bool:
-        """Whether it is the reason for a line of this function, under these conditions."""
+        """Whether this is the reason for a line of a function, under conditions."""
         return (
             not self.branches
             or any(fnmatchcase(condition, branch) for condition in conditions for branch in self.branches)
@@ -46,25 +47,25 @@ class UnreachedReason(StrictModel):
 
 
 class Unreached(StrictModel):
-    """The whole file; the first reason that holds counts."""
+    """The whole file; the first reason that applies counts."""
 
     reasons: tuple[UnreachedReason, ...]
 
 
 @cache
 def load_unreached(path: Path = FILE) -> tuple[UnreachedReason, ...]:
-    """Reads the reasons; raises pydantic's ValidationError, naming the key, where the file is malformed."""
+    """Reads the reasons. Raises pydantic's ValidationError, which names the key, if the file is malformed."""
     return Unreached.model_validate(yaml.safe_load(path.read_text())).reasons
 
 
 def reasons(file: str, source: str, lines: Sequence[int], known: Sequence[UnreachedReason]) -> dict[int, str]:
-    """The lines that have a reason, and which.
+    """The lines that have a reason -> the reason.
 
     Args:
-        file: its place in the package, such as `parser/qwen3.py`.
-        source: what stands in it.
-        lines: those that did not run.
-        known: the reasons, the first that holds counts.
+        file: the path in the package, such as `parser/qwen3.py`.
+        source: the text of the file.
+        lines: the lines that did not run.
+        known: the reasons; the first that applies counts.
     """
     tree = ast.parse(source)
     shaped: dict[int, set[Shape]] = {}
@@ -74,14 +75,14 @@ def reasons(file: str, source: str, lines: Sequence[int], known: Sequence[Unreac
     for line, condition in _branches(tree):
         conditions.setdefault(line, set()).add(condition)
     functions = sorted(_functions(tree), key=lambda function: function[0].start)
-    found = {}
+    by_line = {}
     for line in lines:
         function = next((name for span, name in reversed(functions) if line in span), "")
         place = file, function, shaped.get(line, set()), conditions.get(line, set())
         why = next((reason.why for reason in known if reason.holds(*place)), None)
         if why is not None:
-            found[line] = why
-    return found
+            by_line[line] = why
+    return by_line
 
 
 def _shapes(tree: ast.Module) -> Iterator[tuple[int, Shape]]:
@@ -98,7 +99,7 @@ def _shapes(tree: ast.Module) -> Iterator[tuple[int, Shape]]:
 
 
 def _branches(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """The lines of the body of each `if`, and its condition."""
+    """Yields each line in the body of an `if`, with the condition."""
     for node in ast.walk(tree):
         if isinstance(node, ast.If):
             condition = ast.unparse(node.test)

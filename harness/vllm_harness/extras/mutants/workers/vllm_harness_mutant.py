@@ -1,4 +1,4 @@
-"""Puts other code into the functions of one of vLLM's modules, in a server. Called by a parser plugin."""
+"""Replaces the code of the functions of one of vLLM's modules, in a server. A parser plugin calls it."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def put(module: str, file: str) -> None:
-    """Gives each function of a module, and each method of its classes, the code that a like file has.
+    """Replaces the code of each function and method of a module by that of a changed copy of its file.
 
     Raises:
-        SystemExit: the file lacks one of them, or one needs other variables; vLLM would only log an error.
+        SystemExit: the copy lacks a function, or one has other free variables. vLLM would only log an error.
     """
     try:
         _put(module, file)
@@ -27,8 +27,8 @@ def _put(module: str, file: str) -> None:
 
 
 def _functions(module: ModuleType, holder: Any) -> Iterator[FunctionType]:
-    """Those that stand in the module's own file, also within a property, a class method or a cache."""
-    for thing in tuple(vars(holder).values()):  # looking at a deferred model of pydantic completes it
+    """The functions of the module's own file, including those in properties, class methods and caches."""
+    for thing in tuple(vars(holder).values()):  # a copy, as access to a deferred model of pydantic adds to it
         if isinstance(thing, type) and thing.__module__ == module.__name__:
             yield from _functions(module, thing)
         for part in ("fget", "fset", "__func__", "__wrapped__"):

@@ -1,11 +1,14 @@
-"""Drives mutants of one of vLLM's files over given texts. Run by a server's interpreter that has coverage.py.
+"""Runs mutants of one of vLLM's files over given texts, in a server's interpreter that has coverage.py.
 
-Standard input has one JSON object: `families`, as for `vllm_harness_parse`, `module`, the name of the file's
-module, `mutants`, the code in its place, one after another: `code`, and `statement`, first and last line of
-what is changed, or none; and `most`. Each runs in a fork, the file itself first; a mutant runs only the cases
-that run its statement, so many of these, evenly spread, where `most` is not zero. Standard output gets one
-JSON object an answer: all of the file itself, of each mutant those of the cases whose answers differ, up to
-`MOST`; then `{"mutant": NUMBER, "error": ...}`, where a mutant that hangs ends with an error.
+Standard input has one JSON object:
+- `families`: as for `vllm_harness_parse`;
+- `module`: the name of the file's module;
+- `mutants`: each has `code`, the whole file, and `statement`, first and last changed line, or null;
+- `most`: the largest number of cases for a mutant, evenly spread; 0: all that run its statement.
+
+Each mutant runs in a fork, after the unchanged file. Standard output gets one JSON object for each answer:
+all answers of the unchanged file, and of each mutant those of the cases whose answers differ, up to `MOST`
+cases. Then each mutant gets `{"mutant": NUMBER, "error": ...}`; one that hangs has an error.
 """
 
 import ctypes
@@ -36,18 +39,18 @@ PR_SET_PDEATHSIG = 1
 PURGED = ("vllm.parser", "vllm.tool_parsers", "vllm.reasoning")
 
 CasePlace = tuple[int, str]
-"""The position of a family in the input, and the name of its case."""
+"""The position of a family in the input, and the name of a case."""
 Answers = list[dict[str, Any]]
 Known = dict[CasePlace, tuple[Answers, list[int]]]
-"""Of each case: its answers, and the lines of the file that it runs."""
+"""Case -> its answers, and the lines of the file that it runs."""
 
 
 class _Hung(BaseException):
-    """A parser gave no answer in time; nothing that it does may keep this from ending its run."""
+    """A parser gave no answer in time. Not an Exception, so that the parser does not catch it."""
 
 
 class _Mutant(SourceFileLoader):
-    """Loads one module, and finds it, from other code than its file's."""
+    """Finds one module, and loads it from changed code instead of its file."""
 
     def __init__(self, module: str, path: str, code: str) -> None:
         super().__init__(module, path)
@@ -61,7 +64,7 @@ class _Mutant(SourceFileLoader):
 
 
 def _in_place(module: str, path: str, code: str) -> None:
-    """Imports vLLM's parsers anew, with other code for one module."""
+    """Imports vLLM's parsers again, with changed code for one module."""
     for name in [name for name in sys.modules if name.startswith(PURGED)]:
         del sys.modules[name]
     sys.meta_path.insert(0, _Mutant(module, path, code))
@@ -84,7 +87,7 @@ def _cases(
 
 
 def _forked(run: Callable[[], None]) -> int:
-    """Runs in a process of its own that ends with this one; its exit status."""
+    """Runs a function in a fork that ends with this process; returns its exit status."""
     child = os.fork()
     if not child:
         _end_with_parent()
@@ -114,19 +117,19 @@ def _original(output: IO[str], document: dict[str, Any], path: str) -> None:
     measured = coverage.Coverage(data_file=None, include=[path])
     measured.start()
     measured.switch_context("0")
-    found = []
+    results = []
     for place, answers in _cases(document["families"], lambda _: True):
-        found.append((place, answers))
+        results.append((place, answers))
         _clear_caches()
-        measured.switch_context(str(len(found)))
+        measured.switch_context(str(len(results)))
     measured.stop()
     lines = _by_context(measured.get_data())
-    for number, (place, answers) in enumerate(found):
+    for number, (place, answers) in enumerate(results):
         print(json.dumps([place, answers, lines.get(str(number), [])]), file=output)
 
 
 def _by_context(data: "CoverageData") -> dict[str, list[int]]:
-    """Which lines ran under each name."""
+    """Context -> the lines that ran in it."""
     ran: dict[str, list[int]] = {}
     for file in data.measured_files():
         for line, names in data.contexts_by_lineno(file).items():
@@ -169,7 +172,7 @@ def _hangs(*_: Any) -> None:
 
 
 def _spread(places: list[CasePlace], most: int) -> set[CasePlace]:
-    """So many of them, the first and then at equal distances; all where zero is allowed."""
+    """At most so many of the places, evenly spread from the first; all if `most` is 0."""
     count = min(most, len(places)) if most else len(places)
     return {places[position * len(places) // count] for position in range(count)}
 
@@ -179,7 +182,7 @@ def _runs(statement: list[int] | None, known: Known, place: CasePlace) -> bool:
 
 
 def main() -> None:
-    """Reads the mutants, writes their results; whatever vLLM prints goes to standard error."""
+    """Reads the mutants and writes their results; vLLM's own output goes to standard error."""
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _end_with_parent()
@@ -208,7 +211,7 @@ def main() -> None:
             for answer in answers:
                 print(json.dumps({"mutant": None, **answer}), file=output)
         if os.wait()[1]:
-            sys.exit(f"the cases do not run on {document['module']} as it is")
+            sys.exit(f"the cases do not run on the unchanged {document['module']}")
         output.flush()
         for number in range(len(document["mutants"])):
             status = _forked(partial(_mutated, output, document, path, number, known))

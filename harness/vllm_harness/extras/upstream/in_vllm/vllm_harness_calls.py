@@ -1,8 +1,8 @@
-"""Runs in an interpreter that has vLLM: does for another process what that one asks of vLLM's objects.
+"""Runs in an interpreter that has vLLM, and uses vLLM's objects on behalf of another process.
 
-A request is a pickle on standard input, `("get", object, name)` or `("call", object, args, kwargs)`; the
-answer is `("value", value)` or `("error", text)`. What the other process cannot have, since vLLM or torch
-defines it, stays here and is named by its number.
+A request is a pickle on standard input, `("get", object, name)` or `("call", object, args, kwargs)`. The
+answer is `("value", value)`, `("kept", number)` or `("error", text)`. Objects that vLLM or torch defines stay
+in this process, and requests and answers refer to them by number.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 HERE_ONLY = {"vllm", "torch", "transformers", "tokenizers"}
 KINDS = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
-kept: list[Any] = []
+objects: list[Any] = []
 
 
 class PickledAnswer(pickle.Pickler):
-    """Pickles an answer; what stays here becomes its number."""
+    """Pickles an answer; objects that stay here become numbers."""
 
     def persistent_id(self, value: Any) -> int | None:
         defined_by = value if isinstance(value, KINDS) else type(value)
@@ -32,29 +32,29 @@ class PickledAnswer(pickle.Pickler):
 
 
 class Request(pickle.Unpickler):
-    """Unpickles a request; a number is what was kept under it, a text a name of a module."""
+    """Unpickles a request; a number refers to an object that stayed here, a text to `MODULE:NAME`."""
 
     def persistent_load(self, reference: Any) -> Any:
         if isinstance(reference, int):
-            return kept[reference]
-        module, _, name = reference.partition(":")
-        found = importlib.import_module(module)
+            return objects[reference]
+        module_name, _, name = reference.partition(":")
+        module = importlib.import_module(module_name)
         if not name:
-            return found
+            return module
         try:
-            return getattr(found, name)
+            return getattr(module, name)
         except AttributeError:
-            return importlib.import_module(f"{module}.{name}")
+            return importlib.import_module(f"{module_name}.{name}")
 
 
 def keep(value: Any) -> int:
-    """The number of a value, from now on."""
-    kept.append(value)
-    return len(kept) - 1
+    """Stores a value in this process; returns its number."""
+    objects.append(value)
+    return len(objects) - 1
 
 
 def pickled(value: Any) -> bytes:
-    """An answer with a value, by its number where it cannot be pickled."""
+    """A pickled answer with a value, or with its number if it cannot be pickled."""
     out = io.BytesIO()
     try:
         PickledAnswer(out).dump(("value", value))
@@ -64,7 +64,7 @@ def pickled(value: Any) -> bytes:
 
 
 def answer(requests: Any) -> bytes:
-    """The answer to the next request."""
+    """Reads the next request, and returns the pickled answer."""
     try:
         what, target, *rest = Request(requests).load()
         return pickled(getattr(target, rest[0]) if what == "get" else target(*rest[0], **rest[1]))
@@ -75,7 +75,7 @@ def answer(requests: Any) -> bytes:
 
 
 def main() -> None:
-    """Answers until the other process closes the pipe."""
+    """Answers requests until the other process closes the pipe."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while True:

@@ -1,8 +1,8 @@
-"""Runs in an interpreter that has vLLM: pytest over upstream's tests that start no server.
+"""Runs upstream's tests that start no server by pytest, in an interpreter that has vLLM.
 
 usage: vllm_harness_unit_tests.py PACKAGES RESULTS PYTEST-ARGUMENTS...
-PACKAGES is a folder that has pytest and is searched after the interpreter's own; RESULTS becomes a file of
-JSON lines, one for each test.
+PACKAGES is a folder that has pytest and is searched after the interpreter's own packages; RESULTS is the file
+to write, a JSON object a line for each test.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ HUB = re.compile(
 
 
 class StandIns:
-    """Finds what stands in for upstream's root conftest, which is heavy, and for its helpers of servers."""
+    """Finds replacements of upstream's root conftest and of its helpers for servers."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        """The spec of a module that is stood in for; None for any other."""
+        """The spec of a module that is replaced; None for any other."""
         if name not in (ROOT_CONFTEST, UTILS) or not path:
             return None
         file = Path(next(iter(path)), f"{name.rpartition('.')[2]}.py")
@@ -36,10 +36,10 @@ class StandIns:
         return spec
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Python's own module object does."""
+        """Lets Python make the module object."""
 
     def exec_module(self, module: Any) -> None:
-        """Gives the helpers names that can be imported; a test that uses one is skipped."""
+        """Defines the names of the helpers; a test that uses one is skipped."""
         if module.__name__ == UTILS:
             root = Path(module.__file__).parent.parent
             module.__dict__.update(
@@ -48,36 +48,36 @@ class StandIns:
 
 
 class Unavailable:
-    """A helper of upstream's that is not for tests without a server."""
+    """Replaces a helper that starts a server; skips the test that uses it."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         importlib.import_module("pytest").skip("starts a server")
 
 
 def unavailable(name: str) -> Any:
-    """Skips the file that imports another helper."""
+    """Skips a file that imports a helper without a replacement."""
     if name.startswith("__"):
         raise AttributeError(name)
     importlib.import_module("pytest").skip(f"tests.utils.{name} has no stand-in", allow_module_level=True)
 
 
 class UnitTestRecorder:
-    """A pytest plugin that writes what became of each test."""
+    """A pytest plugin that writes the outcome of each test."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
 
     def pytest_load_initial_conftests(self) -> None:
-        """Has upstream's conftests find the stand-ins: pytest's own finder comes later, and goes first."""
+        """Installs the import hook before upstream's conftests are imported, and before pytest's own hook."""
         sys.meta_path.insert(0, StandIns())
 
     def pytest_collectreport(self, report: Any) -> None:
-        """Notes a file that can't be imported, or is skipped as a whole."""
+        """Writes the outcome of a file that cannot be imported, or is skipped as a whole."""
         if report.outcome != "passed" and report.nodeid.endswith(".py"):
             self._write(report.nodeid, report)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Notes what became of a test: of its call, or of what kept it from that."""
+        """Writes the outcome of a test: of its call, or of a setup that failed or was skipped."""
         if report.when == "call" or report.outcome != "passed":
             self._write(report.nodeid, report)
 
@@ -97,7 +97,7 @@ class UnitTestRecorder:
 
 
 def settled(report: Any) -> tuple[str, str]:
-    """The outcome of a report, and why."""
+    """The outcome of a report, and the reason."""
     text = report.longreprtext
     if report.outcome == "skipped":
         expected = getattr(report, "wasxfail", None)
@@ -107,14 +107,14 @@ def settled(report: Any) -> tuple[str, str]:
         return "skipped", str(reason).removeprefix("Skipped: ")
     if report.outcome == "failed":
         if HUB.search(text):
-            return "skipped", "needs a model of the hub"
+            return "skipped", "needs a model from the hub"
         lines = [line[1:].strip() for line in text.splitlines() if line.startswith("E  ")]
         return "failed", next(iter(lines), text[-200:])
     return "passed", ""
 
 
 def main(packages: str, results: str, *arguments: str) -> int:
-    """Runs pytest; its exit code."""
+    """Runs pytest; returns its exit code."""
     sys.path.append(packages)
     pytest = importlib.import_module("pytest")
     with Path(results).open("w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Which harness a bundle carries, so that one machine's code and another's can be told to be the same."""
+"""Identifies a harness by its version and hashes of its code, to compare it with the one in a bundle."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _KINDS = {".py", ".yaml"}
 _NOT_OURS = {"__pycache__", "node_modules", "_data"}
 
 
-class Carried(TypedDict):
-    """A harness: its version, and hashes of its code and of its tests; empty where there are no tests."""
+class HarnessIdentity(TypedDict):
+    """A harness: its version, and hashes of its code and its tests; empty without tests."""
 
     version: str
     code: str
     tests: str
 
 
-def carried() -> Carried:
-    """The harness that runs here."""
+def this_harness() -> HarnessIdentity:
+    """Identifies the harness that runs here."""
     root = checkout()
     return {
         "version": importlib.metadata.version("vllm-harness"),

@@ -1,4 +1,4 @@
-"""The Python files that servers run before they serve: they load a mutant, or watch lines."""
+"""Writes the Python files that servers run before they serve: they load a mutant, or watch lines."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from vllm_harness.extras.mutants.parsers.mutants import MUTANT_WORKERS, module_o
 
 IN_SERVER = Path(__file__).with_name("in_server")
 MOST_IMPORTERS = 400
-"""Where more modules than these import one, kernels are among them, which register themselves only once."""
+"""A module with more importers has kernels among them, which cannot be imported twice."""
 
 
 def write_changed(folder: Path, mutant: ServingMutant, importers: Sequence[str]) -> tuple[Path, Path]:
-    """Writes the file that loads a mutant; gives it, and the file that it makes once the mutant is loaded.
+    """Writes the file that loads a mutant.
 
-    The mutated module and its importers are imported anew; where these are too many, the functions of the
-    module get the other code in their place.
+    It imports the mutated module and its importers again. If these are too many, it replaces the code of the
+    module's functions instead.
+
+    Returns:
+        The file, and the file that it makes once the mutant is loaded.
 
     Raises:
-        UsageError: it would have to be loaded in place, and changes what runs on import.
+        UsageError: the module has too many importers, and the mutant changes what runs on import.
     """
     code, first, mark = folder / "code.py", folder / "first.py", folder / "loaded"
     module = module_of(mutant.file).removesuffix(".__init__")
@@ -32,19 +35,19 @@ def write_changed(folder: Path, mutant: ServingMutant, importers: Sequence[str])
     elif mutant.span is not None:
         return write_put(folder, {mutant.file: mutant.code})
     else:
-        raise UsageError(f"{mutant.file} is imported too widely to change what runs on its import")
+        raise UsageError(f"too many modules import {mutant.file} to change what runs on its import")
     return first, mark
 
 
 def write_put(folder: Path, codes: Mapping[str, str]) -> tuple[Path, Path]:
-    """Writes the file that gives the functions of vLLM's files other code, and nothing that runs on import.
+    """Writes the file that replaces the code of the functions in vLLM's files; code run on import stays.
 
     Args:
-        folder: where it, and the code, are written.
-        codes: the whole text of each file, by its path below the package; no function begins on another line.
+        folder: where the file and the code are written.
+        codes: path below the package -> the whole new text; each function must begin on the same line.
 
     Returns:
-        It, and the file that it makes once the code is in its place.
+        The file, and the file that it makes once the code is replaced.
     """
     first, mark = folder / "first.py", folder / "loaded"
     calls = []
@@ -62,7 +65,7 @@ def write_watched(folder: Path, package: Path, files: Sequence[str]) -> tuple[Pa
     """Writes the file that watches lines.
 
     Returns:
-        It, the memory that the lines are noted in, and where each file has its lines there.
+        The file, the memory in which servers mark the lines, and file -> the place of its line 0 there.
     """
     starts, end = {}, 0
     for file in files:

@@ -1,54 +1,55 @@
-"""A pytest plugin (`-p`): keeps the lines of vLLM that each test runs, and its outcome."""
+"""A pytest plugin (`-p`) that records the lines of vLLM that each test runs, and its outcome."""
 
 from __future__ import annotations
 
 import mmap
 import os
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vllm_harness._testing.session import TARGET
-from vllm_harness.extras.mutants.outcomes import outcome_of
+from vllm_harness.extras.mutants.outcomes import OutcomePlugin
 from vllm_harness.extras.mutants.parsers.coverage import ranges
 from vllm_harness.extras.mutants.plans import WATCHING_PLAN, WatchingPlan
-from vllm_harness.extras.review.coverage import TestLines, read_coverage
+from vllm_harness.extras.review.coverage import Outcome, TestLines, read_coverage
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watches, where there is a plan."""
+    """Watches the lines, if the environment names a plan."""
     if plan := os.environ.get(WATCHING_PLAN):
         config.pluginmanager.register(
             WatchingPlugin(WatchingPlan.model_validate_json(Path(plan).read_text()))
         )
 
 
-class WatchingPlugin:
-    """The hooks: of a test counts what servers run while its own code does and, apart, while it is set up."""
+class WatchingPlugin(OutcomePlugin):
+    """The hooks that record what servers run during a test's own code and, separately, during its setup."""
 
     def __init__(self, plan: WatchingPlan) -> None:
+        super().__init__()
         self._plan = plan
-        self._known = read_coverage(plan.kept)
+        self._known = read_coverage(plan.coverage)
         with plan.memory.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), 0)
         self._lines: dict[str, str] = {}
         self._start: dict[str, str] = {}
         self._seconds = 0.0
-        self._reports: list[pytest.TestReport] = []
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leaves out what is kept already."""
+        """Leaves out the tests whose lines are known."""
         done = [item for item in items if item.nodeid in self._known]
         items[:] = [item for item in items if item.nodeid not in self._known and TARGET in item.stash]
         config.hook.pytest_deselected(items=done)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Takes the lines of a server that the test is the first to need."""
+        """Records the lines that run during setup, such as the start of a server."""
+        self._lines, self._seconds = {}, 0.0
         self._memory[:] = bytes(len(self._memory))
         try:
             return (yield)
@@ -57,7 +58,7 @@ class WatchingPlugin:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Takes the lines that run meanwhile."""
+        """Records the lines that run during the test's own code."""
         self._memory[:] = bytes(len(self._memory))
         started = time.monotonic()
         try:
@@ -66,32 +67,22 @@ class WatchingPlugin:
             self._seconds = time.monotonic() - started
             self._lines = lines_of(bytes(self._memory), self._plan.starts)
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keeps the reports of the test that runs."""
-        self._reports.append(report)
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Writes what the test came to."""
-        self._lines, self._start, self._seconds, self._reports = {}, {}, 0.0, []
-        result = yield
-        outcome = outcome_of(self._reports)
-        if outcome is not None:
-            of_test = TestLines(
-                test=item.nodeid,
-                target=item.stash[TARGET].id,
-                outcome=outcome,
-                seconds=round(self._seconds, 2),
-                lines=self._lines,
-                start=self._start,
-            )
-            with self._plan.kept.open("a") as kept:
-                print(of_test.model_dump_json(), file=kept)
-        return result
+    def record(self, item: pytest.Item, outcome: Outcome, reports: Sequence[pytest.TestReport]) -> None:
+        """Writes the lines and the outcome of the test."""
+        lines = TestLines(
+            test=item.nodeid,
+            target=item.stash[TARGET].id,
+            outcome=outcome,
+            seconds=round(self._seconds, 2),
+            lines=self._lines,
+            start=self._start,
+        )
+        with self._plan.coverage.open("a") as file:
+            print(lines.model_dump_json(), file=file)
 
 
 def lines_of(memory: bytes, starts: Mapping[str, int]) -> dict[str, str]:
-    """The lines that ran of each file that has some, from the bytes that servers have set."""
+    """File -> its lines that ran, from the bytes that servers have set; without files that did not run."""
     ends = [*list(starts.values())[1:], len(memory)]
     return {
         file: ranges([line for line in range(end - start) if memory[start + line]])

@@ -1,4 +1,4 @@
-"""Nodes whose homes have Python and Ray, but not the harness."""
+"""Nodes with a separate home, Python and Ray, but no harness."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEPT |= {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name i
 
 
 def make_ray(home: Path) -> Path:
-    """Installs the Ray version of this environment in a home; gives the path of its command."""
+    """Installs this version of Ray for a node with a home folder; returns the path of the command `ray`."""
     ray = pytest.importorskip(
         "ray", reason="Ray is not installed; scripts/cluster makes an environment with it"
     )
@@ -48,13 +48,13 @@ def make_ray(home: Path) -> Path:
 def started(
     ray: Path, environ: Mapping[str, str], arguments: str, *, before: str = "", within: tuple[str, ...] = ()
 ) -> Iterator[str]:
-    """Runs a node with two CPUs; gives the output of `ray start`.
+    """A running node with two CPUs; yields the output of `ray start`.
 
     Args:
-        ray: the path of Ray's command; all processes of its environment are killed at the end.
+        ray: the path of the command `ray`; all processes of its environment are killed at the end.
         environ: the variables of the node.
         arguments: further arguments of `ray start`.
-        before: shell commands to run first.
+        before: shell commands to run before it starts.
         within: the command that runs the shell.
     """
     script = START.format(before=before, ray=ray, arguments=arguments)
@@ -69,8 +69,8 @@ def started(
                 process.kill()
 
 
-def address_in(said: str) -> str:
-    """The address of a head node, from the output of `ray start`."""
-    found = re.search(r"--address='([^']+)'", said)
-    assert found, said
-    return found[1]
+def address_in(output: str) -> str:
+    """The address of a head, from the output of `ray start`."""
+    match = re.search(r"--address='([^']+)'", output)
+    assert match, output
+    return match[1]

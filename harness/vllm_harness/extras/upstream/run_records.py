@@ -1,4 +1,4 @@
-"""Upstream's tests as records of a run folder: one target, a case for each test."""
+"""Makes records of a run folder from upstream's tests: one target, and a case for each test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OUTCOMES = {
 
 
 def target_of(servers: UpstreamServers) -> TargetRecord:
-    """The environment whose servers are tested."""
+    """The record of the target: the environment, lane and front end of the servers."""
     environment = servers.environment
     return TargetRecord(
         id=TARGET,
@@ -33,7 +33,7 @@ def target_of(servers: UpstreamServers) -> TargetRecord:
 
 
 def case_of(file: str, test: str, result: TestResult, started: float | None = None) -> CaseRecord:
-    """What became of a test, grouped by its file."""
+    """The record of a test, in the group of its file."""
     known = result.outcome == "defect"
     return CaseRecord(
         id=f"{file}::{test}",

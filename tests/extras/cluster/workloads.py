@@ -1,4 +1,4 @@
-"""The work of the tests' shards on the nodes: real processes and files, without vLLM."""
+"""The work of shards in the tests: real processes and files on the nodes, but no vLLM."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from vllm_harness._machine.shard import Needs, Preparation, Shard, Work
 
 Found = tuple[str, int]
-"""A cell, and the process that ran it."""
+"""A cell, and the id of the process that ran it."""
 
 
 SMALL = Needs(1, 1)
@@ -38,7 +38,7 @@ def quick(cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
 
 
 def slow(folder: Path, seconds: float, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """Sleeps in each cell and records its start and end, even when it is interrupted."""
+    """Sleeps in each cell, and records when it started and ended, even if it is interrupted."""
     for cell in cells:
         began = time.time()
         try:
@@ -50,7 +50,7 @@ def slow(folder: Path, seconds: float, cells: Sequence[str]) -> Iterator[tuple[s
 
 
 def with_placement_group(folder: Path, gpus: int, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """Makes a placement group with this number of GPUs in each cell, and records the waiting time."""
+    """Makes a placement group of so many GPUs in each cell, and records how long it waited for them."""
     from ray.util import placement_group, remove_placement_group
 
     for cell in cells:
@@ -67,7 +67,7 @@ def with_placement_group(folder: Path, gpus: int, cells: Sequence[str]) -> Itera
 
 
 def with_a_child(folder: Path, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """Finishes the first cell at once; the second one waits for a child process and kills it at the end."""
+    """Finishes the first cell at once; the second waits for a child process, and kills it at its end."""
     yield cells[0], (cells[0], os.getpid())
     process = subprocess.Popen(["sleep", "600"])
     (folder / f"child-{process.pid}").touch()
@@ -80,7 +80,7 @@ def with_a_child(folder: Path, cells: Sequence[str]) -> Iterator[tuple[str, Foun
 
 
 def once(folder: Path, fault: Callable[[], None], cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """Has a fault in the second cell, but only the first time that a node runs it."""
+    """Makes a fault happen in the second cell, but only the first time that it starts on any node."""
     for cell in cells:
         if cell.endswith(".1") and _first(folder / f"{cell}.begun"):
             fault()
@@ -107,7 +107,7 @@ def hangs() -> None:
 
 
 def disk_full() -> None:
-    """Fails like a write to a full disk."""
+    """Raises the error of a full disk."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -118,7 +118,7 @@ def always_killed(cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
 
 
 def prepared(folder: Path, fails_first: bool, say: Callable[[str], None]) -> None:
-    """Records each preparation; the first one can fail with a full disk."""
+    """Records each time that the preparation is made; with `fails_first`, the disk is full the first time."""
     say("making it")
     first = _first(folder / "first")
     with (folder / "made").open("a") as file:
@@ -128,5 +128,5 @@ def prepared(folder: Path, fails_first: bool, say: Callable[[str], None]) -> Non
 
 
 def preparation(folder: Path, *, fails_first: bool = False) -> Preparation:
-    """A preparation that calls `prepared`."""
+    """A preparation that runs `prepared`."""
     return Preparation("something", partial(prepared, folder, fails_first))

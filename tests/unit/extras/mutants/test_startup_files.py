@@ -1,4 +1,4 @@
-"""The file that a server runs before it serves puts other code into the functions of modules."""
+"""The file that a server runs before it serves replaces the code of functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from vllm_harness.extras.mutants.first_files import write_put
+from vllm_harness.extras.mutants.startup_files import write_put
 
 MODEL = """from pydantic import BaseModel, ConfigDict
 
@@ -27,7 +27,7 @@ print(model.Answer(text="yes").shown(), function.said())
 """
 
 
-def test_functions_of_several_files_have_other_code(tmp_path: Path) -> None:
+def test_functions_of_several_files_are_replaced(tmp_path: Path) -> None:
     files = {"api/model.py": MODEL, "api/function.py": FUNCTION}
     for file, text in files.items():
         path = tmp_path / "vllm" / file

@@ -1,4 +1,4 @@
-"""Objects of another process, and the imports of a test file that become such objects."""
+"""Objects of another process, and the imports that become such objects."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from types import ModuleType
 import pytest
 
 from vllm_harness._environments.spec import Environment
-from vllm_harness.extras.upstream.elsewhere import Elsewhere, Remote, RemoteFailure
 from vllm_harness.extras.upstream.imports import StandInFinder
 from vllm_harness.extras.upstream.tests_utils import RemoteOpenAIServer
+from vllm_harness.extras.upstream.vllm_process import RemoteCallError, RemoteObject, VllmProcess
 
 
 @pytest.fixture
-def elsewhere() -> Iterator[Elsewhere]:
-    """A process of this interpreter, which needs no vLLM for what is asked of it here."""
+def vllm_process() -> Iterator[VllmProcess]:
+    """A process of this interpreter, since these tests need no vLLM."""
     python = Path(sys.executable)
-    where = Elsewhere(Environment("installed", python, "3", "0", "cpu", None), scripted=True)
-    yield where
-    where.stop()
+    process = VllmProcess(Environment("installed", python, "3", "0", "cpu", None), scripted=True)
+    yield process
+    process.stop()
 
 
 def _module(finder: StandInFinder, name: str, path: list[str] | None = None) -> ModuleType:
@@ -34,22 +34,22 @@ def _module(finder: StandInFinder, name: str, path: list[str] | None = None) -> 
     return module
 
 
-def test_what_can_be_copied_comes_and_the_rest_stays(elsewhere: Elsewhere) -> None:
-    assert elsewhere.name("json", "dumps")({"a": [1]}) == '{"a": [1]}'
-    assert elsewhere.name("os", "path").join("a", "b") == "a/b"
-    lock = elsewhere.name("threading", "Lock")()
-    assert isinstance(lock, Remote)
+def test_values_are_copied_if_they_can_be(vllm_process: VllmProcess) -> None:
+    assert vllm_process.lookup("json", "dumps")({"a": [1]}) == '{"a": [1]}'
+    assert vllm_process.lookup("os", "path").join("a", "b") == "a/b"
+    lock = vllm_process.lookup("threading", "Lock")()
+    assert isinstance(lock, RemoteObject)
     assert lock.acquire() is True
     assert lock.locked() is True
-    assert elsewhere.name("operator", "call")(lock.locked) is True
-    with pytest.raises(RemoteFailure, match="JSONDecodeError"):
-        elsewhere.name("json", "loads")("{")
+    assert vllm_process.lookup("operator", "call")(lock.locked) is True
+    with pytest.raises(RemoteCallError, match="JSONDecodeError"):
+        vllm_process.lookup("json", "loads")("{")
     assert not hasattr(lock, "no_such_name")
-    assert elsewhere.name("json", "dumps")([]) == "[]"  # it still answers
+    assert vllm_process.lookup("json", "dumps")([]) == "[]"  # it still answers
 
 
-def test_a_file_can_be_imported_whose_classes_and_annotations_are_remote(elsewhere: Elsewhere) -> None:
-    config = elsewhere.name("json", "JSONDecoder")
+def test_remote_objects_serve_as_base_classes_and_annotations(vllm_process: VllmProcess) -> None:
+    config = vllm_process.lookup("json", "JSONDecoder")
 
     class Derived(config):
         kind: config | None = None
@@ -57,15 +57,15 @@ def test_a_file_can_be_imported_whose_classes_and_annotations_are_remote(elsewhe
     assert Derived().kind is None
 
 
-def test_the_imports_of_a_test_file_are_stood_in_for(elsewhere: Elsewhere) -> None:
-    finder = StandInFinder(elsewhere)
+def test_the_imports_of_a_test_file_are_replaced(vllm_process: VllmProcess) -> None:
+    finder = StandInFinder(vllm_process)
     utils = _module(finder, "tests.utils", ["/vllm/tests"])
     assert utils.RemoteOpenAIServer is RemoteOpenAIServer
     assert Path("/vllm") == utils.VLLM_PATH
     with pytest.raises(pytest.skip.Exception, match=r"tests\.utils\.fork_new_process has no stand-in"):
         utils.fork_new_process  # noqa: B018
     assert not [name for name in vars(_module(finder, "tests.conftest", ["/vllm/tests"])) if name[0] != "_"]
-    assert isinstance(_module(finder, "vllm.config").ModelConfig, Remote)
+    assert isinstance(_module(finder, "vllm.config").ModelConfig, RemoteObject)
     hub = _module(finder, "vllm.transformers_utils.repo_utils").hf_api()
     assert hub.snapshot_download("a/model") == "a/model"
     assert finder.find_spec("tests.other", ["/vllm/tests"]) is None

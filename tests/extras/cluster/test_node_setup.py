@@ -1,4 +1,4 @@
-"""New nodes are set up once, before anything runs on them; real Ray tasks, without vLLM."""
+"""Nodes are set up once, before anything runs on them; real tasks of Ray, no vLLM."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from tests.extras.cluster import outfits
+from tests.extras.cluster import setup_plans
 from tests.extras.cluster.conftest import NODE, cluster_of
 from tests.extras.cluster.leftovers import wait_for
-from tests.extras.cluster.works import Found, quick, shard, slow
-from vllm_harness.extras.cluster.arrivals import Outfit
-from vllm_harness.extras.cluster.places import Placed
+from tests.extras.cluster.workloads import Found, quick, shard, slow
+from vllm_harness.extras.cluster.node_setup import SetupPlan
+from vllm_harness.extras.cluster.places import Placement
 from vllm_harness.extras.cluster.ray_cluster import ClusterError, RayCluster, connected
 
 HERE = "PYTHON_OF_THIS_NODE"
 PYTHON = {"py_executable": f'"${{{HERE}:-{sys.executable}}}"'}
-"""The shell of a node's workers finds the interpreter, as on a real node."""
+"""A path that the shell of a worker expands, like the path of the interpreter on a node."""
 
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Any]:
-    """A head that runs no tasks, and two nodes."""
+    """A head that runs nothing, and two nodes."""
     pytest.importorskip("ray", reason="Ray is not installed; scripts/cluster makes an environment with it")
     with cluster_of(1, **{**NODE, "num_cpus": 0}) as cluster:
         for _ in range(2):
@@ -41,47 +41,47 @@ def module(two: Any) -> Iterator[Any]:
 
 
 def cluster(
-    ray: Any, lines: list[str], placed: list[Placed], make: Any, runtime_env: dict[str, str] = PYTHON
+    ray: Any, lines: list[str], placed: list[Placement], make: Any, runtime_env: dict[str, str] = PYTHON
 ) -> RayCluster:
-    """An executor that sets its nodes up like this."""
-    outfit = Outfit(make, (outfits,), runtime_env)
-    return RayCluster(ray, lines.append, placed.append, 60.0, outfit)
+    """An executor whose nodes are set up by this function."""
+    plan = SetupPlan(make, (setup_plans,), runtime_env)
+    return RayCluster(ray, lines.append, placed.append, 60.0, plan)
 
 
-def made(folder: Path) -> list[str]:
-    """The nodes that were set up, one entry for each time."""
-    return (folder / "made").read_text().splitlines()
+def set_up(folder: Path) -> list[str]:
+    """The nodes on which a setup started, once for each start."""
+    return (folder / "nodes").read_text().splitlines()
 
 
-def test_each_node_that_runs_anything_is_outfitted_once(
-    module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
+def test_each_node_that_runs_cells_is_set_up_once(
+    module: Any, lines: list[str], placed: list[Placement], tmp_path: Path
 ) -> None:
-    of_all = cluster(module, lines, placed, partial(outfits.noted, tmp_path))
-    of_all.await_arrivals()
-    assert len(made(tmp_path)) == len(set(made(tmp_path))) == 2
+    of_all = cluster(module, lines, placed, partial(setup_plans.recorded, tmp_path))
+    of_all.await_setup()
+    assert len(set_up(tmp_path)) == len(set(set_up(tmp_path))) == 2
     found: list[Found] = []
     assert of_all.run([shard("a", quick), shard("b", quick)], found.append) == []
     assert len(found) == 6
-    assert len(made(tmp_path)) == 2
-    assert sum(line.endswith(": making it") for line in lines) == 2
+    assert len(set_up(tmp_path)) == 2
+    assert sum(line.endswith(": setting it up") for line in lines) == 2
 
 
-def test_a_worker_that_is_killed_begins_again(
-    module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
+def test_a_setup_whose_worker_is_killed_starts_again(
+    module: Any, lines: list[str], placed: list[Placement], tmp_path: Path
 ) -> None:
-    of_all = cluster(module, lines, placed, partial(outfits.noted, tmp_path, "killed"))
-    of_all.await_arrivals()
+    of_all = cluster(module, lines, placed, partial(setup_plans.recorded, tmp_path, "killed"))
+    of_all.await_setup()
     assert len(of_all.nodes()) == 2
-    nodes = made(tmp_path)
+    nodes = set_up(tmp_path)
     assert sorted(map(nodes.count, set(nodes))) == [1, 2]
     assert any("is set up once more: its process was killed" in line for line in lines)
 
 
-def test_a_node_that_cannot_is_left_out(
-    module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
+def test_a_node_that_cannot_be_set_up_is_left_out(
+    module: Any, lines: list[str], placed: list[Placement], tmp_path: Path
 ) -> None:
-    of_all = cluster(module, lines, placed, partial(outfits.noted, tmp_path, "disk"))
-    of_all.await_arrivals()
+    of_all = cluster(module, lines, placed, partial(setup_plans.recorded, tmp_path, "disk"))
+    of_all.await_setup()
     (node,) = of_all.nodes()
     found: list[Found] = []
     assert of_all.run([shard(name, quick) for name in "abcdef"], found.append) == []
@@ -90,19 +90,21 @@ def test_a_node_that_cannot_is_left_out(
     assert any("is left out: the disk is full" in line for line in lines)
 
 
-def test_no_node_is_an_error(module: Any, lines: list[str], placed: list[Placed]) -> None:
+def test_a_cluster_without_usable_nodes_is_an_error(
+    module: Any, lines: list[str], placed: list[Placement]
+) -> None:
     def make() -> Iterator[tuple[bool, str]]:
         yield True, "part-0003 is damaged"
 
     with pytest.raises(ClusterError, match=r"could be set up: .*: part-0003 is damaged; .*: part-0003"):
-        cluster(module, lines, placed, make).await_arrivals()
+        cluster(module, lines, placed, make).await_setup()
 
 
-def test_a_node_that_comes_later_is_outfitted_first(
-    two: Any, module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
+def test_a_node_that_joins_later_is_set_up_first(
+    two: Any, module: Any, lines: list[str], placed: list[Placement], tmp_path: Path
 ) -> None:
-    of_all = cluster(module, lines, placed, partial(outfits.noted, tmp_path))
-    of_all.await_arrivals()
+    of_all = cluster(module, lines, placed, partial(setup_plans.recorded, tmp_path))
+    of_all.await_setup()
     before = {node.name for node in of_all.nodes()}
     added = two.add_node(**NODE)
     try:
@@ -110,10 +112,10 @@ def test_a_node_that_comes_later_is_outfitted_first(
         found: list[Found] = []
         assert of_all.run(shards, found.append) == []
         (new,) = {node.name for node in of_all.nodes()} - before
-        assert made(tmp_path).count(new) == 1
+        assert set_up(tmp_path).count(new) == 1
         name = of_all.name_of(new)
         assert name in {each.node for each in placed}
-        assert lines.index(f"{name}: making it") < lines.index(f"{name} has come")
+        assert lines.index(f"{name}: setting it up") < lines.index(f"{name} has joined")
     finally:
         two.remove_node(added)
         wait_for(lambda: sum(node["Alive"] for node in module.nodes()) == 3)

@@ -1,4 +1,4 @@
-"""A pytest plugin (`-p`): collects the tests without running them, and keeps the text of each."""
+"""A pytest plugin (`-p`) that collects the tests without running them, and writes the text of each."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from vllm_harness.extras.mutants.plans import COLLECTED, TestText
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Runs nothing, where there is a file to write."""
+    """Collects only, if the environment names a file to write."""
     if path := os.environ.get(COLLECTED):
         config.option.collectonly = True
-        config.pluginmanager.register(Collecting(Path(path)))
+        config.pluginmanager.register(CollectionPlugin(Path(path)))
 
 
-class Collecting:
-    """The hook."""
+class CollectionPlugin:
+    """The hook that writes the texts of the tests."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,7 +33,7 @@ class Collecting:
 
 
 def _text(item: pytest.Item) -> str:
-    """What a test's function and the values of its case say."""
+    """The code of a test's function, and the values of its case."""
     code = inspect.getsource(item.function) if isinstance(item, pytest.Function) else ""
     case = getattr(item, "callspec", None)
     values = {name: value for name, value in case.params.items() if name[0] != "_"} if case else ""

@@ -1,4 +1,4 @@
-"""Wrong answers, made from the right ones: with one of them a test must fail, or its pass is empty."""
+"""Makes wrong answers from the right ones; a test that passes with all of them checks no content."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Rules = tuple[UpstreamRule, ...]
 
 
 def _says(say: SaySpec) -> Callable[[UpstreamRule], Rules]:
-    """What makes of a rule one that says this."""
+    """Returns a function that makes a rule say something else."""
     return lambda rule: (rule.model_copy(update={"say": say, "turns": (), "choices": ()}),)
 
 
-def _cut(rule: UpstreamRule) -> Rules:
+def _truncated(rule: UpstreamRule) -> Rules:
     return (rule.model_copy(update={"limit": 1}),)
 
 
 def _varying(rule: UpstreamRule) -> Rules:
-    """Another answer to the first request than to those that follow it."""
+    """Rules that answer the first request differently from later ones."""
     (first,), (others,) = _says(_OTHER)(rule), _says(_ANOTHER)(rule)
     return (first.model_copy(update={"name": f"{rule.name}, first", "times": 1}), others)
 
@@ -32,29 +32,30 @@ _MAKES: dict[str, Callable[[UpstreamRule], Rules]] = {
     "other": _says(_OTHER),
     "nothing": _says(SaySpec(raw="")),
     "call": _says(SaySpec(calls=(CallSpec(name="peel", arguments={"fruit": "banana"}),))),
-    "thoughts": _says(SaySpec(reasoning="Bananas are yellow.", text="")),
-    "cut": _cut,
+    "reasoning": _says(SaySpec(reasoning="Bananas are yellow.", text="")),
+    "truncated": _truncated,
     "varying": _varying,
 }
+_OLD_NAMES = {"thoughts": "reasoning", "cut": "truncated"}  # accepted until 0.2
 KINDS = tuple(_MAKES)
-"""The kinds of wrong answers, in the order in which they are tried: a text that has nothing to do with the
-question, no token but the end, a call of a function that there is not, thoughts and an empty text, the right
-answer cut after its first token, and a text that is another one the first time. Each has few tokens."""
+"""The kinds of wrong answers, in the order in which they are tried: an unrelated text, the end at once, a
+call of a function that does not exist, reasoning and an empty text, the right answer truncated after its
+first token, and a text that differs after the first request. Each has few tokens."""
 
 
 def wrong_answers(rule: UpstreamRule, kinds: Sequence[str] = KINDS) -> Iterator[tuple[str, Rules]]:
-    """The wrong answers of these kinds in the place of a rule's: the kind, and the rules that say it."""
+    """Yields each kind with the rules that give the wrong answer in place of a rule."""
     for kind in kinds:
         yield kind, _MAKES[kind](rule)
 
 
 def read_kinds(text: str) -> tuple[str, ...]:
-    """The kinds that a text names, separated by commas; `all` names each. Raises UsageError."""
-    kinds = tuple(filter(None, text.split(",")))
+    """The kinds that a text names, separated by commas, or `all`. Raises UsageError for unknown kinds."""
+    kinds = tuple(_OLD_NAMES.get(kind, kind) for kind in text.split(",") if kind)
     if kinds == ("all",):
         return KINDS
     if unknown := set(kinds) - {*KINDS}:
         raise UsageError(
-            f"no kind of wrong answer is {min(unknown)!r}", hint=f"use all, or of {', '.join(KINDS)}"
+            f"{min(unknown)!r} is not a kind of wrong answer", hint=f"use all, or some of {', '.join(KINDS)}"
         )
     return kinds

@@ -1,7 +1,7 @@
-"""What Ray's own Python does on a node that has nothing of the harness: it sets it up from bundles.
+"""Sets up a node of a cluster that has Python and Ray but no harness, from bundles.
 
-This module travels to the node by value, with what it imports of the package; all that is imported here needs
-the standard library alone.
+This module is sent to the node by value, with the modules of the package that it imports. All of them need
+only the standard library.
 """
 
 from __future__ import annotations
@@ -31,45 +31,48 @@ from vllm_harness.extras.bundles.install import (
 from vllm_harness.extras.bundles.packages import see_packages
 
 CACHE = "${VLLM_HARNESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vllm-harness}"
-"""The harness's cache, as a shell on the node finds it; see `cache_of`."""
-SET_UP = "bundles/{}/vllm-harness"
-"""Where in the cache the harness of a bundle is set up, by the bundle's identity."""
+"""The harness's cache, for a shell on the node; see `cache_of`."""
+HARNESS_FOLDER = "bundles/{}/vllm-harness"
+"""The folder of a bundle's harness in the cache, by the bundle's identity."""
 PIECE = 2**24
 """Bytes that a node receives at a time."""
 _WAIT_S = 1.0
-_TOLD_EVERY = 30
+_REPORT_EVERY = 30
 _LINES = 20
 
 Manifest = dict[str, Any]
 Piece = Callable[[str, int], bytes]
-"""Gives what a file of a bundle has from a byte on; nothing at its end."""
-Told = tuple[bool, str]
-"""Whether the node cannot be set up, and a line: of progress, or why not."""
+"""Returns the bytes of a bundle's file from an offset on; empty at its end."""
+Step = tuple[bool, str]
+"""Whether setting up failed, and a line: the progress, or the reason of the failure."""
 
 
 class BundleSource:
-    """Gives bundles to nodes, on the machine that has them.
+    """Sends bundles to nodes, from the machine that has them.
 
     Args:
-        folders: of the bundles, by their identities.
+        folders: identity of a bundle -> its folder.
     """
 
     def __init__(self, folders: dict[str, str]) -> None:
         self._folders = folders
 
-    def piece(self, bundle: str, name: str, begin: int) -> bytes:
-        """Bytes of a file of a bundle; none at its end."""
+    def piece(self, bundle: str, name: str, offset: int) -> bytes:
+        """The bytes of a bundle's file from an offset on; empty at its end."""
         with Path(self._folders[bundle], name).open("rb") as file:
-            file.seek(begin)
+            file.seek(offset)
             return file.read(PIECE)
 
 
-def arrive(bundles: Sequence[tuple[str, Manifest]], source: Any) -> Iterator[Told]:
-    """Sets a node up from bundles, each once, whatever else runs on the node.
+def set_up_node(bundles: Sequence[tuple[str, Manifest]], source: Any) -> Iterator[Step]:
+    """Sets up a node from bundles, each once, even if other processes do the same on the node.
 
     Args:
-        bundles: the folder of each on the machine of the command, and its manifest.
-        source: an actor of `BundleSource`, for a node that has no such folder.
+        bundles: the folder of each bundle on the machine of the command, and its manifest.
+        source: an actor of `BundleSource`, for a node without that folder.
+
+    Yields:
+        The steps; a failure is the last.
     """
     try:
         for folder, manifest in bundles:
@@ -80,11 +83,11 @@ def arrive(bundles: Sequence[tuple[str, Manifest]], source: Any) -> Iterator[Tol
 
 
 def _set_up(bundle: Path, manifest: Manifest, source: Any) -> Iterator[str]:
-    harness = _trusted(cache_of(os.environ)) / SET_UP.format(identity(manifest))
+    harness = _trusted(cache_of(os.environ)) / HARNESS_FOLDER.format(identity(manifest))
     harness.parent.mkdir(parents=True, exist_ok=True)
     with (harness.parent / ".lock").open("w") as lock:
         yield from _locked(lock)
-        if not _is_set_up(harness):
+        if not (harness / ".venv/bin/vllm-harness").exists() or (harness / UNFINISHED).exists():
             received = harness.with_name("received")
             if not _is_at(bundle, manifest):
                 piece = partial(_piece, source, identity(manifest))
@@ -97,28 +100,24 @@ def _set_up(bundle: Path, manifest: Manifest, source: Any) -> Iterator[str]:
 
 
 def cache_of(environ: Mapping[str, str]) -> Path:
-    """The harness's cache by these variables."""
+    """The harness's cache folder, by environment variables."""
     named = environ.get("VLLM_HARNESS_CACHE")
     user = environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(named) if named else Path(user, "vllm-harness")
 
 
 def _trusted(cache: Path) -> Path:
-    """The cache, made private where it is missing, from which programs are run: nobody else may write there.
+    """The cache folder, made private if it is missing; programs run from it, so others must not write there.
 
-    Raises InstallerError. The harness looks closer once it runs.
+    The harness itself checks more once it runs. Raises InstallerError if other users may write to it.
     """
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = cache.stat()
-    if found.st_uid not in (os.geteuid(), 0) or found.st_mode & stat.S_IWOTH:
+    status = cache.stat()
+    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH:
         raise InstallerError(
             f"other users may write to {cache}: name another folder in VLLM_HARNESS_CACHE when you start Ray"
         )
     return cache
-
-
-def _is_set_up(harness: Path) -> bool:
-    return (harness / ".venv/bin/vllm-harness").exists() and not (harness / UNFINISHED).exists()
 
 
 def _is_at(bundle: Path, manifest: Manifest) -> bool:
@@ -129,37 +128,42 @@ def _is_at(bundle: Path, manifest: Manifest) -> bool:
 
 
 def _locked(lock: IO[str]) -> Iterator[str]:
-    """Takes a lock file; yields a line from time to time while another process has it."""
+    """Locks a file; yields a line from time to time while another process holds the lock."""
     waited = 0
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            if waited % _TOLD_EVERY == 0:
-                yield "waiting for another process that sets the same bundle up"
+            if waited % _REPORT_EVERY == 0:
+                yield "waiting for another process that installs the same bundle"
             waited += 1
             time.sleep(_WAIT_S)
 
 
 def receive(manifest: Manifest, piece: Piece, into: Path) -> Iterator[str]:
-    """Receives the files of a bundle, without the parts that are there and whole.
+    """Receives the files of a bundle, except for parts that are complete already; yields lines of progress.
+
+    Args:
+        manifest: the manifest of the bundle.
+        piece: returns the bytes of a file.
+        into: the folder to write.
 
     Raises:
-        InstallerError: there is no room, or a part does not come, or not as it was packed.
+        InstallerError: the disk is too small, or a part cannot be received undamaged.
     """
     into.mkdir(exist_ok=True)
     parts = manifest["parts"]
     missing = [part for part in parts if fault_of(into / part["name"], part)]
-    wanted = sum(each["size"] for each in (*missing, *manifest["files"]))
-    if (free := shutil.disk_usage(into).free) < wanted:
+    size = sum(file["size"] for file in (*missing, *manifest["files"]))
+    if (free := shutil.disk_usage(into).free) < size:
         raise InstallerError(
-            f"{into} has {free / 1e9:.1f} GB free, the bundle and its files take {wanted / 1e9:.1f} GB"
+            f"{into} has {free / 1e9:.1f} GB free, the bundle and its files take {size / 1e9:.1f} GB"
         )
     for number, part in enumerate(missing, len(parts) - len(missing) + 1):
         _fetch(piece, into / part["name"])
         if fault := fault_of(into / part["name"], part):
-            raise InstallerError(f"{fault}: it did not arrive as it was packed, run the command again")
+            raise InstallerError(f"{fault}: it was damaged on its way, run the command again")
         if number % max(1, len(parts) // 10) == 0 or number == len(parts):
             yield f"received {number} of {len(parts)} parts"
     for name in ("install.py", MANIFEST):
@@ -174,21 +178,21 @@ def _fetch(piece: Piece, path: Path) -> None:
     half.replace(path)
 
 
-def _piece(source: Any, bundle: str, name: str, begin: int) -> bytes:
-    """A piece from the machine of the command, by Ray's object store. Raises InstallerError."""
+def _piece(source: Any, bundle: str, name: str, offset: int) -> bytes:
+    """A piece from the machine of the command, through Ray's object store. Raises InstallerError."""
     import ray
 
     try:
-        block: bytes = ray.get(source.piece.remote(bundle, name, begin))
+        block: bytes = ray.get(source.piece.remote(bundle, name, offset))
     except ray.exceptions.RayError as error:
         why = str(error).strip().splitlines()[-1]
-        raise InstallerError(f"{name} does not come from the machine of the command: {why}") from None
+        raise InstallerError(f"the machine of the command did not send {name}: {why}") from None
     return block
 
 
 def _installed(bundle: Path, harness: Path) -> Iterator[str]:
-    """Runs the bundle's installer; yields what it says. Raises InstallerError with its error."""
-    said = deque[str](maxlen=_LINES)
+    """Runs the bundle's installer; yields lines of its output. Raises InstallerError with its error."""
+    output = deque[str](maxlen=_LINES)
     command = [*killed_with_parent(), sys.executable, str(bundle / "install.py"), str(harness)]
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with subprocess.Popen(
@@ -202,17 +206,17 @@ def _installed(bundle: Path, harness: Path) -> Iterator[str]:
         assert process.stdout is not None
         try:
             for line in process.stdout:
-                said.append(line.strip())
+                output.append(line.strip())
                 if line.strip() and not line.startswith(" "):
                     yield line.strip().removesuffix(":")
         except BaseException:
             process.kill()
             raise
     if process.returncode:
-        raise InstallerError(error_in(said))
+        raise InstallerError(error_in(output))
 
 
-def error_in(said: Sequence[str]) -> str:
-    """The error that a program told, in a line: from where it begins with `error:`; else its last line."""
-    begin = next((number for number, line in enumerate(said) if line.startswith("error:")), len(said) - 1)
-    return " ".join(list(said)[max(0, begin) :]).removeprefix("error: ") or "its installer was killed"
+def error_in(output: Sequence[str]) -> str:
+    """The error in a program's output, on one line: from the first `error:` on, or else the last line."""
+    first = next((number for number, line in enumerate(output) if line.startswith("error:")), len(output) - 1)
+    return " ".join(list(output)[max(0, first) :]).removeprefix("error: ") or "its installer was killed"

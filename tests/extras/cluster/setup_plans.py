@@ -1,6 +1,6 @@
-"""Node setups for the tests: real Ray tasks that record what they do, without a bundle.
+"""Setups of nodes for the tests: real tasks of Ray that record what they do, without a bundle.
 
-The module is shipped by value, so a module that a node lacks shows at once.
+This module is sent by value, so that a missing import on a node shows at once.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-Told = tuple[bool, str]
+Step = tuple[bool, str]
 
 
-def noted(folder: Path, fault: str = "") -> Iterator[Told]:
-    """Records the node; the first node has a fault: its worker is `killed`, or its `disk` is full."""
+def recorded(folder: Path, fault: str = "") -> Iterator[Step]:
+    """Records the node; on the first node a fault happens: it is `killed`, or its `disk` is full."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()
-    with (folder / "made").open("a") as file:
+    with (folder / "nodes").open("a") as file:
         file.write(f"{node}\n")
-    yield False, "making it"
+    yield False, "setting it up"
     try:
         (folder / "first").touch(exist_ok=False)
     except FileExistsError:

@@ -1,7 +1,7 @@
-"""vLLM's and torch's objects, used by a test file without importing either: they live in the server's Python.
+"""Objects of vLLM and torch in a process of the server environment, for test files that import them.
 
-A test file imports `vllm.config.ModelConfig` and gets a `Remote`; what the test does with it is done by a
-process of the server environment, with that environment's real vLLM.
+A test file imports `vllm.config.ModelConfig` and gets a `RemoteObject`. The other process carries out what
+the test does with it, with the real vLLM of the server environment.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from vllm_harness.extras.upstream.stand_ins import load_stand_ins, stand_in_entr
 _WORKER = Path(__file__).parent / "in_vllm" / "vllm_harness_calls.py"
 
 
-class RemoteFailure(HarnessError):
-    """What a test did with an object of vLLM raised an error, or cannot be done from another process."""
+class RemoteCallError(HarnessError):
+    """An operation on an object of vLLM raised an error, or is impossible from another process."""
 
 
-class Elsewhere:
+class VllmProcess:
     """A process of the server environment, started when it is first needed.
 
     Args:
-        environment: the interpreter that has vLLM.
-        scripted: whether a model's id is to be taken as its stand-in.
+        environment: the environment that has vLLM.
+        scripted: whether to replace a model's id by the folder of its stand-in.
     """
 
     def __init__(self, environment: Environment, *, scripted: bool) -> None:
@@ -38,14 +38,16 @@ class Elsewhere:
         self._process: subprocess.Popen[bytes] | None = None
         self._temporary: TemporaryDirectory[str] | None = None
 
-    def name(self, module: str, name: str = "") -> Remote:
-        """A module of vLLM or torch, or what it defines; nothing is looked up before it is used."""
-        return Remote(self, f"{module}:{name}")
+    def lookup(self, module: str, name: str = "") -> RemoteObject:
+        """A module of vLLM or torch, or an object that it defines, which is only resolved once it is used."""
+        return RemoteObject(self, f"{module}:{name}")
 
-    def ask(self, *request: Any) -> Any:
-        """The answer to a request; see the worker.
+    def request(self, *request: Any) -> Any:
+        """Sends a request and returns the answer; the worker documents both.
 
-        Raises RemoteFailure; AttributeError where that is the cause.
+        Raises:
+            AttributeError: the other process raised it.
+            RemoteCallError: the other process raised another error, or has ended.
         """
         process = self._process or self._start()
         assert process.stdin
@@ -55,10 +57,10 @@ class Elsewhere:
         try:
             kind, value = _Answer(process.stdout, self).load()
         except EOFError:
-            raise RemoteFailure(f"the process of {self._environment.describe()} has ended") from None
+            raise RemoteCallError(f"the process of {self._environment.describe()} has ended") from None
         if kind == "error":
-            raise (AttributeError if value.startswith("AttributeError:") else RemoteFailure)(value)
-        return Remote(self, value) if kind == "kept" else value
+            raise (AttributeError if value.startswith("AttributeError:") else RemoteCallError)(value)
+        return RemoteObject(self, value) if kind == "kept" else value
 
     def stop(self) -> None:
         """Ends the process, and removes its temporary files."""
@@ -83,23 +85,23 @@ class Elsewhere:
         return self._process
 
 
-class Remote:
-    """An object of the other process; attributes and calls are asked of it.
+class RemoteObject:
+    """An object of the other process, which carries out attribute accesses and calls.
 
-    As a base class it counts for nothing, so that a file can be imported whose classes derive from vLLM's.
+    As a base class it is ignored, so that a file can be imported whose classes derive from vLLM's.
     """
 
-    def __init__(self, where: Elsewhere, reference: int | str) -> None:
-        self._where = where
+    def __init__(self, process: VllmProcess, reference: int | str) -> None:
+        self._process = process
         self._reference = reference
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return self._where.ask("get", self, name)
+        return self._process.request("get", self, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._where.ask("call", self, args, kwargs)
+        return self._process.request("call", self, args, kwargs)
 
     def __or__(self, other: Any) -> Any:
         return self
@@ -110,7 +112,7 @@ class Remote:
         return ()
 
     def __reduce__(self) -> Any:
-        raise RemoteFailure("an object of the other process cannot be copied")
+        raise RemoteCallError("an object of the other process cannot be copied")
 
 
 class _Request(pickle.Pickler):
@@ -124,23 +126,23 @@ class _Request(pickle.Pickler):
         super().dump(self._with_stand_ins(request))
 
     def persistent_id(self, value: Any) -> int | str | None:
-        return value._reference if isinstance(value, Remote) else None
+        return value._reference if isinstance(value, RemoteObject) else None
 
     def _with_stand_ins(self, value: Any) -> Any:
-        """The value with each model's id as the folder of its stand-in."""
+        """The value with each model's id replaced by the folder of its stand-in."""
         if isinstance(value, tuple):
             return tuple(map(self._with_stand_ins, value))
         if isinstance(value, dict):
-            return {key: self._with_stand_ins(each) for key, each in value.items()}
+            return {key: self._with_stand_ins(item) for key, item in value.items()}
         if self._scripted and isinstance(value, str) and value in load_stand_ins().models:
             return plan_launch(stand_in_entry(value), self._environment, lane="scripted").model
         return value
 
 
 class _Answer(pickle.Unpickler):
-    def __init__(self, file: Any, where: Elsewhere) -> None:
-        self._where = where
+    def __init__(self, file: Any, process: VllmProcess) -> None:
+        self._process = process
         super().__init__(file)
 
-    def persistent_load(self, reference: int) -> Remote:
-        return Remote(self._where, reference)
+    def persistent_load(self, reference: int) -> RemoteObject:
+        return RemoteObject(self._process, reference)
