@@ -9,7 +9,7 @@ import pytest
 
 from tests.lost_calls import lost_calls_of_scenarios_excused
 from vllm_harness._defects.registry import load_defects
-from vllm_harness._exchange.building import Ask
+from vllm_harness._exchange.building import TurnRequest
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._scenarios.format import Scenario
@@ -88,7 +88,7 @@ def test_answers_in_the_background_are_those_of_responses(vllm_server: VllmServe
 class _Forgetful(Transport):
     """A transport that leaves out the turns before."""
 
-    def request(self, ask: Ask) -> Json:
+    def request(self, ask: TurnRequest) -> Json:
         return super().request(replace(ask, line=()))
 
 

@@ -34,6 +34,7 @@ from vllm_harness.extras.costs import curves, growing, over_http
 from vllm_harness.extras.gateways.check import AT_ONCE
 from vllm_harness.extras.load.health import END_WITHIN_S
 from vllm_harness.extras.mutants.mutant import load_by_hand
+from vllm_harness.extras.review.choice import MOST
 from vllm_harness.extras.upstream.faulty_answers import KINDS
 
 WORDS = [

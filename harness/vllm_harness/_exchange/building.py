@@ -60,7 +60,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Sent:
+class TurnInput:
     """The input of a turn: results of tools, ids of approved calls, then the user's message."""
 
     results: tuple[Result, ...]
@@ -69,15 +69,15 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Said:
+class PastTurn:
     """A past turn: its input and its answer."""
 
-    sent: Sent
+    sent: TurnInput
     answer: Answer
 
 
 @dataclass(frozen=True)
-class Ask:
+class TurnRequest:
     """A turn for which a request is built.
 
     Attributes:
@@ -98,8 +98,8 @@ class Ask:
     """
 
     model: str
-    sent: Sent
-    line: tuple[Said, ...] = ()
+    sent: TurnInput
+    line: tuple[PastTurn, ...] = ()
     instructions: str | None = None
     functions: Sequence[Json] = ()
     of_server: Sequence[Mapping[str, Any]] = ()
@@ -113,7 +113,7 @@ class Ask:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-def request_of(api: Api, ask: Ask) -> Json:
+def request_of(api: Api, ask: TurnRequest) -> Json:
     """Builds the body of the request of a turn."""
     return {**given(**_BUILDERS[api].request(ask)), **ask.more}
 
@@ -121,7 +121,7 @@ def request_of(api: Api, ask: Ask) -> Json:
 class _Builder(ABC):
     """Builds requests of an API; the answers of past turns are sent back unchanged."""
 
-    def request(self, ask: Ask) -> Json:
+    def request(self, ask: TurnRequest) -> Json:
         tools = [*map(self.tool, ask.functions), *ask.of_server]
         choice = ask.tool_choice
         return {
@@ -133,7 +133,7 @@ class _Builder(ABC):
             **self.own(ask),
         }
 
-    def history(self, ask: Ask) -> list[Json]:
+    def history(self, ask: TurnRequest) -> list[Json]:
         """The past turns, then the input of this turn."""
         before = (entry for past in ask.line for entry in (*self.turn(past.sent), *self.said(past.answer)))
         return [*before, *self.turn(ask.sent)]
@@ -156,11 +156,11 @@ class _Builder(ABC):
         return [self.part(part) for part in (*text, *shown)] if shown else result.text
 
     @abstractmethod
-    def own(self, ask: Ask) -> Json:
+    def own(self, ask: TurnRequest) -> Json:
         """The fields that differ between the APIs."""
 
     @abstractmethod
-    def turn(self, sent: Sent) -> Iterator[Json]:
+    def turn(self, sent: TurnInput) -> Iterator[Json]:
         """The input of a turn as messages or items."""
 
     @abstractmethod
@@ -175,7 +175,7 @@ class _Builder(ABC):
 
 
 class _Chat(_Builder):
-    def own(self, ask: Ask) -> Json:
+    def own(self, ask: TurnRequest) -> Json:
         system = [{"role": "system", "content": ask.instructions}] if ask.instructions is not None else []
         options = {"include_usage": True} if ask.stream else None
         return {
@@ -185,7 +185,7 @@ class _Chat(_Builder):
             "stop": list(ask.stop) or None,
         }
 
-    def turn(self, sent: Sent) -> Iterator[Json]:
+    def turn(self, sent: TurnInput) -> Iterator[Json]:
         for result in sent.results:
             yield {"role": "tool", "tool_call_id": result.call_id, "content": self.output(result)}
         if sent.user:
@@ -204,7 +204,7 @@ class _Chat(_Builder):
 
 
 class _Responses(_Builder):
-    def own(self, ask: Ask) -> Json:
+    def own(self, ask: TurnRequest) -> Json:
         continued = ask.line[-1].answer.id if ask.stored and ask.line else None
         return {
             "instructions": ask.instructions,
@@ -214,7 +214,7 @@ class _Responses(_Builder):
             "background": ask.background or None,
         }
 
-    def turn(self, sent: Sent) -> Iterator[Json]:
+    def turn(self, sent: TurnInput) -> Iterator[Json]:
         for result in sent.results:
             output = self.output(result)
             yield {"type": "function_call_output", "call_id": result.call_id, "output": output}
@@ -236,7 +236,7 @@ class _Responses(_Builder):
 
 
 class _Messages(_Builder):
-    def own(self, ask: Ask) -> Json:
+    def own(self, ask: TurnRequest) -> Json:
         limit = ask.max_tokens or (ask.context // 2 if ask.context else WITHOUT_LIMIT)
         return {
             "max_tokens": limit,
@@ -251,7 +251,7 @@ class _Messages(_Builder):
     def mode(self, choice: str | None) -> Json | None:
         return {"type": {"required": "any"}.get(choice, choice)} if choice else None
 
-    def turn(self, sent: Sent) -> Iterator[Json]:
+    def turn(self, sent: TurnInput) -> Iterator[Json]:
         """One message, in which results come first, as the API requires."""
         results = [
             {"type": "tool_result", "tool_use_id": result.call_id, "content": self.output(result)}

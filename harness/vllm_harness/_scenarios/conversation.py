@@ -11,7 +11,7 @@ import requests
 
 from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._exchange.answer import Answer, answer_to
-from vllm_harness._exchange.building import Ask, Result, Said, Sent
+from vllm_harness._exchange.building import PastTurn, Result, TurnInput, TurnRequest
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.sending import Outgoing, http_client, send
 from vllm_harness._exchange.server import VllmServer
@@ -81,11 +81,13 @@ class _TurnRunner:
                 return TurnResult(turn.name, mismatches=[missing])
             results.append(Result(call.id, *output))
         approved = before[-1].answer.approvals if before else ()
-        result = TurnResult(turn.name, sent=Sent(tuple(results), turn.user, approved))
+        result = TurnResult(turn.name, sent=TurnInput(tuple(results), turn.user, approved))
         self._exchange(turn, result, before, client)
         return result
 
-    def _exchange(self, turn: Turn, result: TurnResult, before: list[Said], client: httpx2.Client) -> None:
+    def _exchange(
+        self, turn: Turn, result: TurnResult, before: list[PastTurn], client: httpx2.Client
+    ) -> None:
         assert result.sent is not None
         request = self._transport.request(self._ask(turn, before, result.sent))
         outgoing = Outgoing(self._server.endpoint, self._transport.path, request)
@@ -110,9 +112,9 @@ class _TurnRunner:
         if turn.background and exchange.streamed:
             result.mismatches += background.replayed(client, outgoing, exchange.json_events)
 
-    def _ask(self, turn: Turn, before: list[Said], sent: Sent) -> Ask:
+    def _ask(self, turn: Turn, before: list[PastTurn], sent: TurnInput) -> TurnRequest:
         toolbox = with_tokens(self._toolbox, turn.sends)
-        return Ask(
+        return TurnRequest(
             self._server.model,
             sent,
             tuple(before),
@@ -158,7 +160,7 @@ class _TurnRunner:
                 place = f"calls[{number}].output"
                 result.mismatches.append(TurnMismatch(place, f"a text {objection}", brief(added)))
 
-    def _check_prompt(self, turn: Turn, result: TurnResult, before: list[Said], book: ScriptBook) -> None:
+    def _check_prompt(self, turn: Turn, result: TurnResult, before: list[PastTurn], book: ScriptBook) -> None:
         assert result.sent is not None
         if not (generations := book.prompts()):
             return
@@ -166,7 +168,7 @@ class _TurnRunner:
         result.prompt = Prompt(tuple(ids), book.decode(ids))
         text, path = result.prompt.text, f"{self._place(turn)}.prompt"
         elements = prompts.elements_of(before, result.sent)
-        others = prompts.elements_of(self.history.said_elsewhere(before), Sent((), ()))
+        others = prompts.elements_of(self.history.said_elsewhere(before), TurnInput((), ()))
         result.findings += prompts.lost(text, elements, path)
         result.findings += prompts.foreign(text, elements, others, path)
 

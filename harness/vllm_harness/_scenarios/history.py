@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vllm_harness._exchange.building import Said
+from vllm_harness._exchange.building import PastTurn
 from vllm_harness._scenarios.format import MissingToolCall, Scenario, Turn
 from vllm_harness._scenarios.mismatches import CALLS
 from vllm_harness._scenarios.results import TurnResult
@@ -38,12 +38,12 @@ class ConversationHistory:
             return f"it sends outputs alone, and turn {parent.name} made no call"
         return ""
 
-    def said_before(self, turn: Turn) -> list[Said]:
+    def said_before(self, turn: Turn) -> list[PastTurn]:
         """Lists what was said in the ancestors of a turn, from the first."""
         results = [self.results[ancestor.name].said for ancestor in self._scenario.ancestors(turn)]
         return [said for said in results if said is not None]
 
-    def said_elsewhere(self, before: list[Said]) -> list[Said]:
+    def said_elsewhere(self, before: list[PastTurn]) -> list[PastTurn]:
         """Lists what was said in the turns that are not among these."""
         others = [said for result in self.results.values() if (said := result.said) is not None]
         return [said for said in others if said not in before]

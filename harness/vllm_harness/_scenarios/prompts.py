@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vllm_harness._exchange.answer import Call
-from vllm_harness._exchange.building import Said, Sent
+from vllm_harness._exchange.building import PastTurn, TurnInput
 from vllm_harness._protocol import Finding
 from vllm_harness._protocol.conversation import rules
 from vllm_harness._protocol.core.differences import common_length
@@ -37,7 +37,7 @@ class Element:
     arguments: str = ""
 
 
-def elements_of(before: Sequence[Said], sent: Sent) -> list[Element]:
+def elements_of(before: Sequence[PastTurn], sent: TurnInput) -> list[Element]:
     """Lists the elements of the earlier turns and of what this turn sends, in order."""
     elements: list[Element] = []
     for said in before:
@@ -192,7 +192,7 @@ def _forms(text: str) -> tuple[str, ...]:
     return text, json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(text)[1:-1]
 
 
-def _of_sent(sent: Sent) -> Iterator[Element]:
+def _of_sent(sent: TurnInput) -> Iterator[Element]:
     for result in sent.results:
         if result.text:
             yield Element("function_call_output", result.text)

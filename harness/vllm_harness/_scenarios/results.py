@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vllm_harness._exchange.answer import Answer
-from vllm_harness._exchange.building import Said, Sent
+from vllm_harness._exchange.building import PastTurn, TurnInput
 from vllm_harness._protocol import Exchange, Finding, Severity
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._runs.records import Outcome, case_outcome
@@ -52,7 +52,7 @@ class TurnResult:
     without_call: bool = False
     mismatches: list[TurnMismatch] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    sent: Sent | None = None
+    sent: TurnInput | None = None
     answer: Answer | None = None
     exchange: Exchange | None = None
     prompt: Prompt | None = None
@@ -83,11 +83,11 @@ class TurnResult:
         return {problem.known for problem in self.problems if problem.known}
 
     @property
-    def said(self) -> Said | None:
+    def said(self) -> PastTurn | None:
         """The turn as a part of the conversation; None if it has no answer that a turn can continue."""
         if self.sent is None or self.answer is None or self.answer.status in ("failed", "refused"):
             return None
-        return Said(self.sent, self.answer)
+        return PastTurn(self.sent, self.answer)
 
     def as_json(self) -> Json:
         """Converts the result to JSON for a report."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from vllm_harness._errors import UsageError
-from vllm_harness._exchange.building import Ask, request_of
+from vllm_harness._exchange.building import TurnRequest, request_of
 from vllm_harness._exchange.endpoint import API_PATHS
 from vllm_harness._protocol.core.events import Api, Json
 
@@ -36,7 +36,7 @@ class Transport:
         """The path of its requests."""
         return API_PATHS[self.api]
 
-    def request(self, ask: Ask) -> Json:
+    def request(self, ask: TurnRequest) -> Json:
         """Makes the body of a turn's request."""
         return request_of(self.api, replace(ask, stored=self.stored, stream=self.streamed))
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.answer import Answer, answer_of
-from vllm_harness._exchange.building import Sent
+from vllm_harness._exchange.building import TurnInput
 from vllm_harness._scenarios.history import ConversationHistory
 from vllm_harness._scenarios.mismatches import CALLS, TurnMismatch
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
@@ -53,7 +53,7 @@ def test_only_calls_that_the_client_answers_end_the_conversation(by_server: bool
     story = STORY if by_server else STORY.model_copy(update={"built_in": ()})
     history, (first, second, _) = ConversationHistory(story), story.turns
     lacking = TurnResult("seconds", mismatches=[TurnMismatch(CALLS, "code_interpreter", "no call")])
-    lacking.sent, lacking.answer = Sent((), ()), Answer("completed", "Many.")
+    lacking.sent, lacking.answer = TurnInput((), ()), Answer("completed", "Many.")
     history.add(first, lacking)
     assert history.obstacle(second) == reason
     assert lacking.wrong

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 
 from vllm_harness._exchange.answer import Answer, Call
-from vllm_harness._exchange.building import ContentPart, Result, Said, Sent
+from vllm_harness._exchange.building import ContentPart, PastTurn, Result, TurnInput
 from vllm_harness._scenarios.prompts import Element, differing, elements_of, foreign, lost
 from vllm_harness._scenarios.results import Prompt
 
 OUTPUT = '{"status": "failed", "note": "früh"}'
-ASKED = Said(
-    Sent((), (ContentPart(text="Status of job-382?"),)),
+ASKED = PastTurn(
+    TurnInput((), (ContentPart(text="Status of job-382?"),)),
     Answer("completed", calls=(Call("c1", "get_status", '{"job_id": "job-382", "n": 3}'),)),
 )
-NOW = Sent((Result("c1", OUTPUT),), (ContentPart(text="Restart it."),))
+NOW = TurnInput((Result("c1", OUTPUT),), (ContentPart(text="Restart it."),))
 ELEMENTS = elements_of([ASKED], NOW)
 CALL = '<call>get_status {"job_id": "job-382", "n": 3}</call>'
 PROMPT = f"<tools>get_status</tools><u>Status of job-382?<a>{CALL}<t>{OUTPUT}<u>Restart it.<a>"

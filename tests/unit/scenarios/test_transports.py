@@ -10,7 +10,7 @@ import pytest
 
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.answer import answer_of, answer_to
-from vllm_harness._exchange.building import Ask, ContentPart, Result, Said, Sent
+from vllm_harness._exchange.building import ContentPart, PastTurn, Result, TurnInput, TurnRequest
 from vllm_harness._protocol import Exchange
 from vllm_harness._scenarios.format import Expectation, Tool
 from vllm_harness._scenarios.mismatches import mismatches
@@ -79,10 +79,16 @@ MEANING = {
 def request(name: str, **changed: Any) -> dict[str, Any]:
     """The request of the second turn: a failed output, a text and an image, after a turn with a call."""
     transport = TRANSPORTS[name]
-    said = Said(Sent((), (ContentPart(text="Weather?"),)), answer_of(transport.api, BODIES[transport.api]))
-    sent = Sent((Result("c1", "down", failed=True),), (ContentPart(text="And here?"), ContentPart(image=PNG)))
+    said = PastTurn(
+        TurnInput((), (ContentPart(text="Weather?"),)), answer_of(transport.api, BODIES[transport.api])
+    )
+    sent = TurnInput(
+        (Result("c1", "down", failed=True),), (ContentPart(text="And here?"), ContentPart(image=PNG))
+    )
     toolbox = Toolbox({"get_weather": TOOL}, (), lambda name, arguments: None)
-    ask = Ask("m", sent, (said,), "Be brief.", toolbox.offered, tool_choice="get_weather", context=8192)
+    ask = TurnRequest(
+        "m", sent, (said,), "Be brief.", toolbox.offered, tool_choice="get_weather", context=8192
+    )
     return transport.request(replace(ask, **changed))
 
 
@@ -195,7 +201,7 @@ def test_broken_answers() -> None:
 
 
 def test_an_image_in_a_tool_output_in_each_api() -> None:
-    shown = Sent((Result("c1", "a map", images=(PNG,)),), ())
+    shown = TurnInput((Result("c1", "a map", images=(PNG,)),), ())
     responses, chat, messages = (request(name, sent=shown) for name in ("responses", "chat", "messages"))
     assert responses["input"][0]["output"] == [
         {"type": "input_text", "text": "a map"},
@@ -219,7 +225,7 @@ def test_requested_approvals_are_given() -> None:
     answer = answer_of("responses", body)
     (call,) = answer.calls
     assert (call.name, call.asks, answer.open_calls, answer.approvals) == ("find_user", True, [], ("mcpr_1",))
-    sent = request("responses", sent=Sent((), (), answer.approvals))
+    sent = request("responses", sent=TurnInput((), (), answer.approvals))
     assert sent["input"] == [
         {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     ]

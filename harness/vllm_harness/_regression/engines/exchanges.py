@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from vllm_harness._exchange.answer import answer_of
-from vllm_harness._exchange.building import Ask, ContentPart, Sent, request_of
+from vllm_harness._exchange.building import ContentPart, TurnInput, TurnRequest, request_of
 from vllm_harness._exchange.endpoint import API_PATHS
 from vllm_harness._protocol import Exchange
 from vllm_harness._protocol.conversation.exchange import accumulate
@@ -38,9 +38,9 @@ def body_of(input_: CaseInput, delivery: Delivery, name: str, model: str = "") -
     assert delivery.api is not None
     by_responses = delivery.api is Api.RESPONSES
     text = f"{name}\n{input_.user_message}" if input_.user_message else name
-    ask = Ask(
+    ask = TurnRequest(
         model,
-        Sent((), (ContentPart(text=text),)),
+        TurnInput((), (ContentPart(text=text),)),
         functions=[
             {**({"strict": False} if by_responses else {}), **tool["function"]} for tool in input_.tools
         ],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import httpx2
 import requests
 
-from vllm_harness._exchange.building import Ask
+from vllm_harness._exchange.building import TurnRequest
 from vllm_harness._exchange.endpoint import API_PATHS, Endpoint, EndpointError
 from vllm_harness._exchange.sending import Outgoing, async_http_client
 from vllm_harness._protocol.core.events import Api, Json
@@ -114,7 +114,7 @@ async def _run_case(
     client: httpx2.AsyncClient, side: GatewaySide, variant: CaseVariant, scripts: GatewayScripts | None
 ) -> list[SideExchange]:
     """Sends the one or two requests of a case to one side."""
-    ask: Ask | None = first(variant, side.model, scripts.mark(variant) if scripts else "")
+    ask: TurnRequest | None = first(variant, side.model, scripts.mark(variant) if scripts else "")
     exchanges: list[SideExchange] = []
     while ask is not None and len(exchanges) < 2:
         name = f"{variant.name}/{len(exchanges) + 1}" if variant.case.then is not None else variant.name

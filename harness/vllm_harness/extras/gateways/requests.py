@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from vllm_harness._exchange import building
 from vllm_harness._exchange.answer import Answer
-from vllm_harness._exchange.building import Ask, ContentPart, Result, Said, Sent
+from vllm_harness._exchange.building import ContentPart, PastTurn, Result, TurnInput, TurnRequest
 from vllm_harness._protocol.core.events import Api, Json
 from vllm_harness.extras.gateways.answers import SideExchange
 from vllm_harness.extras.gateways.cases import CaseVariant
@@ -26,7 +26,7 @@ TOOLS: Mapping[str, Json] = {
 }
 
 
-def first(variant: CaseVariant, model: str, mark: str) -> Ask:
+def first(variant: CaseVariant, model: str, mark: str) -> TurnRequest:
     """The first request of a case.
 
     Args:
@@ -35,7 +35,7 @@ def first(variant: CaseVariant, model: str, mark: str) -> Ask:
         mark: the text to append to the user's text.
     """
     case = variant.case
-    return Ask(
+    return TurnRequest(
         model,
         _user_text(f"{case.user} {mark}"),
         instructions=case.system or None,
@@ -46,7 +46,7 @@ def first(variant: CaseVariant, model: str, mark: str) -> Ask:
     )
 
 
-def following(variant: CaseVariant, ask: Ask, exchange: SideExchange) -> Ask | None:
+def following(variant: CaseVariant, ask: TurnRequest, exchange: SideExchange) -> TurnRequest | None:
     """The request that follows an answer, with results of its calls or its id; None if none follows.
 
     Args:
@@ -54,17 +54,20 @@ def following(variant: CaseVariant, ask: Ask, exchange: SideExchange) -> Ask | N
         ask: the first request.
         exchange: the exchange of the first request.
     """
-    case, said = variant.case, Said(ask.sent, exchange.answers[0] if exchange.answers else Answer("failed"))
+    case, said = (
+        variant.case,
+        PastTurn(ask.sent, exchange.answers[0] if exchange.answers else Answer("failed")),
+    )
     if case.continues:
         sent = _user_text("Which number was it?")
     elif case.results:
-        sent = Sent(tuple(Result(c.id, _result(c.name, case.results)) for c in said.answer.calls), ())
+        sent = TurnInput(tuple(Result(c.id, _result(c.name, case.results)) for c in said.answer.calls), ())
     else:
         return None
     return replace(ask, line=(*ask.line, said), sent=sent)
 
 
-def request_of(variant: CaseVariant, ask: Ask) -> Json:
+def request_of(variant: CaseVariant, ask: TurnRequest) -> Json:
     """The body of a request, with the further fields of the case."""
     case = variant.case
     return {
@@ -76,8 +79,8 @@ def request_of(variant: CaseVariant, ask: Ask) -> Json:
     }
 
 
-def _user_text(text: str) -> Sent:
-    return Sent((), (ContentPart(text=text),))
+def _user_text(text: str) -> TurnInput:
+    return TurnInput((), (ContentPart(text=text),))
 
 
 def _schema(api: Api, schema: Json) -> Json:

@@ -11,7 +11,7 @@ import aiohttp
 
 from vllm_harness._defects.registry import Defects
 from vllm_harness._exchange.answer import Answer, Call, answer_of, answer_to
-from vllm_harness._exchange.building import Ask, Result, Said, Sent
+from vllm_harness._exchange.building import PastTurn, Result, TurnInput, TurnRequest
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.sending import Outgoing
 from vllm_harness._protocol import Exchange, Finding, KnownDeviation, validate_conversation
@@ -166,7 +166,7 @@ class _LoadConversation:
             results.append(result)
         scripted = self._job.scripts is not None
         user = marked(turn.user, self._number) if scripted and turn.user and not before else turn.user
-        turn_result = TurnResult(turn.name, sent=Sent(tuple(results), user))
+        turn_result = TurnResult(turn.name, sent=TurnInput(tuple(results), user))
         return turn_result, await self._exchange(turn, turn_result, before)
 
     async def _tool_result(self, call: Call) -> Result | None:
@@ -179,10 +179,10 @@ class _LoadConversation:
         outcome = outcome_of(output)
         return Result(call.id, outcome.text, outcome.failed, outcome.images)
 
-    async def _exchange(self, turn: Turn, result: TurnResult, before: list[Said]) -> StreamResult:
+    async def _exchange(self, turn: Turn, result: TurnResult, before: list[PastTurn]) -> StreamResult:
         job, transport = self._job, self._transport
         assert result.sent is not None
-        ask = Ask(
+        ask = TurnRequest(
             job.model,
             result.sent,
             tuple(before),

@@ -24,6 +24,7 @@ from vllm_harness.extras.mutants.parsers.mutants import module_of
 from vllm_harness.extras.mutants.plans import JUDGING, JUDGING_PLAN, JudgingPlan, TestOutcome
 from vllm_harness.extras.mutants.startup_files import write_changed
 from vllm_harness.extras.mutants.suites import COMPLETED, Suites
+from vllm_harness.extras.review.coverage import Coverage, TestLines, lines_run
 
 MutantStatus = Literal["killed", "noticed", "survived", "unreached", "not judged"]
 LIMIT_S = 1800.0

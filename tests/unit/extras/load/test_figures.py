@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vllm_harness._exchange.answer import Answer, Call
-from vllm_harness._exchange.building import ContentPart, Sent
+from vllm_harness._exchange.building import ContentPart, TurnInput
 from vllm_harness._protocol import Exchange, Finding, Severity
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.reading import records
@@ -48,7 +48,12 @@ def load_turn(
 ) -> LoadTurn:
     exchange = CHAT.answered(status, STREAMED, [(0.1, b"data: {}\n\n")], broken)
     result = TurnResult(
-        "ask", reason, mismatches=list(mismatches), findings=list(findings), sent=Sent((), ()), answer=answer
+        "ask",
+        reason,
+        mismatches=list(mismatches),
+        findings=list(findings),
+        sent=TurnInput((), ()),
+        answer=answer,
     )
     stream = StreamResult(replace(exchange, seconds=0.4), body, [], 0.1, [0.1, 0.2], 3) if sent else None
     return LoadTurn(7, TRANSPORTS["chat"], TURN, result, stream, 2.0)

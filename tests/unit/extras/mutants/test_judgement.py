@@ -15,6 +15,7 @@ from vllm_harness.extras.mutants.judge import JudgedMutant, read_judged, verdict
 from vllm_harness.extras.mutants.mutant import ServingMutant
 from vllm_harness.extras.mutants.plans import JUDGING, JUDGING_PLAN, JudgingPlan, TestOutcome
 from vllm_harness.extras.mutants.table import MutantTally, survivors, tallies, tally
+from vllm_harness.extras.review.coverage import Coverage, Outcome, TestLines, lines_run, read_coverage
 
 FILE = "entrypoints/anthropic/serving.py"
 
