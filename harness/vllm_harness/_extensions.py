@@ -15,6 +15,7 @@ from vllm_harness._errors import UsageError
 
 EXTRAS = "vllm_harness.extras"
 COMMANDS: Mapping[str, str] = {
+    "cassette convert": "foreign:command.convert",
     "env bundle": "bundles:command.app",
     "gateway": "gateways:command.app",
     "load": "load:command.load",
@@ -37,7 +38,6 @@ RECORDINGS: Mapping[str, str] = {
     "turns": "foreign:turns.read",
 }
 """Readers of foreign recordings, by the suffix of a file or the key at its top."""
-WRITE_TURNS = "foreign:turns.written"
 RULES = ("gateways:rules",)
 """Modules of protocol rules."""
 COMPARE_ANSWERS = "gateways:compare.compare_samples"

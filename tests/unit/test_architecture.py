@@ -13,7 +13,7 @@ PAGE = (ROOT / "ARCHITECTURE.md").read_text()
 LAYERS = {name: int(layer) for layer, name in re.findall(r"^\| (\d+) \| `([\w.]+)` \|", PAGE, re.MULTILINE)}
 EXTRAS = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
 
-MOST_LINES, MOST_CODE, MOST_PACKAGES = 46_200, 30_200, 16
+MOST_LINES, MOST_CODE, MOST_PACKAGES = 44_000, 28_600, 16
 """The budget of the core: it may fall, and no change raises it; who adds to the core takes as much away."""
 
 

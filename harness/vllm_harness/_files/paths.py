@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 import platformdirs
 
-from vllm_harness._errors import UsageError
 from vllm_harness._files.folders import Purpose, own_folder, shared_folder
 
 APP = "vllm-harness"
@@ -22,21 +20,6 @@ _DATA = _PACKAGE / "_data"
 def checkout() -> Path | None:
     """The checkout that the package runs from; None if the package is installed."""
     return None if _DATA.is_dir() else _PACKAGE.parents[1]
-
-
-def root_of_tests(tests: str) -> Path:
-    """The folder that has a folder of tests: the checkout, or the working folder of a shipped run.
-
-    Raises:
-        UsageError: neither has it.
-    """
-    for root in filter(None, (checkout(), Path.cwd())):
-        if (root / tests).is_dir():
-            return root
-    raise UsageError(
-        f"{socket.gethostname()} has no {tests}",
-        hint="run this in a checkout of vllm-harness, or have the tests shipped: VLLM_HARNESS_RAY_SHIP=1",
-    )
 
 
 def data_path(name: str) -> Path:

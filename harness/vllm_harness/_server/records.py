@@ -132,14 +132,6 @@ def running() -> list[ServerRecord]:
     return records
 
 
-def await_end_of(owner: int, wait_s: float = 30.0) -> None:
-    """Waits until the servers of a killed owner have ended, and clears what is left of them."""
-    deadline = time.monotonic() + wait_s
-    while any(record.owner == owner for record in running()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    sweep()
-
-
 def _records() -> list[Path]:
     return sorted(records_folder().glob("*.json"))
 

@@ -58,7 +58,6 @@ CORE: Mapping[str, str | typer.Typer] = {
     "cassette": typer.Typer(no_args_is_help=True, help="Record conversations, replay and convert them."),
     "cassette record": "record.record",
     "cassette replay": "replay.replay",
-    "cassette convert": "convert.convert",
 }
 """The commands of the core, each as a group, or as MODULE.NAME of a function or a group."""
 OF_A_CHECKOUT = {"run", "mutants serving", "site"}

@@ -19,7 +19,6 @@ from vllm_harness._regression.results.compare import (
     EngineDifference,
     against,
 )
-from vllm_harness._regression.results.defect_changes import ChangedDefect
 from vllm_harness._regression.results.known_defects import (
     ExplainedFailures,
     Failure,
@@ -147,21 +146,6 @@ def show_changes(console: Console, changed: Sequence[CaseChange], reference: str
     )
     console.print(f"{len(regressed)} regressed, {len(fixed)} fixed against {reference}")
     return 1 if regressed else 0
-
-
-def show_defect_changes(console: Console, changed: Sequence[ChangedDefect]) -> None:
-    """Prints the defects whose failures changed; the failures without a defect are one row."""
-    rows = []
-    for each in changed:
-        named = (
-            (each.defect.id, each.defect.defect.title) if each.defect else ("-", "failures without a defect")
-        )
-        counts = (str(count) for count in (each.before, each.gone, each.new))
-        rows.append((each.change.value, *counts, ", ".join(each.families), *named))
-    if rows:
-        headings = ("change", "before", "gone", "new", "families", "defect", "")
-        show_table(console, headings, rows, headings[1:4])
-        console.print(FAILURES)
 
 
 def _joined(mismatches: CaseMismatches) -> str:

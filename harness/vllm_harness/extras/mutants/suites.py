@@ -6,17 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vllm_harness._files.paths import root_of_tests
 from vllm_harness._machine.processes import killed_with_parent
 from vllm_harness._machine.tasks import interrupted_by
 from vllm_harness._server.fork_server import FIRST
-from vllm_harness._server.records import await_end_of
+from vllm_harness._server.records import running, sweep
+from vllm_harness.extras.cluster.tests_root import root_of_tests
 
 SUITES = ("tests/behaviours", "tests/harmony", "tests/standard")
 """The suites that judge, relative to the checkout."""
@@ -83,7 +84,7 @@ class Suites:
                 return None
             except KeyboardInterrupt:
                 _kill(process)
-                await_end_of(process.pid)
+                _await_end_of(process.pid)
                 raise
             finally:
                 _kill(process)
@@ -103,3 +104,11 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kills a process and its whole session; its servers end with it."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def _await_end_of(owner: int, wait_s: float = 30.0) -> None:
+    """Waits until the servers of a killed owner have ended, and clears what is left of them."""
+    deadline = time.monotonic() + wait_s
+    while any(record.owner == owner for record in running()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    sweep()

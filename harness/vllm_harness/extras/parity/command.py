@@ -26,10 +26,10 @@ from vllm_harness._regression.selection import (
 from vllm_harness._scripted.families import Family, entry_of
 from vllm_harness._server.leases.allocation import interpreters
 from vllm_harness._server.model_check import names_of, unknown_names
-from vllm_harness.cli.regression_cells import whole_cells
 from vllm_harness.cli.regression_options import console, notes
 from vllm_harness.extras.parity.judging import parity
 from vllm_harness.extras.parity.table import show_parity
+from vllm_harness.extras.review.cells import whole_cells
 
 
 def parity_(

@@ -11,12 +11,12 @@ from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._regression.results.compare import changes
-from vllm_harness._regression.results.defect_changes import changed_defects
 from vllm_harness._regression.results.known_defects import by_family, parser_defects
-from vllm_harness.cli.regression_cells import whole_cells
 from vllm_harness.cli.regression_options import RegressionOptions, console, note
-from vllm_harness.cli.regression_table import show_cells, show_changes, show_defect_changes
+from vllm_harness.cli.regression_table import show_cells, show_changes
+from vllm_harness.extras.review.cells import whole_cells
 from vllm_harness.extras.review.change import Change, few
+from vllm_harness.extras.review.defect_changes import changed_defects, show_defect_changes
 from vllm_harness.extras.review.touched import touched_families
 from vllm_harness.extras.review.unchanged import cells_before
 

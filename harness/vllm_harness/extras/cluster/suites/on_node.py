@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vllm_harness._errors import HarnessError
-from vllm_harness._files.paths import root_of_tests
 from vllm_harness._machine.processes import killed_with_parent
 from vllm_harness._runs.reading import records
 from vllm_harness._runs.records import AnyRecord, End, Header
+from vllm_harness.extras.cluster.tests_root import root_of_tests
 
 RAN = (0, 1, 5)
 """Exit codes of pytest after which the records are complete: passed, failed, and no test applies."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from tests.screens import Screen
 from vllm_harness._defects.entry import Defect
 from vllm_harness._regression.results.cells import CaseResult, Cell
-from vllm_harness._regression.results.defect_changes import changed_defects
 from vllm_harness._regression.results.known_defects import parser_defects
 from vllm_harness._terminal.tables import plain_console
-from vllm_harness.cli.regression_table import show_defect_changes
+from vllm_harness.extras.review.defect_changes import changed_defects, show_defect_changes
 
 Mismatches = dict[str, dict[str, tuple[str, ...]]]
 

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from vllm_harness import _extensions as extensions
 from vllm_harness._cassettes.reading import read
 from vllm_harness._cassettes.writing import check_writable, write
 from vllm_harness.cli.served import redactor
+from vllm_harness.extras.foreign.turns import written
 
 
 def convert(
@@ -25,7 +25,7 @@ def convert(
     check_writable(output)
     cassette = read(file).cassette
     if format == "turns":
-        output.write_text(extensions.load(extensions.WRITE_TURNS, "--format turns")(cassette, redactor()))
+        output.write_text(written(cassette, redactor()))
     else:
         write(cassette, output, redactor())
     print(f"{output}: {cassette.count} exchanges")
