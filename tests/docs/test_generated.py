@@ -89,7 +89,7 @@ def test_the_python_page_has_the_version(pages: dict[str, str]) -> None:
 def test_the_python_page_has_arguments_and_errors(pages: dict[str, str]) -> None:
     page = pages["reference/python.md"]
     assert "| `lane` | `live` (real weights) or `scripted` (stand-in checkpoint, scripted tokens). |" in page
-    assert "| `StopFailed` | on leaving, when a process survives" in page
+    assert "| `StopFailed` | on leaving, a process survived" in page
     assert "`server.script(`" in page or "#### `RemoteServer.script`" in page
     assert not re.search(r"vllm_harness\._[a-z]", page)
     assert "<function" not in page
