@@ -1,4 +1,4 @@
-"""OpenAI's Harmony format, as gpt-oss writes it after the prompt's tail `<|start|>assistant`.
+"""OpenAI's Harmony format, as gpt-oss writes it after a prompt that ends with `<|start|>assistant`.
 
 Source: https://github.com/openai/harmony/blob/main/docs/format.md, sections "Chat conversation format",
 "Receiving tool calls" and "Preambles".
@@ -21,7 +21,7 @@ _MARKERS = tuple(
 def render(meaning: Meaning) -> str:
     """Writes reasoning to `analysis`, the last text to `final`, and earlier texts to `commentary`.
 
-    `<|return|>` and `<|call|>` stop the model, so a turn ends with its only call or with a text.
+    `<|return|>` and `<|call|>` stop the model, so a turn ends with its only call or with text.
     """
     parts = meaning.parts
     if not parts or isinstance(parts[-1], Reasoning):
@@ -35,7 +35,7 @@ def render(meaning: Meaning) -> str:
 
 
 def render_constrained(meaning: Meaning) -> str:
-    """Renders the same, but marks a last text that is JSON, as gpt-oss does when a request has a schema."""
+    """Like `render`, but marks a last text that is JSON, as gpt-oss does if the request has a schema."""
     raw = render(meaning)
     last = meaning.parts[-1]
     if isinstance(last, Text) and _is_json(last.text):
