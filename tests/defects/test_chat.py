@@ -127,7 +127,7 @@ def test_errors_show_no_paths_of_the_server(wire: Wire) -> None:
 @pytest.mark.vllm_standard
 @pytest.mark.vllm_model("qwen3")
 def test_required_call_with_response_format(wire: Wire, script: ScriptWriter) -> None:
-    """This no longer happens: the combination crashed the engine or was refused. The call takes precedence."""
+    """This no longer happens: the combination crashed the engine or was refused. The call has precedence."""
     script(calls=[CALL], constrained=True)
     completion = wire.chat(
         "Weather?", tools=[CHAT_TOOL], tool_choice="required", response_format={"type": "json_object"}

@@ -129,7 +129,7 @@ def test_no_message_of_blanks_before_a_call(stream: bool, wire: Wire, script: Sc
 @pytest.mark.covers("vllm-42475")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_call_into_a_namespace(stream: bool, wire: Wire, script: ScriptWriter) -> None:
-    """This no longer happens: namespaces were refused. Source: OpenAPI, NamespaceTool and FunctionToolCall."""
+    """This no longer happens: namespaces were refused. Source: OpenAPI, NamespaceTool, FunctionToolCall."""
     namespace = {"type": "namespace", "name": "sky", "description": "Weather", "tools": [TOOL]}
     script(calls=[ToolCall("sky__get_weather", {"city": "Paris"})])
     request: Json = {"tools": [namespace]}

@@ -269,7 +269,7 @@ class ScriptBook:
 
     def _problems(self, script: Script, use: dict[str, Any]) -> list[str]:
         if not use["generations"]:
-            return [f"script {script.name!r} was taken by a request that vLLM refused (HTTP {use['status']})"]
+            return [f"script {script.name!r} was used for a request that vLLM refused (HTTP {use['status']})"]
         problems = []
         for generation in use["generations"]:
             state = "truncated" if generation["state"] == "running" else generation["state"]
@@ -281,7 +281,7 @@ class ScriptBook:
                 allowed = ", ".join(repr(self.decode([token])) for token in generation["allowed"][:8])
                 token = generation["token"]
                 refused = "no take for this turn: nothing" if token is None else repr(self.decode([token]))
-                text += f": {refused} is not allowed there, allowed are {allowed}"
+                text += f": {refused} is not allowed there; allowed instead: {allowed}"
             elif state == "truncated":
                 text += ": a token limit, a stop token or string, or the client ended it"
                 text += " (expect='truncated' if meant)"
@@ -325,7 +325,7 @@ class ScriptBook:
 def _combined(say: Content | None, reasoning: str | None, calls: Sequence[ToolCall]) -> Content:
     if say is None and reasoning is None and not calls:
         raise UsageError(
-            "a script needs a text, reasoning, calls, a Meaning, Raw text or token ids",
+            "a script needs text, reasoning, calls, a Meaning, Raw text or token ids",
             hint='give what the model answers, such as script("Hello.")',
         )
     if say is None or isinstance(say, str):
@@ -345,6 +345,6 @@ def _checked(content: Content) -> Content:
         isinstance(item, ToolCall) for item in (content if isinstance(content, Sequence) else [content])
     )
     raise UsageError(
-        f"a script takes a text, a Meaning, Raw text or token ids, not {content!r:.200}",
+        f"a script accepts text, a Meaning, Raw text or token ids, not {content!r:.200}",
         hint="name the calls: script(calls=[ToolCall(...)])" if calls else "write what the model answers",
     )

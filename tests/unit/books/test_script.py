@@ -31,6 +31,6 @@ def test_calls_need_their_argument(say: Any, book: ScriptBook) -> None:
 @pytest.mark.parametrize("place", ["say", "turns", "choices"])
 def test_other_content_is_refused(say: Any, place: str, book: ScriptBook) -> None:
     given: Any = {"say": say} if place == "say" else {place: ["Hi", say]}
-    with pytest.raises(UsageError, match="a script takes a text, a Meaning, Raw text or token ids, not"):
+    with pytest.raises(UsageError, match="a script accepts text, a Meaning, Raw text or token ids, not"):
         book.script(**given)
     assert not book.scripts

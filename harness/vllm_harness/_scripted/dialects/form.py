@@ -157,7 +157,7 @@ class Form:
 
     def _check_reasoning(self, kinds: list[type[Part]]) -> None:
         if Reasoning in kinds and self.reasoning is None:
-            raise DialectError(f"dialect {self.name} has no reasoning", hint="leave the reasoning out")
+            raise DialectError(f"dialect {self.name} has no reasoning", hint="omit the reasoning")
 
     def _check_order(self, runs: list[tuple[Part, ...]]) -> None:
         kinds = [type(run[0]) for run in runs]
@@ -165,24 +165,24 @@ class Form:
         calls = sum(len(run) for run in runs if isinstance(run[0], ToolCall))
         if self.calls.most is not None and calls > self.calls.most:
             raise DialectError(
-                f"dialect {self.name} writes {self.calls.most} call a turn, not {calls}",
+                f"dialect {self.name} writes {self.calls.most} call per turn, not {calls}",
                 hint="give each call a separate turn",
             )
         if self.join is not None:
             return
         visible = kinds[1:] if kinds[:1] == [Reasoning] else kinds
         orders: dict[str, tuple[str, bool]] = {
-            "alone": ("a text or calls, never both", len(visible) <= 1),
+            "alone": ("text or calls, never both", len(visible) <= 1),
             "before": ("one text, then calls", visible in ([], [Text], [ToolCall], [Text, ToolCall])),
             "around": (
-                "texts and calls in turn",
+                "texts and calls alternately",
                 all(a is not b for a, b in pairwise(visible)),
             ),
         }
         order, valid = orders[self.calls.text]
         if Reasoning in visible or not valid:
             raise DialectError(
-                f"dialect {self.name} writes one reasoning, then {order}; not "
+                f"dialect {self.name} writes one reasoning block, then {order}; not "
                 f"{', '.join(kind.__name__ for kind in kinds)}",
                 hint="split it into turns, or script the raw text",
             )

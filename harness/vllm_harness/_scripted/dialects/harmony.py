@@ -25,7 +25,7 @@ def render(meaning: Meaning) -> str:
     """
     parts = meaning.parts
     if not parts or isinstance(parts[-1], Reasoning):
-        raise DialectError("dialect harmony ends a turn with a text or a call", hint="add a text or a call")
+        raise DialectError("dialect harmony ends a turn with text or a call", hint="add text or a call")
     if any(isinstance(part, ToolCall) for part in parts[:-1]):
         raise DialectError(
             "dialect harmony ends a turn at its first call", hint="give each call a separate turn"
@@ -68,7 +68,7 @@ def _message(part: Part, *, last: bool) -> str:
 def _recipient(name: str) -> str:
     if not re.fullmatch(r"[^\s<]+", name):
         raise DialectError(
-            f"dialect harmony cannot write {name!r} as a recipient: it has a blank or '<'", hint=OTHER_NAME
+            f"dialect harmony cannot write {name!r} as a recipient: it has whitespace or '<'", hint=OTHER_NAME
         )
     return f"functions.{name}"
 

@@ -246,8 +246,8 @@ def _missing_from_prompts(
     for use in uses:
         for text in map(book.decode, use["prompts"]):
             found += [
-                f"the prompt that vLLM made lacks {each!r}, without which no model can give the answer of "
-                f"the rule {use['script']!r}; it ends with {text[-_SHOWN_CHARACTERS:]!r}"
+                f"the prompt from vLLM lacks {each!r}, without which no model can give the answer of "
+                f"rule {use['script']!r}; it ends with {text[-_SHOWN_CHARACTERS:]!r}"
                 for each in wanted.get(use["script"], ())
                 if each not in text
             ]
