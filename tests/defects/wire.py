@@ -104,7 +104,7 @@ def refused(answer: Response) -> Json:
     assert 400 <= answer.status_code < 500, f"HTTP {answer.status_code}: {answer.text[:300]}"
     error: Json = answer.json()["error"]
     assert isinstance(error["message"], str)
-    assert NO_SCRIPT not in error["message"], "vLLM accepted the request"
+    assert NO_SCRIPT not in error["message"], "the request was taken"
     return error
 
 
