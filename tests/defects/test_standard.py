@@ -50,7 +50,7 @@ def test_previous_call_is_in_the_prompt(wire: Wire, script: ScriptWriter) -> Non
     second = wire.respond([output], tools=[TOOL], previous_response_id=first["id"], **SHOW_PROMPT)
     after_question = prompt_of(second).rpartition("Weather?")[2]
     assert "21 degrees" in after_question
-    assert "Paris" in after_question, "the prompt has the output of a call, but not the call"
+    assert "Paris" in after_question, "the output of a call that is not there"
 
 
 @pytest.mark.covers("vllm-37697")

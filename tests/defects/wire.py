@@ -130,7 +130,7 @@ def reasoning_of(response: Json) -> str:
 
 def terminal(events: list[Json]) -> Json:
     """Returns the response of a stream's terminal event."""
-    assert events, "the stream has no events"
+    assert events, "a stream without events"
     assert events[-1]["type"] in TERMINAL, f"the stream ends with {events[-1]['type']}"
     response: Json = events[-1]["response"]
     return response
