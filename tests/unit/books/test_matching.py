@@ -182,7 +182,7 @@ def test_the_nearest_rule_fails_the_fewest_conditions() -> None:
     reason = outcome(served(rules), facts(RESPONSES, {"input": "Paris?"}))
     assert reason == (
         "the nearest rule is 'near', which has tools: [\"get_weather\"] "
-        "(it does not offer get_weather, but no tools)"
+        "(it does not offer get_weather; it offers no tools)"
     )
 
 
