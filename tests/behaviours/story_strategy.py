@@ -1,6 +1,6 @@
 """Generates stories with hypothesis: conversations in all legal forms with random request options.
 
-It avoids known defects as narrowly as possible, and names the defect in each place.
+The strategies avoid known defects as narrowly as possible; a comment at each exception names the defect.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _questions(draw: st.DrawFn, api: Api, *, after_outputs: bool) -> list[Shaped
 
 @st.composite
 def _texts(draw: st.DrawFn, shapes: Sequence[str]) -> tuple[str, ...]:
-    """Generates a form and texts; several texts if the form has parts."""
+    """Generates a form, and one text or, if the form has parts, several texts."""
     shape = draw(st.sampled_from(shapes))
     return (shape, *draw(st.lists(wild, min_size=1, max_size=2 if shape == "parts" else 1)))
 
@@ -157,7 +157,7 @@ def _texts(draw: st.DrawFn, shapes: Sequence[str]) -> tuple[str, ...]:
 def _step(
     draw: st.DrawFn, api: Api, entry: ModelEntry, words: Any, numbers: Any, *, by_id: bool
 ) -> list[ShapedTurn]:
-    """Generates reasoning, text, calls and their outputs."""
+    """Generates a round of a conversation: reasoning, text, calls and the outputs of the calls."""
     turns = draw(_thoughts(api, words, by_id=by_id))
     if not entry.harmony and draw(st.booleans()):  # vllm-50975, replayed-preamble-comes-before-its-reasoning
         turns.append(("assistant", draw(st.sampled_from(ASSISTANT[api])), draw(words)))
@@ -183,7 +183,7 @@ def _answer(draw: st.DrawFn, api: Api, words: Any, *, by_id: bool) -> list[Shape
 
 @st.composite
 def _thoughts(draw: st.DrawFn, api: Api, words: Any, *, by_id: bool) -> list[ShapedTurn]:
-    """Generates reasoning in some form, or none; with ids the server has it as generated."""
+    """Generates reasoning in some form, or none; if turns are sent by id, the server has it as generated."""
     shapes = THOUGHTS[api][:1] if by_id else THOUGHTS[api]
     return [("thoughts", draw(st.sampled_from(shapes)), draw(words))] if draw(st.booleans()) else []
 

@@ -1,4 +1,4 @@
-"""Several choices for one request: index, text, calls and reasoning of each, and their usage."""
+"""Several choices for one request: the index, text, calls and reasoning of each choice, and the usage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def many(chat: Chat) -> Chat:
 
 
 def by_choice(answers: Answers, number: int) -> list[Any]:
-    """Returns the content of each choice of the body, which the stream must match."""
+    """Returns the content of each choice in the body, after checking that the stream has the same."""
     assert [choice.index for choice in answers.body.choices] == list(range(number))
     bodies = [output_of(answers.body, choice) for choice in range(number)]
     assert [streamed(answers.chunks, choice) for choice in range(number)] == bodies

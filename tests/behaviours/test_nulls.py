@@ -36,7 +36,7 @@ CheckAnswer = Callable[[Api, Response], None]
 @pytest.fixture
 def check_streamed(request: pytest.FixtureRequest, vllm_server: VllmServer) -> CheckAnswer:
     """Checks an answer that is a stream."""
-    check = checks_for(request, vllm_server)  # a check that is requested but checks nothing is an error
+    check = checks_for(request, vllm_server)  # a test that requests a check must also use it
     return lambda api, answer: check("check_stream")(list(parse_sse([answer.content])), api=api)
 
 
