@@ -22,7 +22,7 @@ from vllm_harness._files.strict import StrictModel
 
 KEPT = FOLDER / "properties"
 ShapedTurn = tuple[str, ...]
-"""A kind, the form in which the turn is sent, and its texts: a `Turn` of tests/prompts.py with a form."""
+"""A turn's kind, the form in which it is sent, and its texts: a `Turn` of tests/prompts.py plus a form."""
 JOINTS = ("\n", "")
 Effort = Literal["none", "low", "high"]
 

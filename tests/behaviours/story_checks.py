@@ -30,7 +30,7 @@ NOT_ECHOED = {
     "include": "no field of a response",
 }
 OF_THE_PROMPT = ("instructions", "reasoning")
-"""Fields of a story that its earlier requests need as well, because they change the prompt."""
+"""Fields that a story's earlier requests must contain as well, because these fields change the prompt."""
 
 
 @dataclass(frozen=True)

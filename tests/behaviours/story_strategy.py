@@ -67,14 +67,14 @@ REFUSED: dict[Api, list[tuple[Json, str]]] = {
         ({"max_tokens": "many"}, "max_tokens"),
     ],
 }
-"""Options that an API refuses with a 400 whatever the other options, and a pattern for the error."""
+"""Options that an API always refuses with a 400, each with a pattern that matches the error."""
 plain = st.sampled_from(
     ["Hello.", "The Nile.", "It is 4 °C.", "Ça va, 東京?", "Yes: [1] {2} <3>.", "One\n\nTwo 🦊"]
 )
-"""Text of a model without anything that a parser might take for a marker; tests/regression covers that."""
+"""Model texts without anything that a parser might take for a marker; tests/regression covers markers."""
 cities = st.sampled_from(["Oslo", "Zürich", "東京", 'New "York"', "a\\b"])
 wild = st.one_of(plain, st.text("ab Z\n\t.,'\"\\{}[]<>&|#é東🦊\u0301", min_size=1, max_size=12))
-"""Text of a request, which stays text whatever it looks like."""
+"""Texts in a request, which stay text even if they look like markers."""
 
 
 @st.composite

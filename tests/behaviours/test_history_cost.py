@@ -15,7 +15,7 @@ from vllm_harness._testing.fixtures import ScriptWriter
 
 CALLS = 100
 MOST = 3
-"""The limit for the time of a prompt of calls over that of as many texts; it has twice the tokens."""
+"""The maximum time of a prompt with calls, relative to one with as many texts and half the tokens."""
 TRIES = 4
 
 

@@ -29,7 +29,7 @@ FIELDS = {
     "text": {"type", "text", "citations"},
     "tool_use": {"type", "id", "name", "input", "caller"},
 }
-"""The fields of Anthropic's blocks."""
+"""The fields of each type of Anthropic's content blocks."""
 CONFIGS = [None, {"type": "adaptive"}, {"type": "adaptive", "display": "summarized"}]
 
 

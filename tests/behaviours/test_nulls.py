@@ -27,7 +27,7 @@ CALLS = [
     pytest.param(2, marks=pytest.mark.vllm_needs("tools", "parallel_tools")),
 ]
 WRONG: dict[Api, set[str]] = {"responses": {"background", "truncation"}, "chat": {"tool_choice"}}
-"""Fields of known defects with separate tests; for Responses: null-where-request-allows-it."""
+"""Fields with a known defect that separate tests cover; for Responses: null-where-request-allows-it."""
 
 
 CheckAnswer = Callable[[Api, Response], None]

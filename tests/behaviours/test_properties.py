@@ -1,7 +1,7 @@
 """Random conversations with random request options, and checks that must pass for all of them.
 
-hypothesis shrinks a failure to the smallest story, which is stored in a file in the run's folder. Once judged,
-the file belongs in `cases/properties`, with the known defect that it shows, if any; every run repeats it.
+hypothesis shrinks a failure to the smallest story, which is stored in a file in the run's folder. Once it has
+been judged, move it to `cases/properties`, with the known defect that it shows, if any; every run repeats it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3", "gpt-os
 
 FEW, MANY = 20, 100
 SETTLED = 0
-"""The seed of a short run, which looks for regressions; a whole run looks for new failures."""
+"""The fixed seed of a short run, which looks for regressions; a whole run looks for new failures."""
 SHRINKING_S = 120
 
 

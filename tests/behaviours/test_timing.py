@@ -51,7 +51,7 @@ EARLY: dict[Api, tuple[str, ...]] = {
 }
 """The events that a stream must send before the text that follows reasoning."""
 ENOUGH = 100
-"""The number of words, each a token, that the client reads of 5000 before it disconnects."""
+"""The number of words (of 5000, each one token) that the client reads before it disconnects."""
 SAYINGS = [
     pytest.param(text, id="text"),
     pytest.param(reasoning, id="thoughts", marks=pytest.mark.vllm_needs("reasoning")),

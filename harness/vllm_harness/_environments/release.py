@@ -99,9 +99,7 @@ def interpreter(lock: Lock) -> tuple[str, Path]:
         )
         if process.returncode == 0:
             return minor, Path(process.stdout.strip())
-    raise InstallError(
-        "this machine has no Python 3.11, 3.12 or 3.13", hint="install one, or put it on PATH"
-    )
+    raise InstallError("this machine has no Python 3.11, 3.12 or 3.13", hint="install one, or put it on PATH")
 
 
 def torch_at_hand(lock: Lock) -> bool:

@@ -1,4 +1,4 @@
-"""Prompts hold texts and calls in order, once each, whatever a chat template makes of them."""
+"""A prompt must contain each text and call once and in order, however the chat template formats them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A turn becomes a request of each API, and answers of all APIs get the same meaning."""
+"""A turn becomes a request for each API, and answers from all APIs are read as the same meaning."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_an_image_in_a_tool_output_in_each_api() -> None:
 
 
 def test_requested_approvals_are_given() -> None:
-    """The item is mcp_approval_request, as in OpenAI's reference."""
+    """A mcp_approval_request item, as in OpenAI's reference, counts as a call and is approved."""
     asked = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "find_user", "server_label": "desk"}
     body = {"id": "resp_1", "status": "completed", "output": [{**asked, "arguments": "{}"}]}
     answer = answer_of("responses", body)

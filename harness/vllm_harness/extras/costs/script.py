@@ -108,6 +108,6 @@ def _measurement(constants: Mapping[str, Any]) -> Iterator[str]:
     yield "## Reproduce\n"
     yield (
         f"`python reproduce.py` needs only vLLM, on any machine: it parses an answer at doubling lengths "
-        f"{how}, with {named}, as the server does, and prints the CPU time. The longest answer:\n"
+        f"with {named} ({how}, as the server does), and prints the CPU time. The longest answer:\n"
     )
     yield f"{fenced(truncated(piece_text(longest)))}\n"

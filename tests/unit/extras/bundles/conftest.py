@@ -1,4 +1,4 @@
-"""A small bundle, and a separate cache for each test."""
+"""Fixtures: a small bundle, and a separate cache for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The books of upstream's test files, and the wrong answers made from them."""
+"""The script books for upstream's test files, and the wrong answers made from them."""
 
 from __future__ import annotations
 
