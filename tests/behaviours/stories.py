@@ -125,7 +125,7 @@ class KeptStory(StrictModel):
         title: a short description.
         models: the model entries on which it runs.
         known: the id of the vLLM defect that the story shows; empty if the story passes.
-        story: the story.
+        story: the story itself.
     """
 
     id: str
@@ -137,7 +137,7 @@ class KeptStory(StrictModel):
 
 @cache
 def kept_stories() -> tuple[KeptStory, ...]:
-    """Returns the stories in the folder."""
+    """Returns the stories in `cases/properties`."""
     files = sorted(KEPT.glob("*.yaml"))
     return tuple(KeptStory.model_validate({"id": file.stem, **read_yaml(file).data}) for file in files)
 

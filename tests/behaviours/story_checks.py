@@ -1,4 +1,4 @@
-"""Checks that hold for every story on a server."""
+"""Checks that every story must pass on a server."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ wild = st.one_of(plain, st.text("ab Z\n\t.,'\"\\{}[]<>&|#é東🦊\u0301", min_s
 
 @st.composite
 def stories(draw: st.DrawFn, api: Api, entry: ModelEntry) -> Story:
-    """Generates stories for an API of a model entry."""
+    """Generates stories over one API for a model entry."""
     tools = draw(st.booleans())
     options = draw(_OPTIONS[api])
     by_id = api == "responses" and draw(st.booleans())
@@ -234,7 +234,7 @@ def _is_single(options: Json) -> bool:
 
 
 def _choices(api: Api) -> Options:
-    """Generates the choice among the tools."""
+    """Generates a value for tool_choice."""
     named: Json = {
         "responses": {"type": "function", "name": "get_weather"},
         "chat": {"type": "function", "function": {"name": "get_weather"}},

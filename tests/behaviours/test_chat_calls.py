@@ -320,7 +320,7 @@ def test_parallel_calls(count: int, chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("tools", "parallel_tools")
 @pytest.mark.covers("VT-006")
 def test_outputs_of_parallel_calls(chat: Chat, script: ScriptWriter) -> None:
-    """The outputs of two calls are sent in the reverse order; the prompt contains both."""
+    """The outputs of two calls are sent in reverse order; the prompt contains both."""
     script("98 there, 78 here.", times=3)
     calls = [
         {
@@ -356,7 +356,7 @@ def test_one_call_where_parallel_calls_are_forbidden(chat: Chat, script: ScriptW
 @pytest.mark.vllm_needs("tools", "parallel_tools")
 @pytest.mark.covers("VT-010")
 def test_several_calls_where_one_is_required(chat: Chat, script: ScriptWriter) -> None:
-    """The grammar of hermes does not allow the newline between two calls, so the script omits it."""
+    """The grammar for hermes does not allow the newline between two calls, so the script omits it."""
     pair = render(chat.server.entry.dialect or "", Meaning((PARIS, ROME)), constrained=not chat.rust)
     script(Raw(pair if chat.rust else pair.replace("</tool_call>\n", "</tool_call>")), times=2)
     answers = chat.both(tools=[WEATHER], tool_choice="required")
@@ -368,7 +368,7 @@ def test_several_calls_where_one_is_required(chat: Chat, script: ScriptWriter) -
 @pytest.mark.vllm_needs("tools", "structured_output")
 @pytest.mark.covers("VT-004")
 def test_required_call_beside_a_response_format(chat: Chat, script: ScriptWriter) -> None:
-    """A forced call takes precedence over json_object (vllm#32006: it crashed the engine)."""
+    """A forced call takes precedence over json_object (vllm#32006: the request crashed the engine)."""
     script(calls=[PARIS], constrained=not chat.rust, times=2)
     answers = chat.both(
         tools=[WEATHER], tool_choice="required", response_format={"type": "json_object"}, max_tokens=200
@@ -419,7 +419,7 @@ def test_every_token_of_a_call_is_accounted_for(chat: Chat, script: ScriptWriter
 @pytest.mark.covers("VT-010", "VT-015")
 @pytest.mark.parametrize("tokens", [2, 3, 5, 8, 1000])
 def test_calls_survive_any_chunk_length(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """vllm#27641, #19056, #60351: with several tokens per chunk, calls or parts of arguments were lost."""
+    """No part of a call is lost if chunks have several tokens, as in vllm#27641, #19056 and #60351."""
     call = ToolCall("store", {"text": "a } b ] c", "on": True, "number": 12.5, "none": None})
     script(calls=[call], times=2, constrained=True)
     answers = chat.both(tools=[ANYTHING], stream_interval=tokens)
@@ -442,7 +442,7 @@ def test_parallel_calls_survive_any_chunk_length(tokens: int, chat: Chat, script
 @pytest.mark.covers("VT-012", "VC-035")
 @pytest.mark.vllm_known_defect("stop-string-inside-call")
 def test_stop_string_inside_arguments(chat: Chat, script: ScriptWriter) -> None:
-    """A stop string inside a call truncates it; body and stream both say so."""
+    """A stop string inside a call truncates the call; finish_reason is stop in body and stream."""
     call = ToolCall("store", {"text": f"alpha beta{AND_ON}"})
     script(calls=[call], times=2, expect="truncated", constrained=True)
     answers = chat.both(tools=[ANYTHING], stop=["beta"])

@@ -61,7 +61,7 @@ def test_usage_is_of_all_choices(many: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-010", "VC-004")
 def test_usage_on_the_way_is_of_the_chunk_s_choice(many: Chat, script: ScriptWriter) -> None:
-    """vLLM's own `continuous_usage_stats`: a chunk's usage counts the tokens of its choice."""
+    """With vLLM's own `continuous_usage_stats`, a chunk's usage counts the tokens of the chunk's choice."""
     written = script(choices=["One.", "Two of them, and longer."])
     assert written is not None
     options = {"include_usage": True, "continuous_usage_stats": True}
@@ -91,7 +91,7 @@ def test_choices_of_different_length(many: Chat, script: ScriptWriter) -> None:
 def test_calls_of_each_choice(many: Chat, script: ScriptWriter) -> None:
     """Each choice has its own parser: indices start at 0, and all ids differ.
 
-    A choice without a call takes no call of another choice, whether it ends before or after that one.
+    A choice without a call does not get another choice's call, whichever of the two choices ends first.
     """
     calls = [ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome", "Zürich")]
     texts = ("None.", " and".join(["None"] * 60))

@@ -114,7 +114,7 @@ def test_json_by_each_of_its_names(kind: str, chat: Chat, script: ScriptWriter) 
 @pytest.mark.covers("VC-029", "VC-037")
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded"])
 def test_wrong_content_type(kind: str, chat: Chat, script: ScriptWriter) -> None:
-    """The server answers any 4xx with the error object."""
+    """The server answers a wrong content type with some 4xx and the error object."""
     answer = chat.post(
         "/v1/chat/completions", {"model": chat.server.model, "messages": ASK}, **{"Content-Type": kind}
     )
@@ -144,7 +144,7 @@ def test_unknown_path_or_method(method: str, path: str, status: int, chat: Chat)
 
 @pytest.mark.covers("VC-029")
 def test_error_stays_small(chat: Chat) -> None:
-    """vllm#49239: a 4 KB body caused an error of 23 MB."""
+    """The error for an invalid request stays small (vllm#49239: a 4 KB body caused an error of 23 MB)."""
     wrong = {"messages": [{"role": 5, "content": {"a": ["x" * 500]}}] * 500}
     answer = chat.post("/v1/chat/completions", {"model": chat.server.model, **wrong})
     assert answer.status_code == 400

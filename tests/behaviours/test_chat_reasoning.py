@@ -27,7 +27,7 @@ def reasoning_tokens(usage: Any) -> int:
 @pytest.mark.covers("VC-013", "VT-016", "VC-025")
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5, 8, 1000])
 def test_reasoning_is_kept_apart(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """vllm#42691: a delta with the end of the reasoning and the start of the answer lost one of them."""
+    """One delta may have both the reasoning's end and the answer's start (vllm#42691: one was lost)."""
     script(ANSWER, reasoning=THOUGHT, times=2)
     answers = chat.both(stream_interval=tokens)
     assert answers.output.reasoning.strip() == THOUGHT
@@ -175,7 +175,7 @@ def test_call_with_reasoning_switched_off(chat: Chat, script: ScriptWriter) -> N
 @pytest.mark.parametrize("stop", [["nowhere to be seen"], ["</thing>"]], ids=["far", "near"])
 @pytest.mark.parametrize("tokens", [1, 3, 6])
 def test_reasoning_with_a_stop_string(stop: list[str], tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """vllm#51641: with `stop`, text is held back and ids are not, so reasoning became content.
+    """With `stop`, reasoning stays reasoning (vllm#51641: text is held back but its token ids are not).
 
     The usage of such a stream depends on how its tokens are grouped (test_chat_stop.py).
     """

@@ -208,7 +208,7 @@ def test_call_or_constrained_answer(outcome: str, chat: Chat, script: ScriptWrit
 @pytest.mark.covers("VC-007", "VC-011", "VC-027", "VT-009", "VT-010")
 @pytest.mark.parametrize("case", cases("chat_wrong_constraints"))
 def test_wrong_constraint_is_refused(case: dict[str, Any], chat: Chat) -> None:
-    """The server answers 400 before anything is generated, and serves the next request."""
+    """A wrong constraint leads to a 400 before anything is generated; the next request is served."""
     refuses(chat, case, stream=False)
 
 
@@ -233,7 +233,7 @@ def refuses(chat: Chat, case: dict[str, Any], *, stream: bool) -> None:
 @pytest.mark.parametrize("name", ["guided_json", "guided_regex", "guided_choice"])
 @pytest.mark.vllm_known_defect("vllm-53975")
 def test_removed_fields_are_not_ignored(name: str, chat: Chat) -> None:
-    """An old client's constraint must be applied or refused, not ignored."""
+    """A constraint in a field that old clients use must be applied or refused, not ignored."""
     value: Any = {"guided_json": SCHEMA, "guided_regex": "[0-9]{3}", "guided_choice": ["yes", "no"]}[name]
     body = {"model": chat.server.model, "messages": [{"role": "user", "content": "hi"}], name: value}
     answer = chat.post("/invocations", {**body, "max_tokens": 3, "temperature": 0})

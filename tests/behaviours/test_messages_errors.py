@@ -82,7 +82,7 @@ def test_body_that_is_no_object(raw: bytes, messages: Messages, script: ScriptWr
 @pytest.mark.covers("VA-020")
 @pytest.mark.parametrize("stream", [False, True])
 def test_prompt_larger_than_the_context(stream: bool, messages: Messages, script: ScriptWriter) -> None:
-    """The server answers a 4xx that says so, not a stream; otherwise Claude Code fails without a reason."""
+    """Even for a stream, the error is a 4xx that names the context length, as Claude Code requires."""
     long = "word " * 200_000
     answer = messages.post(messages.request(long, {"stream": stream}))
     assert 400 <= answer.status_code < 500, answer.text

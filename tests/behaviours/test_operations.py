@@ -54,7 +54,7 @@ pytestmark = [
 ]
 
 AT_ONCE = 64
-LONG = "word " * 3500  # for streams that are never read to the end
+LONG = "word " * 3500  # the answer in streams that are never read to the end
 FEW = "word " * 80
 LOAD = ["--enable-server-load-tracking"]
 DRAIN_S = 60
@@ -205,7 +205,7 @@ def test_metrics_count_aborts(own: Callable[..., Own]) -> None:
 @pytest.mark.covers("VC-037", "VC-038")
 @pytest.mark.parametrize("api", PATHS)
 def test_request_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own]) -> None:
-    """The engine also stops if the client waits for a body and disconnects during generation."""
+    """The engine also stops if a client that waits for a body disconnects during generation."""
     server = own()
     take = server.book.script(LONG, expect="truncated")
     before = server.http.counted("vllm:generation_tokens_total")
@@ -257,7 +257,7 @@ class StreamCase:
 
     @property
     def key(self) -> str:
-        """A string that only this stream's request and answer contain."""
+        """A string that only this stream's request contains."""
         return f"question number {self.number}."
 
     @property

@@ -47,7 +47,7 @@ def finished(response: Response) -> bool:
 def replay(
     responses: Responses, response_id: str, after: int | None, read_s: float = 10
 ) -> list[dict[str, Any]]:
-    """Returns the events of a stored stream after a position, as JSON; fails if none arrives for `read_s`."""
+    """Returns a stored stream's events after a position, as JSON; fails if none arrives for `read_s`."""
     params = {"stream": "true"} | ({} if after is None else {"starting_after": str(after)})
     answer = responses.http.get(f"/v1/responses/{response_id}", params=params, timeout=read_s)
     assert answer.status_code == 200

@@ -25,7 +25,7 @@ ECHO = pytest.mark.vllm_known_defect("harmony-does-not-echo-text-format")
 
 
 class Trip(BaseModel):
-    """An answer, as a type for the SDK's `parse`."""
+    """The type of an answer, for the SDK's `parse`."""
 
     city: Literal["Paris", "Rome"]
     days: Literal[1, 2, 3]

@@ -135,7 +135,7 @@ def _within(echoed: Any, sent: Any) -> Any:
 
 @pytest.mark.covers("VR-041")
 def test_id_may_be_given(responses: Responses, script: ScriptWriter) -> None:
-    """vLLM's own `request_id` sets the id of the response."""
+    """vLLM's own field `request_id` sets the id of the response."""
     script(PARIS, times=2)
     given = [f"resp_{uuid.uuid4().hex}" for _ in range(2)]
     body = responses.create(FRANCE, extra_body={"request_id": given[0]}, max_output_tokens=32)

@@ -96,7 +96,7 @@ def test_limit_beyond_the_context_is_refused(
 def test_end_is_ignored_where_asked(
     api: Api, ignored: bool, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
-    """vLLM's own `ignore_eos`: the model continues after its end token, up to the limit."""
+    """With vLLM's own `ignore_eos`, the model continues after its end token, up to the limit."""
     script(Raw(f"Rain.<|im_end|>{' More rain.' * 8}"), expect="truncated")
     limit = {"max_output_tokens" if api == "responses" else "max_tokens": 12}
     request = {"model": vllm_server.model, **question(api), **limit, "ignore_eos": ignored}

@@ -49,7 +49,7 @@ def test_story(story: str, scenario: ScenarioRunner, vllm_server: VllmServer) ->
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("store")
 def test_a_defect_that_does_not_show_is_told(vllm_server: VllmServer) -> None:
-    """KD101 is reported if the answer does not show its known defect: if it is right, or wrong otherwise."""
+    """KD101 is reported if the known defect does not show: the answer is right, or wrong in another way."""
     id = "harmony-takes-few-kinds-of-input"
     known = [{"defect": id, "over": ["responses"]}]
     story = of(

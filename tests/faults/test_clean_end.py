@@ -262,7 +262,7 @@ def test_pytest_timeout_leaves_nothing(environment: Environment, tmp_path: Path)
     (hangs / "sitecustomize.py").write_text(HANGS.format(mark=str(mark)))
     module = tmp_path / "test_timeout.py"
     tmp = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
-    for limit_s in (10, 40, 160):  # on a busy machine it may end before the server's interpreter starts
+    for limit_s in (10, 40, 160):  # a busy machine may need more time to start the server's interpreter
         words = {"spec": f"installed:{environment.python}", "hangs": str(hangs), "limit_s": limit_s}
         module.write_text(PYTEST_TIMEOUT.format(**words))
         result = subprocess.run(

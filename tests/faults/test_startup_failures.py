@@ -137,7 +137,7 @@ def test_interpreter_that_does_not_exist(launch: Plan, environment: Environment)
 
 
 class Hangs(RemoteServer):
-    """A server whose process is stopped before it is ready."""
+    """A server whose process is suspended before it is ready."""
 
     def _wait_until_ready(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)

@@ -1,8 +1,8 @@
 """Grafts and trees: vLLM's Python code over the CPU kernels of another release, without a build.
 
 A graft's Python code comes from the official wheel of another version, without the wheel's CUDA libraries. A
-tree's code is linked to a working tree, entry by entry, so that a server's next start uses new files. Each
-has a separate virtual environment, made from the lock of the release that provides the kernels.
+tree's code consists of links to a working tree, so that a server's next start uses changed files. Each has
+a separate virtual environment, made from the lock of the release that provides the kernels.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Adjustments(StrictModel):
 
 
 def find(spec: Spec, *, progress: Progress = quiet) -> Environment:
-    """Finds the environment of a graft or tree; a tree is read and linked again.
+    """Finds the environment of a graft or tree; for a tree, updates the links to it.
 
     Raises:
         UsageError: the release with the kernels has no lock, or the tree's folder has no vLLM.

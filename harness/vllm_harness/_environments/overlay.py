@@ -15,7 +15,7 @@ from vllm_harness._terminal.status import Progress
 def overlay(
     name: str, environment: Environment, progress: Progress, *, python_version: str | None = None
 ) -> Path:
-    """Installs the packages in `env/NAME.lock` without dependencies, unless they are; returns their folder.
+    """Returns a folder with the packages in `env/NAME.lock`, which are installed into it on first use.
 
     Args:
         python_version: the version of Python to select packages for, if they declare a newer one than they

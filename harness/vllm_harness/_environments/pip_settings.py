@@ -44,7 +44,7 @@ def for_uv(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 @cache
 def pip_options() -> dict[str, str]:
-    """Reads pip's configuration: option -> value; variables override `install`, which overrides `global`."""
+    """Reads pip's options and their values; variables override `[install]`, which overrides `[global]`."""
     for pip in _pips():
         listed = subprocess.run(
             [*pip, "config", "list"], capture_output=True, text=True, stdin=subprocess.DEVNULL

@@ -94,7 +94,7 @@ def _written(path: Path) -> dict[str, str]:
 
 
 def _tagged(path: Path) -> str | None:
-    """The version by git's tags; twelve commits after `v0.33.0`, it is 0.33.1.dev12, as in setuptools-scm."""
+    """The version from git's tags; 12 commits after `v0.33.0`, it is 0.33.1.dev12, as in setuptools-scm."""
     description = git_output(path, "describe", "--tags", "--long", "--match", "v[0-9]*")
     match = re.fullmatch(r"v(\d+)\.(\d+)\.(\d+)\S*?-(\d+)-g\w+", description)
     if match is None:

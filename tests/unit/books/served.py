@@ -40,6 +40,6 @@ def facts(
 
 
 def outcome(book: ServedBook, request: Mapping[str, Any]) -> str:
-    """The name of the rule that takes a request, or the reason why none does."""
+    """Returns the name of the rule that takes a request, or the reason why no rule does."""
     match = book.take(dict(request))
     return str(match.rule["name"]) if isinstance(match, MatchedRule) else str(match)

@@ -124,7 +124,7 @@ def book(folder: Path, text: str) -> Path:
 
 
 def checked(path: Path, model: str = "qwen3", *args: str) -> CheckedBook:
-    """Checks a book for a model."""
+    """Checks a book for use with a model."""
     return check_book(path, MODELS.get(model), others=list(MODELS), args=args)
 
 

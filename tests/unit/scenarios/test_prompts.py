@@ -1,4 +1,4 @@
-"""A prompt must contain each text and call once and in order, however the chat template formats them."""
+"""A prompt must contain all texts and calls, once each and in order, in any chat template's format."""
 
 from __future__ import annotations
 

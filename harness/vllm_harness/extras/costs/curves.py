@@ -73,7 +73,7 @@ def curve_mismatches(curve: Curve) -> tuple[Mismatch, ...]:
 
 
 def blocked_at(curve: Curve) -> CostPoint | None:
-    """The point of the shortest ordinary answer that blocks the event loop; None if there is none."""
+    """The point of the shortest ordinary answer that blocks the event loop; None if no such answer does."""
     return next(
         (
             point

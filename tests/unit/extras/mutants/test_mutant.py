@@ -48,7 +48,7 @@ def package(folder: Path, code: str = CODE) -> Path:
     [
         ('                + "!"\n', "", (10, 13)),  # the whole statement that contains the line
         ("        if text:\n", "        if not text:\n", (9, 9)),  # the head without its body
-        ("        else:\n", "        elif text is None:\n", (14, 14)),  # a line that is no statement
+        ("        else:\n", "        elif text is None:\n", (14, 14)),  # a line outside any statement
         ("        return text\n", "        text += text\n        return text\n", (15, 16)),  # an insertion
         ("        # what comes back\n", "        text = str(text)\n", (9, 9)),  # in place of a comment
         ("LIMIT = 3", "LIMIT = 4", None),
