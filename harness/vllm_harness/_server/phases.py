@@ -24,7 +24,7 @@ PHASES: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 
 class PhaseTracker:
-    """Follows a growing log, which need not exist yet, and remembers the latest phase in it."""
+    """Follows a growing log file, which need not exist yet, and remembers the latest phase found in it."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -34,7 +34,7 @@ class PhaseTracker:
 
     @property
     def phase(self) -> str:
-        """The name of the current phase."""
+        """The name of the latest phase."""
         return PHASES[self._index][0]
 
     def advance(self) -> bool:

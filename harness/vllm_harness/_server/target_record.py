@@ -1,4 +1,4 @@
-"""The record of a server in a run folder."""
+"""Makes the record of a server for a run folder."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from vllm_harness._server.remote import RemoteServer
 
 
 def target_record(server: VllmServer, name: str, writer: RunWriter | None = None) -> TargetRecord:
-    """Makes the record of a server, with its command and its log if it is running.
+    """Makes the record of a server; if the server is running, the record includes its command and log.
 
-    From now on, the writer of the run hides the secrets in the command.
+    From now on, the run's writer redacts the secrets in the command.
     """
     entry = server.entry
     about = {"id": name, "title": entry.name, "family": entry.family, "lane": server.lane}
