@@ -11,10 +11,7 @@ from vllm_harness._server.remote import RemoteServer
 
 
 def target_record(server: VllmServer, name: str, writer: RunWriter | None = None) -> TargetRecord:
-    """Makes the record of a server; if the server is running, the record includes its command and log.
-
-    From now on, the run's writer redacts the secrets in the command.
-    """
+    """Makes a server's record (with command and log if it runs); `writer` hides its secrets from now on."""
     entry = server.entry
     about = {"id": name, "title": entry.name, "family": entry.family, "lane": server.lane}
     if not isinstance(server, RemoteServer):

@@ -1,4 +1,4 @@
-"""The validator's rules on real servers: faults in vLLM's serving code produce exactly their codes."""
+"""The validator's rules on real servers: faults in vLLM's serving code yield exactly the expected codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DRAWN = few(SERVERS, 1, seed_of_today())  # a short run starts one faulty server
 
 @pytest.fixture(scope="module")
 def unfaulted(release: Environment) -> Iterator[Callable[[str], RemoteServer]]:
-    """Starts a server of a model without faults, once for each model."""
+    """A function that starts a server without faults, once for each model."""
     with ExitStack() as servers:
         yield cache(lambda model: servers.enter_context(RemoteServer(model, lane="scripted", vllm=release)))
 
@@ -60,7 +60,7 @@ def test_rules_fire(
 def _changed(
     model: str, faults: Sequence[Fault], release: Environment, package: Path, folder: Path
 ) -> Iterator[RemoteServer]:
-    """A server with these changes."""
+    """A server with the given faults."""
     folder.mkdir()
     first, loaded = write_put(folder, changed_files(faults, package))
     with pytest.MonkeyPatch.context() as patch:
