@@ -99,7 +99,7 @@ class StandIn(_EntryModel):
     Attributes:
         config: content of config.json: that of the real model, with small dimensions.
         generation_config: content of generation_config.json: the ids that end a turn, no sampling defaults.
-        tokenizer: name of the tokenizer asset (env/assets.yaml has its sources and sha256), or the absolute
+        tokenizer: name of the tokenizer asset (env/assets.yaml lists its sources and sha256), or the absolute
             path of a tokenizer's folder.
         tokens: added tokens whose text is different in the asset: id -> text.
         further_tokens: special tokens to add after those of the asset; gaps are filled: id -> text.
@@ -121,7 +121,7 @@ class StandIn(_EntryModel):
 
 
 class ModelEntry(_EntryModel):
-    """A model: how its server is started, and its capabilities.
+    """A model entry: how to start a server for the model, and what the model is capable of.
 
     Attributes:
         name: key in models.yaml.
@@ -247,7 +247,7 @@ class ModelsFile(_EntryModel):
 
 
 def load_models(path: Path | None = None) -> ModelsFile:
-    """Reads and validates a models.yaml, by default the project's own.
+    """Reads and validates a models.yaml; by default, the project's own.
 
     Raises:
         ModelsFileError: the file is missing or invalid; the message names file, line and key.

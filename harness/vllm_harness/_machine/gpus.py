@@ -58,7 +58,7 @@ class Gpu:
         return self.uuid if self.uuid.startswith("MIG-") else str(self.index)
 
     def describe(self) -> str:
-        """Describes memory and processes: `GPU 0 12.0 of 80.0 GiB used by pid 7 (python, 11.5 GiB)`."""
+        """Describes its memory and users: `GPU 0 12.0 of 80.0 GiB used by pid 7 (python, 11.5 GiB)`."""
         users = [f"pid {p.pid} ({p.name}, {p.used_bytes / 2**30:.1f} GiB)" for p in self.processes]
         used, total = self.used_bytes / 2**30, self.total_bytes / 2**30
         return f"GPU {self.index} {used:.1f} of {total:.1f} GiB used by {', '.join(users) or 'no process'}"

@@ -10,7 +10,7 @@ _ONLY_WITH_PARENT = 'test "$PPID" = "$0" || exit 137; exec "$@"'
 
 
 def killed_with_parent() -> list[str]:
-    """A prefix for a command that makes the kernel kill it when this process ends, even by kill -9.
+    """A prefix for a command that makes the kernel kill it when this process ends, even by SIGKILL.
 
     The kernel also kills it when the thread that started it ends. Without `setpriv` the prefix is empty.
     """

@@ -63,7 +63,7 @@ class Shard(Generic[R]):
         work: runs the cells with the given names; after a loss, it is not called again for finished cells.
         needs: the resources that the shard needs while it runs.
         preparation: what the node makes before it runs the shard.
-        server: shards with the same name share a fork server, so they prefer a node where it is running.
+        server: shards with the same value share a fork server, so they prefer a node on which it runs.
         weight: the approximate duration of the shard, in any unit that is the same for all shards of a run.
         over_nodes: the work to run instead if no node has enough GPUs: it gets GPUs on several nodes from
             Ray. None if all GPUs must be on one node.

@@ -20,7 +20,7 @@ def find_run(name: str) -> Path:
             `regression/mine`; or `latest` for the run that started last.
 
     Raises:
-        UsageError: no run has this name.
+        UsageError: there is no run with this name.
     """
     if name == LATEST:
         return _latest()

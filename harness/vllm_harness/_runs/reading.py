@@ -1,4 +1,4 @@
-"""Reads a run folder, even while it is being written or after its writer was killed."""
+"""Reads a run folder, even while a run is writing it or after the run was killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RecordOffset:
 
 
 def records(folder: Path, only: Collection[str] | None = None) -> Iterator[tuple[RecordOffset, AnyRecord]]:
-    """Yields the records of a run, those of its main process first; skips a truncated last line.
+    """Yields the records of a run, starting with those of its main process; skips a truncated last line.
 
     Args:
         folder: the run's folder.

@@ -1,6 +1,6 @@
 """The records of a run folder, one per line; times are seconds since the epoch.
 
-A line is a JSON object whose first key is `type`; a missing key has its default.
+A line is a JSON object whose first key is `type`; a missing key means the default value.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Header(Record):
 class TargetRecord(Record):
     """What a run tests: a server of a model entry, or the parsers of a family in an interpreter.
 
-    A later record replaces an earlier one of the same id, for instance after a server was restarted.
+    A later record replaces an earlier one with the same id, for instance after a server was restarted.
 
     Attributes:
         id: the id, unique in the run; cases refer to it.
@@ -125,7 +125,7 @@ class TargetRecord(Record):
         frontend: the front end of the server.
         device: `cpu`, or the GPU's name.
         command: the command line of the server.
-        logs: the paths of its log files.
+        logs: the paths of the server's log files.
         startup_s: the seconds until the server was ready.
     """
 
@@ -180,7 +180,7 @@ class RunFinding(Record):
 
     @property
     def text(self) -> str:
-        """The code, severity, path, message, and expected and actual values, in one line."""
+        """The finding in one line: code, severity, path, message, and expected and actual values."""
         place = " ".join(filter(None, (self.code, self.severity, self.path)))
         texts = (("expected", self.expected), ("actual", self.actual))
         sides = ", ".join(f"{name} {text}" for name, text in texts if text)
@@ -199,7 +199,7 @@ class CaseRecord(Record):
         covers: the ids of the behaviours that the case covers.
         outcome: the outcome of the case.
         defects: the ids of all known defects that it showed, even if the case does not test for them.
-        reason: the reason of a skip, a cancellation or a failure, in one line.
+        reason: the reason for a skip, a cancellation or a failure, in one line.
         details: the whole text of a failure.
         findings: the problems that it showed.
         started, seconds: the start time and the duration in seconds.
@@ -262,7 +262,7 @@ class Arrival(Record):
 
 
 class ExchangeRecord(Record):
-    """A request and its answer, with secrets redacted.
+    """A request and the answer to it, with secrets redacted.
 
     Attributes:
         id: the id, unique in the run.

@@ -1,6 +1,6 @@
 """The POSIX shared memory of servers: blocks with a server's id in their name, and native blocks.
 
-Uses the standard library only: supervisor.py loads this file by its path, also in the server's interpreter.
+Uses the standard library only: supervisor.py loads this file by path, also in the server's interpreter.
 Python's own blocks and semaphores get their names from vllm_harness_shm.py, in the server. Native code
 (torch, NCCL, vLLM's kernels) chooses its own names; its blocks are found in the memory maps of the processes.
 """

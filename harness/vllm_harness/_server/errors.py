@@ -62,7 +62,7 @@ class CpuMemoryTooSmall(MachineError):
 
 
 class KvCacheTooSmall(StartupError):
-    """The memory left for the KV cache does not hold a request of the model's full length."""
+    """The memory left for the KV cache is too small for a request of the model's full length."""
 
 
 class ModelNotFound(StartupError):
@@ -70,7 +70,7 @@ class ModelNotFound(StartupError):
 
 
 class DamagedWeights(StartupError):
-    """A weights file is truncated, or its content does not fit its header."""
+    """A weights file is truncated, or its content does not match its header."""
 
 
 class HubUnreachable(MachineError):
@@ -102,7 +102,7 @@ class WrongTorchBuild(StartupError):
 
 
 class MissingOperator(StartupError):
-    """vLLM's Python code calls a compiled operator that the kernels do not have."""
+    """vLLM's Python code calls a compiled operator that the installed kernels lack."""
 
 
 class MissingPackage(StartupError):

@@ -110,8 +110,8 @@ def plan_launch(
         progress: receives a line for each download.
 
     Raises:
-        UsageError: the entry does not have the lane, the environment does not have the front end, or `args`
-            has a flag that only the harness may set.
+        UsageError: the entry does not support the lane, the environment lacks the front end, or `args`
+            contains a flag that only the harness may set.
         AssetError: an asset cannot be fetched.
         InstallError: the flags name vLLM's demo tool server, and its packages cannot be installed.
     """

@@ -1,11 +1,11 @@
-"""The phases of a server's start, recognised in its log."""
+"""Recognises the phases of a server's start in its log."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-# (phase, pattern of the first log line that shows it); patterns hold for vLLM 0.22 to 0.33
+# (phase, pattern of the first log line that shows it); the patterns fit vLLM 0.22 to 0.33
 PHASES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("import", re.compile(r"")),
     ("configuration", re.compile(r"non-default args|vLLM API server version|version \d+\.\d+\.\d+")),

@@ -53,7 +53,7 @@ def _belongs_to(process: psutil.Process, server_id: str) -> bool:
 
 
 def clear(server_id: str, folder: str, earlier_blocks: list[str], wait_s: float = 10.0) -> list[int]:
-    """Ends and removes what is left of a server whose supervisor was killed; returns the ids of survivors.
+    """Ends and removes all remains of a server whose supervisor was killed; returns the ids of survivors.
 
     Shared memory from before the server is kept. The wait for the processes to end, at most `wait_s` seconds,
     begins after the first kill, since finding them may take long.

@@ -57,10 +57,10 @@ class RemoteServer(VllmServer):
         keep: leave the server running at the end, and reuse an identical server that an earlier run left.
         startup_s: seconds within which the server must be ready; by default the entry's limit.
         progress: receives the progress of the start.
-        models_file: the models.yaml to read; by default the project's own.
+        models_file: the models.yaml to read; by default, the project's own.
 
     Raises:
-        UsageError: models.yaml has no such entry; on entering, the lane or the environment does not exist.
+        UsageError: models.yaml lacks the entry; on entering, the lane or the environment does not exist.
         StartupError: on entering, the server does not start; a subclass names the cause.
         StopFailed: on leaving, a process survived, or the port or GPU memory was not released.
     """

@@ -83,7 +83,7 @@ class Supervised:
 
     @property
     def ended(self) -> bool:
-        """Whether the server ended by itself, or its supervisor is gone."""
+        """Whether the server has ended by itself, or its supervisor is gone."""
         return bool({"exited", "failed", "eof"} & set(self._messages))
 
     @property

@@ -51,7 +51,7 @@ def started(
     """A running node with two CPUs; yields the output of `ray start`.
 
     Args:
-        ray: the path of the command `ray`; all processes of its environment are killed at the end.
+        ray: the path of the command `ray`; at the end, all processes of that installation are killed.
         environ: the environment variables of the node.
         arguments: further arguments of `ray start`.
         before: shell commands to run before the node starts.

@@ -36,7 +36,7 @@ class Fault:
         event: maps an event (JSON, or the string `[DONE]`) and the stream's state to the events to send.
         body: maps the server's body to the body to send.
         request: maps the client's request body to the one to send to the server.
-        status: maps the server's HTTP status to the one to send.
+        status: maps the server's HTTP status to the status to send.
         held_back: whether the gateway reads the whole stream before it sends anything.
         reads_on: whether the gateway reads the answer to its end after the client has left.
         times: how many times the gateway sends each request to the server.

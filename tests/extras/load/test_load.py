@@ -209,7 +209,7 @@ def test_soak(own_server: OwnServer, tmp_path: Path) -> None:
     """A long load test loses no data and leaks nothing; `VLLM_HARNESS_SOAK` sets the number of turns.
 
     The transports store nothing on the server, as vLLM never deletes stored responses. A batch has at most
-    8 requests: the logits of 32 take 25 MiB (32 * 201,088 * 4 bytes), which vLLM allocates and frees.
+    8 requests: the logits for 32 take up 25 MiB (32 * 201,088 * 4 bytes), which vLLM allocates and frees.
     """
     load = run(
         own_server(["--max-num-seqs", "8"], env=WITHOUT_KERNEL_CACHE),

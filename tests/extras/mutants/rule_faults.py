@@ -24,7 +24,7 @@ class Fault(StrictModel):
         id: the id of a mutant made by hand, unless `file`, `what`, `old` and `new` are given here.
         fires: name of a request -> codes of the rules that the answer then breaks. Empty for a change that
             breaks no rule by itself, such as one that makes a server refuse, so that others can break rules.
-        file, what, old, new: the fields of a mutant made by hand.
+        file, what, old, new: as in a mutant made by hand.
     """
 
     id: str

@@ -18,7 +18,7 @@ from vllm_harness._server.remote import RemoteServer
 from vllm_harness.extras.mutants.startup_files import write_put
 
 SERVERS = load_faults().servers
-DRAWN = few(SERVERS, 1, seed_of_today())  # a short run starts one faulty server
+DRAWN = few(SERVERS, 1, seed_of_today())  # in a short run, only one faulty server is started
 
 
 @pytest.fixture(scope="module")
@@ -71,5 +71,5 @@ def _changed(
 
 
 def _codes(server: RemoteServer, wanted: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Name of a request -> the codes that the validator reports for its answer."""
+    """Name of a request -> the codes that the validator reports for the answer."""
     return {ask: Ask.named(ask).codes(server, codes) for ask, codes in wanted.items()}

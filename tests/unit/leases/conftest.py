@@ -69,7 +69,7 @@ class Owner:
         return self.process.pid
 
     def request(self, kind: str, amount: float) -> None:
-        """Makes it lease `memory` (GiB), `reserve` memory, or lease `gpus` (a number) or a `share` of them."""
+        """Makes it lease `memory` (GiB), `reserve` memory, or lease `gpus` (a number) or a `share`."""
         self._do(f"{kind} {amount:g}")
 
     def next_line(self) -> str:

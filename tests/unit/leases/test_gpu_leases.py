@@ -72,7 +72,7 @@ def test_a_wait_for_two_holds_none_and_is_shown(table: Table, owner: Start) -> N
     both = owner("gpus", 2)
     pattern = rf"waiting for 2 GPUs with 16 GiB \(\d+ s\): GPU 0 is leased by pid {first.pid} \(-c"
     assert re.match(pattern, both.next_line())
-    lease_gpus(1, 16).release()  # the process that waits for two holds none
+    lease_gpus(1, 16).release()  # the process that waits for two GPUs holds none
     first.release()
     assert both.has() == "0,1"
 

@@ -24,7 +24,7 @@ def headline(compared: Sequence[ComparedCase]) -> str:
 
 
 def as_text(before: RecordedRun, after: RecordedRun, compared: Sequence[ComparedCase]) -> str:
-    """Lists the cases that changed, one per line, below the counts."""
+    """A text report: the counts, then the cases that changed, one per line."""
     return "\n".join([*_sides(before, after), headline(compared), *_changed(compared)]) + "\n"
 
 

@@ -27,7 +27,7 @@ def markdown(run: RecordedRun, titles: Mapping[str, str]) -> str:
 
     Args:
         run: the run.
-        titles: the titles of the known defects, by their ids.
+        titles: known defect id -> title.
     """
     return (
         "\n".join([*_head(run), *_table(run), *_findings(run), *_defects(run, titles), *_skips(run)]) + "\n"

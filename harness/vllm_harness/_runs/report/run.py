@@ -1,4 +1,4 @@
-"""Reads a run folder for the reports, without its exchanges."""
+"""Reads a run folder for the reports, leaving out the recorded exchanges."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class RecordedRun:
     """A recorded run, which may be incomplete.
 
     Attributes:
-        folder: its folder.
-        header: its first record.
+        folder: the run folder.
+        header: the first record of the run.
         targets: the targets by id, including those that only cases refer to.
         cases: the latest record of each case on each target, in the order in which they were first written.
         end: the last record; None if the run was killed or is still running.

@@ -55,7 +55,7 @@ class Patch:
 
 
 def apply_patches() -> None:
-    """Applies the patches for this release; reports those that do not fit, and exits if one is needed."""
+    """Applies this release's patches; reports those that do not fit, and exits if one of them is needed."""
     for patch in PATCHES:
         try:
             if is_for(patch.releases):

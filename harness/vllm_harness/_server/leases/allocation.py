@@ -162,7 +162,7 @@ def expected_needs(entry: ModelEntry, environment: Environment, lane: Lane, fron
 
 
 def room(ready_gib: float = 0.0, ahead: Callable[[], float] = lambda: 0.0) -> Room:
-    """Measures the memory that CPU servers may have in total, and the part that is available now.
+    """Measures the memory that CPU servers may use in total, and the part that is available now.
 
     It is what the kernel would give, minus the memory of the fork servers. VLLM_HARNESS_MEMORY_GIB limits
     servers and fork servers together.

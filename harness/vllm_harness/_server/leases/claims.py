@@ -1,6 +1,6 @@
 """Claims: the hardware and ports that each process holds or waits for, in one file with one lock.
 
-A claim ends with its process, however the process ends: the next reader of the file drops it.
+A claim ends when its process ends, for whatever reason: the next reader of the file drops it.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def waiting_before(claims: Iterable[Claim]) -> list[Claim]:
 
 
 def holds_hardware(claims: Iterable[Claim]) -> bool:
-    """Whether this process has a lease or a reservation."""
+    """Whether this process holds a lease or a reservation."""
     return any(claim.kind in ("lease", "reservation") and claim.holder == this_process() for claim in claims)
 
 

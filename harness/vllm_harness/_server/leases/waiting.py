@@ -77,7 +77,7 @@ def reclaim_with(release: Release) -> Iterator[None]:
 def wait_for(measure: Callable[[], M], attempt: Attempt[M], wanted: str, wait_s: float | None) -> Claim:
     """Waits until a claim can be made. Ends idle servers first; reports the wait at once and every 10 s.
 
-    It waits `wait_s` seconds for other leases, by default VLLM_HARNESS_LEASE_WAIT_S or else an hour, and at
+    It waits at most `wait_s` seconds for other leases (default: VLLM_HARNESS_LEASE_WAIT_S or an hour), and at
     most 60 seconds for processes without a lease. `wanted` describes what is waited for, in messages.
 
     Raises:

@@ -65,7 +65,7 @@ def _shown(table: Compatibility, reproducer: Reproducer) -> tuple[str, Reproduct
 def _in_cells(table: Compatibility, served: ServedCase) -> tuple[str, Reproduction] | None:
     """The newest version whose cell shows the case in a delivery that a server supports, and the outcome."""
     if served.group == "forced" or len(served.cases) > 1:
-        return None  # the answer depends on what a version's grammar accepts, or on where it is split
+        return None  # the answer depends on what a version's grammar accepts, or on where chunks are split
     candidates = served.in_more_deliveries().deliveries
     for column in reversed(table.columns):
         measured = table.families.get(served.family.name, {}).get(column)

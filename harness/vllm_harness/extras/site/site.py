@@ -30,7 +30,7 @@ BEGINNING = date(2026, 1, 1)
 
 @dataclass(frozen=True)
 class Site:
-    """The data of all pages.
+    """The data that all pages are made from.
 
     Attributes:
         table: the compatibility table, made from parser regression runs.
@@ -148,7 +148,7 @@ def model_name(family: Family) -> str:
 
 
 def command(family: Family, entry: ModelEntry | None = None) -> str:
-    """The command that serves a model of a family with its parsers."""
+    """The command that serves a family's model with the family's parsers."""
     model = family.model if "/" in family.model else "MODEL"
     variables = [f"{name}={shlex.quote(value)}" for name, value in family.env.items()]
     words = [*variables, "vllm", "serve", model]

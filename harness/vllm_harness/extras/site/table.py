@@ -245,7 +245,7 @@ def _judge(
     delivery: Delivery,
     known: list[ParserDefect],
 ) -> None:
-    """Adds the result of one answer."""
+    """Adds the result for one answer to the results of a family on a version."""
     feature, key = feature_of(cell.group, name, case.topic, delivery), (cell.group, name)
     standing = measured.features.setdefault(feature, FeatureResult())
     standing.cases.add(key)
