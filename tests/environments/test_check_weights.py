@@ -1,4 +1,4 @@
-"""`vllm-harness weights` accepts real weights, and finds a damaged matrix."""
+"""`vllm-harness weights` accepts intact weights, and finds a damaged matrix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_weights(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def damaged(folder: Path, damage: Callable[[array[int]], None]) -> Path:
-    """Copies the checkpoint and changes one matrix, whose values are passed as 16-bit patterns."""
+    """Copies the checkpoint; `damage` changes the values of one matrix, passed as 16-bit integers."""
     original = assets.fetch("smollm2-135m")
     for path in original.iterdir():
         if path.name != "model.safetensors":
@@ -45,7 +45,7 @@ def damaged(folder: Path, damage: Callable[[array[int]], None]) -> Path:
 
 
 def last_bits(values: array[int]) -> None:
-    """Changes the last bit of each value, which is less than one percent."""
+    """Flips the last bit of each value, which changes the value by less than one percent."""
     for place in range(len(values)):
         values[place] ^= 1
 

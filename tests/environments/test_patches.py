@@ -1,4 +1,4 @@
-"""The functions of vLLM that the fork server replaces and calls exist in each release."""
+"""The vLLM functions that the fork server replaces or calls exist in each release."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ patches.apply_patches()
 
 
 def run(spec: str | None, code: str) -> subprocess.CompletedProcess[str]:
-    """Runs code with the modules of the fork server in an existing environment."""
+    """Runs Python code in an existing environment, with the fork server's modules on the path."""
     try:
         environment = resolve(spec, "cpu" if spec else None)
     except MissingEnvironmentError as error:
@@ -39,7 +39,7 @@ def run(spec: str | None, code: str) -> subprocess.CompletedProcess[str]:
     "spec", [None, *(pytest.param(spec, marks=pytest.mark.vllm_slow) for spec in [GRAFT, *RELEASES])]
 )
 def test_patches_fit(spec: str | None) -> None:
-    """A replacement has as many parameters as the original, and uses only attributes that exist."""
+    """Each replacement has as many parameters as the original, and uses only attributes that exist."""
     answer = run(spec, MISFITS.read_text())
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout.splitlines()[-1]) == {}

@@ -1,4 +1,4 @@
-"""The proxy for servers without middleware, in the interpreter of a server, before a small fake server."""
+"""The proxy for servers without middleware, run by a server interpreter in front of a small fake server."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def proxied(tmp_path: Path) -> Iterator[Proxied]:
 
 
 def wait_until_ready(endpoint: Endpoint) -> None:
-    """Waits until the proxy answers, and no longer with 503."""
+    """Waits until the proxy answers, and its status is no longer 503."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:

@@ -1,4 +1,4 @@
-"""Every environment that this machine can make is verified, and runs scripted servers."""
+"""Every environment that this machine can make passes verification and runs scripted servers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORKER = "vllm/v1/worker/cpu_worker.py"
 
 @pytest.fixture(scope="session")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working tree, from the official source distribution."""
+    """A working tree of vLLM, unpacked from the official source distribution."""
     folder = tmp_path_factory.mktemp("tree")
     with tarfile.open(upstream.source("0.33.0", quiet)) as tar:
         tar.extractall(folder, filter="data")
@@ -45,7 +45,7 @@ def environment(request: pytest.FixtureRequest) -> Environment:
 
 
 def scripted_city(server: RemoteServer) -> str:
-    """The city in the call that the server returns for a script."""
+    """The city in the tool call that the server returns for a scripted call about Paris."""
     server.script(reasoning="I look it up.", calls=[ToolCall("get_weather", {"city": "Paris"})])
     response = server.client().responses.create(
         model=server.model, input="What is the weather in Paris?", tools=[RESPONSES_TOOL]
@@ -71,12 +71,12 @@ def test_a_server_returns_a_scripted_call(environment: Environment, model: str) 
 DOCSTRINGS_DIFFER = {
     "0.25.0": {"model_executor/layers/fused_moe/layer.py", "v1/kv_offload/tiering/p2p/manager.py"},
 }
-"""Files of the third-party build whose docstrings or annotations differ from upstream, but not their code."""
+"""Files of the third-party build that differ from upstream only in docstrings or annotations."""
 
 
 @pytest.mark.parametrize("version", RELEASES)
 def test_a_release_has_the_code_of_upstream(version: str) -> None:
-    """The third-party build only changes how the CPU platform is recognised."""
+    """The third-party build differs from upstream only in how the CPU platform is recognised."""
     comparison = upstream.compare(resolve(version, "cpu", create=True))
     assert comparison.missing == ()
     changed = {*comparison.changed} - DOCSTRINGS_DIFFER.get(version, set())

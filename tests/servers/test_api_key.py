@@ -1,4 +1,4 @@
-"""A server that requires a key: everything that sends plain requests sends it, also the helpers of tests."""
+"""A server that requires an API key: all code that sends plain requests sends it, even test helpers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ KEY = "key-of-the-test"
 
 @pytest.fixture(scope="module")
 def server(launch: Callable[..., Launch]) -> Iterator[RemoteServer]:
-    """A server that requires the key."""
+    """A server that requires the API key."""
     with RemoteServer(launch(env={"VLLM_API_KEY": KEY})) as server:
         yield server
 
 
 @pytest.fixture
 def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """A script book on the server; all its scripts must be used."""
+    """A script book on the server; the test fails if a script is not used."""
     book = ScriptBook(server.endpoint, server.entry)
     yield book
     book.verify()
@@ -37,13 +37,13 @@ def book(server: RemoteServer) -> Iterator[ScriptBook]:
 
 
 def request_for(server: RemoteServer, api: Api) -> Json:
-    """A request of an API."""
+    """A request body for an API."""
     return {"model": server.model, **question(api)}
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_only_the_key_is_accepted(api: Api, server: RemoteServer, book: ScriptBook) -> None:
-    """A request carries the key by default; a test may send another one or none."""
+    """Requests carry the key by default; a test may send another key or none."""
     book.script("Rain.")
     path, request = PATHS[api], request_for(server, api)
     assert book.endpoint.post(path, json=request).status_code == 200

@@ -23,7 +23,7 @@ from vllm_harness.cli.main import app
 
 @pytest.fixture(scope="module")
 def wanted(launch: Callable[..., Launch]) -> Iterator[Launch]:
-    """A launch of this module only, with memory for two servers, which are ended afterwards."""
+    """A launch that only this module uses, with memory for two servers, which are ended afterwards."""
     planned = launch(env={"KEPT_FOR": uuid.uuid4().hex})
     with reserved_for(planned, 2, forked=True):
         yield planned
@@ -32,12 +32,12 @@ def wanted(launch: Callable[..., Launch]) -> Iterator[Launch]:
 
 
 def reusable_for(launch: Launch) -> list[ServerRecord]:
-    """The records of the reusable servers of a launch."""
+    """The records of the reusable servers that match a launch."""
     return [record for record in running() if record.kept and record.identity == reusable.identity(launch)]
 
 
 def keep(launch: Launch) -> int:
-    """Leaves a server running, started now or by an earlier test; returns its process id."""
+    """Starts or reuses a server and leaves it running; returns its process id."""
     with RemoteServer(launch, keep=True) as server:
         return server.pid
 

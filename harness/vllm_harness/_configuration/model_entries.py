@@ -35,7 +35,7 @@ Capability = Literal[
 
 
 class ModelsFileError(UsageError):
-    """models.yaml is missing or malformed, or does not have an entry."""
+    """models.yaml is missing or malformed, or lacks the requested entry."""
 
 
 class _EntryModel(StrictModel):
@@ -43,7 +43,7 @@ class _EntryModel(StrictModel):
 
 
 class Hub(_EntryModel):
-    """Where the real weights are.
+    """Where the real weights of the model are stored.
 
     Attributes:
         id: repository on the model hub, `owner/name`.
@@ -57,10 +57,10 @@ class Hub(_EntryModel):
 
 
 class Hardware(_EntryModel):
-    """What the live lane needs.
+    """The hardware that the live lane needs.
 
     Attributes:
-        devices: devices that it can run on.
+        devices: devices that the live lane can run on.
         gpus: number of GPUs on `cuda`.
         gpu_memory_gib: memory of each GPU, GiB.
         cpu_memory_gib: memory of the machine on `cpu`, GiB.
@@ -76,9 +76,9 @@ class Limits(_EntryModel):
     """Limits of a model entry.
 
     Attributes:
-        startup_s: seconds until a server must be ready.
-        request_s: seconds until a request must be answered.
-        live_attempts: how often a live case may be tried in total; the results count every attempt.
+        startup_s: seconds within which a server must be ready.
+        request_s: seconds within which a request must be answered.
+        live_attempts: how many times a live case may be tried in total; the results count every attempt.
     """
 
     startup_s: float = Field(600, gt=0)
@@ -94,17 +94,17 @@ class Flags(_EntryModel):
 
 
 class StandIn(_EntryModel):
-    """A tiny checkpoint for the scripted lane, in a named entry of the model's own architecture.
+    """A tiny checkpoint of the model's own architecture, for the scripted lane.
 
     Attributes:
-        config: its config.json: the real shape with small dimensions.
-        generation_config: its generation_config.json: the ids that end a turn, without sampling defaults.
-        tokenizer: name of the tokenizer asset (env/assets.yaml has its sources and sha256), or the absolute
+        config: content of config.json: that of the real model, with small dimensions.
+        generation_config: content of generation_config.json: the ids that end a turn, no sampling defaults.
+        tokenizer: name of the tokenizer asset (env/assets.yaml lists its sources and sha256), or the absolute
             path of a tokenizer's folder.
-        tokens: added tokens that have another name in the asset: id -> text.
-        further_tokens: special tokens after those of the asset; ids between them are reserved: id -> text.
-        processors: image processors: name of a file, such as preprocessor_config.json -> content.
-        assets: further assets that it needs: name of an environment variable -> asset name.
+        tokens: added tokens whose text is different in the asset: id -> text.
+        further_tokens: special tokens to add after those of the asset; gaps are filled: id -> text.
+        processors: image processors: file name, such as preprocessor_config.json -> content of the file.
+        assets: further assets that a server needs: environment variable for the path -> asset name.
         args: server arguments for the stand-in only.
         stop: text of the token that ends a turn.
     """
@@ -121,25 +121,25 @@ class StandIn(_EntryModel):
 
 
 class ModelEntry(_EntryModel):
-    """A model: how its server is started, and its capabilities.
+    """A model entry: how to start a server for the model, and what the model is capable of.
 
     Attributes:
         name: key in models.yaml.
-        hub: where the real weights are.
-        weights: name of an asset with the weights, for machines without access to the hub.
+        hub: where the real weights are stored.
+        weights: name of an asset that contains the weights, for machines without access to the hub.
         family: model family.
-        dialect: dialect that renders scripts for it; None if there is none yet.
-        harmony: whether it uses OpenAI's Harmony format.
+        dialect: dialect that renders scripts for the model; None if there is none yet.
+        harmony: whether the model uses OpenAI's Harmony format.
         tool_call_parser, reasoning_parser: vLLM's names of the parsers.
-        chat_template: file in harness/vllm_harness/templates, None for the tokenizer's own.
-        args, env: server arguments and variables for every lane and device.
-        live, cpu, cuda: flags that are added on the live lane, and on each device.
-        hardware: what the live lane needs.
-        limits: limits of time and attempts.
+        chat_template: file in harness/vllm_harness/templates; None to use the tokenizer's own.
+        args, env: server arguments and environment variables for every lane and device.
+        live, cpu, cuda: flags to add on the live lane, on CPU and on CUDA.
+        hardware: the hardware that the live lane needs.
+        limits: time limits, and the limit on attempts.
         lanes: the lanes that a run uses by default.
-        capabilities: abilities that its tests may rely on.
-        expected_skips: reason codes that its tests may skip for; any other skip fails the run.
-        stand_in: its checkpoint for the scripted lane.
+        capabilities: abilities that tests of the model may rely on.
+        expected_skips: reason codes with which its tests may be skipped; any other skip fails the run.
+        stand_in: the checkpoint for the scripted lane.
     """
 
     name: str
@@ -177,17 +177,17 @@ class ModelEntry(_EntryModel):
 
     @property
     def chat_template_path(self) -> Path | None:
-        """The path of the chat template; None for the tokenizer's own."""
+        """The path of the chat template; None to use the tokenizer's own template."""
         return TEMPLATES / self.chat_template if self.chat_template else None
 
     def parsers(self, frontend: Frontend) -> tuple[str | None, str | None]:
-        """The tool call and reasoning parsers; the Rust front end chooses Harmony by the model."""
+        """The tool call and reasoning parsers; None if the Rust front end chooses its own for Harmony."""
         if frontend == "rust" and self.harmony:
             return None, None
         return self.tool_call_parser, self.reasoning_parser
 
     def flags(self, lane: Lane, device: Device, frontend: Frontend = "python") -> Flags:
-        """The entry's flags and variables for a server on a lane, device and front end.
+        """The entry's flags and environment variables for a server on a lane, device and front end.
 
         They do not include the arguments that a stand-in needs.
         """
@@ -218,21 +218,21 @@ class ModelEntry(_EntryModel):
 
 
 class ModelsFile(_EntryModel):
-    """All model entries of one models.yaml, in its order."""
+    """All model entries of one models.yaml, in file order."""
 
     models: Annotated[dict[str, ModelEntry], BeforeValidator(with_names)]
     _path: Path = PrivateAttr()
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The path of the models.yaml."""
         return self._path
 
     def __iter__(self) -> Iterator[ModelEntry]:  # type: ignore[override]
         return iter(self.models.values())
 
     def get(self, name: str) -> ModelEntry:
-        """The entry with a name or hub id. Raises ModelsFileError, with the nearest names."""
+        """The entry with a name or hub id. Raises ModelsFileError, which suggests names, if there is none."""
         if name in self.models:
             return self.models[name]
         by_hub = {entry.hub.id.lower(): entry for entry in self}
@@ -247,7 +247,7 @@ class ModelsFile(_EntryModel):
 
 
 def load_models(path: Path | None = None) -> ModelsFile:
-    """Reads and validates a models.yaml, by default the project's own.
+    """Reads and validates a models.yaml; by default, the project's own.
 
     Raises:
         ModelsFileError: the file is missing or invalid; the message names file, line and key.

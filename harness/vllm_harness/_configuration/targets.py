@@ -1,4 +1,4 @@
-"""Targets: the model entries and lanes that a run uses, and the reasons to leave others out."""
+"""Targets: the pairs of model entry and lane that a run tests, and why other pairs are left out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Target:
 
     @property
     def id(self) -> str:
-        """The id in test ids, such as `scripted-gpt-oss`."""
+        """The target's part of a test id, such as `scripted-gpt-oss`."""
         return f"{self.lane}-{self.entry.name}"
 
 
@@ -31,7 +31,7 @@ class Machine:
     """The properties of this machine that decide which lanes can run.
 
     Attributes:
-        device: device of the server's environment.
+        device: device that the server environment is made for.
         gpu_memory_gib: total memory of each GPU, GiB.
         frontend: vLLM's HTTP front end.
     """
@@ -43,7 +43,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Choice:
-    """The targets of a run, and the reason for each target that is left out."""
+    """The targets of a run, and the reason why each other target is left out."""
 
     targets: tuple[Target, ...]
     left_out: tuple[str, ...]
@@ -55,7 +55,7 @@ def choose(
     """Chooses the targets of a run.
 
     Args:
-        models: names or hub ids; empty for every entry.
+        models: names or hub ids of entries; empty for every entry.
         lane: the only lane; None for every lane that this machine can run.
 
     Raises:
@@ -86,11 +86,11 @@ def choose(
 
 
 def why_not(entry: ModelEntry, lane: RunLane, machine: Machine) -> str | None:
-    """Why an entry cannot run on a lane of this machine; None if it can."""
+    """The reason why an entry cannot run on a lane on this machine; None if it can."""
     if lane == "attached" or not entry.serves(lane):
         return f"the entry has no {lane} lane"
     if machine.frontend == "rust" and entry.harmony:
-        # vLLM 0.33.0: it requires the reasoning parser `auto`, which vLLM's Python code does not know
+        # vLLM 0.33.0: Rust requires the reasoning parser `auto`, which vLLM's Python code does not know
         return "under `vllm serve` the Rust front end refuses every request to a Harmony model"
     if lane == "scripted":
         return None

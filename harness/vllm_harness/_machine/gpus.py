@@ -1,7 +1,7 @@
-"""The machine's GPUs, from NVML: their memory, the processes that use it, and the wait for its release.
+"""The machine's GPUs, from NVML: their memory, the processes that use it, and waiting for its release.
 
 The variable VLLM_HARNESS_GPUS_FILE may name a file that replaces NVML: a JSON list of objects with the fields
-of `Gpu`. It is for tests, and for machines without NVML. Each use reads it again.
+of `Gpu`. It is for tests, and for machines without NVML. The file is read again at each use.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TABLE_VARIABLE = "VLLM_HARNESS_GPUS_FILE"
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 TOLERANCE_BYTES = 512 * 2**20
 NOMINAL_SHARE = 0.97
-"""The sufficient share of the needed GiB: a card sold with 80 GB has about 79.6 GiB."""
+"""The share of the needed GiB that is enough: a card sold with 80 GB has about 79.6 GiB."""
 
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process on a GPU; `used_bytes` is 0 if NVML does not report it."""
+    """A process that uses a GPU; `used_bytes` is 0 if NVML does not report its memory."""
 
     pid: int
     name: str
@@ -38,7 +38,7 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A device; `index` is NVML's, which equals CUDA's under CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+    """A GPU; `index` is NVML's, which equals CUDA's under CUDA_DEVICE_ORDER=PCI_BUS_ID."""
 
     index: int
     uuid: str
@@ -49,23 +49,23 @@ class Gpu:
 
     @property
     def free_bytes(self) -> int:
-        """Memory that no process uses."""
+        """The memory that no process uses."""
         return self.total_bytes - self.used_bytes
 
     @property
     def visible_name(self) -> str:
-        """Its name in CUDA_VISIBLE_DEVICES; older vLLMs only know the index of a whole GPU."""
+        """The GPU's name in CUDA_VISIBLE_DEVICES; for a whole GPU, older vLLMs only accept the index."""
         return self.uuid if self.uuid.startswith("MIG-") else str(self.index)
 
     def describe(self) -> str:
-        """Describes memory and processes: `GPU 0 12.0 of 80.0 GiB used by pid 7 (python, 11.5 GiB)`."""
+        """Describes its memory and users: `GPU 0 12.0 of 80.0 GiB used by pid 7 (python, 11.5 GiB)`."""
         users = [f"pid {p.pid} ({p.name}, {p.used_bytes / 2**30:.1f} GiB)" for p in self.processes]
         used, total = self.used_bytes / 2**30, self.total_bytes / 2**30
         return f"GPU {self.index} {used:.1f} of {total:.1f} GiB used by {', '.join(users) or 'no process'}"
 
 
 def gpus() -> list[Gpu]:
-    """The CUDA devices of this machine; none without a driver. Raises UsageError for an invalid table."""
+    """The CUDA devices of this machine; empty without a driver. Raises UsageError if the table is invalid."""
     if table := os.environ.get(TABLE_VARIABLE):
         return _table(Path(table))
     try:
@@ -76,9 +76,9 @@ def gpus() -> list[Gpu]:
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
-    """The devices in CUDA_VISIBLE_DEVICES (indices of NVML, uuids or their prefixes), in its order.
+    """The devices in CUDA_VISIBLE_DEVICES (NVML indices, UUIDs or UUID prefixes), in the order listed there.
 
-    Without the variable, these are all devices. Raises UsageError if it names an unknown device.
+    If the variable is not set, these are all devices. Raises UsageError if it names an unknown device.
     """
     devices = gpus()
     if VISIBLE_VARIABLE not in environ:
@@ -97,18 +97,18 @@ def driver_version() -> str | None:
 
 
 def describe_gpus(devices: Sequence[Gpu] | None = None) -> str:
-    """Describes memory and processes of each GPU in one line."""
+    """Describes the memory and processes of each GPU, all in one line."""
     devices = gpus() if devices is None else devices
     return "; ".join(gpu.describe() for gpu in devices) or "no CUDA device"
 
 
 def describe_device(device: str) -> str:
-    """Describes the device of a server in records: `cpu`, or on CUDA this machine's GPUs."""
+    """Describes a server's device, for records: `cpu`, or this machine's GPUs if it is `cuda`."""
     return describe_gpus() if device == "cuda" else device
 
 
 def wait_for_memory(before: Mapping[str, int], *, limit_s: float) -> list[Gpu]:
-    """Waits until no GPU uses 512 MiB more than before (bytes by UUID); returns those that still do."""
+    """Waits until no GPU uses 512 MiB more than `before` (UUID -> bytes); returns the GPUs that still do."""
     deadline = time.monotonic() + limit_s
     while True:
         held = [

@@ -1,4 +1,4 @@
-"""The memory that the kernel would give a server on CPU, by its NUMA node and the control groups."""
+"""The memory that the kernel would give a CPU server, given its NUMA node and control groups."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from vllm_harness._machine.control_groups import memory_groups, read_text
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LIMITS = (
-    ("memory.max", "memory.current"),  # control groups, version 2
-    ("memory.limit_in_bytes", "memory.usage_in_bytes"),  # version 1
+    ("memory.max", "memory.current"),  # cgroup v2
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),  # cgroup v1
 )
 FILE_CACHE = re.compile(r"^(?:total_)?(?:in)?active_file (\d+)$", re.M)
 NO_LIMIT = 2**60
-"""Version 1 shows a number a little below 2**63 if there is no limit."""
+"""A limit to treat as none: without a limit, cgroup v1 shows a number slightly below 2**63."""
 
 
 @dataclass(frozen=True)
 class NodeMemory:
-    """Memory in bytes; `available` includes the file cache, which the kernel can reclaim."""
+    """An amount of memory in bytes; `available` includes the file cache, which the kernel can reclaim."""
 
     total: int
     available: int
 
 
 def node_memory(root: Path = Path("/")) -> NodeMemory:
-    """The memory that a CPU server could use that this process starts; `root` has `proc` and `sys`.
+    """The memory that a CPU server started by this process could use; `root` contains `proc` and `sys`.
 
-    It is the machine's memory if only one node has memory. Otherwise it is the memory of the node that vLLM
+    It is the machine's memory if only one NUMA node has any. Otherwise it is the memory of the node that vLLM
     binds its worker to: the node of the first processor that this process may use, or the first allowed node
     if that one has no memory (vLLM 0.32.0, `vllm/v1/worker/cpu_worker.py`). Control groups limit both.
     """
@@ -46,7 +46,7 @@ def node_memory(root: Path = Path("/")) -> NodeMemory:
 
 
 def _node(machine: NodeMemory, root: Path) -> NodeMemory:
-    """The machine's memory, or the part of the node that a server would be bound to."""
+    """The machine's memory, or that of the node that a server would be bound to."""
     nodes = sorted(_allowed(root) & _ids(read_text(root / "sys/devices/system/node/has_memory")))
     if len(nodes) < 2:
         return machine
@@ -54,7 +54,7 @@ def _node(machine: NodeMemory, root: Path) -> NodeMemory:
     node = next((node for node in nodes if first in _processors(node, root)), nodes[0])
     sizes = {node: _meminfo(node, root) for node in nodes}
     total, free = sizes[node].total, sizes[node].available
-    # meminfo lacks the memory that the kernel has not accepted yet ("unaccepted")
+    # meminfo does not count the memory that the kernel has not accepted yet ("unaccepted")
     coming = max(0, machine.total - sum(size.total for size in sizes.values()))
     present = {node: max(0, _present(node, root) - sizes[node].total) for node in nodes}
     if coming and sum(present.values()):
@@ -64,7 +64,7 @@ def _node(machine: NodeMemory, root: Path) -> NodeMemory:
 
 
 def _allowed(root: Path) -> set[int]:
-    """The nodes that the process may take memory from."""
+    """The nodes from which this process may allocate memory."""
     match = re.search(r"^Mems_allowed_list:\s*(\S+)$", read_text(root / "proc/self/status"), re.M)
     return _ids(match[1]) if match else set()
 
@@ -81,14 +81,14 @@ def _meminfo(node: int, root: Path) -> NodeMemory:
 
 
 def _present(node: int, root: Path) -> int:
-    """The bytes of a node that are physically present, accepted by the kernel or not."""
+    """The bytes of memory physically present on a node, whether the kernel has accepted them or not."""
     zones = re.split(r"^(?=Node )", read_text(root / "proc/zoneinfo"), flags=re.M)
     own = [zone for zone in zones if zone.startswith(f"Node {node},")]
     return PAGE * sum(int(pages) for zone in own for pages in re.findall(r"^\s+present\s+(\d+)", zone, re.M))
 
 
 def _control_groups(root: Path) -> Iterator[tuple[int, int]]:
-    """Limit and usage, without file cache, of every control group that limits this process."""
+    """The memory limit and usage (without file cache) of every control group that limits this process."""
     for group in memory_groups(root):
         for folder in group.with_parents():
             yield from _limit(folder)
@@ -106,12 +106,12 @@ def _limit(group: Path) -> Iterator[tuple[int, int]]:
 
 
 def _own_or_total(stat: str) -> str:
-    """The lines that include the groups below; version 1 has separate lines for them."""
+    """The lines of memory.stat that count child groups too; cgroup v1 has separate lines for that."""
     total = [line for line in stat.splitlines() if line.startswith("total_")]
     return "\n".join(total) if total else stat
 
 
 def _ids(text: str) -> set[int]:
-    """Parses ids such as `0-2,5`."""
+    """Parses a list of ids such as `0-2,5`."""
     spans = [part.split("-") for part in text.strip().split(",") if part]
     return {number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)}

@@ -1,18 +1,18 @@
-"""Processes that end with their parent."""
+"""Makes processes end with their parent."""
 
 from __future__ import annotations
 
 import os
 import shutil
 
-# The kernel only signals a death after the request, so the shell checks whether the parent died before.
+# The kernel only signals deaths after the request, so the shell checks for an earlier one.
 _ONLY_WITH_PARENT = 'test "$PPID" = "$0" || exit 137; exec "$@"'
 
 
 def killed_with_parent() -> list[str]:
-    """A prefix for a command that makes the kernel kill it when this process ends, even by kill -9.
+    """A prefix for a command that makes the kernel kill it when this process ends, even by SIGKILL.
 
-    The end of the thread that starts the command counts too. The prefix is empty without `setpriv`.
+    The kernel also kills it when the thread that started it ends. Without `setpriv` the prefix is empty.
     """
     setpriv = shutil.which("setpriv")
     if not setpriv:

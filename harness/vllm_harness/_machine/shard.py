@@ -1,4 +1,4 @@
-"""Shards: cells that share what is expensive to start; and their executor on this machine."""
+"""Shards: cells that share resources that are expensive to start; and the executor for this machine."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Needs:
-    """What a shard needs of a machine while it runs.
+    """The resources that a shard needs on a machine while it runs.
 
     Attributes:
-        cpus: processors.
-        memory_gib: memory of the machine, GiB.
-        gpus: whole GPUs.
-        gpu_type: Ray's name for their type, such as `H100`; empty for any.
+        cpus: number of processors.
+        memory_gib: main memory, GiB.
+        gpus: number of whole GPUs.
+        gpu_type: Ray's name for the type of GPU, such as `H100`; empty for any type.
     """
 
     cpus: float = 1.0
@@ -40,11 +40,11 @@ class Needs:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a node makes once, before its first shard that needs it, such as an environment.
+    """Something that a node makes once before the first shard that needs it, such as an environment.
 
     Attributes:
-        name: the name of what is made, such as `vLLM 0.32.0`.
-        make: makes it if it is missing, and passes a line for each step to its argument.
+        name: the name of the thing to make, such as `vLLM 0.32.0`.
+        make: makes the thing if it is missing; reports each step as a line to the callback that it is passed.
     """
 
     name: str
@@ -53,20 +53,20 @@ class Preparation:
 
 @dataclass(frozen=True)
 class Shard(Generic[R]):
-    """Cells that run one after the other in one place.
+    """Cells that run one after the other on the same machine.
 
-    Pickle carries `work` and `preparation` to another machine.
+    `work` and `preparation` are pickled to be sent to another machine.
 
     Attributes:
-        name: the name for people.
-        cells: the names of its cells, in their order.
-        work: runs cells of the shard; finished cells are not requested again.
-        needs: what it needs while it runs.
-        preparation: what the node makes before.
-        server: shards with the same name share a fork server, so they prefer a node where it is running.
-        weight: its approximate duration, in any unit that is the same for all shards of a run.
-        over_nodes: the work if no node has enough GPUs: it gets them from Ray, on several nodes. None if it
-            needs them on one node.
+        name: a human-readable name.
+        cells: the names of the cells, in the order in which they run.
+        work: runs the cells with the given names; after a loss, it is not called again for finished cells.
+        needs: the resources that the shard needs while it runs.
+        preparation: what the node makes before it runs the shard.
+        server: shards with the same value share a fork server, so they prefer a node on which it runs.
+        weight: the approximate duration of the shard, in any unit that is the same for all shards of a run.
+        over_nodes: the work to run instead if no node has enough GPUs: it gets GPUs on several nodes from
+            Ray. None if all GPUs must be on one node.
     """
 
     name: str
@@ -83,11 +83,11 @@ class Executor(Protocol):
     """The interface of `ThisMachine` and `RayCluster`, which run shards."""
 
     def deal(self, cells: int, *, apart: bool) -> int:
-        """The number of shards for a number of cells.
+        """The number of shards to deal a number of cells into.
 
         Args:
             cells: the number of cells.
-            apart: whether each cell starts what it needs, such as a server, even in the same shard.
+            apart: whether each cell starts its own server or the like, so that sharing a shard saves nothing.
         """
 
     def run(self, shards: Sequence[Shard[R]], done: Callable[[R], None]) -> list[HarnessError]:
@@ -95,10 +95,10 @@ class Executor(Protocol):
 
         Args:
             shards: the shards.
-            done: receives each result as it comes, from one or several threads.
+            done: is called with each result when it arrives, from one or several threads.
 
         Returns:
-            The errors of failed shards; the other shards have run.
+            The errors of the failed shards; all other shards have run.
         """
 
 

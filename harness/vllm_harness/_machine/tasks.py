@@ -1,4 +1,4 @@
-"""Parallel tasks that start and end servers, and can be interrupted while they wait."""
+"""Runs tasks in parallel that start and end servers, and can be interrupted while they wait."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vllm_harness._errors import HarnessError
 
 @dataclass
 class _Interrupt:
-    """Whether the tasks are interrupted, and the functions that end what they wait for."""
+    """Whether the tasks are interrupted, and the functions that end their current waits."""
 
     is_set: bool = False
     stops: list[Callable[[], object]] = field(default_factory=list)
 
     def set(self) -> None:
-        """Ends what the tasks wait for now; `interrupted_by` ends what they wait for later."""
+        """Ends the current waits of the tasks; `interrupted_by` ends their later waits."""
         self.is_set = True
         for stop in [*self.stops]:
             stop()
@@ -30,18 +30,18 @@ _of_task: ContextVar[_Interrupt | None] = ContextVar("interrupt", default=None)
 
 
 def task_name() -> str:
-    """Identifies the task that this thread runs; empty outside of tasks."""
+    """Identifies the task that this thread runs; empty if it runs none."""
     return str(threading.get_ident()) if _of_task.get() else ""
 
 
 def run_tasks(tasks: Sequence[Callable[[], None]], parallel: int) -> list[HarnessError]:
-    """Runs tasks, `parallel` of them at a time; returns the errors of failed tasks.
+    """Runs tasks, at most `parallel` of them at a time; returns the errors of failed tasks.
 
-    An interrupt, or any other exception than a HarnessError, skips the remaining tasks, and ends what the
-    running tasks wait for.
+    An interrupt, or any exception other than a HarnessError, skips the remaining tasks and ends the waits
+    of the running tasks.
     """
     interrupt = _Interrupt()
-    begun: list[threading.Event] = []  # of each task that has begun: set at its end
+    begun: list[threading.Event] = []  # one for each task that has begun, set when it ends
 
     def run(number: int) -> HarnessError | None:
         begun.append(ended := threading.Event())
@@ -65,7 +65,7 @@ def run_tasks(tasks: Sequence[Callable[[], None]], parallel: int) -> list[Harnes
             errors = [future.result() for future in as_completed(futures)]
         except BaseException:
             interrupt.set()
-            for ended in [*begun]:  # the pool forgets a thread that it was starting at the interrupt
+            for ended in [*begun]:  # the pool forgets a thread that it was just starting
                 ended.wait()
             raise
     return [error for error in errors if error is not None]
@@ -73,10 +73,10 @@ def run_tasks(tasks: Sequence[Callable[[], None]], parallel: int) -> list[Harnes
 
 @contextmanager
 def interrupted_by(stop: Callable[[], object]) -> Iterator[None]:
-    """A context that waits for something which `stop` ends if the tasks are interrupted.
+    """A context for a wait; `stop` is called to end the wait if the tasks are interrupted.
 
     Raises:
-        KeyboardInterrupt: they are; the outcome of the wait means nothing.
+        KeyboardInterrupt: the tasks were interrupted, so the outcome of the wait means nothing.
     """
     interrupt = _of_task.get() or _Interrupt()
     interrupt.stops.append(stop)
@@ -90,7 +90,7 @@ def interrupted_by(stop: Callable[[], object]) -> Iterator[None]:
 
 
 def raise_if_interrupted() -> None:
-    """Raises KeyboardInterrupt in a task that is interrupted."""
+    """Raises KeyboardInterrupt if the task that this thread runs is interrupted."""
     interrupt = _of_task.get()
     if interrupt is not None and interrupt.is_set:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Converts exchanges to records of a run folder."""
+"""Converts HTTP exchanges to records of a run folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def record_of(exchange: Exchange, **more: Any) -> ExchangeRecord:
 
     Args:
         exchange: the exchange.
-        more: fields of the record that the exchange lacks, or that replace its own.
+        more: further fields of the record; they override those made from the exchange.
     """
     fields = {
         "api": exchange.api or "",
@@ -52,7 +52,7 @@ def json_value(content: bytes) -> JsonValue:
 
 
 def _arrivals(chunks: Iterable[tuple[float, bytes]]) -> Iterator[Arrival]:
-    """Decodes the chunks of a stream; a character that is split belongs to the later chunk."""
+    """Decodes the chunks of a stream; a character split between two chunks goes to the later one."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     room = LONGEST_BODY
     after = 0.0

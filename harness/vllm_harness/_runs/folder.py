@@ -1,4 +1,4 @@
-"""Writes the folder of a run: `records.jsonl` while the run goes on, and a file for each further process."""
+"""Writes a run folder: `records.jsonl` as the run goes on, and a separate file for each further process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PATTERN = "records*.jsonl"
 
 
 class RunWriter:
-    """Writes the records of a run without delay; all threads may share it.
+    """Writes each record of a run at once; threads may share a writer.
 
     Args:
         folder: the run's folder; created if it does not exist.
-        part: the name of this process's part, such as a worker's; empty for the run itself.
-        secrets: values that are redacted.
+        part: the name of this process's file, such as that of a worker; empty for the main process.
+        secrets: values to redact.
 
     Raises:
         UsageError: the folder cannot be written.
@@ -39,7 +39,7 @@ class RunWriter:
         self._lock = threading.Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # appended, so that a resumed run keeps its records
+            # opened for appending, so that a resumed run keeps its records
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise UsageError(
@@ -48,14 +48,14 @@ class RunWriter:
 
     @classmethod
     def begin(cls, folder: Path, header: Header, secrets: Iterable[str] = ()) -> Self:
-        """Starts a run. Raises UsageError if the folder already holds one."""
+        """Starts a run. Raises UsageError if the folder already contains one."""
         if any(folder.glob(PATTERN)):
             raise UsageError(f"{folder} already holds a run", hint="remove it, or name another folder")
         return cls.resume(folder, header, secrets)
 
     @classmethod
     def resume(cls, folder: Path, header: Header, secrets: Iterable[str] = ()) -> Self:
-        """Resumes the run that a folder holds, or starts one."""
+        """Resumes the run in a folder, or starts one if the folder contains none."""
         writer = cls(folder, secrets=secrets)
         if not writer.path.stat().st_size:
             writer.write(header)
@@ -66,17 +66,17 @@ class RunWriter:
         return RunWriter(self.folder, name, self._hidden)
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Adds values to redact from now on."""
+        """Adds values that are redacted from now on."""
         if more := set(secrets) - self._hidden:
             self._hidden |= more
             self._secrets = pattern_of(self._hidden)
 
     def write(self, record: AnyRecord) -> None:
-        """Writes a record as a line, which is truncated only if the process is killed."""
+        """Writes a record as one line, which is incomplete only if the process is killed meanwhile."""
         line = _as_json(record)
         if self._secrets:
             line = self._secrets.sub(REDACTED, line)
-        if not isinstance(record, Header):  # which has its type already
+        if not isinstance(record, Header):  # a header already includes its type
             line = f'{{"type":"{record.type}",{line[1:]}'
         data = line.encode() + b"\n"
         with self._lock:
@@ -84,7 +84,7 @@ class RunWriter:
                 data = data[os.write(self._file, data) :]
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the records file."""
         with self._lock:
             if self._file >= 0:
                 os.close(self._file)

@@ -1,4 +1,4 @@
-"""The header of a new run."""
+"""Makes the header of a new run: the first record of its folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def new_header(kind: Kind, name: str = "", seed: int | None = None) -> Header:
 
     Args:
         kind: the kind of run.
-        name: a name for people.
+        name: a human-readable name.
         seed: the random seed of the run.
     """
     program, *arguments = sys.argv

@@ -1,4 +1,4 @@
-"""Finds the folder of a run by its name."""
+"""Finds the folder of a run, given the run's name."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def find_run(name: str) -> Path:
     """Finds the folder of a run.
 
     Args:
-        name: its path; its name in the state folder, such as `20260103-101500-4711` or `regression/mine`; or
-            `latest`, the run that started last.
+        name: the folder's path; its name in the state folder, such as `20260103-101500-4711` or
+            `regression/mine`; or `latest` for the run that started last.
 
     Raises:
-        UsageError: no run has this name.
+        UsageError: there is no run with this name.
     """
     if name == LATEST:
         return _latest()
@@ -39,7 +39,7 @@ def find_run(name: str) -> Path:
 
 
 def stored_runs() -> list[Path]:
-    """Lists the folders of the runs in the state folder, by their start."""
+    """Lists the folders of the runs in the state folder, in the order in which the runs started."""
     folders = {path.parent for path in state_dir().glob(f"*/*/{PATTERN}")}
     return sorted(folders, key=lambda folder: (_started(folder), folder))
 

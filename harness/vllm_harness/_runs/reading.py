@@ -1,4 +1,4 @@
-"""Reads a run folder, even while it is being written or after its writer was killed."""
+"""Reads a run folder, even while a run is writing it or after the run was killed."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from vllm_harness._errors import UsageError
 from vllm_harness._runs.folder import PATTERN
 from vllm_harness._runs.records import FORMAT, RECORD, AnyRecord, CaseRecord, Header
 
-LARGEST_LINE = 64 * 2**20  # bytes; an exchange with a body of 10 MB fits
+LARGEST_LINE = 64 * 2**20  # in bytes; long enough for an exchange with a body of 10 MB
 
 
 @dataclass(frozen=True)
 class RecordOffset:
-    """The place of a record in its file, to read it again: exchanges are not held in memory."""
+    """The position of a record in its file, to read it again later: exchanges are not kept in memory."""
 
     path: Path
     offset: int
     length: int
 
     def read(self) -> AnyRecord:
-        """Reads the record."""
+        """Reads the record at this position."""
         with self.path.open("rb") as file:
             file.seek(self.offset)
             return RECORD.validate_json(file.read(self.length))
 
 
 def records(folder: Path, only: Collection[str] | None = None) -> Iterator[tuple[RecordOffset, AnyRecord]]:
-    """Yields the records of a run, those of its main process first; skips a truncated last line.
+    """Yields the records of a run, starting with those of its main process; skips a truncated last line.
 
     Args:
         folder: the run's folder.
         only: the types of the records to read; by default all.
 
     Raises:
-        UsageError: the folder has no run or one of a newer format, or a line is not a record.
+        UsageError: the folder contains no run, or one in a newer format, or a line is not a record.
     """
     paths = sorted(folder.glob(PATTERN), key=lambda path: (path.name != "records.jsonl", path.name))
     if not paths:
@@ -50,7 +50,7 @@ def records(folder: Path, only: Collection[str] | None = None) -> Iterator[tuple
 
 
 def header_of(folder: Path) -> Header:
-    """Reads the header of a run. Raises UsageError as `records`, or if the first record is not a header."""
+    """Reads the header of a run. Raises UsageError like `records`, or if it does not come first."""
     for _, record in records(folder):
         if isinstance(record, Header):
             return record
@@ -59,7 +59,7 @@ def header_of(folder: Path) -> Header:
 
 
 def latest_cases(cases: list[CaseRecord]) -> list[CaseRecord]:
-    """Keeps one case of each id and target: the latest, if a run was resumed."""
+    """Keeps one record for each case and target: the latest, if a resumed run has several."""
     return list({(case.target, case.id): case for case in cases}.values())
 
 

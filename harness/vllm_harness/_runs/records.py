@@ -1,6 +1,6 @@
 """The records of a run folder, one per line; times are seconds since the epoch.
 
-A line is a JSON object whose first key is `type`; a missing key has its default.
+A line is a JSON object whose first key is `type`; a missing key means the default value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FORMAT = 1
 
 
 class Record(BaseModel):
-    """A record; keys that a later harness added are ignored."""
+    """A record; reading it ignores keys that a later version of the harness added."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -37,9 +37,9 @@ class Kind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """The outcome of a case: a test, a parser's test case, a turn; `case_outcome` decides it.
+    """The outcome of a case (a test, a parser's test case, or a turn); `case_outcome` decides it.
 
-    `known`: known defects explain everything that is wrong with it; it has neither passed nor failed.
+    `known` means that known defects explain all problems of the case; it has neither passed nor failed.
     """
 
     PASSED = "passed"
@@ -50,15 +50,15 @@ class Outcome(StrEnum):
 
 
 class CaseProblem(Protocol):
-    """What is wrong with a case: a failure, a mismatch, or a finding of a rule."""
+    """A problem of a case: a failure, a mismatch, or a rule's finding."""
 
     @property
     def known(self) -> str:
-        """The id of the known defect that explains it; else empty."""
+        """The id of the known defect that explains the problem; empty if none does."""
 
     @property
     def counts(self) -> bool:
-        """Whether it makes the case fail."""
+        """Whether the problem makes the case fail."""
 
 
 def case_outcome(
@@ -71,10 +71,10 @@ def case_outcome(
     """Decides the outcome of a case, for every kind of run and every report.
 
     Args:
-        problems: what is wrong with it.
-        defects: ids of known defects that explain a failure which is not among the problems.
-        cancelled: whether it did not come to its end.
-        skipped: whether it did not run.
+        problems: the problems of the case.
+        defects: ids of known defects that explain failures not listed in `problems`.
+        cancelled: whether the case was stopped before its end.
+        skipped: whether the case did not run.
     """
     every = list(problems)
     if any(problem.counts for problem in every):
@@ -87,7 +87,7 @@ def case_outcome(
 
 
 class Header(Record):
-    """The first record.
+    """The first record of a run.
 
     Attributes:
         format: the version of this format.
@@ -95,7 +95,7 @@ class Header(Record):
         name: a name for people.
         command: the command line, with secrets redacted.
         harness: the version of the harness.
-        machine: its cores, memory and GPUs, in a sentence.
+        machine: the cores, memory and GPUs of the machine, in one line.
         seed: the random seed.
         started: the start time.
     """
@@ -114,19 +114,19 @@ class Header(Record):
 class TargetRecord(Record):
     """What a run tests: a server of a model entry, or the parsers of a family in an interpreter.
 
-    A later record replaces an earlier one of the same id, for instance after a server was restarted.
+    A later record replaces an earlier one with the same id, for instance after a server was restarted.
 
     Attributes:
-        id: its id, unique in the run; cases refer to it.
-        title: a name for people: that of a model or a family.
-        family, lane: as in the model entries; empty if it has none.
-        vllm: the version of vLLM in short (`0.32.0`, `0.33.0@0.32.0`).
-        environment: the environment in full.
+        id: the id, unique in the run; cases refer to it.
+        title: a human-readable name: that of a model or a family.
+        family, lane: as in the model entries; empty if the target has none.
+        vllm: the short form of the vLLM version (`0.32.0`, `0.33.0@0.32.0`).
+        environment: a full description of the environment.
         frontend: the front end of the server.
         device: `cpu`, or the GPU's name.
         command: the command line of the server.
-        logs: the paths of its log files.
-        startup_s: the seconds until it was ready.
+        logs: the paths of the server's log files.
+        startup_s: the seconds until the server was ready.
     """
 
     type: Literal["target"] = "target"
@@ -144,17 +144,17 @@ class TargetRecord(Record):
 
 
 class RunFinding(Record):
-    """A deviation that a case showed.
+    """A problem that a case showed: a rule's finding, a mismatch, or a failed assertion.
 
     Attributes:
         code: the code of the rule; empty for a mismatch or an assertion.
         severity: error, warning or info.
-        message: one sentence.
-        exchange: the id of its exchange; empty if it has none.
-        event_index: the index of the event from 0.
+        message: a sentence that describes the problem.
+        exchange: the id of the exchange that shows it; empty if there is none.
+        event_index: the index of the event, counted from 0.
         path: the JSON path within the event or the body.
-        expected, actual: both values as text.
-        known: the id of the known defect that explains it; else empty.
+        expected, actual: the expected and the actual value, as text.
+        known: the id of the known defect that explains it; empty if none does.
     """
 
     code: str = ""
@@ -169,18 +169,18 @@ class RunFinding(Record):
 
     @classmethod
     def of(cls, finding: Finding, exchange: str = "") -> RunFinding:
-        """Makes the record of a finding of the validator in an exchange."""
+        """Makes the record of a finding that the validator made in an exchange."""
         kept = {name: getattr(finding, name) for name in cls.model_fields if name != "exchange"}
         return cls(**{**kept, "severity": str(finding.severity)}, exchange=exchange)
 
     @property
     def counts(self) -> bool:
-        """Whether it is an error or a warning that no known defect explains."""
+        """Whether this is an error or warning that no known defect explains."""
         return self.severity != "info" and not self.known
 
     @property
     def text(self) -> str:
-        """The code, severity, path, message, and expected and actual values, in one line."""
+        """The finding in one line: code, severity, path, message, and expected and actual values."""
         place = " ".join(filter(None, (self.code, self.severity, self.path)))
         texts = (("expected", self.expected), ("actual", self.actual))
         sides = ", ".join(f"{name} {text}" for name, text in texts if text)
@@ -192,19 +192,19 @@ class CaseRecord(Record):
     """A finished case on a target.
 
     Attributes:
-        id: its id, unique among the cases of its target: that of a test, a parser's test case, a turn.
-        target: the id of its target.
+        id: the id of the test, parser test case or turn; unique among the cases of the target.
+        target: the id of the target.
         group: the column of the matrix: a test module, a group of cases.
-        title: a name for people, if the id is not enough.
-        covers: the ids of the behaviours that it covers.
-        outcome: its outcome.
-        defects: the ids of the known defects that it showed, also beside what it is about.
-        reason: the reason of a skip, a cancellation or a failure, in one line.
+        title: a human-readable name, if the id is not clear enough.
+        covers: the ids of the behaviours that the case covers.
+        outcome: the outcome of the case.
+        defects: the ids of all known defects that it showed, even if the case does not test for them.
+        reason: the reason for a skip, a cancellation or a failure, in one line.
         details: the whole text of a failure.
-        findings: its findings.
-        started, seconds: its start time and its duration.
+        findings: the problems that it showed.
+        started, seconds: the start time and the duration in seconds.
         attempts: the number of attempts.
-        node: the node of a cluster that ran it.
+        node: the cluster node that ran it.
     """
 
     type: Literal["case"] = "case"
@@ -229,7 +229,7 @@ class Piece(Record):
 
     Attributes:
         ids: the ids of the tokens.
-        text: their text.
+        text: the text that they decode to.
     """
 
     ids: tuple[int, ...]
@@ -237,11 +237,11 @@ class Piece(Record):
 
 
 class GenerationRecord(Record):
-    """A prompt of the model and what it generated, within a request.
+    """A prompt for the model and the tokens that it generated, as part of a request.
 
     Attributes:
         choice: the index of the choice.
-        prompt, output: the tokens.
+        prompt, output: the tokens of the prompt and of the generated text.
     """
 
     choice: int = 0
@@ -262,25 +262,25 @@ class Arrival(Record):
 
 
 class ExchangeRecord(Record):
-    """A request and its answer, with secrets redacted.
+    """A request and the answer to it, with secrets redacted.
 
     Attributes:
-        id: its id, unique in the run.
-        target, case: the ids of its target and its case; the case is empty if none made it.
-        api: `responses`, `chat` or `messages`; empty for another route.
+        id: the id, unique in the run.
+        target, case: the ids of the target and the case; `case` is empty if no case made the request.
+        api: `responses`, `chat` or `messages`; empty for any other route.
         method, path: the method and the path of the request.
-        at: the time when it was sent.
+        at: the time when the request was sent.
         headers, request: the headers and the body of the request.
-        status: the HTTP status of the answer; None if none came.
+        status: the HTTP status of the answer; None if no answer came.
         answer_headers: the headers of the answer.
         answer: the body of an answer that is not streamed.
         stream: the chunks of a stream, in order.
         seconds: the seconds until the end of the answer.
         prompt, output: the tokens of the prompt and of the answer, if they are known.
-        further: the generations after the first, of a request with several choices or with calls that the
-            server answers itself.
-        twin: the id of the exchange with the same request, streamed if this one is not, and vice versa.
-        error: the reason why there is no answer.
+        further: the generations after the first, if a request has several choices or calls that the server
+            answers itself.
+        twin: the id of the exchange that sent the same request with `stream` inverted.
+        error: the reason why there is no complete answer.
     """
 
     type: Literal["exchange"] = "exchange"
@@ -322,8 +322,8 @@ class Series(Record):
         target: the id of the target.
         name: the name of the figure, such as `time to first token`.
         unit: the unit of the values.
-        points: pairs of seconds since the start, or of a percentile, and a value.
-        form: whether the pairs have times or percentiles.
+        points: pairs of a time (seconds since the start) or a percentile, and a value.
+        form: whether the pairs contain times or percentiles.
     """
 
     type: Literal["series"] = "series"
@@ -340,7 +340,7 @@ class End(Record):
     Attributes:
         at: the end time.
         exit_code: the exit code of the command.
-        stopped: what stopped the run early: a signal, an error; else empty.
+        stopped: the signal or error that stopped the run early; empty if nothing did.
     """
 
     type: Literal["end"] = "end"

@@ -18,22 +18,22 @@ _PROBES: dict[str, dict[str, Any]] = {
     "chat": _MESSAGES,
     "messages": {**_MESSAGES, "max_tokens": 100},
 }
-"""A request of each API."""
+"""A minimal request for each API."""
 
 
 class AttachedServer(VllmServer):
-    """A server that the harness neither starts nor stops. It has the interface of `VllmServer` only.
+    """A server that the harness neither starts nor stops. It has only the interface of `VllmServer`.
 
     Args:
-        endpoint: its address, as `attach` gives it.
+        endpoint: the address of the server, as returned by `attach`.
         entry: the model entry whose tests run against it.
         model: the name of the model on the server; by default the entry's name or hub id, or else the only
             name that the server lists.
-        books: address of the scripted server behind it, for script books.
-        version: the version of the vLLM behind it; by default what the scripted server or it reports.
+        books: address of the scripted server behind the endpoint, for script books.
+        version: the version of the vLLM behind the endpoint; by default as `books` or `endpoint` reports it.
 
     Raises:
-        EndpointError: it does not answer, or does not list the model.
+        EndpointError: the server does not answer, or does not list the model.
     """
 
     lane = "attached"
@@ -56,17 +56,17 @@ class AttachedServer(VllmServer):
 
     @property
     def vllm_version(self) -> str:
-        """The version of the vLLM behind it; `0` if it is unknown."""
+        """The version of the vLLM behind the endpoint; `0` if it is unknown."""
         return self._version
 
     @property
     def endpoint(self) -> Endpoint:
-        """Its address, for clients."""
+        """The server's address, for clients."""
         return self._endpoint
 
     @property
     def books(self) -> Endpoint | None:
-        """The address of the scripted server behind it; None without one."""
+        """The address of the scripted server behind the endpoint; None if there is none."""
         return self._books
 
     def restart(self) -> NoReturn:
@@ -77,7 +77,7 @@ class AttachedServer(VllmServer):
 
 
 def check_header(server: AttachedServer, apis: Iterable[str]) -> None:
-    """Checks with a scripted request over each API that the header which names a request's book arrives.
+    """Checks with a scripted request over each API that the header naming the script book arrives.
 
     Raises:
         EndpointError: the header does not arrive at the scripted server.
@@ -100,7 +100,7 @@ def check_header(server: AttachedServer, apis: Iterable[str]) -> None:
         raise EndpointError(
             f"the header {BOOK_HEADER} does not arrive at {server.books.base_url} through "
             f"{server.endpoint.base_url}: {answered}",
-            hint="configure it to pass the header on, in LiteLLM by "
+            hint="configure the gateway to pass the header on, in LiteLLM with "
             "`general_settings: {forward_client_headers_to_llm_api: true}`",
         )
 

@@ -1,6 +1,6 @@
-"""POSIX shared memory of servers: blocks with a server's id in their name, and native blocks.
+"""The POSIX shared memory of servers: blocks with a server's id in their name, and native blocks.
 
-Uses the standard library only: supervisor.py loads this file by its path, also in the server's interpreter.
+Uses the standard library only: supervisor.py loads this file by path, also in the server's interpreter.
 Python's own blocks and semaphores get their names from vllm_harness_shm.py, in the server. Native code
 (torch, NCCL, vLLM's kernels) chooses its own names; its blocks are found in the memory maps of the processes.
 """
@@ -19,13 +19,13 @@ ORPHAN_S = 60.0
 
 
 def server_of(name: str) -> str | None:
-    """The server's id in a block's name; None without one."""
+    """The server id in a block's name; None if it contains none."""
     match = OURS.fullmatch(name)
     return match[1] if match else None
 
 
 def names() -> set[str]:
-    """The names of all blocks on the machine."""
+    """The names of all shared memory blocks on the machine."""
     try:
         return {path.name for path in FOLDER.iterdir()}
     except OSError:
@@ -38,7 +38,7 @@ def of_server(server_id: str) -> set[str]:
 
 
 def mapped(pids: Iterable[int]) -> set[str]:
-    """The blocks that processes map; of ended processes and those of other users, none."""
+    """The blocks mapped by processes; ended processes and those of other users are skipped."""
     blocks = set()
     start = f"{FOLDER}/"
     for pid in pids:
@@ -49,12 +49,12 @@ def mapped(pids: Iterable[int]) -> set[str]:
 
 
 def in_use() -> set[str]:
-    """The blocks that any living process maps."""
+    """The blocks that are mapped by any living process."""
     return mapped(int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
 
 
 def remove(blocks: Iterable[str]) -> None:
-    """Removes blocks; skips those that are gone already or belong to other users."""
+    """Removes blocks; skips those that are already gone or belong to other users."""
     for name in blocks:
         with suppress(OSError):
             (FOLDER / name).unlink()
@@ -82,10 +82,10 @@ def _age(name: str) -> float:
 
 
 class Native:
-    """The blocks that native code of a server has made, remembered while the server runs.
+    """The blocks that native code in a server has created, collected while the server runs.
 
     Args:
-        earlier_blocks: blocks from before the server, which are not its own even if it maps them.
+        earlier_blocks: blocks that existed before the server, so are not its own even if it maps them.
     """
 
     def __init__(self, earlier_blocks: Iterable[str]) -> None:
@@ -94,11 +94,11 @@ class Native:
         self.blocks: set[str] = set()
 
     def look(self, pids: Callable[[], Iterable[int]], *, again: bool = False) -> None:
-        """Remembers new blocks that the server's processes map; costs almost nothing if there are none.
+        """Adds the new blocks that the server's processes map; costs almost nothing if there are none.
 
         Args:
-            pids: gives the process ids.
-            again: check also the blocks that no process of the server mapped last time.
+            pids: returns the process ids of the server.
+            again: also check the blocks that an earlier call has already looked at.
         """
         new = {name for name in names() - self._earlier if server_of(name) is None}
         if new - (set() if again else self._seen):

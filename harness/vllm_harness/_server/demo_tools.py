@@ -1,4 +1,4 @@
-"""Packages of gpt-oss's own tools, which `vllm serve --tool-server demo` runs in the server."""
+"""The packages for gpt-oss's built-in tools, which `vllm serve --tool-server demo` runs in the server."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SEARCH_NEEDS = f"{SEARCH_KEY} with a key of https://exa.ai, and access to api.ex
 
 
 def demo_tools(environment: Environment, progress: Progress = quiet) -> Path:
-    """Installs the packages of the tools, unless they are there; returns their folder.
+    """Installs the packages of the demo tools if they are missing; returns their folder.
 
     Raises:
-        InstallError: they cannot be installed.
+        InstallError: the packages cannot be installed.
     """
     return overlay("gpt-oss", environment, progress, python_version="3.12")
 
@@ -30,10 +30,10 @@ def demo_tools(environment: Environment, progress: Progress = quiet) -> Path:
 def demo_variables(
     args: Sequence[str], env: Mapping[str, str], environment: Environment, progress: Progress = quiet
 ) -> dict[str, str]:
-    """The variables by which a server finds the tools, and uv, which runs the code.
+    """The environment variables with which a server finds the tools, and uv, which runs the model's code.
 
-    There are none if its flags do not name the demo tool server. A search key in its variables adds the
-    browser's packages.
+    Empty if the server's flags do not name the demo tool server. If `env` contains a search key, the
+    packages of the browser tool are added.
 
     Raises:
         InstallError: the packages cannot be installed.
@@ -52,13 +52,13 @@ def demo_variables(
 
 
 def demo_launch(*, scripted: bool, search: bool = False) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The flags and variables of a server with the demo tools.
+    """The flags and environment variables for a server with the demo tools.
 
-    uv runs the code of a scripted model on this machine, as in upstream's tests. The code of a real model
-    runs in a Docker container, unless PYTHON_EXECUTION_BACKEND says otherwise.
+    uv runs the Python code of a scripted model on this machine, as in upstream's tests. The code of a real
+    model runs in a Docker container, unless PYTHON_EXECUTION_BACKEND says otherwise.
 
     Raises:
-        UsageError: the key for a search is missing.
+        UsageError: the key of the search service is missing.
     """
     if search and not os.environ.get(SEARCH_KEY):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Diagnoses why a server did not start, by rules over its log, its exit code and the machine."""
+"""Diagnoses why a server did not start, from its log, its exit code and the state of the machine."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PREFIX = re.compile(r"^\((?:APIServer|EngineCore\S*|Worker\S*|VllmWorker\S*)[^)]
 
 @dataclass(frozen=True)
 class CauseRule:
-    """How to recognise a cause in a log.
+    """How to recognise the cause of a failed start in a server's log.
 
     Attributes:
-        error: the class of the error.
-        pattern: matches the decisive line; its groups may be used in `headline` and by `advice`.
+        error: the error class for this cause.
+        pattern: regex for the decisive line; `headline` and `advice` may use its groups.
         headline: what happened, with `{0}` for the first group.
-        advice: what to try, or a function that makes it from the match.
+        advice: what to try, or a function that returns it for the match.
     """
 
     error: type[errors.StartupError]
@@ -96,7 +96,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         errors.ModelNotFound,
         r"(?:RepositoryNotFoundError|is not a local folder and is not a valid model identifier|Repo id must)",
-        "the model is neither a folder nor a repository of the hub",
+        "the model is neither a folder nor a repository on the hub",
         "check the path or the hub id; a private model needs HF_TOKEN",
     ),
     CauseRule(
@@ -148,7 +148,7 @@ RULES: tuple[CauseRule, ...] = (
         errors.PortTaken,
         r"(?:[Aa]ddress already in use|error while attempting to bind on address)",
         "the port is taken",
-        "leave the port out, then the harness leases a free port",
+        "leave the port out; the harness then leases a free port",
     ),
     CauseRule(
         errors.WrongTorchBuild,
@@ -181,11 +181,11 @@ LOOKS_DECISIVE = re.compile(r"(?:Error|error:|Exception|CRITICAL|FATAL|Killed)")
 def diagnose(
     *, log_path: Path, exit_code: int | None, oom_kills: int, port: int | None = None
 ) -> errors.StartupError:
-    """Makes the error for a server that ended before it was ready.
+    """Makes the exception for a server that ended before it was ready.
 
     Args:
-        exit_code: its exit code, negative for a signal; None if it is unknown.
-        oom_kills: OOM kills that the kernel counted in this control group during the start.
+        exit_code: the exit code of the server, negative for a signal; None if it is unknown.
+        oom_kills: number of OOM kills that the kernel counted during the start.
     """
     lines = log_lines(log_path)
     ending = _exit_description(exit_code)
@@ -218,7 +218,7 @@ def diagnose(
 
 
 def last_words(log_path: Path) -> list[str]:
-    """Why a server ended while in use: the exception of its engine, or else the last lines of its log."""
+    """Shows why a server ended while in use: its engine's exception, or else the last lines of its log."""
     lines = log_lines(log_path)
     fatal = [number for number, line in enumerate(lines) if ENGINE_FATAL in line]
     after = lines[fatal[-1] + 1 :] if fatal else []
@@ -227,7 +227,7 @@ def last_words(log_path: Path) -> list[str]:
 
 
 def log_lines(log_path: Path) -> list[str]:
-    """The last lines of a log without vLLM's process prefix; none if there is no log."""
+    """The last lines of a log, without vLLM's process prefix; empty if there is no log."""
     try:
         with log_path.open("rb") as file:
             file.seek(max(0, log_path.stat().st_size - TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""Errors of servers: a class for each cause, with the decisive lines of the log."""
+"""Server errors: a class for each cause, with the decisive lines of the server's log."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from vllm_harness._errors import HarnessError
 
 
 class ServerError(HarnessError):
-    """An error of a server.
+    """An error of a vLLM server.
 
     Args:
         message: what happened.
         hint: what to try.
         lines: the decisive lines of the server's log.
-        log_path: the whole log.
+        log_path: the path of the whole log.
     """
 
     __module__ = "vllm_harness"
@@ -62,15 +62,15 @@ class CpuMemoryTooSmall(MachineError):
 
 
 class KvCacheTooSmall(StartupError):
-    """The memory left for the KV cache does not hold a request of the model's full length."""
+    """The memory left for the KV cache is too small for a request of the model's full length."""
 
 
 class ModelNotFound(StartupError):
-    """Neither a folder nor a repository has the model's name."""
+    """The model's name is neither that of a local folder nor that of a repository on the hub."""
 
 
 class DamagedWeights(StartupError):
-    """A weights file is truncated, or its content does not fit its header."""
+    """A weights file is truncated, or its content does not match its header."""
 
 
 class HubUnreachable(MachineError):
@@ -82,11 +82,11 @@ class GatedModel(StartupError):
 
 
 class UnknownParser(StartupError):
-    """This vLLM does not have the tool parser or the reasoning parser."""
+    """This vLLM does not have the requested tool parser or reasoning parser."""
 
 
 class UnknownFlag(StartupError):
-    """This vLLM does not have a flag, or refuses its value."""
+    """This vLLM does not know a flag, or refuses its value."""
 
 
 class UnsupportedArchitecture(StartupError):
@@ -94,15 +94,15 @@ class UnsupportedArchitecture(StartupError):
 
 
 class PortTaken(MachineError):
-    """Another process listens on the port."""
+    """Another process listens on the server's port."""
 
 
 class WrongTorchBuild(StartupError):
-    """vLLM's kernels do not fit the installed torch."""
+    """vLLM's compiled kernels do not match the installed torch."""
 
 
 class MissingOperator(StartupError):
-    """vLLM's Python code calls a compiled operator that the kernels do not have."""
+    """vLLM's Python code calls a compiled operator that the installed kernels lack."""
 
 
 class MissingPackage(StartupError):
@@ -114,7 +114,7 @@ class KilledByOom(MachineError):
 
 
 class StartupTimeout(MachineError):
-    """The server was not ready within its limit."""
+    """The server was not ready within its time limit."""
 
 
 class NameNotServed(StartupError):

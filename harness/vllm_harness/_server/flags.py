@@ -1,4 +1,4 @@
-"""Reads flags of `vllm serve` as vLLM does."""
+"""Parses flags of `vllm serve` the way vLLM does."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Value = TypeVar("Value")
 def flag_values(
     args: Sequence[str], flags: Sequence[tuple[str, ...]], of: Callable[[str], Value], default: Value
 ) -> list[Value]:
-    """Finds the values of flags; `--tool_server` equals `--tool-server`, and the last of two values counts.
+    """Finds the values of flags; `--tool_server` equals `--tool-server`, and if repeated, the last counts.
 
-    Each of `flags` has all its spellings, and `of` converts its text. The result is the default for all flags
-    if one has an invalid value, which vLLM itself refuses.
+    Each item of `flags` lists all spellings of a flag; `of` converts a value from text. If any value is
+    invalid (vLLM itself would refuse it), the result is the default for every flag.
     """
     parser = ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     names = [parser.add_argument(*spellings, type=of, default=default).dest for spellings in flags]

@@ -1,8 +1,8 @@
 """The client side of the fork server: finds or starts the template for a launch, and requests forks.
 
-The key of a template is the interpreter, its vLLM, and the variables that are read at import time. All runs
-of a user share it. Measured on CPU, a start from it takes a tenth of a cold start or less, since a cold start
-mostly imports torch and vLLM three times in a row.
+Templates differ in the interpreter, its vLLM, and the variables that are read at import time. All runs of a
+user share them. Measured on CPU, a start from a template takes a tenth of a cold start or less, since a cold
+start mostly imports torch and vLLM three times in a row.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LINGER = "VLLM_HARNESS_LINGER_S"
 LINGER_S = 300.0
 HOLD, LEAVE = b'{"op": "hold"}\n', b'{"op": "leave"}\n'
 FIRST = "VLLM_HARNESS_FIRST"
-"""A variable that names a Python file, which each server of the process runs before it serves."""
+"""A variable that names a Python file, which each server that this process starts runs before it serves."""
 IMPORT_LIMIT_S = 300.0
 PATH = "PYTHONPATH"
 DISMISS_LIMIT_S = 5.0
@@ -57,7 +57,7 @@ READ_EARLY = (
 )
 
 MODELS_HELD = 8
-"""How many templates with a model's tokenizer a process holds; each takes about 0.3 GiB."""
+"""How many templates with a model's tokenizer a process keeps alive; each uses about 0.3 GiB."""
 _held: dict[Path, socket.socket] = {}
 
 
@@ -66,7 +66,7 @@ class ForkServerFailed(HarnessError):
 
 
 class TemplateEnded(ForkServerFailed):
-    """A template was killed; another can be started."""
+    """A template has ended or was killed; another can be started."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ class TemplateInfo:
 
 
 def spawn(config: dict[str, Any], path: Path) -> Handle:
-    """Forks a supervised server from the template at a socket; see `supervisor.Config`.
+    """Forks a supervised server from the template that listens at a socket; see `supervisor.Config`.
 
     Raises:
         TemplateEnded: the template does not answer.
-        OtherUserAnswers: a process of another user answers.
+        OtherUserAnswers: another user's process listens at the socket.
     """
     control_read, control_write = os.pipe()
     status_read, status_write = os.pipe()
@@ -111,7 +111,7 @@ def templates() -> list[TemplateInfo]:
             if _connects(path):
                 running.append(TemplateInfo(path, info["pid"], info["environment"]))
                 continue
-            if psutil.pid_exists(info["pid"]):  # it still imports, and will listen
+            if psutil.pid_exists(info["pid"]):  # it is still importing, and will listen later
                 continue
         note.unlink(missing_ok=True)
     return running
@@ -120,17 +120,17 @@ def templates() -> list[TemplateInfo]:
 def template(
     launch: Launch, environ: Mapping[str, str], progress: Callable[[str], None], *, held: int = MODELS_HELD
 ) -> Path:
-    """Finds or starts the template for a launch; returns its socket.
+    """Finds or starts the template for a launch; returns the path of its socket.
 
     Args:
-        environ: the variables of the server.
-        progress: receives the current step.
-        held: how many models' templates this process holds, including this one.
+        environ: the environment variables of the server.
+        progress: is called with the name of each step.
+        held: the maximum number of models' templates that this process keeps alive, including this one.
 
     Raises:
-        ForkServerFailed: it cannot be made.
-        TemplateEnded: the template, or the base template that it is forked from, was killed meanwhile.
-        OtherUserAnswers: a process of another user listens at its socket.
+        ForkServerFailed: the template cannot be started.
+        TemplateEnded: the template, or the base template that it is forked from, ended meanwhile.
+        OtherUserAnswers: another user's process listens at the socket.
     """
     base = _folder() / f"{_key(launch, environ)}.sock"
     with locked(base.with_suffix(".lock"), "another run that starts the same fork server"):
@@ -156,13 +156,13 @@ def template(
 
 
 def dismiss_unused() -> bool:
-    """Ends a fork server that no process holds, and waits for its end; False if there is none."""
-    # templates with a tokenizer come first, because they end with their base template
+    """Ends a fork server that no process uses, and waits for its end; returns False if there is none."""
+    # models' templates come before their base template, with which they would end
     return any(map(_dismissed, sorted(_folder().glob("*.sock"), reverse=True)))
 
 
 def end(template: TemplateInfo) -> None:
-    """Ends a base template and the templates forked from it; removes their sockets and its note."""
+    """Ends a base template and the templates forked from it; removes their sockets and its JSON note."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(template.pid)
         process.terminate()
@@ -173,11 +173,11 @@ def end(template: TemplateInfo) -> None:
         while _connects(path) and time.monotonic() < deadline:
             time.sleep(0.02)
     _sweep()
-    templates()  # which removes the notes of ended templates
+    templates()  # this call removes the notes about ended templates
 
 
 def _dismissed(path: Path) -> bool:
-    """Asks a template to end; returns whether it has ended, and so released its memory."""
+    """Asks a template to end; returns whether it ended, and therefore released its memory."""
     try:
         with connect(path) as client:
             client.settimeout(DISMISS_LIMIT_S)
@@ -195,7 +195,7 @@ def _sweep() -> None:
     """Removes the sockets of killed templates, at which no process listens."""
     for path in _folder().glob("*.sock"):
         base = path.stem.split("-")[0]
-        # the holder of the lock may be about to replace it
+        # whoever has the lock may be about to replace the socket
         with suppress(Timeout, OtherUserAnswers), FileLock(path.with_name(f"{base}.lock"), timeout=0):
             if not _connects(path):
                 path.unlink(missing_ok=True)
@@ -222,7 +222,7 @@ def _key(launch: Launch, environ: Mapping[str, str]) -> str:
 
 
 def _of_template(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a server without the packages that it imports late, see `_serve` of the template."""
+    """A server's variables for its template: PYTHONPATH lacks the packages that only servers import."""
     return {**environ, PATH: without_overlays(environ[PATH])} if PATH in environ else {**environ}
 
 
@@ -253,28 +253,28 @@ def _await(path: Path, alive: Callable[[], bool], log: Path) -> None:
 
 
 def _linger_s() -> float:
-    """Seconds for which a fork server without users lives on."""
+    """How many seconds a fork server stays alive when no process uses it."""
     return number(os.environ, LINGER, LINGER_S)
 
 
 def _hold(path: Path) -> bool:
-    """Holds a connection open, so that the template lives as long as this process; False without template.
+    """Keeps a connection open, so that the template lives as long as this process; False if there is none.
 
-    With VLLM_HARNESS_LINGER_S=0 it does not live longer either, whichever process started it.
+    With VLLM_HARNESS_LINGER_S=0 the template does not outlive its users, whichever process started it.
     """
     if path in _held and _open(_held[path]):
         return True
     client = _connected(path)
     if client is None:
         return False
-    with suppress(OSError):  # it is ending, as its first use will show
+    with suppress(OSError):  # the template is ending; using it will raise an error
         client.sendall(HOLD if _linger_s() else HOLD + LEAVE)
     _held[path] = client
     return True
 
 
 def _open(client: socket.socket) -> bool:
-    """Whether the other end is open; a template never sends first, so that there is nothing to read."""
+    """Whether the other end is still open; a template never sends first, so there is nothing to read."""
     try:
         return client.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) != b""
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Plans the command and the variables of a server, from its model entry, lane and environment."""
+"""Plans a server's command and environment variables, from its model entry, lane and environment."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
 }
 FRONTEND_ENV: dict[Frontend, dict[str, str]] = {"python": {}, "rust": {"VLLM_USE_RUST_FRONTEND": "1"}}
 NOT_INHERITED = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
-OUR_OWN = "VLLM_HARNESS_"  # prefix of the harness's own variables, which vLLM would warn about
+OUR_OWN = "VLLM_HARNESS_"  # prefix of the harness's own variables; vLLM would warn about them
 LOCAL = "127.0.0.1"
-# flags that only the harness sets, and the argument of RemoteServer to use instead
+# flags that only the harness sets, each with advice on what to do instead
 OWN_FLAGS = {
     "--port": "use port=",
     "--host": "leave it out: servers listen on 127.0.0.1, or on their node's address for clients elsewhere",
@@ -36,15 +36,15 @@ OWN_FLAGS = {
 
 @dataclass(frozen=True)
 class Launch:
-    """The plan of a server.
+    """The plan for starting a server.
 
     Attributes:
         entry: the model entry.
         lane: `live` or `scripted`.
-        environment: the interpreter that has vLLM.
-        model: folder or hub id for `vllm serve`.
-        args: its flags, without host and port.
-        env: variables in addition to the inherited ones.
+        environment: the environment in which vLLM is installed.
+        model: folder or hub id, passed to `vllm serve`.
+        args: flags of `vllm serve`, without host and port.
+        env: environment variables in addition to the inherited ones.
         frontend: vLLM's HTTP front end.
         host: the address to listen on.
     """
@@ -60,11 +60,11 @@ class Launch:
 
     @property
     def name(self) -> str:
-        """The name that the server serves the model under."""
+        """The name under which the server serves the model."""
         return self.entry.name
 
     def argv(self, port: int) -> list[str]:
-        """The whole command; scripts need a proxy of the harness in front of the Rust front end."""
+        """The whole command; with scripts, it runs the Rust front end behind a proxy of the harness."""
         serve = [*self.environment.serve_command, self.model, "--served-model-name", self.name, *self.args]
         if self.frontend == "rust" and self.lane == "scripted":
             return [str(self.environment.python), str(IN_SERVER / "vllm_harness_proxy.py"), str(port), *serve]
@@ -72,7 +72,7 @@ class Launch:
 
     @property
     def api_key(self) -> str:
-        """The key for its clients: the first key of the server, or `none` if it accepts any."""
+        """The API key for clients: the server's first key, or `none` if it requires no key."""
         for index in range(len(self.args) - 1, -1, -1):
             flag, has_value, value = self.args[index].partition("=")
             if flag == "--api-key":
@@ -80,11 +80,11 @@ class Launch:
         return self.env.get("VLLM_API_KEY") or os.environ.get("VLLM_API_KEY") or NO_KEY
 
     def describe(self) -> str:
-        """Describes environment and front end, for results."""
+        """Describes the environment and the front end, for results."""
         return f"{self.environment.describe()}, {self.frontend} front end"
 
     def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """The variables of the server: inherited, then the environment's, the entry's and the caller's."""
+        """The server's variables: inherited, then those of the environment, the entry and the caller."""
         inherited = {k: v for k, v in base.items() if k not in NOT_INHERITED and not k.startswith(OUR_OWN)}
         environ = {**self.environment.environ(inherited), **self.env}
         parts = [str(IN_SERVER), environ.get("PYTHONPATH", "")]
@@ -103,15 +103,15 @@ def plan_launch(
     host: str = LOCAL,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Launch:
-    """Plans a server of an entry, and fetches its assets.
+    """Plans a server for a model entry, and fetches the assets that it needs.
 
     Args:
-        args, env: flags and variables, which override the entry's own.
+        args, env: flags and environment variables, which override the entry's own.
         progress: receives a line for each download.
 
     Raises:
-        UsageError: the entry does not have the lane, the environment does not have the front end, or `args`
-            has a flag that only the harness may set.
+        UsageError: the entry does not support the lane, the environment lacks the front end, or `args`
+            contains a flag that only the harness may set.
         AssetError: an asset cannot be fetched.
         InstallError: the flags name vLLM's demo tool server, and its packages cannot be installed.
     """
@@ -182,11 +182,11 @@ def _live_model(
 def fetched_stand_in(
     entry: ModelEntry, progress: Callable[[str], None]
 ) -> tuple[str, tuple[str, ...], dict[str, str]]:
-    """Fetches the assets of an entry's stand-in; returns its checkpoint, flags and variables.
+    """Fetches the assets of an entry's stand-in; returns its checkpoint, flags and environment variables.
 
     Raises:
-        UsageError: an asset is unknown, or the tokenizer is not the one that the entry describes.
-        AssetError: an asset cannot be fetched, or differs from the pinned one.
+        UsageError: an asset is unknown, or the tokenizer does not fit the entry's description.
+        AssetError: an asset cannot be fetched, or does not match its pinned checksum.
     """
     assert entry.stand_in is not None
     name = entry.stand_in.tokenizer

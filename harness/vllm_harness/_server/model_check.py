@@ -1,4 +1,4 @@
-"""Checks whether a vLLM knows the parsers, flags, variables and architectures of model entries."""
+"""Checks whether a vLLM version knows the parsers, flags, variables and architectures in model entries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vllm_harness._terminal.status import Progress
 _SCRIPT = Path(__file__).with_name("vllm_names.py")
 _LIMIT_S = 300
 _LANES: tuple[Lane, ...] = ("live", "scripted")
-# the Rust front end lists the names that it knows when it refuses an unknown name
+# with these flags, the Rust front end refuses an unknown name and lists the names that it knows
 _RUST_REFUSALS = {
     "tool_parsers": ("--tool-call-parser", "?"),
     "reasoning_parsers": ("--tool-call-parser", "none", "--reasoning-parser", "?"),
@@ -39,7 +39,7 @@ class NamesError(HarnessError):
 
 
 class VllmNames(StrictModel):
-    """The names that a vLLM knows; see `vllm_harness._server.vllm_names`."""
+    """The names that a vLLM version knows; see `vllm_harness._server.vllm_names`."""
 
     tool_parsers: frozenset[str]
     reasoning_parsers: frozenset[str]
@@ -50,13 +50,13 @@ class VllmNames(StrictModel):
 
 @dataclass(frozen=True)
 class Unknown:
-    """A name in models.yaml that this vLLM, or this project, does not know.
+    """A name in models.yaml that the checked vLLM, or the harness, does not know.
 
     Attributes:
-        model: the entry's name.
-        key: its key in the entry.
+        model: the name of the model entry.
+        key: the key in the entry under which the name stands.
         name: the unknown name.
-        near: the nearest known names, best first.
+        near: the most similar known names, best first.
     """
 
     model: str
@@ -66,10 +66,10 @@ class Unknown:
 
 
 def names_of(environment: Environment, frontend: Frontend = "python") -> VllmNames:
-    """The names that an environment's vLLM knows, from a subprocess that imports it.
+    """The names that an environment's vLLM knows, found by a subprocess that imports vLLM.
 
     Raises:
-        NamesError: vLLM cannot be imported within five minutes, or lacks the front end.
+        NamesError: vLLM cannot be imported within five minutes, or it lacks the front end.
     """
     try:
         answer = environment.run("-c", _SCRIPT.read_text(), offline=False, limit_s=_LIMIT_S)
@@ -119,7 +119,7 @@ def _rust_parsers(environment: Environment) -> dict[str, frozenset[str]]:
 def unknown_names(
     entries: Iterable[ModelEntry], known: VllmNames, frontend: Frontend = "python"
 ) -> list[Unknown]:
-    """The names in the entries that this vLLM or the harness does not know, in the entries' order."""
+    """The names in the entries that vLLM or the harness does not know, in the order of the entries."""
     templates = frozenset(path.name for path in TEMPLATES.glob("*.jinja"))
     pools = {
         "tool_call_parser": known.tool_parsers,
@@ -139,7 +139,7 @@ def unknown_names(
 
 
 def stand_in_problems(entries: Iterable[ModelEntry], progress: Progress) -> list[tuple[str, HarnessError]]:
-    """The stand-ins that cannot be made: the entry's name and the error. Fetches missing assets."""
+    """The entry name and the error for each stand-in that cannot be made. Fetches missing assets."""
     problems = []
     for entry in (entry for entry in entries if entry.stand_in):
         try:
@@ -172,7 +172,7 @@ def _names(entry: ModelEntry, frontend: Frontend) -> Iterator[tuple[str, str]]:
 
 
 def _flag_names(args: Iterable[str]) -> Iterator[str]:
-    """The flags among arguments, as argparse lists them: with hyphens, without values and dotted parts."""
+    """The flags among arguments, as argparse lists them: with hyphens, without values or dotted parts."""
     for arg in args:
         if arg.startswith("--"):
             yield arg.partition("=")[0].partition(".")[0].replace("_", "-")

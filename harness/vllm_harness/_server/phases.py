@@ -1,11 +1,11 @@
-"""The phases of a server's start, recognised in its log."""
+"""Recognises the phases of a server's start in its log."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-# (phase, pattern of the first log line that shows it); patterns hold for vLLM 0.22 to 0.33
+# (phase, pattern of the first log line that shows it); the patterns fit vLLM 0.22 to 0.33
 PHASES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("import", re.compile(r"")),
     ("configuration", re.compile(r"non-default args|vLLM API server version|version \d+\.\d+\.\d+")),
@@ -24,7 +24,7 @@ PHASES: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 
 class PhaseTracker:
-    """Follows a growing log, which need not exist yet, and remembers the latest phase in it."""
+    """Follows a growing log file, which need not exist yet, and remembers the latest phase found in it."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -34,7 +34,7 @@ class PhaseTracker:
 
     @property
     def phase(self) -> str:
-        """The name of the current phase."""
+        """The name of the latest phase."""
         return PHASES[self._index][0]
 
     def advance(self) -> bool:

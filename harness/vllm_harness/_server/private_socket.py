@@ -1,7 +1,7 @@
-"""Connects to Unix sockets of processes of this user, whatever the length of their paths.
+"""Connects to Unix sockets of this user's processes, however long the paths are.
 
-A socket's name has at most 107 bytes, so the name goes through a descriptor of its folder. The kernel says
-which user is at the other end, so that nothing is sent to another user's process.
+A socket's name has at most 107 bytes, so the folder is named by a file descriptor. The kernel tells which
+user owns the other end, so that nothing is sent to another user's process.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _CREDENTIALS = struct.Struct("3i")  # ucred of unix(7): pid, uid, gid
 
 
 class OtherUserAnswers(HarnessError):
-    """A process of another user listens where a process of this user should."""
+    """Another user's process listens at a path where a process of this user should."""
 
 
 def connect(path: Path) -> socket.socket:
-    """Connects to the process of this user that listens at a path.
+    """Connects to this user's process that listens at a path.
 
     Raises:
         OtherUserAnswers: another user's process listens there; nothing was sent to it.

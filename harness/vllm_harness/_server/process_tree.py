@@ -1,4 +1,4 @@
-"""Finds the processes of a server, and ends them if their supervisor is gone."""
+"""Finds a server's processes, and ends them if their supervisor is gone."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from vllm_harness._server import blocks
 
 
 def processes_in(folder: str) -> list[psutil.Process]:
-    """Every process that works in a server's own folder or below it.
+    """All processes whose working directory is a server's own folder or below it.
 
-    Process groups and environments do not identify them: descendants may leave the group, and a forked
+    Process groups and variables do not identify them: descendants may leave the group, and a forked
     process shows the environment of the process that it was forked from.
     """
     processes = []
@@ -30,7 +30,7 @@ def processes_in(folder: str) -> list[psutil.Process]:
 
 
 def ids_alive() -> set[str]:
-    """The ids of all servers, of any run, that have a process in their folder."""
+    """The ids of all servers, of any run, in whose folder a process works."""
     ids = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -39,7 +39,7 @@ def ids_alive() -> set[str]:
 
 
 def processes_of(server_id: str, folder: str) -> list[psutil.Process]:
-    """Every process that works in a server's folder, has its id as a variable, or maps a block with it."""
+    """All processes that work in a server's folder, or have its id in a variable or in a mapped block."""
     inside = processes_in(folder)
     known = {process.pid for process in inside}
     return inside + [p for p in psutil.process_iter() if p.pid not in known and _belongs_to(p, server_id)]
@@ -53,10 +53,10 @@ def _belongs_to(process: psutil.Process, server_id: str) -> bool:
 
 
 def clear(server_id: str, folder: str, earlier_blocks: list[str], wait_s: float = 10.0) -> list[int]:
-    """Ends and removes what is left of a server whose supervisor was killed; returns the ids of survivors.
+    """Ends and removes all remains of a server whose supervisor was killed; returns the ids of survivors.
 
-    Shared memory from before the server stays. It waits `wait_s` seconds for the processes after the first
-    kill, since it may take long to find them.
+    Shared memory from before the server is kept. The wait for the processes to end, at most `wait_s` seconds,
+    begins after the first kill, since finding them may take long.
     """
     native = blocks.Native(earlier_blocks)
     deadline: float | None = None
@@ -76,7 +76,7 @@ def clear(server_id: str, folder: str, earlier_blocks: list[str], wait_s: float 
 
 
 def _is_running(process: psutil.Process) -> bool:
-    """Whether a process is running; a zombie is not, since it holds nothing."""
+    """Whether a process is running; a zombie does not count, since it holds no resources."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -84,7 +84,7 @@ def _is_running(process: psutil.Process) -> bool:
 
 
 def tree_pids(root: int) -> set[int]:
-    """The ids of a process and its descendants; empty if it is gone."""
+    """The ids of a process and its descendants; empty if the process is gone."""
     try:
         process = psutil.Process(root)
         return {root, *(child.pid for child in process.children(recursive=True))}

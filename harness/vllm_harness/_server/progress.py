@@ -1,4 +1,4 @@
-"""Progress of a server's start: a live line on a terminal, a line for each phase elsewhere."""
+"""Shows the progress of a server's start: a live line on a terminal, else a line for each phase."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from rich.status import Status
 
 
 class StartProgress:
-    """Receives the progress of a start, and shows nothing."""
+    """Receives the progress of a server's start, and shows nothing."""
 
     def phase(self, name: str, phase: str, elapsed_s: float) -> None:
-        """The server `name` is in `phase`; called several times a second."""
+        """Called several times a second while the server `name` is in `phase`."""
 
     def done(self, name: str, elapsed_s: float) -> None:
-        """The server is ready."""
+        """Called when the server is ready."""
 
     def stop(self) -> None:
-        """The start has ended, whether the server is ready or not."""
+        """Called when the start has ended, whether the server is ready or not."""
 
 
 class ConsoleProgress(StartProgress):
-    """Shows a spinner with phase and elapsed time on standard error, or a line for each phase."""
+    """Shows on standard error a spinner with phase and elapsed time, or a line for each phase."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(file=sys.stderr, highlight=False)

@@ -1,4 +1,4 @@
-"""Watches the start of a server: its phases, when it is ready, and why it fails."""
+"""Watches a server's start: which phase it is in, when it is ready, and why it fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEALTH_TIMEOUT_S = 5.0
 
 
 class StartWatch:
-    """Watches a start of a server, which begins now; `phases` has the seconds at which each phase began."""
+    """Watches a server's start, which begins now; `phases` maps each phase to the second when it began."""
 
     def __init__(
         self, name: str, *, port: int, log_path: Path, limit_s: float, progress: StartProgress
@@ -40,19 +40,19 @@ class StartWatch:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the start."""
+        """Seconds since the start began."""
         return time.monotonic() - self._start
 
     def show(self, step: str) -> None:
-        """Reports a step to the progress."""
+        """Reports a step to the progress display."""
         self._progress.phase(self._name, step, self.elapsed_s)
 
     def wait(self, process: Supervised, endpoint: Endpoint) -> None:
         """Waits until the server is ready.
 
         Raises:
-            StartupError: a class for each cause.
-            KeyboardInterrupt: the task that waits was interrupted.
+            StartupError: the server did not start; a subclass names the cause.
+            KeyboardInterrupt: the waiting task was interrupted.
         """
         while True:
             elapsed_s = self.elapsed_s
@@ -81,7 +81,7 @@ class StartWatch:
         self._check_name(endpoint)
 
     def _is_healthy(self, process: Supervised, endpoint: Endpoint) -> bool:
-        """Whether the server answers; an answer of another process on its port is an error."""
+        """Whether the server is healthy; it is an error if another process answers on its port."""
         try:
             answer = ask("GET", endpoint.url_for("/health"), timeout=HEALTH_TIMEOUT_S)
         except requests.RequestException:
@@ -89,7 +89,7 @@ class StartWatch:
         if listeners(self._port) - tree_pids(process.pid() or 0):
             raise errors.PortTaken(
                 f"port {self._port} is held by {describe_holder(self._port)}, not by the started server",
-                hint="leave the port out, then the harness leases a free port",
+                hint="leave the port out; the harness then leases a free port",
                 log_path=self._log_path,
             )
         return answer.status_code == 200

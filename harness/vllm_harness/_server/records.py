@@ -26,19 +26,19 @@ _WRITER = re.compile(r"\.(?P<pid>\d+)-(?P<since>\d+)\.half$")
 
 @dataclass(frozen=True, kw_only=True)
 class ServerRecord:
-    """The record of a server: written before anything of the server exists, removed when nothing is left.
+    """A server's record: written before any part of the server exists, removed when nothing is left of it.
 
     Attributes:
         server_id: id in the names of the record, of the server's folder and of its shared memory.
-        supervisor: process id of its supervisor; 0 while there is none.
+        supervisor: process id of the supervisor; 0 while there is none.
         supervisor_started: when the supervisor was started; see `supervisor.started`.
-        tmp: its temporary folder, in which its processes work.
-        name, lane, environment, log: for display.
-        port, pid: port and process id of its API server.
-        identity: hash by which a later run finds it; see `reusable.identity`.
-        kept: whether it outlives the run that started it.
-        owner, owner_started: the run that started it, as for the supervisor.
-        earlier_blocks: shared memory from before the server.
+        tmp: temporary folder, in which the server's processes work.
+        name, lane, environment, log: name, lane, environment and log path of the server, for display.
+        port, pid: port and process id of the API server.
+        identity: hash by which a later run finds the server; see `reusable.identity`.
+        kept: whether the server outlives the run that started it.
+        owner, owner_started: process id and start time of the run that started it.
+        earlier_blocks: shared memory blocks that existed before the server.
     """
 
     server_id: str
@@ -58,35 +58,35 @@ class ServerRecord:
     earlier_blocks: list[str] = field(default_factory=list)
 
     def path(self) -> Path:
-        """The record's file."""
+        """The path of the record's file."""
         return records_folder() / f"{self.server_id}.json"
 
     def write(self) -> None:
-        """Writes the record by a rename, so that readers see either the whole new record or the old one."""
+        """Writes the record with a rename, so that readers see either the whole new record or the old one."""
         writer = os.getpid()
         half = self.path().with_suffix(f".{writer}-{started(writer)}.half")
         half.write_text(json.dumps(asdict(self)))
         half.replace(self.path())
 
     def remove(self) -> None:
-        """Removes the record."""
+        """Removes the record's file."""
         self.path().unlink(missing_ok=True)
 
     def supervisor_lives(self) -> bool:
-        """Whether its supervisor is running."""
+        """Whether the server's supervisor is running."""
         return _lives(self.supervisor, self.supervisor_started)
 
     def clear(self) -> list[int]:
-        """Ends and removes what is left of the server; returns the ids of processes that survived."""
+        """Ends the server's remaining processes and removes its files; returns the ids of survivors."""
         left = clear(self.server_id, self.tmp, self.earlier_blocks)
         self.remove()
         return left
 
 
 def sweep() -> list[ServerRecord]:
-    """Clears servers whose supervisor and owner are gone; returns their records.
+    """Clears all servers whose supervisor and owner are gone; returns their records.
 
-    It also removes shared memory of servers without a record, once it is old and no process maps it.
+    Also removes shared memory of servers without a record, if it is old and no process maps it.
     """
     swept = []
     for path in _records():
@@ -110,7 +110,7 @@ def sweep() -> list[ServerRecord]:
 
 
 def _is_in_use(written: object) -> bool:
-    """Whether the supervisor or the owner in a record, of any version, lives and will clear the server."""
+    """Whether the supervisor or owner in a record (of any version) is running and will clear the server."""
     return isinstance(written, dict) and any(
         _lives(written.get(role), written.get(f"{role}_started")) for role in ("supervisor", "owner")
     )
@@ -137,7 +137,7 @@ def _records() -> list[Path]:
 
 
 def _sweep_halves() -> None:
-    """Removes half-written records if the writer, which the file name identifies, was killed."""
+    """Removes half-written records whose writer, identified by the file name, was killed."""
     for half in records_folder().glob("*.half"):
         writer = _WRITER.search(half.name)
         if not (writer and _lives(int(writer["pid"]), int(writer["since"]))):
@@ -145,7 +145,7 @@ def _sweep_halves() -> None:
 
 
 def run_folder() -> Path:
-    """The folder of this process's logs; the first call removes old folders of ended processes."""
+    """The folder for this process's logs; the first call removes old folders of ended processes."""
     global _RUN
     if _RUN is None:
         runs = state_dir() / "runs"
@@ -159,7 +159,7 @@ def run_folder() -> Path:
 
 
 def new_log(folder: Path, stem: str) -> Path:
-    """Makes an empty log in a folder, readable by this user only, with a number in its name."""
+    """Makes an empty log file in a folder, readable by this user only, with a number in its name."""
     for path in (folder / f"{stem}-{number}.log" for number in count(1)):
         with suppress(FileExistsError):  # another process of this run may start servers too
             path.touch(mode=0o600, exist_ok=False)
@@ -168,10 +168,10 @@ def new_log(folder: Path, stem: str) -> Path:
 
 
 def _beyond_limits(runs: Path) -> list[Path]:
-    """The folders that are too many or too large.
+    """The folders that exceed the limits on number or size.
 
-    Too many are those beyond the newest KEPT_RUNS that are older than KEPT_S, since a command may make
-    hundreds; too large are those beyond the newest that have KEPT_BYTES together.
+    These are the ones beyond the newest KEPT_RUNS that are older than KEPT_S (since one command may make
+    hundreds), and the ones after the newest that together reach KEPT_BYTES.
     """
     newest_first = sorted((path for path in runs.iterdir() if path.is_dir()), reverse=True)
     sizes = accumulate(map(_bytes_in, newest_first))
@@ -183,7 +183,7 @@ def _beyond_limits(runs: Path) -> list[Path]:
 
 
 def _age_s(folder: Path) -> float:
-    """Seconds since a folder got its last file; KEPT_S if another process has removed it."""
+    """Seconds since the last file was added to a folder; KEPT_S if another process has removed it."""
     try:
         return time.time() - folder.stat().st_mtime
     except OSError:
@@ -191,7 +191,7 @@ def _age_s(folder: Path) -> float:
 
 
 def _process_runs(folder: Path) -> bool:
-    """Whether the process in the name of a run folder is alive."""
+    """Whether the process whose id is in the name of a run folder is alive."""
     pid = folder.name.rpartition("-")[2]
     return pid.isdecimal() and psutil.pid_exists(int(pid))
 
@@ -199,7 +199,7 @@ def _process_runs(folder: Path) -> bool:
 def _bytes_in(folder: Path) -> int:
     total = 0
     for path in folder.rglob("*"):
-        with suppress(OSError):  # another process is removing it
+        with suppress(OSError):  # another process is removing the file
             total += path.lstat().st_size
     return total
 
@@ -208,7 +208,7 @@ _RUN: Path | None = None
 
 
 def records_folder() -> Path:
-    """The folder of the records."""
+    """The folder that contains the records."""
     folder = state_dir() / "servers"
     folder.mkdir(exist_ok=True)
     return folder

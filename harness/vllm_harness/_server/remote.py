@@ -1,4 +1,4 @@
-"""RemoteServer: a real vLLM server as a context manager, planned and started when it is entered."""
+"""RemoteServer: a real vLLM server as a context manager, planned and started on entering it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GPU_FREE_S = 60.0
 
 
 class RemoteServer(VllmServer):
-    """Starts vLLM's OpenAI server for a model entry, and always ends it.
+    """Starts vLLM's OpenAI-compatible server for a model entry, and ends it in any case.
 
     The constructor installs, fetches and starts nothing; entering the context does.
 
@@ -46,22 +46,22 @@ class RemoteServer(VllmServer):
     Args:
         model: name or hub id of an entry in models.yaml, a `ModelEntry`, or a whole `Launch`.
         lane: `live` (real weights) or `scripted` (stand-in checkpoint, scripted tokens).
-        vllm: the server's environment, or its spec (`0.32.0`, `0.33.0@0.32.0`, `tree:/path`, `installed`); by
+        vllm: the server environment, or its spec (`0.32.0`, `0.33.0@0.32.0`, `tree:/path`, `installed`); by
             default the vLLM of this interpreter, or else the newest locked release.
         frontend: vLLM's HTTP front end.
         args: flags of `vllm serve`, which override the entry's own.
         env: environment variables, which override the entry's own.
-        host: the address to listen on; clients on other machines need another one than the default.
-        port: a fixed port; by default a free one is leased.
-        cold_start: start a new interpreter instead of a fork of the fork server.
-        keep: leave the server running at the end, and reuse an equal server that an earlier run left.
-        startup_s: seconds until the server must be ready; by default the entry's limit.
+        host: the address to listen on; clients on other machines cannot reach the default.
+        port: the port to listen on; by default a free one is leased.
+        cold_start: start a new interpreter instead of forking the fork server.
+        keep: leave the server running at the end, and reuse an identical server that an earlier run left.
+        startup_s: seconds within which the server must be ready; by default the entry's limit.
         progress: receives the progress of the start.
-        models_file: the models.yaml to read; by default the project's own.
+        models_file: the models.yaml to read; by default, the project's own.
 
     Raises:
-        UsageError: models.yaml has no such entry; on entering, the lane or the environment does not exist.
-        StartupError: on entering; a subclass names the cause.
+        UsageError: models.yaml lacks the entry; on entering, the lane or the environment does not exist.
+        StartupError: on entering, the server does not start; a subclass names the cause.
         StopFailed: on leaving, a process survived, or the port or GPU memory was not released.
     """
 
@@ -119,7 +119,7 @@ class RemoteServer(VllmServer):
 
     @cached_property
     def launch(self) -> Launch:
-        """The plan of the start; the first access creates the environment and fetches assets."""
+        """The plan for the start; the first access creates the environment and fetches assets."""
         if self._planned:
             return self._planned
         environment = self._vllm if isinstance(self._vllm, Environment) else resolve(self._vllm, create=True)
@@ -127,7 +127,7 @@ class RemoteServer(VllmServer):
 
     @property
     def environment(self) -> Environment:
-        """The interpreter that has vLLM."""
+        """The environment in which vLLM is installed."""
         return self.launch.environment
 
     @property
@@ -157,7 +157,7 @@ class RemoteServer(VllmServer):
     @property
     def endpoint(self) -> Endpoint:
         """The server's address, for clients."""
-        port = self.port  # raises before the start, so that nothing is planned
+        port = self.port  # before the start, this raises an error, so that nothing is planned
         return Endpoint(
             f"http://{self.launch.host}:{port}",
             api_key=self.launch.api_key,
@@ -166,11 +166,11 @@ class RemoteServer(VllmServer):
 
     @property
     def books(self) -> Endpoint | None:
-        """The address for script books; None on the live lane."""
+        """The address that accepts script books; None on the live lane."""
         return self.endpoint if self.lane == "scripted" else None
 
     def book(self, name: str = "default") -> ScriptBook:
-        """The script book of a name (scripted lane only); a request sees the scripts of one book only."""
+        """The script book with a name (scripted lane only); a request uses the scripts of one book only."""
         if self.books is None:
             raise errors.ServerError(f"server {self.model!r} is on the live lane", hint="use lane='scripted'")
         return self._named_books.setdefault(name, ScriptBook(self.books, self.entry, name=name))
@@ -184,7 +184,7 @@ class RemoteServer(VllmServer):
         return self._process is not None and not self._process.ended
 
     def check(self) -> None:
-        """Raises ServerDied, with the last lines of the log, if the server has ended by itself."""
+        """Raises ServerDied, which shows the last lines of the log, if the server has ended by itself."""
         if self._process is not None and self._process.ended:
             raise errors.ServerDied(
                 f"server {self.model!r} ended while in use (exit code {self._process.exit_code})",
@@ -206,7 +206,7 @@ class RemoteServer(VllmServer):
                 self._start()
 
     def _start(self) -> None:
-        launch = self.launch  # planned before there is a log or a lease
+        launch = self.launch  # plan before there is a log or a lease
         self.log_path = new_log(run_folder(), f"{self.model}-{self.lane}")
         self._port_lease = lease_port(self._fixed_port)
         try:
@@ -278,7 +278,7 @@ class RemoteServer(VllmServer):
 
     @property
     def _memory_lease(self) -> Claim | None:
-        """The lease of the machine's memory; None on CUDA."""
+        """The lease of main memory; None on CUDA."""
         return self._hardware_lease if self.environment.device == "cpu" else None
 
     @property
@@ -339,7 +339,7 @@ class RemoteServer(VllmServer):
         before = used_before(self._hardware_lease) if self._hardware_lease else {}
         if before and (held := gpus.wait_for_memory(before, limit_s=GPU_FREE_S)):
             raise errors.StopFailed(
-                f"GPU memory did not come back within {GPU_FREE_S:.0f} s: {gpus.describe_gpus(held)}",
+                f"GPU memory was not released within {GPU_FREE_S:.0f} s: {gpus.describe_gpus(held)}",
                 hint="end the process named above; memory without a process is a leak of vLLM",
                 log_path=self.log_path,
             )

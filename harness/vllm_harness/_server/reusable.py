@@ -1,4 +1,4 @@
-"""Reusable servers: a run leaves them running for a later run that needs exactly the same server."""
+"""Reusable servers: left running by a run, for a later run that needs exactly the same server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ END_S = 30.0
 
 
 def identity(launch: Launch) -> str:
-    """A hash that is equal for launches of the same server: model, flags, variables, vLLM and our plugins."""
+    """A hash that is equal for launches with the same model, flags, variables, vLLM and harness plugins."""
     parts = [
         launch.model,
         launch.argv(0),
@@ -35,18 +35,18 @@ def identity(launch: Launch) -> str:
 
 
 def _is_read(name: str, launch: Launch) -> bool:
-    """Whether a server depends on a variable: the caller set it, or vLLM or its libraries read it."""
+    """Whether a server may depend on a variable: the launch sets it, or vLLM or its libraries read it."""
     upper = name.upper()
     return name in launch.env or upper.startswith(READ_EARLY) or upper.endswith(("_PROXY", "_KEY", "_TOKEN"))
 
 
 def locked_start(wanted: str) -> AbstractContextManager[None]:
-    """Holds the lock under which a server with this identity is found or started."""
+    """Holds the lock that is needed to find or start a server with an identity."""
     return locked(records_folder() / f"{wanted}.lock", "another run that starts the same server, to share it")
 
 
 def find_reusable(wanted: str, name: str, api_key: str) -> ServerRecord | None:
-    """The record of a reusable server with an identity that serves a name; ends servers that do not."""
+    """The record of a reusable server with an identity and model name; ends those that do not serve it."""
     for record in running():
         if record.kept and record.identity == wanted:
             if _serves(record, name, api_key):
@@ -56,7 +56,7 @@ def find_reusable(wanted: str, name: str, api_key: str) -> ServerRecord | None:
 
 
 def end_server(record: ServerRecord) -> list[int]:
-    """Ends a running server by its record; returns the ids of processes that survived."""
+    """Ends a running server, given its record; returns the ids of processes that survived."""
     with suppress(psutil.NoSuchProcess, ProcessLookupError):
         supervisor = psutil.Process(record.supervisor)
         os.kill(record.supervisor, signal.SIGTERM)
@@ -69,7 +69,7 @@ def end_server(record: ServerRecord) -> list[int]:
 
 
 def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
-    if listeners(record.port) - tree_pids(record.supervisor):  # another user's server would receive the key
+    if listeners(record.port) - tree_pids(record.supervisor):  # another user's server would get the API key
         return False
     with suppress(EndpointError):
         return name in Endpoint(f"http://{LOCAL}:{record.port}", api_key).models()
@@ -77,7 +77,7 @@ def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
 
 
 class ReusedServer:
-    """A server that another run started, with a part of the interface of `Supervised`."""
+    """A server that another run started; implements a part of the interface of `Supervised`."""
 
     exit_code = None
 

@@ -1,4 +1,4 @@
-"""Starts the process of a server under a supervisor: by a fork of the fork server, or cold."""
+"""Starts a server's process under a supervisor: by forking the fork server, or cold."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from vllm_harness._server.supervisor import started
 GRACE_S = 10.0
 LOG_LIMIT = 256 * 2**20
 SOCKET_PATH_BYTES = 107
-SOCKET_NAME_BYTES = 60  # of the socket names that vLLM makes in the temporary folder
+SOCKET_NAME_BYTES = 60  # for the socket names that vLLM makes in the temporary folder
 
 
 @dataclass(frozen=True)
 class Spawner:
-    """Starts the process of one server; `env` binds it to its leased GPUs, and `show` receives each step."""
+    """Starts one server's process; `env` binds it to leased GPUs, and `show` is called with each step."""
 
     launch: Launch
     port: int
@@ -37,7 +37,7 @@ class Spawner:
     show: Callable[[str], None]
 
     def forked(self) -> tuple[Supervised, ServerRecord] | None:
-        """Forks a server from a template, or from a second template if the first was killed.
+        """Forks a server from a template; tries a second template if the first was killed.
 
         Returns None if the server has to start cold.
         """
@@ -46,7 +46,7 @@ class Spawner:
                 template = self._template()
                 return self._supervised(partial(fork_server.spawn, path=template))
             except fork_server.TemplateEnded as error:
-                # it may have forked a server, but the next one has another id and folder
+                # the template may have forked a server, but the next server has another id and folder
                 self.show(f"{fallback}, since {error}")
             except fork_server.ForkServerFailed as error:
                 self.show(f"cold start, since {error}")
@@ -57,12 +57,12 @@ class Spawner:
         """Starts a server in a new interpreter.
 
         Raises:
-            ForkServerFailed: a Python file has to run first, which only a forked server does.
+            ForkServerFailed: a Python file has to run first, which only forked servers support.
         """
         if os.environ.get(fork_server.FIRST):
             raise fork_server.ForkServerFailed(
-                f"a server that starts cold does not run the file of {fork_server.FIRST}",
-                hint="use the fork server, and no cold start",
+                f"a server that starts cold does not run the file that {fork_server.FIRST} names",
+                hint="use the fork server instead of a cold start",
             )
         return self._supervised(spawn_cold)
 
@@ -73,7 +73,7 @@ class Spawner:
             raise fork_server.ForkServerFailed(str(error)) from error
 
     def _supervised(self, spawn: Spawn) -> tuple[Supervised, ServerRecord]:
-        """Starts a supervisor with a server; the record is written before anything else exists."""
+        """Starts a supervisor, which starts the server; the record is written first."""
         record = self._new_record()
         environ = {
             **self.launch.environ(),
@@ -119,6 +119,6 @@ class Spawner:
 
 
 def _tmp_base() -> Path:
-    """The parent of a server's folder, with a path short enough for vLLM's sockets."""
+    """The folder for servers' temporary folders; its path is short enough for vLLM's sockets."""
     base = Path(tempfile.gettempdir())
     return base if len(str(base)) <= SOCKET_PATH_BYTES - SOCKET_NAME_BYTES else Path("/tmp")

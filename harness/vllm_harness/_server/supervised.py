@@ -1,4 +1,4 @@
-"""The owner's side of a supervised server: starts it, receives its messages, and ends it."""
+"""The owner's side of a supervised server: starts it, receives its supervisor's messages, and ends it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 @dataclass(frozen=True)
 class Handle:
-    """The two pipes of a supervisor: closing `control` ends the server, and `status` has the messages."""
+    """The two pipes of a supervisor: closing `control` ends the server; `status` delivers messages."""
 
     control: IO[bytes]
     status: IO[bytes]
@@ -34,7 +34,7 @@ Spawn = Callable[[dict[str, Any]], Handle]
 
 
 def spawn_cold(config: dict[str, Any]) -> Handle:
-    """Starts a supervisor in a new process, which executes the server's command: the cold start."""
+    """The cold start: starts a supervisor in a new process, which executes the server's command."""
     process = subprocess.Popen(
         [sys.executable, "-I", str(SUPERVISOR)],
         stdin=subprocess.PIPE,
@@ -44,14 +44,14 @@ def spawn_cold(config: dict[str, Any]) -> Handle:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    with suppress(BrokenPipeError):  # it was killed, as the status pipe will show
+    with suppress(BrokenPipeError):  # the supervisor was killed, as the status pipe will show
         process.stdin.write(json.dumps(config).encode() + b"\n")
         process.stdin.flush()
     return Handle(process.stdin, process.stdout, process.wait)
 
 
 class Supervised:
-    """A server under its supervisor, which `spawn` starts; see `supervisor.Config`."""
+    """A server under a supervisor, which `spawn` starts from a config (see `supervisor.Config`)."""
 
     def __init__(self, config: dict[str, Any], spawn: Spawn = spawn_cold) -> None:
         self._grace_s: float = config["grace_s"]
@@ -78,17 +78,17 @@ class Supervised:
 
     @property
     def failure(self) -> str | None:
-        """Why the server could not be executed."""
+        """The reason why the server could not be executed; None if it could."""
         return self._messages.get("failed")
 
     @property
     def ended(self) -> bool:
-        """Whether the server ended by itself, or its supervisor is gone."""
+        """Whether the server has ended by itself, or its supervisor is gone."""
         return bool({"exited", "failed", "eof"} & set(self._messages))
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of a server that ended by itself, negative for a signal."""
+        """The exit code if the server ended by itself (negative for a signal); else None."""
         return self._messages.get("exited")
 
     def end(self) -> list[int]:
@@ -120,7 +120,7 @@ class Supervised:
         self._note({"eof": True})
 
     def _clear(self) -> None:
-        """Clears the server instead of its supervisor, which was killed."""
+        """Clears the server in place of its supervisor, which was killed."""
         self._note({"ended": {"survivors": clear(self._server_id, self._folder, self._earlier_blocks)}})
         self._record.unlink(missing_ok=True)
 

@@ -4,7 +4,7 @@ Run as `python -I supervisor.py`. It is the server's subreaper, so every descend
 stays below it and is found and killed at the end. The owner writes one line, the configuration (see
 `Config`), to standard input and holds the pipe open. The server ends when the pipe closes or the owner dies.
 After the line `keep`, the server has no owner, and SIGTERM to the supervisor ends it. The supervisor makes
-everything that belongs to the server except its record, and removes all of it at the end. It writes JSON
+everything that belongs to the server except the record, and removes all of that at the end. It writes JSON
 objects to standard output, one per line: `{"supervisor": N}`, `{"pid": N}`, `{"exited": CODE}` if the server
 ended by itself, and finally `{"ended": {...}}`.
 
@@ -63,21 +63,21 @@ TOKEN_PATTERN = re.compile(rb"\b(hf_|sk-|gsk_|ghp_|nvapi-)[A-Za-z0-9_-]{8,}")
 
 @dataclass(frozen=True)
 class Config:
-    """The server to run, and its owner.
+    """The server that a supervisor runs, and the owner of the server.
 
     Attributes:
         owner: process id of the owner.
         owner_started: when the owner was started, see `started`.
         server_id: the id in the names of the server's shared memory.
-        earlier_blocks: shared memory from before the server, which stays.
-        record: the server's record, which the owner has written; removed at the end.
-        argv, env: the server's command and all its variables.
-        log: the file to which its redacted output is appended.
+        earlier_blocks: shared memory blocks from before the server, which are not removed.
+        record: path of the server's record, which the owner has written; removed at the end.
+        argv, env: the server's command and all its environment variables.
+        log: the file to which the server's redacted output is appended.
         log_limit: bytes after which the log is truncated, while the server goes on.
         tmp: the server's own temporary and working folder; made here, removed at the end.
-        secrets: values that never reach the log.
-        grace_s: seconds between TERM and KILL.
-        first: a Python file that a forked server runs before it serves; empty for none.
+        secrets: values that are redacted in the log.
+        grace_s: seconds between SIGTERM and SIGKILL.
+        first: path of a Python file that a forked server runs before it serves; empty for none.
     """
 
     owner: int
@@ -96,7 +96,7 @@ class Config:
 
 
 class Server(Protocol):
-    """The interface of a launched process."""
+    """The interface of a launched server process."""
 
     pid: int
     returncode: int | None
@@ -106,14 +106,14 @@ class Server(Protocol):
         """Returns the exit code, negative for a signal; None while the process is running."""
 
     def wait(self) -> int:
-        """Waits for the end of the process; returns the exit code."""
+        """Waits until the process has ended; returns the exit code."""
 
 
 def main() -> int:
-    """Runs the server of the configuration on standard input."""
+    """Runs the server described by the configuration on standard input."""
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
-        return 1  # the owner was killed while it wrote
+        return 1  # the owner was killed while it wrote the line
     return supervise(Config(**json.loads(line)), _launch)
 
 
@@ -133,7 +133,7 @@ def supervise(config: Config, launch: Callable[[Config], Server]) -> int:
         os.mkdir(config.tmp, 0o700)  # noqa: PTH102
     except OSError as error:
         return _failed(error, config)
-    # processes forked from here start in the folder, which identifies them if this process is killed
+    # all descendants start in this folder, which identifies them if this process is killed
     os.chdir(config.tmp)
     try:
         server = launch(config)
@@ -162,9 +162,9 @@ def die_with_parent(parent: int) -> None:
 
 
 def started(pid: int) -> int | None:
-    """When a process was started, in clock ticks since the machine was booted; None if it has ended.
+    """When a process was started, in clock ticks since the machine booted; None if the process has ended.
 
-    Together with the process id it identifies a process, even if the clock is set.
+    Together with the process id, it identifies a process even if the clock is changed.
     """
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
@@ -175,7 +175,7 @@ def started(pid: int) -> int | None:
 
 
 def _watch_owner(config: Config) -> int | None:
-    """A descriptor that becomes readable when the owner ends; None if it has ended or closed the pipe."""
+    """A descriptor that becomes readable when the owner ends; None if the owner is gone or hung up."""
     try:
         owner_end = os.pidfd_open(config.owner)
     except ProcessLookupError:
@@ -191,7 +191,7 @@ def _failed(error: OSError, config: Config) -> int:
 
 
 def _clear(config: Config, native: blocks.Native) -> None:
-    """Removes what the server has left behind, after the end of its processes."""
+    """Removes everything that the server has left behind, after its processes have ended."""
     blocks.remove_of(config.server_id, native.blocks)
     os.chdir("/")
     shutil.rmtree(config.tmp, ignore_errors=True)
@@ -238,7 +238,7 @@ def _wait(server: Server, owner_end: int, stop_reader: int, native: blocks.Nativ
 
 
 def _end(server: Server, grace_s: float, native: blocks.Native) -> dict[str, Any]:
-    """Sends TERM, then KILL, to everything below this process; returns the message about the end."""
+    """Sends SIGTERM, then SIGKILL, to all descendants; returns the content of the `ended` message."""
     start = time.monotonic()
     _stop_all()
     native.look(_pids, again=True)

@@ -1,4 +1,4 @@
-"""The record of a server in a run folder."""
+"""Makes the record of a server for a run folder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from vllm_harness._server.remote import RemoteServer
 
 
 def target_record(server: VllmServer, name: str, writer: RunWriter | None = None) -> TargetRecord:
-    """Makes the record of a server, with its command and its log if it is running.
-
-    From now on, the writer of the run hides the secrets in the command.
-    """
+    """Makes a server's record (with command and log if it runs); `writer` hides its secrets from now on."""
     entry = server.entry
     about = {"id": name, "title": entry.name, "family": entry.family, "lane": server.lane}
     if not isinstance(server, RemoteServer):

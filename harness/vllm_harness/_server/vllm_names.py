@@ -1,7 +1,7 @@
-"""Prints the names that a vLLM knows as JSON.
+"""Prints as JSON the names of the parsers, flags, variables and architectures that a vLLM knows.
 
-The harness never imports this file, which imports vLLM: `vllm_harness._server.model_check` passes its text to
-`python -c` of a server environment. The modules and attributes exist in vLLM 0.22 to 0.33.
+The harness never imports this file, as it imports vLLM: `vllm_harness._server.model_check` passes its source
+to `python -c` in a server environment. The modules and attributes exist in vLLM 0.22 to 0.33.
 """
 
 import importlib
@@ -16,7 +16,7 @@ def _at(place: str) -> Any:
 
 
 def main() -> None:
-    """Writes the JSON to standard output, and everything that vLLM prints to standard error."""
+    """Writes the JSON to standard output, and redirects everything that vLLM prints to standard error."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     parser = _at("vllm.utils.argparse_utils:FlexibleArgumentParser")()

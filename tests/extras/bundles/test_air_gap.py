@@ -1,4 +1,4 @@
-"""A machine without a network, simulated by a network namespace: from a bundle to a real server's answer."""
+"""On a machine without a network (simulated by a namespace): from a bundle to a real server's answer."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ MINUTE = 60
 
 
 def without_network(script: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Runs a shell script with a loopback interface and no other."""
+    """Runs a shell script that has no network interface but loopback."""
     command = [*LOOPBACK_ONLY, f"ip link set lo up\n{script}"]
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=20 * MINUTE)
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A bundle of vLLM 0.32.0 for CPU and the Qwen3 stand-in, in parts of 60 MB."""
+    """A bundle with vLLM 0.32.0 for CPU and the Qwen3 stand-in, in parts of 60 MB."""
     probe = without_network("true", dict(os.environ)) if shutil.which("unshare") else None
     if probe is None or probe.returncode:
         why = probe.stderr.strip() if probe else "`unshare` is not installed"
@@ -45,7 +45,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of a new user: an empty home, and Python on PATH."""
+    """The environment variables of a new user, who has an empty home folder, and Python on PATH."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "home").mkdir()
     (tmp_path / "bin/python3").symlink_to(Path(sys._base_executable).resolve())  # type: ignore[attr-defined]
@@ -56,7 +56,7 @@ def bare(tmp_path: Path) -> Iterator[dict[str, str]]:
         "PIP_CONFIG_FILE": os.devnull,
         "VLLM_HARNESS_LINGER_S": "0",  # the fork server ends with the command
     }
-    shutil.rmtree(tmp_path)  # gigabytes that pytest would keep for three runs
+    shutil.rmtree(tmp_path)  # pytest would keep these gigabytes for three runs
 
 
 @pytest.mark.vllm_slow
@@ -76,7 +76,7 @@ def test_from_a_bundle_to_an_answer(bundle: Path, bare: dict[str, str], tmp_path
 
     completed = without_network(f"cd {folder} && .venv/bin/python {tmp_path}/ask.py", bare)
     assert completed.stdout.strip() == "There is no network here.", completed.stderr
-    # the scripts find the environment, and do not make it again
+    # the scripts find the existing environment, and do not make it again
     checked = without_network(f"{folder}/scripts/test tests/unit/extras/bundles -q", bare)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 

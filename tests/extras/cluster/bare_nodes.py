@@ -1,4 +1,4 @@
-"""Nodes with a separate home, Python and Ray, but no harness."""
+"""Cluster nodes with a separate home folder, Python and Ray, but without the harness."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 INDEX = f"""eval "$('{sys.executable}' -P '{ROOT}/harness/vllm_harness/_environments/pip_settings.py')\""""
-"""Makes uv use the package index of this machine."""
+"""A shell command that makes uv use this machine's package index."""
 MAKE = """
 set -euo pipefail
 {index}
@@ -34,7 +34,7 @@ KEPT |= {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name i
 
 
 def make_ray(home: Path) -> Path:
-    """Installs this version of Ray for a node with a home folder; returns the path of the command `ray`."""
+    """Installs the same version of Ray in a node's home folder; returns the path of the command `ray`."""
     ray = pytest.importorskip(
         "ray", reason="Ray is not installed; scripts/cluster makes an environment with it"
     )
@@ -51,10 +51,10 @@ def started(
     """A running node with two CPUs; yields the output of `ray start`.
 
     Args:
-        ray: the path of the command `ray`; all processes of its environment are killed at the end.
-        environ: the variables of the node.
+        ray: the path of the command `ray`; at the end, all processes of that installation are killed.
+        environ: the environment variables of the node.
         arguments: further arguments of `ray start`.
-        before: shell commands to run before it starts.
+        before: shell commands to run before the node starts.
         within: the command that runs the shell.
     """
     script = START.format(before=before, ray=ray, arguments=arguments)
@@ -70,7 +70,7 @@ def started(
 
 
 def address_in(output: str) -> str:
-    """The address of a head, from the output of `ray start`."""
+    """The address of a head node, from the output of `ray start`."""
     match = re.search(r"--address='([^']+)'", output)
     assert match, output
     return match[1]

@@ -1,4 +1,4 @@
-"""The cells of a run of parser regression, for the comparison of two runs."""
+"""Reads the cells of a parser regression run, to compare two runs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 
 Key = tuple[str, str, str]
-"""Environment, family and group of a cell."""
+"""The environment, family and group of a cell."""
 
 
 def cells_of(run: Path) -> dict[Key, dict[str, Any]]:
-    """The cells of a run, without their duration, which differs between runs."""
+    """The cells of a run, without their durations, which differ between runs."""
     return {
         (cell.environment, cell.family, cell.group): cell.model_dump(exclude={"seconds"})
         for cell in RegressionRun(run).cells()

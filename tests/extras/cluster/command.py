@@ -1,4 +1,4 @@
-"""Runs `vllm-harness` in a separate process; by default it sends no wheel to the local nodes."""
+"""Runs `vllm-harness` in a separate process, by default without sending its wheel to the local nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROGRAM = (sys.executable, "-m", "vllm_harness.cli.main")
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
-    """Starts it in a new session, with all output in one stream."""
+    """Starts `vllm-harness` in a new session; its standard output and error go to one stream."""
     return subprocess.Popen(
         [*PROGRAM, *arguments],
         env=_environ(),
@@ -22,7 +22,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 
 def completed(*arguments: str, ships: bool = False) -> subprocess.CompletedProcess[str]:
-    """Runs it to its end; `ships` makes it send a wheel."""
+    """Runs `vllm-harness` to its end; with `ships`, it sends its wheel to the nodes."""
     return subprocess.run([*PROGRAM, *arguments], env=_environ(ships), capture_output=True, text=True)
 
 

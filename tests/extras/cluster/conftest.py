@@ -1,4 +1,4 @@
-"""A cluster of three nodes on one machine, by Ray's own test utilities."""
+"""A cluster of three nodes on one machine, made with Ray's own test utilities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NODE = {"num_cpus": 2, "memory": 4 * 2**30, "object_store_memory": 80 * 2**20}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks all tests of this folder as slow."""
+    """Marks all tests in this folder as slow."""
     for item in items:
         if "tests/extras/cluster" in item.nodeid:
             item.add_marker(pytest.mark.vllm_slow)
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @contextmanager
 def cluster_of(number: int, **node: Any) -> Iterator[Any]:
-    """A running cluster with so many nodes."""
+    """A running cluster with `number` nodes."""
     pytest.importorskip("ray", reason="Ray is not installed; scripts/cluster makes an environment with it")
     from ray.cluster_utils import Cluster
 
@@ -42,21 +42,21 @@ def cluster_of(number: int, **node: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
-    """The cluster; a test may add nodes, and remove those again."""
+    """The cluster of three nodes; a test may add nodes, and remove those that it has added."""
     with cluster_of(3, **NODE) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def ray(nodes: Any) -> Iterator[Any]:
-    """Ray, connected to the cluster; its workers use this environment, so nothing is sent."""
+    """The module `ray`, connected to the cluster; workers use this Python environment, so nothing is sent."""
     with connected(nodes.address, runtime_env={"env_vars": {"VLLM_HARNESS_LINGER_S": "0"}}) as module:
         yield module
 
 
 @pytest.fixture
 def begin(nodes: Any) -> Iterator[Begin]:
-    """Starts `vllm-harness` with arguments; kills what still runs at the end of the test."""
+    """A function that starts `vllm-harness`; at the end of the test, started processes are killed."""
     processes = []
 
     def start_one(*arguments: str) -> subprocess.Popen[str]:
@@ -71,7 +71,7 @@ def begin(nodes: Any) -> Iterator[Begin]:
 
 @pytest.fixture
 def placed() -> list[Placement]:
-    """The recorded placements of cells."""
+    """The placements of cells that the executor has recorded."""
     return []
 
 
@@ -83,7 +83,7 @@ def lines() -> list[str]:
 
 @pytest.fixture
 def cluster(ray: Any, placed: list[Placement], lines: list[str]) -> Callable[..., RayCluster]:
-    """Makes executors of the cluster."""
+    """A function that makes executors for the cluster."""
 
     def make(silence_timeout_s: float = 60.0) -> RayCluster:
         return RayCluster(ray, lines.append, placed.append, silence_timeout_s)

@@ -1,4 +1,4 @@
-"""Finds what a command must not leave on a node once it has ended."""
+"""Finds processes and shared memory that a command must not leave on a node when it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def servers() -> list[str]:
 
 
 def wait_for(condition: Callable[[], object], limit_s: float = 240.0) -> None:
-    """Waits until a condition holds; fails after the limit."""
+    """Waits until a condition holds; fails if the time limit is exceeded."""
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, f"the condition did not hold within {limit_s:g} s"
@@ -32,6 +32,6 @@ def wait_for(condition: Callable[[], object], limit_s: float = 240.0) -> None:
 
 
 def orphaned_blocks() -> set[str]:
-    """The blocks of shared memory whose server has ended."""
+    """The shared memory blocks whose server has ended."""
     names, alive = blocks.names(), ids_alive()
     return {name for name in names if (server := blocks.server_of(name)) and server not in alive}

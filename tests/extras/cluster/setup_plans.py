@@ -1,6 +1,6 @@
-"""Setups of nodes for the tests: real tasks of Ray that record what they do, without a bundle.
+"""Node setups for the tests: real Ray tasks that record what they do and need no bundle.
 
-This module is sent by value, so that a missing import on a node shows at once.
+Ray sends this module by value, so that an import that is missing on a node shows at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Step = tuple[bool, str]
 
 
 def recorded(folder: Path, fault: str = "") -> Iterator[Step]:
-    """Records the node; on the first node a fault happens: it is `killed`, or its `disk` is full."""
+    """Records the node; on the first node, simulates a fault: `killed` (process) or `disk` (full)."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()

@@ -1,4 +1,4 @@
-"""A node with Python, Ray and a package index, but no harness: the run sends the harness."""
+"""If a node has Python, Ray and a package index but no harness, the run sends the harness."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vllm_harness._runs.report.run import read_run
 
 @pytest.fixture
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a node with an empty home; it only shares the cache of downloads."""
+    """The address of a node with an empty home folder, which shares only the download cache."""
     home = tmp_path_factory.mktemp("node")
     environ = {
         "HOME": str(home),

@@ -1,4 +1,4 @@
-"""Nodes with Python and Ray, but no package index, are set up from a bundle."""
+"""Nodes that have Python and Ray, but no package index, are set up from a bundle."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.extras.cluster.conftest import NODE, cluster_of
 from tests.extras.cluster.leftovers import servers, wait_for
 
 ISOLATED = ("unshare", *(["--map-root-user"] if os.getuid() else []), "--mount")
-"""Runs a command in a mount namespace, so that only it sees what it mounts, as on a separate machine."""
+"""A prefix that runs a command in its own mount namespace: others do not see what it mounts."""
 NOWHERE = "http://127.0.0.1:9/simple"
 COMMAND = ("regression", "--vllm", "0.32.0", "--parsers", "step3", "--engine", "http", "--cases", "forced")
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A bundle of vLLM 0.32.0 for CPU, in parts of 49 MB, in a folder without other files."""
+    """A bundle with vLLM 0.32.0 for CPU, in parts of 49 MB, in a folder without other files."""
     pytest.importorskip("ray", reason="Ray is not installed; scripts/cluster makes an environment with it")
     probe = subprocess.run([*ISOLATED, "true"], capture_output=True, text=True)
     if probe.returncode:
@@ -41,28 +41,28 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def ray(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command `ray` for the nodes, installed with an index."""
+    """The path of the command `ray` for the nodes, installed from a package index."""
     return make_ray(tmp_path_factory.mktemp("ray"))
 
 
 @pytest.fixture
 def head() -> Iterator[Any]:
-    """A cluster whose head has the bundle and runs no cells."""
+    """A cluster whose head node has the bundle but runs no cells."""
     with cluster_of(1, **{**NODE, "num_cpus": 0}) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """An empty home."""
+    """An empty home folder."""
     folder = tmp_path / "home"
     folder.mkdir()
     yield folder
-    shutil.rmtree(folder)  # gigabytes that pytest would keep for three runs
+    shutil.rmtree(folder)  # pytest would keep these gigabytes for three runs
 
 
 def node(head: Any, ray: Path, home: Path, before: str) -> Any:
-    """A node with this home and a separate address that reaches no package index."""
+    """A node with a home folder and an address of its own, which cannot reach a package index."""
     environ = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": str(home),

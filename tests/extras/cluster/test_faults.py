@@ -1,4 +1,4 @@
-"""Shards that are lost with their machine run again, a bounded number of times; each loss is reported."""
+"""Shards lost with their machine run again, up to a maximum number of times; each loss is reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Make = Callable[..., RayCluster]
 
 
 def run(cluster: RayCluster, shards: list[Shard[Found]]) -> tuple[Counter[str], list[Any]]:
-    """Runs shards; gives the number of results of each cell, and the errors."""
+    """Runs shards; returns the number of results for each cell, and the errors."""
     found: Counter[str] = Counter()
 
     def count(result: Found) -> None:
@@ -34,7 +34,7 @@ def run(cluster: RayCluster, shards: list[Shard[Found]]) -> tuple[Counter[str], 
 
 
 def once_each(shards: list[Shard[Found]]) -> Counter[str]:
-    """Each cell of the shards, counted once."""
+    """A count of one for each cell of the shards."""
     return Counter(cell for each in shards for cell in each.cells)
 
 
@@ -55,7 +55,7 @@ def test_results_stream_as_cells_finish(cluster: Make, tmp_path: Path) -> None:
 
 
 def test_the_memory_of_the_nodes_limits_what_runs_at_a_time(cluster: Make, tmp_path: Path) -> None:
-    needs = Needs(cpus=0.1, memory_gib=3)  # one on each node of 4 GiB
+    needs = Needs(cpus=0.1, memory_gib=3)  # so one fits on each node of 4 GiB
     shards = [shard(f"s{n}", partial(workloads.slow, tmp_path, 0.3), 1, needs) for n in range(9)]
     assert run(cluster(), shards) == (once_each(shards), [])
     edges = []

@@ -1,4 +1,4 @@
-"""A load with clients on three nodes has the results of one machine, even if a node is lost."""
+"""A load test with clients on three nodes has the same results as on one machine, even if a node is lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REQUESTS = 3 * CONVERSATIONS
 
 
 def figures(out: Path) -> dict[str, Any]:
-    """The counts of a load, without times."""
+    """The counts in a load test's summary, without times."""
     summary = json.loads((out / "summary.json").read_text())
     of_each = {"total": summary["total"], **summary["by_transport"]}
     return {
@@ -47,12 +47,12 @@ def _counts(tally: dict[str, Any]) -> dict[str, Any]:
     times = {
         name: value["count"] for name, value in tally.items() if name in ("time_to_first_token_ms", "turn_ms")
     }
-    plain.pop("events")  # their number depends on which tokens arrive together
+    plain.pop("events")  # the number of events depends on which tokens arrive together
     return plain | times
 
 
 def cases(out: Path) -> Counter[tuple[Any, ...]]:
-    """The turns of a load with their outcomes, counted."""
+    """The turns of a load test and their outcomes, with the number of times that each occurs."""
     return Counter(
         (
             case.id,
@@ -68,7 +68,7 @@ def cases(out: Path) -> Counter[tuple[Any, ...]]:
 
 
 def clients() -> list[int]:
-    """The process ids of clients on the nodes."""
+    """The process ids of load test clients on the nodes."""
     return [
         each.pid
         for each in psutil.process_iter(["cmdline"])
@@ -77,14 +77,14 @@ def clients() -> list[int]:
 
 
 def where(out: Path) -> Counter[str]:
-    """Node -> how many turns ran there."""
+    """Node -> the number of turns that ran on it."""
     return Counter(
         case.node for _, case in records(out) if isinstance(case, CaseRecord) and case.seconds is not None
     )
 
 
 def compared(begin: Begin, nodes: Any, tmp_path: Path, *command: str) -> tuple[Path, Path]:
-    """Runs a load on one machine and on the nodes, and compares the results; returns both folders."""
+    """Runs a load test on one machine and on the nodes, compares the results, and returns both folders."""
     here, there = tmp_path / "here", tmp_path / "there"
     one = begin(*command, "--output", str(here))
     one_output, _ = one.communicate()
@@ -118,7 +118,7 @@ def test_a_defect_that_the_scenario_names_is_counted_separately(
 
 
 def test_conversations_of_a_lost_node_are_held_again(begin: Begin, nodes: Any, tmp_path: Path) -> None:
-    """The node of one of four clients is removed; no turn is missing or counted twice."""
+    """When the node of one of four clients is removed, no turn is missing or counted twice."""
     out = tmp_path / "run"
     further = nodes.add_node(**NODE, resources={"goes": 1})
     nodes.wait_for_nodes()

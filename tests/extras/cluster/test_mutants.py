@@ -1,4 +1,4 @@
-"""Mutants judged on the nodes have the statuses of one machine, and none is judged twice."""
+"""Mutants judged on the nodes get the same statuses as on one machine, and none is judged twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMAND = ("mutants", "serving", "--vllm", VLLM, "--model", "qwen3")
 
 @pytest.fixture
 def known_coverage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Coverage in which two tests run every line of vLLM's serving code, so that nothing is measured."""
+    """Stored coverage by which two tests run every line of vLLM's serving code, so none is measured."""
     monkeypatch.setenv("VLLM_HARNESS_STATE", str(tmp_path / "state"))
     environment = resolve(VLLM, "cpu", create=True)
     assert environment.package is not None
@@ -49,7 +49,7 @@ def judged(keep: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def statuses(keep: Path) -> dict[str, tuple[Any, ...]]:
-    """Mutant -> its stored status, deciding test and counts, without times."""
+    """Mutant -> its stored status, the test that decided it, and counts, but no times."""
     lines = [json.loads(line) for line in keep.read_text().splitlines()]
     assert len(lines) == len({line["id"] for line in lines}), "a mutant was judged twice"
     return {line["id"]: (line["fate"], line.get("by"), line.get("ran"), line.get("of")) for line in lines}

@@ -1,4 +1,4 @@
-"""Nodes are set up once, before anything runs on them; real tasks of Ray, no vLLM."""
+"""Nodes are set up once, before anything runs on them; tested with real Ray tasks, but without vLLM."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from vllm_harness.extras.cluster.ray_cluster import ClusterError, RayCluster, co
 
 HERE = "PYTHON_OF_THIS_NODE"
 PYTHON = {"py_executable": f'"${{{HERE}:-{sys.executable}}}"'}
-"""A path that the shell of a worker expands, like the path of the interpreter on a node."""
+"""An interpreter path with a variable that a worker's shell expands, as after a real setup."""
 
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Any]:
-    """A head that runs nothing, and two nodes."""
+    """A head node that runs no cells, and two more nodes."""
     pytest.importorskip("ray", reason="Ray is not installed; scripts/cluster makes an environment with it")
     with cluster_of(1, **{**NODE, "num_cpus": 0}) as cluster:
         for _ in range(2):
@@ -35,7 +35,7 @@ def two() -> Iterator[Any]:
 
 @pytest.fixture
 def module(two: Any) -> Iterator[Any]:
-    """Ray, connected to the cluster."""
+    """The module `ray`, connected to the cluster."""
     with connected(two.address, runtime_env={}) as ray:
         yield ray
 
@@ -43,13 +43,13 @@ def module(two: Any) -> Iterator[Any]:
 def cluster(
     ray: Any, lines: list[str], placed: list[Placement], make: Any, runtime_env: dict[str, str] = PYTHON
 ) -> RayCluster:
-    """An executor whose nodes are set up by this function."""
+    """An executor whose nodes are set up by the function `make`."""
     plan = SetupPlan(make, (setup_plans,), runtime_env)
     return RayCluster(ray, lines.append, placed.append, 60.0, plan)
 
 
 def set_up(folder: Path) -> list[str]:
-    """The nodes on which a setup started, once for each start."""
+    """The nodes on which a setup was started, listed once for each start."""
     return (folder / "nodes").read_text().splitlines()
 
 

@@ -1,4 +1,4 @@
-"""A cluster has the results of one machine: HTTP cells, even after a lost node, and all parsers."""
+"""A cluster has the same results as one machine: for HTTP cells, even if a node is lost, and all parsers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from vllm_harness.extras.cluster.places import placements_in
 VERSIONS = ("0.32.0", "0.33.0@0.32.0")
 FAMILIES = ("step3", "glm45", "qwen3_thinking", "hermes_special")
 GROUPS = ("canonical", "forced", "malformed")
-"""Not `chunks`: which tokens arrive together in a stream depends on the load of the machine."""
+"""All groups but `chunks`, as the load of the machine affects which tokens of a stream arrive together."""
 CASES = ("call", "two calls", "call, required", "call, named", "call, name missing")
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
-    """Three nodes that run one server at a time each."""
+    """Three nodes, each of which runs one server at a time."""
     with cluster_of(3, **{**NODE, "num_cpus": 1}) as cluster:
         yield cluster
 

@@ -1,4 +1,4 @@
-"""Parser regression on three nodes has the results of one machine, case by case, even after a kill."""
+"""Parser regression on three nodes has the same results as on one machine, even after a kill."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMAND = ("regression", "--vllm", VLLM, "--parsers", FAMILIES)
 
 
 def cells_placed(run: Path) -> Counter[str]:
-    """How often each cell of a run ran."""
+    """The number of times that each cell of a run was run."""
     return Counter(placed.cell for placed in placements_in(run))
 
 

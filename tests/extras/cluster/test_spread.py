@@ -1,4 +1,4 @@
-"""A shard that needs the GPUs of several nodes; no GPU is used, Ray only counts them."""
+"""A shard that needs the GPUs of several nodes; Ray only counts the GPUs, and none is used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def nodes() -> Iterator[Any]:
 
 
 def test_the_gpus_of_two_nodes_are_free_when_the_shard_starts(ray: Any, tmp_path: Path) -> None:
-    """Its work makes a placement group of five GPUs, as vLLM does, while other shards need one each."""
+    """The shard makes a placement group of five GPUs, like vLLM, while other shards need one GPU each."""
     lines: list[str] = []
     needs = Needs(cpus=0.1, memory_gib=0.1, gpus=1)
     small = [shard(f"s{n}", partial(workloads.slow, tmp_path, 0.5), 2, needs) for n in range(12)]

@@ -1,4 +1,4 @@
-"""The suites on three nodes have the results of one machine, case by case."""
+"""The suites have the same results on three nodes as on one machine, case by case."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_interrupt_leaves_no_server(begin: Begin, nodes: Any, tmp_path: Path)
 
 
 def suites() -> list[int]:
-    """The process ids of suites that run on the nodes."""
+    """The process ids of the test suites that are running on the nodes."""
     return [
         each.pid
         for each in psutil.process_iter(["cmdline"])
@@ -46,7 +46,7 @@ def suites() -> list[int]:
 
 
 def cases_of(folder: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
-    """Case -> its outcome, without fields that differ between runs."""
+    """Target and id of each case -> its outcome, without the fields that differ between runs."""
     return {
         (case.target, case.id): (
             case.group,

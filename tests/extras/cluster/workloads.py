@@ -1,4 +1,4 @@
-"""The work of shards in the tests: real processes and files on the nodes, but no vLLM."""
+"""The work that shards do in the tests: real processes and files on the nodes, but no vLLM."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from vllm_harness._machine.shard import Needs, Preparation, Shard, Work
 
 Found = tuple[str, int]
-"""A cell, and the id of the process that ran it."""
+"""The name of a cell, and the id of the process that ran it."""
 
 
 SMALL = Needs(1, 1)
@@ -50,7 +50,7 @@ def slow(folder: Path, seconds: float, cells: Sequence[str]) -> Iterator[tuple[s
 
 
 def with_placement_group(folder: Path, gpus: int, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """Makes a placement group of so many GPUs in each cell, and records how long it waited for them."""
+    """Makes a placement group of `gpus` GPUs in each cell, and records how long it waited for them."""
     from ray.util import placement_group, remove_placement_group
 
     for cell in cells:
@@ -67,7 +67,7 @@ def with_placement_group(folder: Path, gpus: int, cells: Sequence[str]) -> Itera
 
 
 def with_a_child(folder: Path, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """Finishes the first cell at once; the second waits for a child process, and kills it at its end."""
+    """Finishes the first cell at once; the second waits for a child process, and kills it if interrupted."""
     yield cells[0], (cells[0], os.getpid())
     process = subprocess.Popen(["sleep", "600"])
     (folder / f"child-{process.pid}").touch()
@@ -80,7 +80,7 @@ def with_a_child(folder: Path, cells: Sequence[str]) -> Iterator[tuple[str, Foun
 
 
 def once(folder: Path, fault: Callable[[], None], cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """Makes a fault happen in the second cell, but only the first time that it starts on any node."""
+    """Calls `fault` in the second cell, but only the first time that the cell starts on any node."""
     for cell in cells:
         if cell.endswith(".1") and _first(folder / f"{cell}.begun"):
             fault()
@@ -96,18 +96,18 @@ def _first(mark: Path) -> bool:
 
 
 def killed() -> None:
-    """Kills the worker with SIGKILL."""
+    """Kills the worker process with SIGKILL."""
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)
 
 
 def hangs() -> None:
-    """Hangs."""
+    """Hangs for an hour."""
     time.sleep(3600)
 
 
 def disk_full() -> None:
-    """Raises the error of a full disk."""
+    """Raises the error that a full disk causes."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -118,7 +118,7 @@ def always_killed(cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
 
 
 def prepared(folder: Path, fails_first: bool, say: Callable[[str], None]) -> None:
-    """Records each time that the preparation is made; with `fails_first`, the disk is full the first time."""
+    """Records each time that the preparation runs; with `fails_first`, the first time fails: disk full."""
     say("making it")
     first = _first(folder / "first")
     with (folder / "made").open("a") as file:
@@ -128,5 +128,5 @@ def prepared(folder: Path, fails_first: bool, say: Callable[[str], None]) -> Non
 
 
 def preparation(folder: Path, *, fails_first: bool = False) -> Preparation:
-    """A preparation that runs `prepared`."""
+    """A preparation that calls `prepared`."""
     return Preparation("something", partial(prepared, folder, fails_first))

@@ -1,4 +1,4 @@
-"""Cost defects on a real vLLM: the harness reproduces them, and so do their standalone scripts."""
+"""The harness reproduces cost defects on a real vLLM, and so do the standalone scripts for them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_cost_on_a_server(tmp_path: Path) -> None:
 
 
 def curve_of(outcome: Reproduction) -> Curve:
-    """The curve of the reproduction."""
+    """The cost curve that the reproduction measured."""
     (curve,) = (CaseAnswer.model_validate(each).curve for each in outcome.answers)
     assert curve
     return curve

@@ -1,1 +1,1 @@
-"""Gateways before a scripted server: a broken one, and unmodified products."""
+"""Tests with gateways in front of a scripted server: a broken one, and unmodified products."""

@@ -1,4 +1,4 @@
-"""A tiny gateway with one fault, which changes requests, bodies or streams."""
+"""A tiny gateway with one fault, such as changing requests, bodies or streams."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def _same(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Fault:
-    """What a gateway does wrong.
+    """The way in which a gateway misbehaves.
 
     Attributes:
-        event: maps an event (JSON, or the text `[DONE]`) and the stream's memory to the events to send.
+        event: maps an event (JSON, or the string `[DONE]`) and the stream's state to the events to send.
         body: maps the server's body to the body to send.
-        request: maps the client's request body to the one that the server gets.
-        status: maps the server's HTTP status to the one to send.
+        request: maps the client's request body to the one to send to the server.
+        status: maps the server's HTTP status to the status to send.
         held_back: whether the gateway reads the whole stream before it sends anything.
         reads_on: whether the gateway reads the answer to its end after the client has left.
-        times: how often the server gets each request.
-        without: the answer's headers that the gateway drops.
+        times: how many times the gateway sends each request to the server.
+        without: the names of the answer headers that the gateway drops.
     """
 
     event: Callable[[Any, Json], list[Any]] = lambda event, memory: [event]
@@ -55,7 +55,7 @@ class Fault:
 
 @contextmanager
 def gateway(url: str, fault: Fault) -> Iterator[str]:
-    """Runs a gateway with a fault in front of a server, and gives its address."""
+    """Runs a gateway with a fault in front of a server, and yields the gateway's address."""
     upstream = httpx2.AsyncClient(base_url=url, timeout=60)
     readers: set[asyncio.Task[None]] = set()
 
@@ -152,7 +152,7 @@ async def _frames(answer: httpx2.Response) -> AsyncIterator[str]:
 
 
 def _events(frame: str, fault: Fault, memory: Json) -> Iterator[bytes]:
-    """The events that the gateway sends for an event of the server."""
+    """The events that the gateway sends when it receives an event from the server."""
     name = next((line for line in frame.split("\n") if line.startswith("event:")), "")
     data = "\n".join(line[6:] for line in frame.split("\n") if line.startswith("data: "))
     event = data if data == "[DONE]" else json.loads(data)
@@ -196,7 +196,7 @@ def _call_id_changed(event: Any, memory: Json) -> list[Any]:
 
 
 def _first_two_swapped(event: Any, memory: Json) -> list[Any]:
-    """Announces the item after its first part."""
+    """Sends the event that announces an item after the event that should follow it."""
     kind = event.get("type") if isinstance(event, dict) else None
     if kind == "response.output_item.added":
         memory["held"] = event
@@ -211,7 +211,7 @@ def _cut_off(event: Any, memory: Json) -> list[Any]:
 
 
 def _texts_joined(event: Any, memory: Json) -> list[Any]:
-    """Sends all text as one delta, before the choice ends."""
+    """Sends all text as one delta just before the choice ends."""
     (delta,) = list(_deltas(event)) or [{}]
     if delta.get("content"):
         memory["text"] = memory.get("text", "") + delta["content"]

@@ -1,4 +1,4 @@
-"""Unmodified gateways: the environment of each, made on first use, and its process."""
+"""Unmodified gateway products: makes the environment of each on first use, and runs its process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READY_S = 180
 
 
 class Product(BaseModel):
-    """One entry of products.yaml; its header explains the fields."""
+    """One entry of products.yaml; the comment at the top of that file explains the fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,7 +44,7 @@ class Product(BaseModel):
 
 @dataclass(frozen=True)
 class Running:
-    """A running gateway: its address, and the headers and key that each request must carry."""
+    """A running gateway: its address, and the headers and API key that each request must carry."""
 
     url: str
     headers: tuple[str, ...]
@@ -52,14 +52,14 @@ class Running:
 
 
 def products() -> dict[str, Product]:
-    """Reads the products of products.yaml, by name."""
+    """Reads products.yaml; returns the products by name."""
     data = yaml.safe_load(Path(__file__).with_name("products.yaml").read_text())
     return {name: Product(name=name, **fields) for name, fields in data.items()}
 
 
 @contextmanager
 def running(product: Product, server: str, folder: Path) -> Iterator[Running]:
-    """Runs a gateway before a server.
+    """Runs a gateway in front of a server.
 
     Args:
         product: the gateway.
@@ -107,7 +107,7 @@ def running(product: Product, server: str, folder: Path) -> Iterator[Running]:
 
 
 def pytest_on(folder: Path, address: Running, *options: str) -> str:
-    """Runs pytest on a suite through a gateway, or against an engine, and returns its output."""
+    """Runs pytest on the suite in a folder, against a gateway or an engine, and returns its output."""
     words = ["-q", "-p", "no:cacheprovider", f"--vllm-server-url={address.url}", "--vllm-api-key-env=THE_KEY"]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *words, *options, str(folder)],

@@ -1,4 +1,4 @@
-"""Each fault of a broken gateway is found by its rule; a correct gateway has no findings."""
+"""Each fault of a broken gateway is found by the rule for it; a correct gateway has no findings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.vllm_sl
 
 
 def both_ways(server: VllmServer, address: str, only: Sequence[str], at_once: int = 0) -> GatewayCheck:
-    """Sends the cases of these names to a scripted server and through the gateway at an address."""
+    """Sends the cases named in `only` to a scripted server, directly and through a gateway's address."""
     scripts = scripts_of(server.endpoint, server.entry)
     assert scripts is not None
     cases = list(case_variants(APIS, server.entry.capabilities, only))
@@ -63,7 +63,7 @@ def both_ways(server: VllmServer, address: str, only: Sequence[str], at_once: in
 
 
 def codes(both: GatewayCheck) -> set[str]:
-    """The codes of the rules of gateways among the findings that count."""
+    """The codes of the gateway rules with findings that count."""
     return {finding.code for _, finding in both.findings if finding.counts and finding.code.startswith("GW")}
 
 
@@ -91,7 +91,7 @@ def test_all_cases_through_a_correct_gateway(vllm_server: VllmServer) -> None:
 
 
 def test_command(vllm_server: VllmServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exit code and the JSON show the difference; comparing the recordings gives the same."""
+    """The exit code and the output show the difference; comparing the recordings has the same result."""
     direct = vllm_server.endpoint.base_url
     with gateway(direct, FAULTS["drops [DONE]"]) as address:
         words = ["check", address, "--server-url", direct, "--model", vllm_server.entry.name]
@@ -115,7 +115,7 @@ def test_command(vllm_server: VllmServer, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.vllm_slow
 def test_interrupted_check(vllm_server: VllmServer, tmp_path: Path) -> None:
-    """After SIGTERM in the fourth case, the three before it can be compared."""
+    """After SIGTERM during the fourth case, the first three can be compared."""
     direct, run = vllm_server.endpoint.base_url, tmp_path / "run"
     command = [sys.executable, "-m", "vllm_harness.cli.main", "gateway", "check"]
     with gateway(direct, FAULTS["drops [DONE]"]) as address:

@@ -1,4 +1,4 @@
-"""The known defects of three gateways are found in them, and nothing else."""
+"""In three gateway products, their known defects are found, and nothing else."""
 
 from __future__ import annotations
 

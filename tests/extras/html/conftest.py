@@ -1,4 +1,4 @@
-"""Opens the page in Chromium, from the system or from Playwright; without one the tests are skipped."""
+"""Opens the page in Chromium (the system's or Playwright's); the tests are skipped if there is none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Open = Callable[..., Any]
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Headless Chromium."""
+    """A headless Chromium browser."""
     api = pytest.importorskip("playwright.sync_api", reason="uv pip install --group browser")
     path = next(filter(None, map(shutil.which, NAMES)), None)
     with api.sync_playwright() as playwright:
@@ -33,7 +33,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser: Any) -> Iterator[Open]:
-    """Opens pages, each in a new context; they may not log anything on the console."""
+    """A function that opens a page in a new context; the test fails if a page logs to the console."""
     messages: list[str] = []
     contexts: list[Any] = []
 
@@ -60,14 +60,14 @@ def opened(browser: Any) -> Iterator[Open]:
 
 @pytest.fixture(scope="session")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of one run."""
+    """The page made from one run."""
     folder = tmp_path_factory.mktemp("one")
     return write([write_run(folder / "run", cases=160)], folder / "page.html")
 
 
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of two runs."""
+    """The page made from two runs."""
     folder = tmp_path_factory.mktemp("two")
     before = write_run(folder / "before", cases=150, seed=3, version="0.31.0")
     return write([before, write_run(folder / "now", cases=160)], folder / "page.html")

@@ -84,7 +84,7 @@ def words(text: str) -> list[str]:
 
 
 def stream_of(api: str, broken: bool) -> list[Json]:
-    """The events of an answer; a broken answer violates rules of its API."""
+    """The stream events of an answer; if it is broken, they violate rules of the API."""
     if api == "responses":
         events = responses.response_events(ITEMS, split=words)
         edits = [
@@ -100,7 +100,7 @@ def stream_of(api: str, broken: bool) -> list[Json]:
 
 
 def body_of(api: str) -> Json:
-    """The same answer as a body; its arguments have another notation."""
+    """The same answer as a body; its arguments are written differently."""
     if api == "responses":
         call = responses.function_call('{"city": "Z\\u00fcrich", "unit": "celsius"}')
         return responses.response([ITEMS[0], call, ITEMS[2]])
@@ -111,7 +111,7 @@ PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions", "messages
 
 
 def request_of(api: str, model: str, stream: bool) -> Json:
-    """A request of an API."""
+    """A request for an API."""
     question = [{"role": "user", "content": "What's the weather in Zürich? It's `urgent`."}]
     tools: dict[str, Any] = {
         "responses": {"input": question, "tools": [TOOL]},
@@ -122,7 +122,7 @@ def request_of(api: str, model: str, stream: bool) -> Json:
 
 
 def arrivals(text: str, rng: random.Random) -> Iterator[Arrival]:
-    """A stream in pieces of random sizes, as from a network."""
+    """A stream split into pieces of random sizes, as if it came from a network."""
     after = rng.uniform(0.02, 0.05)
     place = 0
     while place < len(text):
@@ -133,7 +133,7 @@ def arrivals(text: str, rng: random.Random) -> Iterator[Arrival]:
 
 
 def pieces(text: str) -> tuple[Piece, ...]:
-    """A text as tokens with made-up ids."""
+    """Splits text into tokens with made-up ids."""
     return tuple(Piece(ids=(1000 + sum(map(ord, word)) % 90_000,), text=word) for word in words(text))
 
 
@@ -145,7 +145,7 @@ PROMPT = "<|im_start|>user\nWhat's the weather in Zürich?<|im_end|>\n<|im_start
 
 
 def exchanges_of(case: CaseRecord, api: str, broken: bool, rng: random.Random) -> list[ExchangeRecord]:
-    """A stream, and a body with the same answer."""
+    """Two exchanges of a case: a stream, and a body with the same answer."""
     shared: dict[str, Any] = {
         "target": case.target,
         "case": case.id,
@@ -182,7 +182,7 @@ def exchanges_of(case: CaseRecord, api: str, broken: bool, rng: random.Random) -
 
 
 def findings_of(exchange: ExchangeRecord, known: str) -> tuple[RunFinding, ...]:
-    """The findings of the validator in a recorded stream."""
+    """The validator's findings in a recorded stream."""
     raw = "".join(each.text for each in exchange.stream).encode()
     api: Any = exchange.api
     return tuple(
@@ -202,7 +202,7 @@ def findings_of(exchange: ExchangeRecord, known: str) -> tuple[RunFinding, ...]:
 
 
 def case_records(case: CaseRecord, rng: random.Random) -> list[AnyRecord]:
-    """A case with its exchanges and log; a failed case has a broken stream."""
+    """The records of a case: its exchanges, log and result; a failed case has a broken stream."""
     broken = case.outcome in (Outcome.FINDING, Outcome.KNOWN)
     api = next((each for each in ("messages", "responses") if each in case.group), "chat")
     exchanges = exchanges_of(case, api, broken, rng)
@@ -230,17 +230,17 @@ def write_run(
     recorded: float = 1.0,
     more: Sequence[AnyRecord] = (),
 ) -> Path:
-    """Writes a run.
+    """Writes a run folder.
 
     Args:
         folder: the run folder.
         seed: the random seed.
         targets: the number of targets.
-        cases: the number of cases of all targets.
+        cases: the total number of cases across all targets.
         version: the version of vLLM.
-        failing: the share of cases with a finding; known defects and skipped cases have the same share.
+        failing: the share of cases with a finding; the shares of known defects and skips are the same.
         recorded: the share of passed cases with exchanges.
-        more: further records.
+        more: further records to write.
     """
     rng = random.Random(seed)
     header = Header(

@@ -1,4 +1,4 @@
-"""Uses the page in a real browser."""
+"""Uses the HTML page about runs in a real browser."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOSTILE = '</script><script>window.harmed = 1</script><img src=x onerror="window
 
 
 def count(page: Any, chip: str) -> int:
-    """The number on a chip."""
+    """The number shown on an outcome chip."""
     return int(page.locator(f".chip.{chip} b").inner_text().replace(",", ""))
 
 
@@ -64,7 +64,7 @@ def test_filter(opened: Open, one: Path) -> None:
     assert cases_left(page) == left
     page.fill("input[type=search]", "no case has this")
     page.wait_for_selector(".nothing")
-    page.keyboard.press("Escape")  # clears the text, the next one clears the rest
+    page.keyboard.press("Escape")  # the first Escape clears the text, the next one the other filters
     assert cases_left(page) == known
     page.keyboard.press("Escape")
     assert cases_left(page) == 160

@@ -1,4 +1,4 @@
-"""A load on a real server: nothing is lost or mixed up, cancelled streams end, missing calls are counted."""
+"""A load on a real server: no data is lost or mixed up, cancelled streams end, missing calls are counted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from vllm_harness.extras.load.recorder import LoadRecorder
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools")]
 TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "21 degrees"}]}
 WITHOUT_KERNEL_CACHE = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "8"}
-"""On CPU, oneDNN caches the kernels of 1,024 batch shapes, which take 300 MiB when all are cached."""
+"""On CPU, oneDNN caches kernels for 1,024 batch shapes, which would take up 300 MiB."""
 CALL: dict[str, Any] = {"calls": [{"name": "get_weather"}]}
 SHORT = {
     "scenario": 1,
@@ -70,7 +70,7 @@ NAMED: dict[str, Any] = {
         },
     ],
 }
-"""A model without image input refuses the image."""
+"""A scenario in which a model without image input refuses an image."""
 ACME = {
     id: Defect.model_validate({"id": id, "title": "It is wrong", "class": "defect", "pattern": pattern})
     for id, pattern in {"acme-1": "turn words: text", "acme-2": "turn refused: status: .*HTTP 400"}.items()
@@ -78,7 +78,7 @@ ACME = {
 
 
 def run(server: VllmServer, scenario: Scenario, folder: Path, **more: Any) -> Load:
-    """Runs a load to its end."""
+    """Runs a load test to its end."""
     defects = more.pop("defects", None)
     transports = transports_of(more.pop("transports", ()), (True,))
     with RunWriter.begin(folder, Header(kind=Kind.LOAD, started=0.0)) as writer:
@@ -144,7 +144,7 @@ def test_missing_calls(vllm_server: VllmServer, tmp_path: Path) -> None:
 
 @pytest.mark.vllm_standard  # gpt-oss drops parts that it cannot read (harmony-drops-parts-without-text)
 def test_defects_that_a_turn_names(vllm_server: VllmServer, tmp_path: Path) -> None:
-    """A mismatch and a refusal are known over the transport that the turn names; over others they count."""
+    """A mismatch or refusal is a known defect on the transport that the turn names; on others it counts."""
     load = run(
         vllm_server,
         Scenario.model_validate(NAMED),
@@ -206,10 +206,10 @@ def test_interrupted_load(vllm_server: VllmServer, tmp_path: Path) -> None:
 @pytest.mark.timeout(7200)
 @pytest.mark.vllm_servers(1)
 def test_soak(own_server: OwnServer, tmp_path: Path) -> None:
-    """A long load loses nothing and leaks no memory or handles; `VLLM_HARNESS_SOAK` sets the number of turns.
+    """A long load test loses no data and leaks nothing; `VLLM_HARNESS_SOAK` sets the number of turns.
 
-    The transports store nothing on the server, because vLLM never deletes what it stores. A batch has at most
-    8 requests: the logits of 32 take 25 MiB (32 * 201,088 * 4 bytes), which vLLM allocates and frees.
+    The transports store nothing on the server, as vLLM never deletes stored responses. A batch has at most
+    8 requests: the logits for 32 take up 25 MiB (32 * 201,088 * 4 bytes), which vLLM allocates and frees.
     """
     load = run(
         own_server(["--max-num-seqs", "8"], env=WITHOUT_KERNEL_CACHE),

@@ -1,4 +1,4 @@
-"""The release whose serving code the tests change."""
+"""Fixtures for the release whose serving code the tests change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VLLM = "0.32.0"
 
 @pytest.fixture(scope="module")
 def release() -> Environment:
-    """The environment of the release; skips if it is not installed."""
+    """The environment of the release; the test is skipped if it is not installed."""
     try:
         return resolve(VLLM, "cpu")
     except MissingEnvironmentError:
@@ -23,6 +23,6 @@ def release() -> Environment:
 
 @pytest.fixture(scope="module")
 def package(release: Environment) -> Path:
-    """The folder of the release's package."""
+    """The folder of the release's `vllm` package."""
     assert release.package is not None
     return release.package

@@ -1,4 +1,4 @@
-"""Reads the faults that show the validator's rules on real servers: tests/cases/rule_faults.yaml."""
+"""Reads the faults that make real servers break the validator's rules: tests/cases/rule_faults.yaml."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Fault(StrictModel):
     """A fault in vLLM's serving code, and the rules of the validator that detect it.
 
     Attributes:
-        id: the id of a mutant made by hand, unless the table itself has `file`, `what`, `old` and `new`.
-        fires: name of a request -> codes of the rules that the fault breaks there. Empty for a change that
+        id: the id of a mutant made by hand, unless `file`, `what`, `old` and `new` are given here.
+        fires: name of a request -> codes of the rules that the answer then breaks. Empty for a change that
             breaks no rule by itself, such as one that makes a server refuse, so that others can break rules.
-        file, what, old, new: the fields of a mutant made by hand.
+        file, what, old, new: as in a mutant made by hand.
     """
 
     id: str
@@ -36,7 +36,7 @@ class Fault(StrictModel):
 
     @property
     def mutant(self) -> HandMutant:
-        """The change. Raises KeyError if no mutant has the id."""
+        """The mutant to apply. Raises KeyError if no mutant has the id."""
         if self.file is None:
             return _by_hand()[self.id]
         return HandMutant.model_validate(self.model_dump(exclude={"fires"}))
@@ -51,11 +51,11 @@ class Fault(StrictModel):
 
 
 class RuleFaults(StrictModel):
-    """The table.
+    """The table of faults.
 
     Attributes:
-        elsewhere: band of rules -> why no fault of a server can show it.
-        servers: name of a server -> all its faults, which it has at once.
+        elsewhere: band of rules -> the reason why no fault in a server can break them.
+        servers: name of a server -> the faults in it, all at the same time.
     """
 
     elsewhere: Mapping[str, str]
@@ -69,7 +69,7 @@ def load_faults() -> RuleFaults:
 
 
 def band_of(code: str) -> str:
-    """The band of a rule: its area and the first digit."""
+    """The band of a rule: the two letters of its area and the first digit of its code."""
     return code[:3]
 
 
@@ -83,18 +83,18 @@ def fired(faults: Sequence[Fault]) -> dict[str, list[str]]:
 
 
 def model_of(faults: Sequence[Fault]) -> str:
-    """The model entry of a server with these faults."""
+    """The name of the model entry for a server with these faults."""
     (model,) = {Ask.named(ask).model for ask in fired(faults)}
     return model
 
 
 def sound(faults: Sequence[Fault]) -> list[Fault]:
-    """The changes that break no rule by themselves."""
+    """The faults that break no rule by themselves."""
     return [fault for fault in faults if not fault.fires]
 
 
 def changed_files(faults: Sequence[Fault], package: Path) -> dict[str, str]:
-    """Each file that has faults, with all of them. Raises AssertionError if one does not fit."""
+    """File -> its text with all faults applied. Raises AssertionError if a fault does not fit."""
     texts: dict[str, str] = {}
     for mutant in (fault.mutant for fault in faults):
         before = texts.get(mutant.file) or (package / mutant.file).read_text()

@@ -1,4 +1,4 @@
-"""An interrupt while mutants are judged ends the command at once, and leaves nothing behind."""
+"""Interrupting a command that judges mutants ends it at once, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SERVING = "entrypoints/openai/responses/serving.py"
 TEST = "tests/behaviours/test_responses_basics.py::test_plain_answer[scripted-qwen3]"
 PARSER = "tool_parsers/hermes_tool_parser.py"
 SOON_S = 30.0
-"""Far less than whole runs take, and enough for vLLM to end on a busy machine."""
+"""Far less than a whole run takes, but enough for vLLM to end on a busy machine."""
 
 
 @pytest.fixture
 def variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Separate folders for state and temporary files, for this process and the command."""
+    """Environment variables that name separate state and temporary folders, also set in this process."""
     for name, value in {"VLLM_HARNESS_STATE": "state", "TMPDIR": "t", "VLLM_HARNESS_LINGER_S": "0"}.items():
         monkeypatch.setenv(name, value if value == "0" else str(tmp_path / value))
     (tmp_path / "t").mkdir()
@@ -44,7 +44,7 @@ def wait_for(look: Callable[[], object], command: subprocess.Popen[str]) -> None
 
 
 def folders(variables: Mapping[str, str]) -> list[str]:
-    """The temporary folders; uv leaves locks beside them, which do not count."""
+    """The temporary folders that remain; lock files that uv leaves beside them do not count."""
     return [path.name for path in Path(variables["TMPDIR"]).iterdir() if path.is_dir()]
 
 

@@ -1,4 +1,4 @@
-"""Mutants of vLLM's parsers: which are killed, and that the driver itself changes nothing."""
+"""Mutants of vLLM's parsers: which are killed; the driver by itself changes no result."""
 
 from __future__ import annotations
 

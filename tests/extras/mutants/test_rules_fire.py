@@ -1,4 +1,4 @@
-"""The validator's rules on real servers: faults in vLLM's serving code produce exactly their codes."""
+"""The validator's rules on real servers: faults in vLLM's serving code yield exactly the expected codes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from vllm_harness._server.remote import RemoteServer
 from vllm_harness.extras.mutants.startup_files import write_put
 
 SERVERS = load_faults().servers
-DRAWN = few(SERVERS, 1, seed_of_today())  # a short run starts one faulty server
+DRAWN = few(SERVERS, 1, seed_of_today())  # in a short run, only one faulty server is started
 
 
 @pytest.fixture(scope="module")
 def unfaulted(release: Environment) -> Iterator[Callable[[str], RemoteServer]]:
-    """Starts a server of a model without faults, once for each model."""
+    """A function that starts a server without faults, once for each model."""
     with ExitStack() as servers:
         yield cache(lambda model: servers.enter_context(RemoteServer(model, lane="scripted", vllm=release)))
 
@@ -60,7 +60,7 @@ def test_rules_fire(
 def _changed(
     model: str, faults: Sequence[Fault], release: Environment, package: Path, folder: Path
 ) -> Iterator[RemoteServer]:
-    """A server with these changes."""
+    """A server with the given faults."""
     folder.mkdir()
     first, loaded = write_put(folder, changed_files(faults, package))
     with pytest.MonkeyPatch.context() as patch:
@@ -71,5 +71,5 @@ def _changed(
 
 
 def _codes(server: RemoteServer, wanted: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Name of a request -> the codes that the validator reports for its answer."""
+    """Name of a request -> the codes that the validator reports for the answer."""
     return {ask: Ask.named(ask).codes(server, codes) for ask, codes in wanted.items()}

@@ -1,4 +1,4 @@
-"""Mutants of vLLM's serving code: each fits the release, and servers really run them."""
+"""Mutants of vLLM's serving code: each fits the release, and servers really run the changed code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_texts_of_tests_are_their_code_and_case() -> None:
     told = "tests/behaviours/test_sampling.py::test_engine_is_told[scripted-qwen3-responses-body]"
     assert "def test_engine_is_told(" in texts[told]
     assert "'min_p': 0.05" in texts[told]
-    assert "vocab_size" not in texts[told]  # the target is the same for all tests
+    assert "vocab_size" not in texts[told]  # all tests have the same target
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_the_named_tests_pass_without(package: Path) -> None:
 
 
 def _judged(package: Path, changed: ServingMutant, named: Sequence[HandMutant]) -> JudgedMutant:
-    """Judges a change by the tests that the mutants name."""
+    """Judges a mutant by running the tests that are known to catch the given mutants."""
     ids = dict.fromkeys(mutant.caught_by or "" for mutant in named)
     tests = [TestLines(test=id_, target=_target(id_), outcome="passed", seconds=0, lines={}) for id_ in ids]
     importers = all_importers(module_of(changed.file), direct_importers(package))
@@ -111,7 +111,7 @@ def _judged(package: Path, changed: ServingMutant, named: Sequence[HandMutant]) 
 
 
 def _target(test: str) -> str:
-    """The lane and model in a test's id; parameters may follow them."""
+    """The lane and model in a test id; further parameters may follow them."""
     return next(target for target in ("scripted-qwen3", "scripted-gpt-oss") if f"[{target}" in test)
 
 

@@ -1,1 +1,1 @@
-"""The compatibility site, built with the manual and opened in a browser."""
+"""Tests of the compatibility site, which is built with the manual and opened in a browser."""

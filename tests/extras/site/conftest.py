@@ -1,4 +1,4 @@
-"""A small site of made-up results on a local web server, and Chromium to open it."""
+"""A small site with made-up results on a local web server, and Chromium to open it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 def build_small(out: Path) -> None:
-    """Builds a site of one family that loses calls in streams on 0.32.0; its answers have hostile markup."""
+    """Builds a site about a family that loses calls in streams on 0.32.0; answers contain hostile markup."""
     selector = {"families": ["qwen3_coder"], "case": "call", "mismatches": ["call_lost"]}
     cells = (failing("0.32.0", answer=HOSTILE, **CODER), cell("0.31.0", **CODER))
     build(site(*cells, title=f"A call is lost {HOSTILE}", actual=HOSTILE, failures=[selector]), out)
@@ -36,7 +36,7 @@ def build_small(out: Path) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the site."""
+    """The folder of the built site."""
     out = tmp_path_factory.mktemp("site") / "out"
     build_small(out)
     return out
@@ -44,7 +44,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened(browser: Any, built: Path) -> Iterator[Open]:
-    """Opens pages of the site, which may not log anything or send requests to other hosts."""
+    """A function that opens pages; the test fails if one logs anything or sends requests to other hosts."""
     problems: list[str] = []
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(built))) as host:
         threading.Thread(target=host.serve_forever, daemon=True).start()

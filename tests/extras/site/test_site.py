@@ -1,4 +1,4 @@
-"""The whole site: its files, and the way from a model to a workaround in a browser."""
+"""The whole site: its files, and the way from a model's page to a workaround in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vLLM's own tests, as the harness runs them, catch deliberate defects in a tree of vLLM."""
+"""vLLM's own tests, as the harness runs them, catch deliberate defects in a vLLM source tree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTS = (f"vllm-{RELEASE}/vllm/", f"vllm-{RELEASE}/requirements/")
 
 @dataclass(frozen=True)
 class Caught:
-    """The tests of vLLM that catch a defect: a file, and pytest's `-k`."""
+    """The vLLM tests that catch a defect: a test file, and the expression for pytest's `-k`."""
 
     file: str
     chosen: str
@@ -44,12 +44,12 @@ DEFECTS = {
     "previous-response-is-ignored": Caught(f"{RESPONSES}/test_stateful.py", "test_previous_response_id"),
     "streamed-call-has-no-id": Caught("tests/tool_use/test_tool_calls.py", "choice and hermes"),
 }
-pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(1800)]  # each starts a separate fork server
+pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(1800)]  # each test starts a separate fork server
 
 
 @pytest.fixture(scope="module")
 def tree() -> Iterator[Path]:
-    """vLLM's Python code as a working tree, in a fixed folder, for which the environment is made."""
+    """vLLM's Python code as a working tree, in a fixed folder for which the environment is made."""
     folder = cache_dir() / "upstream" / f"tree-{RELEASE}"
     try:
         with locked_for_making(folder, quiet):

@@ -1,4 +1,4 @@
-"""Upstream's test files on real servers: which tests run or are skipped, and the effect of wrong answers."""
+"""vLLM's own test files on real servers: which tests run or are skipped, and what wrong answers cause."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def upstream(folder: Path, *arguments: str) -> dict[str, Any]:
-    """The results of `pytest -p vllm_harness.extras.upstream` in a folder."""
+    """The test results of `pytest -p vllm_harness.extras.upstream` in a folder."""
     answer = ran(folder, *arguments)
     match = re.search(r"^results: (.+)$", answer.stdout, re.MULTILINE)
     assert match, answer.stdout + answer.stderr
@@ -112,7 +112,7 @@ def upstream(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def checkout(folder: Path, file: str, text: str) -> None:
-    """Writes a test file at upstream's path, so that the package's book for that path applies."""
+    """Writes a test file at a path that upstream uses, so that the package's script book for it applies."""
     path = folder / file
     path.parent.mkdir(parents=True)
     for package in (path.parent, *path.parent.relative_to(folder).parents):
@@ -130,7 +130,7 @@ OWN_FILE, UNITS, STATEFUL = (
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The results of one run of three named files of a checkout."""
+    """The test results of one run of three test files in a checkout, given by name."""
     folder = tmp_path_factory.mktemp("checkout")
     checkout(folder, STATEFUL, OF_ONE_SERVER + WITHOUT_THE_FIRST_TURN)
     (folder / "tests" / "conftest.py").write_text(

@@ -1,4 +1,4 @@
-"""The check of entries against the names that a vLLM knows, and its command."""
+"""Checking model entries against the names that a vLLM knows, and the command for it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def unknown(**changes: object) -> list[Unknown]:
 
 
 def an_environment(tmp_path: Path, prints: str) -> Environment:
-    """An environment whose interpreter prints a text and fails."""
+    """An environment whose interpreter prints the given text and fails."""
     python = tmp_path / "python"
     python.write_text(f"#!{sys.executable}\nimport sys\nprint({prints!r})\nsys.exit('boom: no vllm')\n")
     python.chmod(0o755)

@@ -1,4 +1,4 @@
-"""models.yaml: the entries of a valid file, and the errors of an invalid one."""
+"""Reading models.yaml: the entries in a valid file, and the errors for an invalid one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's own models.yaml agrees with its templates, dialects and assets."""
+"""The project's own models.yaml agrees with the project's templates, dialects and assets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of JSON lines, as a killed run leaves them."""
+"""JSON Lines files, in the state in which a killed run leaves them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vllm_harness._files.strict import StrictModel
 
 
 class Line(StrictModel):
-    """A line."""
+    """One line of a file."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""Fixtures for leases: a state folder for each test, a table of GPUs, and other processes that lease."""
+"""Fixtures for leases: a state folder per test, a table of GPUs, and other processes with leases."""
 
 from __future__ import annotations
 
@@ -65,26 +65,26 @@ class Owner:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id of the owner."""
         return self.process.pid
 
     def request(self, kind: str, amount: float) -> None:
-        """Makes it lease `memory` (GiB), `reserve` it, or lease a number of `gpus` or a `share` of each."""
+        """Makes it lease `memory` (GiB), `reserve` memory, or lease `gpus` (a number) or a `share`."""
         self._do(f"{kind} {amount:g}")
 
     def next_line(self) -> str:
-        """The next line of its output."""
+        """The next line of the owner's output."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def has(self) -> str:
-        """Waits until it has a lease, and returns what it leased."""
+        """Waits until the owner has a lease, and returns what it leased."""
         while not (line := self.next_line()).startswith("has "):
             assert line.startswith("waiting"), line or "the owner ended"
         return line.removeprefix("has ")
 
     def release(self) -> None:
-        """Makes it release what it leased last."""
+        """Makes the owner release its latest lease."""
         self._do("release")
         assert self.next_line() == "released"
 
@@ -94,14 +94,14 @@ class Owner:
         self.process.stdin.flush()
 
     def kill(self) -> None:
-        """Ends it as a crash would."""
+        """Kills the owner, so that it ends as in a crash."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
 @pytest.fixture(autouse=True)
 def _no_notices() -> Iterator[None]:
-    """Hides the waits of these tests."""
+    """Hides the messages about waits in these tests."""
     with notices.shown_by(lambda _: None):
         yield
 
@@ -117,7 +117,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Writes the table of GPUs: a dict for each, with `gib` and `used` in GiB, and `processes`."""
+    """Writes the table of GPUs from a dict for each: `gib` and `used` (both in GiB), and `processes`."""
     path = tmp_path / "gpus.json"
     monkeypatch.setenv(TABLE_VARIABLE, str(path))
 
@@ -143,7 +143,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
 
 @pytest.fixture
 def owner() -> Iterator[Callable[[str, float], Owner]]:
-    """Starts owners of leases, and ends them after the test."""
+    """A function that starts owners of leases; they are ended after the test."""
     owners: list[Owner] = []
 
     def start(kind: str, amount: float) -> Owner:

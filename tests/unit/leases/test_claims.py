@@ -1,4 +1,4 @@
-"""Claims: their holders, and that waits never deadlock."""
+"""Claims: who holds how much, and that waits never deadlock."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ A, B, C = "abc"
 
 
 def lease(holder: str, amount: int) -> Claim:
-    """A lease of memory."""
+    """A claim for memory that is leased."""
     return Claim("lease", {MEMORY: amount}, holder=holder)
 
 
 def wait(holder: str, since: float = 0.0) -> Claim:
-    """A wait."""
+    """A claim of a process that waits."""
     return Claim("wait", holder=holder, since=since)
 
 
@@ -35,7 +35,7 @@ def wait(holder: str, since: float = 0.0) -> Claim:
         ([lease(A, 1), lease(B, 1), wait(B), lease(C, 2), wait(C)], False),
         ([lease(A, 1), lease(B, 1), wait(B), lease(C, 2)], True),
         ([lease(B, 4), wait(B)], True),  # A holds nothing
-        ([lease(A, 4)], False),  # it would wait for itself
+        ([lease(A, 4)], False),  # A would wait for itself
         ([lease(A, 2), lease(B, 2), wait(A, since=1), wait(B, since=2)], True),  # B must not wait
     ],
     ids=[
@@ -55,7 +55,7 @@ def test_may_wait(others: list[Claim], expected: bool, monkeypatch: pytest.Monke
 
 @given(seed=st.integers(0, 2**32), total=st.integers(1, 5), processes=st.integers(2, 5))
 def test_waits_never_deadlock(seed: int, total: int, processes: int) -> None:
-    """Processes that lease one by one, and wait only if they may, never all wait."""
+    """If processes lease one unit at a time, and wait only if they may, they never all wait."""
     chance, all_held, names = random.Random(seed), list[Claim](), list(map(str, range(processes)))
 
     def waiting() -> list[Claim]:

@@ -1,4 +1,4 @@
-"""GPU leases exclude each other, end with their process, and impossible ones are refused at once."""
+"""GPU leases exclude each other and end with their process; impossible ones are refused at once."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_wait_for_two_holds_none_and_is_shown(table: Table, owner: Start) -> N
     both = owner("gpus", 2)
     pattern = rf"waiting for 2 GPUs with 16 GiB \(\d+ s\): GPU 0 is leased by pid {first.pid} \(-c"
     assert re.match(pattern, both.next_line())
-    lease_gpus(1, 16).release()  # the process that waits for two holds none
+    lease_gpus(1, 16).release()  # the process that waits for two GPUs holds none
     first.release()
     assert both.has() == "0,1"
 
@@ -115,7 +115,7 @@ def test_a_lease_waits_for_the_memory_of_a_killed_run(table: Table, owner: Start
     table({"gib": 80})
     first = owner("gpus", 1)
     first.has()
-    table({"gib": 80, "used": 12})  # its server is still running for a moment
+    table({"gib": 80, "used": 12})  # the server of the killed process runs for a moment longer
     first.kill()
     lines: list[str] = []
     threading.Timer(0.3, lambda: table({"gib": 80})).start()
@@ -193,7 +193,7 @@ def _take_turns(folder: Path) -> None:
     for _ in range(15):
         held = lease_gpus(1, 16)
         mine = folder / held.env["CUDA_VISIBLE_DEVICES"]
-        mine.touch(exist_ok=False)  # fails if another process has the same GPU
+        mine.touch(exist_ok=False)  # this fails if another process has the same GPU
         time.sleep(0.002)
         mine.unlink()
         held.release()

@@ -1,4 +1,4 @@
-"""The leases that a launch needs."""
+"""Which leases a launch needs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_workers_by_ray(args: tuple[str, ...], by_ray: bool) -> None:
 
 @pytest.fixture
 def leased(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Records the arguments of both kinds of leases."""
+    """The arguments of all calls that lease GPUs or memory."""
     calls: list[Any] = []
     monkeypatch.setattr(leases, "lease_gpus", lambda *needs, **options: calls.append((*needs, options)))
     monkeypatch.setattr(leases, "lease_memory", lambda gib, **options: calls.append((gib, options)))
@@ -71,7 +71,7 @@ def leased(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def launch(model: str, lane: Any, device: Any, **fields: Any) -> Launch:
-    """A launch of an entry, without fetching anything."""
+    """Makes a launch for a model entry, without fetching anything."""
     environment = Environment("installed", Path("python"), "3.12", "0.32.0", device, None)
     entry = load_models().get(model)
     args = entry.flags(lane, device).args
@@ -95,7 +95,7 @@ def test_a_stand_in_on_cuda(leased: list[Any]) -> None:
     ("model", "lane", "forked", "gib"),
     [
         ("smollm2-135m", "live", False, 3.5),
-        # the memory that it shares with the fork server counts for the fork server
+        # memory that the server shares with the fork server counts for the fork server
         ("smollm2-135m", "live", True, 3.5 - FORK_SERVER_GIB),
         ("qwen3", "scripted", False, STAND_IN_GIB["cold"]),
         ("qwen3", "scripted", True, STAND_IN_GIB["forked"]),
@@ -120,7 +120,7 @@ def test_a_lease_uses_the_largest_measurement(leased: list[Any]) -> None:
 
 
 def test_servers_that_run_a_file_first_are_measured_separately(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a server imports vLLM's modules again, and takes more memory than others."""
+    """Such a server imports vLLM's modules again, and uses more memory than others."""
     plain = Start(launch("qwen3", "scripted", "cpu"), forked=True)
     plain.learn(0.3)
     monkeypatch.setenv(FIRST, "/first.py")

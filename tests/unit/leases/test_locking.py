@@ -15,7 +15,7 @@ from vllm_harness._terminal import notices
 
 @pytest.fixture
 def hold(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, list[str]], Callable[[str], None]]:
-    """Holds a lock file until the returned function has been called twice."""
+    """A function that locks a file until the function that it returns has been called twice."""
     monkeypatch.setattr(locking, "SILENT_S", 0.05)
     monkeypatch.setattr(locking, "REPORT_EVERY_S", 0.05)
 

@@ -1,4 +1,4 @@
-"""Memory leases never exceed the memory of the machine, and never deadlock."""
+"""Memory leases never exceed the machine's memory, and waits for them never deadlock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Start = Callable[[str, float], Owner]
 
 
 def machine(total: float = 16, available: float = 16) -> Callable[[], Room]:
-    """Measures a machine with this memory, GiB."""
+    """A function that measures a machine with the given memory, GiB."""
     return lambda: Room(total, available)
 
 
@@ -70,7 +70,7 @@ def test_a_variable_limits_the_wait(owner: Start, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_deadlock_is_an_error_at_once(owner: Start) -> None:
-    """Two processes hold two thirds and want more; the error of the second names the holders."""
+    """Two processes hold most of the memory and want more; the second's error names the holders."""
     first, second = owner("memory", 6), owner("memory", 6)
     first.has()
     second.has()
@@ -87,7 +87,7 @@ def test_a_deadlock_is_an_error_at_once(owner: Start) -> None:
 
 
 def test_a_lease_ends_the_wait(owner: Start) -> None:
-    """Otherwise another process would see a deadlock."""
+    """If the wait stayed in the claims file, another process would see a deadlock."""
     first = owner("memory", 12)
     first.has()
     threading.Timer(0.3, first.release).start()
@@ -133,7 +133,7 @@ def test_a_reservation_includes_leases(owner: Start) -> None:
 
 
 def test_waits_are_served_in_order(owner: Start) -> None:
-    """A process that wants little does not pass one that has waited for much."""
+    """A process that wants little does not overtake one that has been waiting for much."""
     held = lease_memory(12, room=machine())
     much = owner("reserve", 10)
     assert much.next_line().startswith("waiting for 10.0 GiB")

@@ -1,1 +1,1 @@
-"""Short reports of run folders: terminal, Markdown, JUnit, GitHub annotations."""
+"""Short reports about run folders: for a terminal, Markdown, JUnit, GitHub annotations."""

@@ -1,4 +1,4 @@
-"""Compares two runs: which cases are worse, better, or wrong in another way."""
+"""Compares two runs: which cases got better or worse, or fail in a different way."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class ComparedCase:
     """A case in two runs.
 
     Attributes:
-        before, after: the case in each run; None if the run lacks it.
-        change: the change from the one to the other.
+        before, after: the case in the earlier and in the later run; None if the run does not contain it.
+        change: the change from the earlier to the later run.
     """
 
     before: CaseRecord | None
@@ -41,17 +41,17 @@ class ComparedCase:
 
     @property
     def case(self) -> CaseRecord:
-        """The later case, or the earlier one if there is no later one."""
+        """The case in the later run, or in the earlier one if the later run does not contain it."""
         case = self.after or self.before
         assert case is not None
         return case
 
 
 def compare(before: RecordedRun, after: RecordedRun) -> list[ComparedCase]:
-    """Compares the cases of two runs, in the order of the later one; cases that only the other has come last.
+    """Compares the cases of two runs, in the order of the later run; cases of the earlier run only come last.
 
-    Targets are paired by their ids, or else by model, lane and front end; if each run has a single target,
-    these two are paired.
+    Targets are paired if their ids match, or else their title, lane and front end; if each run has a single
+    target, these two are paired.
 
     Raises:
         UsageError: the runs have no target in common.
@@ -71,7 +71,7 @@ def compare(before: RecordedRun, after: RecordedRun) -> list[ComparedCase]:
 
 
 def _pairs(before: RecordedRun, after: RecordedRun) -> dict[str, str]:
-    """Maps each later target to the earlier one."""
+    """Maps the id of each target of the later run to that of its counterpart in the earlier run."""
     pairs = {target: target for target in after.targets if target in before.targets}
     for name, target in after.targets.items():
         alike = [id for id, earlier in before.targets.items() if _kind(earlier) == _kind(target)]
@@ -106,13 +106,13 @@ def _change(before: CaseRecord | None, after: CaseRecord) -> OutcomeChange:
 
 
 def _wrong(before: CaseRecord, after: CaseRecord) -> OutcomeChange:
-    """The change of a case that is wrong now."""
+    """The change of a case that fails in the later run."""
     if before.outcome not in _BAD or (before.outcome, after.outcome) == (Outcome.KNOWN, Outcome.FINDING):
         return OutcomeChange.WORSE
     return OutcomeChange.STILL if _signature(before) == _signature(after) else OutcomeChange.OTHERWISE
 
 
 def _signature(case: CaseRecord) -> tuple[object, ...]:
-    """What is wrong with a case, without details that differ from run to run."""
+    """Identifies the problems of a case, without the details that differ from run to run."""
     codes = frozenset((one.code, one.path) for one in case.findings if one.code and not one.known)
     return case.outcome, frozenset(case.defects), codes

@@ -18,13 +18,13 @@ LISTED_CHANGES = (OutcomeChange.WORSE, OutcomeChange.OTHERWISE, OutcomeChange.BE
 
 
 def headline(compared: Sequence[ComparedCase]) -> str:
-    """Counts the cases by their change, in a line."""
+    """Counts the cases for each kind of change, in one line."""
     number = Counter(each.change for each in compared)
     return ", ".join(f"{number[change]} {change}" for change in OutcomeChange if number[change]) or "no case"
 
 
 def as_text(before: RecordedRun, after: RecordedRun, compared: Sequence[ComparedCase]) -> str:
-    """Lists the cases that changed, one per line, below the counts."""
+    """A text report: the counts, then the cases that changed, one per line."""
     return "\n".join([*_sides(before, after), headline(compared), *_changed(compared)]) + "\n"
 
 
@@ -35,7 +35,7 @@ def _changed(compared: Sequence[ComparedCase]) -> Iterator[str]:
 
 
 def as_markdown(before: RecordedRun, after: RecordedRun, compared: Sequence[ComparedCase]) -> str:
-    """Makes the same report for the page of a CI job, with long lists truncated."""
+    """Makes the same report as Markdown, for the summary page of a CI job; long lists are truncated."""
     parts = ["# Two runs compared", "", *(f"- {line}" for line in _sides(before, after))]
     parts += ["", headline(compared)]
     for change in LISTED_CHANGES:
@@ -70,7 +70,7 @@ def as_json(before: RecordedRun, after: RecordedRun, compared: Sequence[Compared
 
 
 def change_of(compared: ComparedCase) -> str:
-    """Shows the outcome of a case in both runs, in a line."""
+    """Shows the outcome of a case in both runs, in one line."""
     before, after = compared.before, compared.after
     return f"{_state(before)} -> {_state(after)}" if before else _state(after)
 

@@ -16,7 +16,7 @@ SHOWN = 10
 
 
 def github(run: RecordedRun) -> str:
-    """Makes an error for each failed case, as many as GitHub shows, and notices about the rest."""
+    """Makes an error annotation for each failed case, up to the number that GitHub shows, and notices."""
     return "".join(f"{line}\n" for line in _commands(run))
 
 

@@ -16,7 +16,7 @@ _SKIPPED = {Outcome.SKIPPED: "skipped", Outcome.KNOWN: "known defect"}
 
 
 def junit(run: RecordedRun) -> str:
-    """Makes a suite for each target; a known defect is a skip that names it, as in pytest."""
+    """Makes a suite for each target; a known defect becomes a skip that names it, as in pytest."""
     root = Element("testsuites", name=_xml(f"vllm-harness {run.header.kind}"))
     for target in run.targets.values():
         cases = [case for case in run.cases if case.target == target.id]
@@ -80,5 +80,5 @@ def _message(case: CaseRecord) -> str:
 
 
 def _xml(text: str) -> str:
-    """Escapes the characters that XML cannot hold."""
+    """Escapes the characters that XML does not allow."""
     return _NOT_XML.sub(lambda match: ascii(match[0])[1:-1], text)

@@ -1,4 +1,4 @@
-"""Reports a run as Markdown for the page of a CI job: counts, findings, known defects, skips."""
+"""Reports a run as Markdown, for the summary page of a CI job: counts, findings, known defects, skips."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vllm_harness._runs.report.run import RecordedRun, counts, duration_s
 from vllm_harness._terminal.markdown import code_span
 
 LISTED = 50
-"""The longest list, in lines; the page of a job takes 1 MiB."""
+"""The maximum number of lines in a list; a job's summary page is limited to 1 MiB."""
 _WIDTH = 300
 _HEADINGS = {
     Outcome.PASSED: "passed",
@@ -27,7 +27,7 @@ def markdown(run: RecordedRun, titles: Mapping[str, str]) -> str:
 
     Args:
         run: the run.
-        titles: the titles of the known defects, by their ids.
+        titles: known defect id -> title.
     """
     return (
         "\n".join([*_head(run), *_table(run), *_findings(run), *_defects(run, titles), *_skips(run)]) + "\n"

@@ -1,4 +1,4 @@
-"""Reads a run folder for the reports, without its exchanges."""
+"""Reads a run folder for the reports, leaving out the recorded exchanges."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _READ = frozenset({"target", "case", "end"})
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run, complete or not.
+    """A recorded run, which may be incomplete.
 
     Attributes:
-        folder: its folder.
-        header: its first record.
-        targets: the targets by id, including those that only cases name.
-        cases: one case of each id and target, in the order in which they were first written.
-        end: the last record; None if the run was killed or still goes on.
+        folder: the run folder.
+        header: the first record of the run.
+        targets: the targets by id, including those that only cases refer to.
+        cases: the latest record of each case on each target, in the order in which they were first written.
+        end: the last record; None if the run was killed or is still running.
     """
 
     folder: Path
@@ -36,13 +36,13 @@ class RecordedRun:
         return [case for case in self.cases if case.outcome in outcomes]
 
     def title(self, target: str) -> str:
-        """Names a target for people: by its title, or by its id if another target has the same title."""
+        """A human-readable name for a target: its title, or its id if another target has the same title."""
         title = self.targets[target].title
         return title if [each.title for each in self.targets.values()].count(title) == 1 else target
 
 
 def read_run(folder: Path) -> RecordedRun:
-    """Reads a run. Raises UsageError as `reading.records` does."""
+    """Reads a run. Raises UsageError like `reading.header_of`."""
     header = header_of(folder)
     targets: dict[str, TargetRecord] = {}
     cases: list[CaseRecord] = []
@@ -61,12 +61,12 @@ def read_run(folder: Path) -> RecordedRun:
 
 
 def counts(cases: Iterable[CaseRecord]) -> Counter[Outcome]:
-    """Counts cases by outcome."""
+    """Counts the cases with each outcome."""
     return Counter(case.outcome for case in cases)
 
 
 def duration_s(run: RecordedRun) -> float:
-    """The duration of a run in seconds; if it has no end, until its last case ended."""
+    """The duration of a run in seconds; up to the end of its last case if it has no end record."""
     if run.end:
         return run.end.at - run.header.started
     ends = [case.started + (case.seconds or 0) for case in run.cases if case.started is not None]

@@ -1,4 +1,4 @@
-"""What the forks of the fork server run: a supervisor and its server, and helpers that end with it."""
+"""The code that forks of the fork server run: a supervisor and its server, and the server's helpers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
-# the variables by which vLLM binds a worker to cores, one for each OpenMP library, with their patterns
+# the variables with which vLLM binds a worker to cores (one per OpenMP library), and patterns for the cores
 BINDINGS = {"OMP_PLACES": r"(.+)", "GOMP_CPU_AFFINITY": r"(.+)", "KMP_AFFINITY": r"proclist=\[(.+?)\]"}
 PROXY = "vllm_harness_proxy"
-"""The module of the proxy in front of a server that takes no middleware."""
+"""The module of the proxy in front of a server that does not support middleware."""
 ANSWER_LIMIT_S = 120.0
 
 
@@ -40,7 +40,7 @@ supervisor = _load_supervisor()
 
 
 def supervise(config: Any) -> int:
-    """Forks a server and supervises it; returns the exit code, in both processes."""
+    """Forks a server and supervises it; returns an exit code in both processes."""
     try:
         return int(supervisor.supervise(config, ForkedServer))
     except _IsServer:
@@ -48,7 +48,7 @@ def supervise(config: Any) -> int:
 
 
 class _IsServer(BaseException):
-    """Raised in the forked server to unwind its supervisor's stack."""
+    """Raised in the forked server to unwind the stack that it inherited from the supervisor."""
 
 
 class ForkedServer:
@@ -91,7 +91,7 @@ class ForkedServer:
 
 
 def _close_inherited() -> None:
-    """Closes the template's files, except the driver's devices, which NVML needs once it is in use."""
+    """Closes the template's open files, except GPU device files, which NVML needs once it is in use."""
     for descriptor in range(3, 256):
         with suppress(OSError):
             if not str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith("/dev/nvidia"):
@@ -103,7 +103,7 @@ def _serve(config: Any) -> int:
     os.environ.clear()
     os.environ.update(config.env)
     _set_log_level()
-    # packages that only the server needs
+    # add packages that only the server needs
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path += [folder for folder in path if folder and folder not in sys.path]
     tempfile.tempdir = None
@@ -118,7 +118,7 @@ def _serve(config: Any) -> int:
 
 
 def _set_log_level() -> None:
-    """Sets the level of vLLM's logger, which has the template's, unless a file configures the logger."""
+    """Replaces the log level inherited from the template, unless a file configures vLLM's logger."""
     logger = logging.getLogger("vllm")
     if logger.handlers and not os.environ.get("VLLM_LOGGING_CONFIG_PATH"):
         level = os.environ.get("VLLM_LOGGING_LEVEL", "INFO").upper()
@@ -128,7 +128,7 @@ def _set_log_level() -> None:
 
 
 def _fork_proxy(port: int) -> str:
-    """Forks the proxy in front of this server, which ends with it; returns the socket to listen on."""
+    """Forks the proxy in front of this server; returns the path of the socket that vLLM must listen on."""
     proxy = importlib.import_module(PROXY)
     server = os.getpid()
     if os.fork() == 0:
@@ -139,7 +139,7 @@ def _fork_proxy(port: int) -> str:
 
 
 def answer_of_fork(ask: Callable[[], Any]) -> Any:
-    """Calls a function in a fork and returns its result; None if there is none in time."""
+    """Calls a function in a forked process and returns its result; None if it fails or takes too long."""
     reader, writer = Pipe(duplex=False)
     parent = os.getpid()
     child = os.fork()
@@ -155,12 +155,12 @@ def answer_of_fork(ask: Callable[[], Any]) -> Any:
     except EOFError:
         return None
     finally:
-        os.kill(child, signal.SIGKILL)  # it has ended, or takes too long
+        os.kill(child, signal.SIGKILL)  # the child has ended, or takes too long
         os.waitpid(child, 0)
 
 
 def bind_openmp() -> None:
-    """Applies the threads and cores of a forked worker, which vLLM sets by variables for a spawned one."""
+    """Sets the threads and cores of a forked worker, which vLLM passes to spawned workers in variables."""
     if threads := os.environ.get("OMP_NUM_THREADS"):
         importlib.import_module("torch").set_num_threads(int(threads))
     for name, pattern in BINDINGS.items():

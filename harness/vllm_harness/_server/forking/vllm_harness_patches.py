@@ -1,7 +1,7 @@
-"""The table of what the fork server replaces in vLLM: servers are forked, and sleep while they wait.
+"""The functions that the fork server replaces in vLLM, so that servers fork, and sleep while they wait.
 
-A patch that does not fit a release is reported in the fork server's log, and by the contract test, which runs
-in the interpreter of each release.
+A patch that does not fit a release is reported in the fork server's log, and by a test that runs in the
+interpreter of each release.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Patch:
     """The replacement of a function or method of vLLM.
 
     Attributes:
-        place: its module and, after a colon, its qualified name.
-        make: makes the replacement from the original; its docstring gives the reason.
-        releases: the releases of vLLM that have it, as a version specifier; empty for all.
-        everywhere: whether to replace it also in the modules of vLLM that have imported it.
+        place: module of the original and, after a colon, its qualified name.
+        make: takes the original and returns the replacement; its docstring states the reason.
+        releases: the vLLM releases that contain the original, as a version specifier; empty for all.
+        everywhere: whether to also replace it in the vLLM modules that have imported it by name.
         needed: whether the fork server cannot do without it.
     """
 
@@ -44,7 +44,7 @@ class Patch:
     needed: bool = False
 
     def apply(self) -> None:
-        """Replaces the original."""
+        """Replaces the original with the replacement."""
         holder, name = _holder(self.place)
         original = getattr(holder, name)
         replacement = self.make(original)
@@ -55,7 +55,7 @@ class Patch:
 
 
 def apply_patches() -> None:
-    """Applies the patches for this release; reports those that do not fit, and exits if one is needed."""
+    """Applies this release's patches; reports those that do not fit, and exits if one of them is needed."""
     for patch in PATCHES:
         try:
             if is_for(patch.releases):
@@ -68,25 +68,25 @@ def apply_patches() -> None:
 
 
 def is_for(releases: str) -> bool:
-    """Whether this vLLM matches a version specifier; a tree without a version counts as the newest."""
+    """Whether this vLLM matches a version specifier; a source tree without a version counts as the newest."""
     release = re.match(r"\d+\.\d+\.\d+", importlib.import_module("vllm").__version__)
     return (release[0] if release else "9999") in SpecifierSet(releases)
 
 
 def lookup(place: str) -> Any:
-    """The object at a place, see `Patch`. Raises ImportError or AttributeError."""
+    """The object at a place (see `Patch`). Raises ImportError or AttributeError."""
     return getattr(*_holder(place))
 
 
 def _holder(place: str) -> tuple[Any, str]:
-    """The module or class that has the object at a place, and its name there."""
+    """The module or class that contains the object at a place, and the object's name in it."""
     module, _, path = place.partition(":")
     *parents, name = path.split(".")
     return reduce(getattr, parents, importlib.import_module(module)), name
 
 
 def _fork(_: Any) -> Any:
-    """On CPU, vLLM would spawn engine and workers, which import everything again."""
+    """On CPU, vLLM would spawn its engine and workers, which would import everything again."""
     context = multiprocessing.get_context("fork")
     return lambda: context
 
@@ -99,14 +99,14 @@ def _ask_in_fork(ask_in_subprocess: Any) -> Any:
             lookup(PLUGINS)()
             return ask()
 
-        # without an answer the inspection failed, and vLLM's own function shows why
+        # no answer means that the inspection failed; vLLM's own function then shows why
         return answer_of_fork(ask_with_plugins) or ask_in_subprocess(ask)
 
     return ask_in_fork
 
 
 def _register_once(register: Any) -> Any:
-    """Each worker would scan for Triton's kernels again, to replace them by the platform's, in 0.5 s."""
+    """Each worker would spend 0.5 s on another scan for Triton kernels to replace by the platform's."""
     done = register.__globals__["_registry"]
 
     def register_once(overrides: dict[str, Any]) -> None:
@@ -117,12 +117,12 @@ def _register_once(register: Any) -> Any:
 
 
 def _sleep(_: Any) -> Any:
-    """Engine and worker would spin until their queue has a message, which takes a core."""
+    """Engine and worker would spin until a message is in their queue, which occupies a core."""
     return lambda: time.sleep(LOOK_EVERY_S)
 
 
 def _wait_for_message(idle_wait: Any) -> Any:
-    """vLLM would spin after a message; this waits as when idle, but not long, as a message may come early."""
+    """vLLM would spin after a message; this waits as if idle, but briefly, as the next may come soon."""
 
     def wait(self: Any, timeout_ms: int | None = None) -> None:
         last_read = self.last_read
@@ -135,7 +135,7 @@ def _wait_for_message(idle_wait: Any) -> Any:
 
 
 def _notify_each_time(send: Any) -> Any:
-    """Every second message to a waiting process would be lost, and each token would take LISTEN_MS more."""
+    """Every other message to a waiting process would be lost, and each token would take LISTEN_MS longer."""
     # the writer's socket holds one message, and drops the next until it knows that the first was received; it
     # checks that now and then (zmq's max_command_delay), or at once when its events are read
     events = importlib.import_module("zmq").EVENTS

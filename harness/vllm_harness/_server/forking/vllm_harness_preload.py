@@ -1,4 +1,4 @@
-"""Loads in advance what servers use: vLLM's modules, a model's tokenizer, Harmony's encoding."""
+"""Loads in advance what servers need: vLLM's modules, a model's tokenizer, and Harmony's encoding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from vllm_harness_patches import is_for, lookup
 
-# with all their submodules, if this version of vLLM has them
+# packages to import with all their submodules, if this version of vLLM has them
 PACKAGES = """
     vllm.entrypoints.openai vllm.entrypoints.serve vllm.entrypoints.generate vllm.entrypoints.scale_out
     vllm.entrypoints.anthropic vllm.entrypoints.launchers vllm.parser vllm.reasoning vllm.tool_parsers
@@ -38,22 +38,22 @@ MODULES_OF = {
     "cpu": "worker.cpu_worker worker.cpu_model_runner attention.backends.cpu_attn",
     "cuda": "worker.gpu_worker worker.gpu_model_runner attention.backends.triton_attn",
 }
-"""Modules of vllm.v1 for each device."""
+"""The modules of vllm.v1 to import for each device."""
 CUDA_ERROR_NOT_INITIALIZED = 3
-SPARE_COPIES = 2  # of a tokenizer, for the render threads of the API server
+SPARE_COPIES = 2  # copies of a tokenizer, for the render threads of the API server
 
 KERNELS = "vllm.platforms:current_platform.register_triton_kernel_overrides"
 TOKENIZER = "vllm.tokenizers:get_tokenizer"
 PROCESSOR = "vllm.renderers.hf:_try_get_processor_chat_template"
 HARMONY = "vllm.entrypoints.openai.parser.harmony_utils:get_encoding"
 CALLED = {KERNELS: ">=0.31.0", TOKENIZER: "", PROCESSOR: "", HARMONY: ""}
-"""Functions of vLLM that are called in advance, and the releases that have them, see `Patch`."""
+"""The vLLM functions to call in advance, with the releases that have them (see `Patch.releases`)."""
 
 
 def import_all() -> None:
-    """Imports what servers need, and lets the platform replace Triton's kernels by its own."""
+    """Imports what servers need, and lets the platform replace Triton kernels with its own."""
     if titles := _import("setproctitle"):
-        titles.getproctitle()  # finds the memory of the title, which os.environ.update hides later
+        titles.getproctitle()  # finds the title's memory, which os.environ.update would hide
     importlib.import_module("vllm")
     device = importlib.import_module("vllm.platforms").current_platform.device_type
     for name in (*MODULES.split(), *(f"vllm.v1.{name}" for name in MODULES_OF.get(device, "").split())):
@@ -66,19 +66,19 @@ def import_all() -> None:
 
 
 def _import(name: str) -> Any:
-    """Imports a module; None if this version does not have it, or lacks a package that it imports."""
+    """Imports a module; None if vLLM does not have it, or a package that it imports is missing."""
     module = None
     try:
         module = importlib.import_module(name)
     except Exception as error:
         print(f"not preloaded: {name} ({type(error).__name__}: {error})", flush=True)
     if _cuda_is_initialized():
-        sys.exit(f"to import {name} initializes CUDA, which does not survive a fork")
+        sys.exit(f"importing {name} initializes CUDA, which does not survive a fork")
     return module
 
 
 def _cuda_is_initialized() -> bool:
-    """Whether this process has called cuInit, as the driver says; torch may not know."""
+    """Whether this process has called cuInit, according to the driver; torch may not know."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -87,7 +87,7 @@ def _cuda_is_initialized() -> bool:
 
 
 def preload(request: dict[str, Any]) -> None:
-    """Loads what the servers of a model use: its tokenizer and, for a Harmony model, the encoding."""
+    """Loads what servers of a model need: its tokenizer and, for a Harmony model, the encoding."""
     os.environ.update(request["env"])
     _load_tokenizer(request["model"])
     if request["harmony"]:
@@ -95,7 +95,7 @@ def preload(request: dict[str, Any]) -> None:
 
 
 def _call(place: str) -> None:
-    """Calls a function of vLLM in advance; if this version does not have it, servers do the work."""
+    """Calls a vLLM function in advance; if this version does not have it, servers do the work."""
     try:
         if is_for(CALLED[place]):
             lookup(place)()
@@ -104,7 +104,7 @@ def _call(place: str) -> None:
 
 
 def _load_tokenizer(folder: str) -> None:
-    """Loads a tokenizer in advance, as vLLM will; each process uses it once, and then reads it again."""
+    """Loads a tokenizer the way vLLM will; each process uses it once, and later loads read the files."""
     auto = importlib.import_module("transformers").AutoTokenizer
     load = auto.from_pretrained
     ready: dict[str, Any] = {}
@@ -136,7 +136,7 @@ def _load_tokenizer(folder: str) -> None:
 
 
 def _copy_in_advance(tokenizer: Any) -> None:
-    """Makes the vocabulary and the deep copies that vLLM needs at start, which take seconds each."""
+    """Makes the vocabulary and deep copies that vLLM needs at startup; each takes seconds to make."""
     vocabulary = tokenizer.get_vocab()
     vars(tokenizer)["get_vocab"] = lambda: vocabulary
     spares = [copy.deepcopy(tokenizer) for _ in range(SPARE_COPIES)]
@@ -144,14 +144,14 @@ def _copy_in_advance(tokenizer: Any) -> None:
     def deepcopy(memo: dict[int, Any]) -> Any:
         if spares:
             return spares.pop()
-        vars(tokenizer).pop("__deepcopy__", None)  # shallow copies have it as well
+        vars(tokenizer).pop("__deepcopy__", None)  # a shallow copy has this attribute as well
         return copy.deepcopy(tokenizer, memo)
 
     vars(tokenizer)["__deepcopy__"] = deepcopy
 
 
 def _read_vocabulary(tokenizer: Any, folder: str) -> None:
-    """Makes xgrammar read the vocabulary, which takes each server's first grammar half a second."""
+    """Makes xgrammar read the vocabulary, which would delay each server's first grammar by half a second."""
     info = importlib.import_module("xgrammar").TokenizerInfo
     read = info.from_huggingface
     config = importlib.import_module("transformers").AutoConfig.from_pretrained(folder)
@@ -159,7 +159,7 @@ def _read_vocabulary(tokenizer: Any, folder: str) -> None:
     ready = read(tokenizer, **options)
 
     def named(given: Any) -> tuple[str, str]:
-        return type(given).__name__, given.name_or_path  # vLLM makes a new class for each
+        return type(given).__name__, given.name_or_path  # vLLM makes a new class for each tokenizer
 
     def from_huggingface(given: Any, **given_options: Any) -> Any:
         if (named(given), given_options) == (named(tokenizer), options):
@@ -170,7 +170,7 @@ def _read_vocabulary(tokenizer: Any, folder: str) -> None:
 
 
 def _look_for_processor(tokenizer: Any) -> None:
-    """Lets vLLM find, and remember, that a text model has no processor with its own chat template."""
+    """Lets vLLM find out (and cache) that a text model has no processor with its own chat template."""
     look = lookup(PROCESSOR)
     parameters = list(inspect.signature(look).parameters)[1:]
     look(tokenizer, **{name: False if name == "trust_remote_code" else None for name in parameters})

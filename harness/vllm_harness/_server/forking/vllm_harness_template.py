@@ -1,23 +1,23 @@
 """The fork template: imports vLLM once, then forks a supervised server for each request.
 
-The server's interpreter runs `python vllm_harness_template.py SOCKET LINGER_S`. It imports only this folder
-and supervisor.py of the harness. It neither starts torch computations nor uses CUDA, since thread pools and
+The server's interpreter runs `python vllm_harness_template.py SOCKET LINGER_S`. Of the harness, it imports
+only this folder and supervisor.py. It neither starts torch computations nor uses CUDA, since thread pools and
 CUDA contexts do not survive a fork. A client connects to the socket (one JSON line each way) and requests:
 
-    {"op": "fork", "config": {...}} with two descriptors, control and status
+    {"op": "fork", "config": {...}} with two file descriptors, control and status
         forks a supervisor, which forks the server; supervisor.py documents the messages on the two pipes
     {"op": "template", "socket": PATH, "model": FOLDER, "harmony": BOOL, "env": {...}}
         forks a template that has also loaded the model's tokenizer
     {"op": "hold"}
-        lives as long as this client is connected
+        the template lives as long as this client is connected
     {"op": "leave"}
-        ends as soon as no client is connected, from now on
+        from now on, the template ends as soon as no client is connected
     {"op": "dismiss"}
-        ends now, unless another client holds it; the answer says whether it ends
+        the template ends now, unless another client holds it; the answer says whether it ends
 
 A template ends when no client has held it for LINGER_S seconds, or when no client is connected and its socket
-is gone from its path; the servers live on with their owners. A client that only connects, to see whether the
-template is there, does not prolong its life.
+is gone from its path; the servers live on with their owners. A client that only connects, to check that the
+template is running, does not prolong its life.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from vllm_harness_patches import apply_patches
 from vllm_harness_preload import import_all, preload
 
 Become = Callable[[], int] | dict[str, Any]
-"""A function that the fork runs, which returns its exit code; or the request for another template."""
+"""A function that the fork must run, which returns an exit code; or the request for another template."""
 FIRST_CLIENT_S = 60.0
 CREDENTIALS = struct.Struct("3i")  # pid, uid and gid at the other end of a Unix socket
 
 
 def main() -> None:
-    """Imports, then serves; a fork returns to here and becomes a supervisor, a server, or a template."""
+    """Imports vLLM, then serves; a fork returns here to become a supervisor, a server, or a template."""
     path, linger_s, starter = sys.argv[1], float(sys.argv[2]), os.getppid()
     import_all()
     apply_patches()
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def _leave(become: Callable[[], int] | None) -> NoReturn:
-    """Ends as an interpreter does, but without freeing the heap, which would take half a second."""
+    """Exits like an interpreter, but without freeing the heap, which would take half a second."""
     try:
         code: object = become() if become else 0
     except SystemExit as end:
@@ -82,12 +82,12 @@ def _leave(become: Callable[[], int] | None) -> NoReturn:
 
 
 class Template:
-    """Listens for requests and forks.
+    """Listens for requests, and forks for them.
 
     Args:
-        path: the Unix socket.
-        linger_s: seconds without a client after which it ends.
-        starter: process id of its parent; if the parent ends before a client connects, the template ends.
+        path: the path of the Unix socket.
+        linger_s: seconds after which the template ends if no client holds it.
+        starter: process id of the parent; if it ends before a client holds the template, the template ends.
     """
 
     def __init__(self, path: str, linger_s: float, starter: int) -> None:
@@ -102,7 +102,7 @@ class Template:
         self._file = self._path.lstat()
 
     def serve(self) -> Become | None:
-        """Serves requests. Returns in each fork what it becomes; in the template itself None, at its end."""
+        """Serves requests. In a fork, returns what the fork becomes; in the template, None at its end."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         idle_since = time.monotonic()
         was_held = False
@@ -122,11 +122,11 @@ class Template:
                     return become
         if self._can_be_found():
             self._path.unlink(missing_ok=True)
-            self._path.with_suffix(".json").unlink(missing_ok=True)  # its starter's note
+            self._path.with_suffix(".json").unlink(missing_ok=True)  # the note that the starter wrote
         return None
 
     def _can_be_found(self) -> bool:
-        """Whether its socket is still at its path."""
+        """Whether this template's socket is still at its path."""
         with suppress(OSError):
             return os.path.samestat(self._path.lstat(), self._file)
         return False
@@ -142,7 +142,7 @@ class Template:
             self._holders.discard(client)
             client.close()
             return None
-        for line in data.splitlines():  # several of the short requests may come together
+        for line in data.splitlines():  # several short requests may arrive together
             request = json.loads(line)
             if request["op"] in ("fork", "template"):
                 return self._fork(client, request, descriptors)
@@ -185,7 +185,7 @@ class Template:
 
 
 def _listener(path: Path) -> socket.socket:
-    """Listens at a path, named through its folder, since a socket's name has at most 107 bytes."""
+    """Listens at a path; binds through a descriptor of its folder, as socket names have at most 107 bytes."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     half = f"{path.name}.{os.getpid()}"
@@ -197,7 +197,7 @@ def _listener(path: Path) -> socket.socket:
 
 
 def _accepted(listener: socket.socket) -> list[socket.socket]:
-    """Accepts the next client; closes it unread, and returns nothing, if it belongs to another user."""
+    """Accepts the next client; if it belongs to another user, closes it unread and returns an empty list."""
     client = listener.accept()[0]
     credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     pid, uid, _ = CREDENTIALS.unpack(credentials)
@@ -209,7 +209,7 @@ def _accepted(listener: socket.socket) -> list[socket.socket]:
 
 
 def _receive(client: socket.socket) -> tuple[bytes, list[int]]:
-    """Receives one line and the descriptors sent with it."""
+    """Receives one line, and the file descriptors sent with it."""
     data, descriptors, _, _ = socket.recv_fds(client, 1 << 20, 2)
     while data and not data.endswith(b"\n"):
         more = client.recv(1 << 20)

@@ -1,7 +1,7 @@
-"""Leases of what a server needs of this machine: GPUs on CUDA, memory on CPU.
+"""Leases of the hardware that a server needs: GPUs on CUDA, memory on CPU.
 
-A live server leases whole GPUs; stand-ins share one. The memory on CPU is what such a server was measured to
-take, or a guess until it was measured. Runs that share the state folder respect each other's leases.
+A live server leases whole GPUs; stand-ins share one. The amount of memory on CPU is what an earlier such
+server used, or a guess if none was measured. Runs that share the state folder respect each other's leases.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from vllm_harness._server.records import running
 
 BOUND_VARIABLE = "VLLM_HARNESS_MEMORY_GIB"
 STAND_IN_GIB = {"forked": 0.7, "cold": 2.2}
-"""Guesses for a stand-in that was never measured; on vLLM 0.32.0, gpt-oss and Qwen 3 take 0.3 and 1.9 GiB."""
+"""Guesses (GiB) for stand-ins never measured; on vLLM 0.32.0, gpt-oss and Qwen 3 use 0.3 and 1.9 GiB."""
 FORK_SERVER_GIB = 1.1
-"""A guess for a fork server with a model's tokenizer, before it can be measured."""
-TEMPLATE_GIB = 0.3  # of the fork server, with one model's tokenizer
-INTERPRETER_GIB = 1.0  # with vLLM's parsers, torch and tokenizers imported
+"""A guess (GiB) for a fork server with a model's tokenizer, before it can be measured."""
+TEMPLATE_GIB = 0.3  # a fork server's template with one model's tokenizer
+INTERPRETER_GIB = 1.0  # an interpreter that has imported vLLM's parsers, torch and tokenizers
 MARGIN, SPARE_GIB = 1.25, 0.1
-"""A factor and an amount (GiB) by which a server may exceed its measured memory."""
+"""The factor and the amount (GiB) by which a server may exceed its measured memory."""
 MEASURED_FOR_S = 20.0
 PARALLEL = (
     ("-tp", "--tensor-parallel-size"),
@@ -52,26 +52,26 @@ PARALLEL = (
 
 @dataclass(frozen=True)
 class Start:
-    """A launch on CPU and its kind of start; the fork server shares most memory of a forked server."""
+    """A launch on CPU and how it starts; a forked server shares most of its memory with the fork server."""
 
     launch: Launch
     forked: bool
 
     @property
     def cache_gib(self) -> float:
-        """The size of its KV cache (GiB), which vLLM requires to be free at the start, but takes later."""
+        """The size of the KV cache (GiB); vLLM requires it to be free at the start, but uses it later."""
         return number(self.launch.environ(), "VLLM_CPU_KVCACHE_SPACE", 1.0)
 
     @property
     def kind(self) -> str:
-        """`forked` or `cold`."""
+        """How the server starts: `forked` or `cold`."""
         return "forked" if self.forked else "cold"
 
     @property
     def key(self) -> str:
-        """The key of its measurement; servers with the same key take the same memory.
+        """The key under which its memory use is stored; servers with the same key use the same amount.
 
-        A server that runs a file first, as for a mutant, has another key: it serves few tests, so that its
+        A server that runs a Python file first, as for a mutant, has another key: it serves few tests, so its
         KV cache fills less.
         """
         launch, first = self.launch, " first" if os.environ.get(FIRST) else ""
@@ -79,7 +79,7 @@ class Start:
         return f"{launch.entry.name} {launch.lane} {kind}"
 
     def need_gib(self) -> float:
-        """The memory that it needs (GiB): as measured, with a margin, or a guess."""
+        """The memory that the server needs (GiB): the measured amount plus a margin, or a guess."""
         with _measured() as gib_of:
             measured = gib_of.get(self.key)
         if measured:
@@ -91,34 +91,34 @@ class Start:
         return guess + max(0.0, self.cache_gib - 1)
 
     def ahead_gib(self) -> float:
-        """The memory of the fork server (GiB) that its start takes in addition, if none is running."""
+        """The memory (GiB) of the fork server that has to be started as well; 0 if none has to."""
         described = self.launch.environment.describe()
         is_running = any(template.environment == described for template in templates())
         return FORK_SERVER_GIB if self.forked and not is_running else 0.0
 
     def learn(self, gib: float) -> None:
-        """Stores the memory that a server has taken, if it is the largest so far."""
+        """Stores the amount of memory that a server has used, if it is the largest so far."""
         with _measured() as gib_of:
             gib_of[self.key] = max(round(gib, 3), gib_of.get(self.key, 0.0))
 
     def measure(self, root: int) -> float:
-        """Measures the memory that the server below a process takes now (GiB), and learns it."""
+        """Measures the memory (GiB) that the server below a process uses now, and stores the amount."""
         gib = taken_gib(root)
         self.learn(gib)
         return gib
 
     def settle(self, lease: Claim, root: int) -> None:
-        """Notes in the lease of a ready server the memory that it has taken, and may still take."""
+        """Notes in the lease of a ready server how much memory it uses now, and how much it may use."""
         taken = self.measure(root)
         lease.settle(gib=max(taken, self.need_gib()), used=taken)
 
 
 def lease_for(launch: Launch, *, forked: bool = False) -> Claim | None:
-    """Leases what a launch needs; None if Ray assigns the GPUs of its workers, on any nodes.
+    """Leases the hardware that a launch needs; None if Ray assigns the GPUs of its workers, on any nodes.
 
     Raises:
         NotEnoughHardware, WaitCannotEnd, LeaseTimeout: see `lease_gpus` and `lease_memory`.
-        UsageError: a variable is not a number.
+        UsageError: the value of an environment variable is not a number.
     """
     if launch.environment.device == "cuda":
         if workers_by_ray(launch.args):
@@ -134,7 +134,7 @@ def lease_for(launch: Launch, *, forked: bool = False) -> Claim | None:
 
 @contextmanager
 def reserved_for(launch: Launch, count: int, *, forked: bool, wait_s: float | None = None) -> Iterator[None]:
-    """Reserves the memory that `count` servers of a launch need together; does nothing on CUDA.
+    """Reserves the memory that `count` servers started from a launch need together; does nothing on CUDA.
 
     Enter it while no server of this process is in use. See `lease_memory` for `wait_s` and the errors.
     """
@@ -151,9 +151,9 @@ def reserved_for(launch: Launch, count: int, *, forked: bool, wait_s: float | No
 
 
 def expected_needs(entry: ModelEntry, environment: Environment, lane: Lane, frontend: Frontend) -> Needs:
-    """The memory and the GPUs that a forked server of an entry takes, before its launch is planned.
+    """The memory and the GPUs that a forked server for an entry needs, before its launch is planned.
 
-    The memory is as measured on this machine, or a guess.
+    The amount of memory was measured on this machine, or is a guess.
     """
     flags = entry.flags(lane, environment.device, frontend)
     launch = Launch(entry, lane, environment, "", flags.args, flags.env, frontend)
@@ -162,27 +162,27 @@ def expected_needs(entry: ModelEntry, environment: Environment, lane: Lane, fron
 
 
 def room(ready_gib: float = 0.0, ahead: Callable[[], float] = lambda: 0.0) -> Room:
-    """Measures the memory that CPU servers may have in total, and the part that is available now.
+    """Measures the memory that CPU servers may use in total, and the part that is available now.
 
-    It is what the kernel would give, less the memory of the fork servers. VLLM_HARNESS_MEMORY_GIB limits
+    It is what the kernel would give, minus the memory of the fork servers. VLLM_HARNESS_MEMORY_GIB limits
     servers and fork servers together.
 
     Args:
-        ready_gib: memory that must be free for vLLM to start: its KV cache, though it is taken later.
-        ahead: gives the memory (GiB) that a fork server will take that is not running yet.
+        ready_gib: memory (GiB) that must be free for vLLM to start: its KV cache, though allocated later.
+        ahead: returns the memory (GiB) that a fork server will use that is not running yet.
     """
-    coming = ahead()  # first, so that a fork server that starts meanwhile counts once at most
+    coming = ahead()  # called first, so that a fork server that starts meanwhile is not counted twice
     total, available = _total_gib() - fork_servers_gib() - coming, node_memory().available / 2**30
     return Room(total, min(total, available - coming) if available >= ready_gib else 0.0)
 
 
 def models_held() -> int:
-    """How many models' templates of the fork server a process holds: at most an eighth of the memory."""
+    """How many models' templates a process keeps alive, using at most an eighth of the memory."""
     return max(1, min(MODELS_HELD, int(_total_gib() / 8 / TEMPLATE_GIB)))
 
 
 def interpreters() -> int:
-    """How many interpreters with vLLM a command runs in parallel by default, at most two."""
+    """How many interpreters that import vLLM a command runs in parallel by default: one or two."""
     cores = len(os.sched_getaffinity(0))
     return max(1, min(2, cores, int(_total_gib() / 2 / INTERPRETER_GIB)))
 
@@ -193,7 +193,7 @@ def _total_gib() -> float:
 
 
 def capacity() -> tuple[int, int]:
-    """How many forked stand-ins fit beside all other processes: in total, and in addition now."""
+    """How many forked stand-ins fit beside other processes: in total, and in addition to those running."""
     with all_claims() as claims:
         used, coming = (size / 2**30 for size in used_and_coming(claims))
     memory = room(ready_gib=1.0, ahead=lambda: 0.0 if templates() else FORK_SERVER_GIB)
@@ -203,12 +203,12 @@ def capacity() -> tuple[int, int]:
 
 
 def gpus_needed(args: Sequence[str]) -> int:
-    """The number of GPUs that a server with these flags uses."""
+    """The number of GPUs that a server started with these flags uses."""
     return prod(max(1, size) for size in flag_values(args, PARALLEL, int, 1))
 
 
 def workers_by_ray(args: Sequence[str]) -> bool:
-    """Whether Ray runs the workers of a server with these flags."""
+    """Whether Ray runs the workers of a server started with these flags."""
     return flag_values(args, [("--distributed-executor-backend",)], str, "") == ["ray"]
 
 
@@ -222,7 +222,7 @@ def taken_gib(root: int) -> float:
 
 
 def fork_servers_gib() -> float:
-    """The memory (GiB) of this user's fork servers, without that of the servers forked from them."""
+    """The memory (GiB) used by this user's fork servers, not counting the servers forked from them."""
     total, now = 0, int(time.monotonic() / MEASURED_FOR_S)
     servers = set[int]().union(*(tree_pids(record.supervisor) for record in running()))
     for template in templates():
@@ -236,7 +236,7 @@ def fork_servers_gib() -> float:
 
 @lru_cache
 def _unshared(template: psutil.Process, _: int) -> int:
-    """The unshared bytes of a template, cached for some seconds, as the kernel takes long to count them."""
+    """The unshared bytes of a template, cached for a few seconds, as the kernel needs long to count them."""
     return int(template.memory_full_info().uss)
 
 

@@ -1,6 +1,6 @@
-"""Claims: what each process holds of this machine or waits for, in one file under one lock.
+"""Claims: the hardware and ports that each process holds or waits for, in one file with one lock.
 
-A claim ends with its process, however the process ends: the next reader of the file drops it.
+A claim ends when its process ends, for whatever reason: the next reader of the file drops it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vllm_harness._server.supervisor import started
 T = TypeVar("T")
 MEMORY = "memory"
 LEFTOVER_S = 30.0
-"""How long the GPUs of a killed run are remembered, while its supervisor releases their memory."""
+"""How long (seconds) a killed run's GPUs are remembered, while its supervisor releases their memory."""
 
 
 def this_process() -> str:
@@ -40,7 +40,7 @@ def in_bytes(gib: float) -> int:
 
 
 def _command() -> str:
-    """The command line as a person would type it, truncated to 80 characters."""
+    """This process's command line as a person would type it, truncated to 80 characters."""
     program, here = Path(sys.argv[0]), f"{Path.cwd()}/"
     name = program.parent.name if program.name == "__main__.py" else program.name
     return " ".join([name, *(argument.replace(here, "") for argument in sys.argv[1:])])[:80]
@@ -48,17 +48,17 @@ def _command() -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a process, or a task within it, holds or waits for.
+    """A resource that a process, or a task within it, holds or waits for.
 
     Attributes:
-        kind: the `lease` of a server, a test's `reservation` for its servers, a `wait`, a `port`, or the
-            lease of GPUs that a killed process `left`.
-        amounts: bytes of memory, or shares of a GPU by its UUID.
-        used: bytes of memory that the server has taken; for a GPU, those in use before the server.
+        kind: `lease` for a server, `reservation` for the servers of a test, `wait`, `port`, or `left` if a
+            killed process held GPUs.
+        amounts: resource -> amount: bytes of memory, or the number of shares of a GPU, named by UUID.
+        used: resource -> bytes: memory that the server uses, or GPU memory in use before the server started.
         env: variables that bind the server to its GPUs.
         port: a leased port.
-        holder: the process and the task.
-        pid, started, command: the process; see `supervisor.started`.
+        holder: identifies the process and the task that made the claim.
+        pid, started, command: id, start time (see `supervisor.started`) and command line of the process.
         since: when the claim was made.
     """
 
@@ -80,20 +80,20 @@ class Claim:
         return f"pid {self.pid} ({self.command}{itself}) since {since}"
 
     def settle(self, *, gib: float, used: float) -> None:
-        """Notes the memory that a ready server may take in total, and what it has taken so far."""
+        """Notes how much memory a ready server may use in total, and how much it uses so far."""
         settled = replace(self, amounts={MEMORY: in_bytes(gib)}, used={MEMORY: in_bytes(used)})
         with all_claims() as claims:
             claims[:] = [settled if claim.id == self.id else claim for claim in claims]
 
     def release(self) -> None:
-        """Releases what is held; a second call does nothing."""
+        """Removes the claim; a second call does nothing."""
         with all_claims() as claims:
             claims[:] = [claim for claim in claims if claim.id != self.id]
 
 
 @contextmanager
 def locked_json(path: Path, empty: T) -> Iterator[T]:
-    """Gives the content of a JSON file under its lock, and writes back what the caller changes."""
+    """Locks a JSON file and yields its content; at the end, writes back what the caller has changed."""
     with locked(path.with_suffix(".lock"), "another run that takes or gives back hardware"):
         content = empty
         with suppress(OSError, ValueError):
@@ -106,7 +106,7 @@ def locked_json(path: Path, empty: T) -> Iterator[T]:
 
 @contextmanager
 def all_claims() -> Iterator[list[Claim]]:
-    """Gives the claims of all processes under the lock, and writes back what the caller changes."""
+    """Locks the claims file and yields all claims; at the end, writes back what the caller has changed."""
     with locked_json(state_dir() / "claims.json", list[dict[str, Any]]()) as notes:
         claims = [claim for claim in map(_current, notes) if claim is not None]
         yield claims
@@ -114,8 +114,8 @@ def all_claims() -> Iterator[list[Claim]]:
 
 
 def _current(note: dict[str, Any]) -> Claim | None:
-    """The claim as its process now justifies it; None if it has ended."""
-    with suppress(TypeError):  # another version of the harness wrote it
+    """The claim in a note, updated to the state of its process; None if the claim has ended."""
+    with suppress(TypeError):  # another version of the harness wrote the note
         claim = Claim(**note)
         if claim.kind == "left":
             return claim if time.time() - claim.since <= LEFTOVER_S else None
@@ -127,7 +127,7 @@ def _current(note: dict[str, Any]) -> Claim | None:
 
 
 def held_by(claims: Iterable[Claim], resources: Collection[str]) -> Counter[str]:
-    """How much of some resources each holder has; its reservation includes its leases."""
+    """How much of the given resources each holder has; a reservation includes its holder's leases."""
     leased, reserved = Counter[str](), Counter[str]()
     for claim in claims:
         amount = Counter({claim.holder: sum(claim.amounts.get(resource, 0) for resource in resources)})
@@ -139,7 +139,7 @@ def held_by(claims: Iterable[Claim], resources: Collection[str]) -> Counter[str]
 
 
 def waiting_before(claims: Iterable[Claim]) -> list[Claim]:
-    """The waits of others that are older than that of this process, or all if it does not wait."""
+    """The waits of others that began before this process's own, or all waits if it does not wait."""
     waits = sorted(
         (claim for claim in claims if claim.kind == "wait"), key=lambda wait: (wait.since, wait.id)
     )
@@ -147,16 +147,16 @@ def waiting_before(claims: Iterable[Claim]) -> list[Claim]:
 
 
 def holds_hardware(claims: Iterable[Claim]) -> bool:
-    """Whether this process has a lease or a reservation."""
+    """Whether this process holds a lease or a reservation."""
     return any(claim.kind in ("lease", "reservation") and claim.holder == this_process() for claim in claims)
 
 
 def may_wait(extra: int, total: int, claims: Collection[Claim], resources: Collection[str]) -> bool:
-    """Whether this process may wait for more of some resources without a deadlock.
+    """Whether this process may wait for more of the given resources without risking a deadlock.
 
-    A process that holds no hardware blocks no other. A process that does may only wait for what is left
-    beside everything that the processes before it in the queue hold. Once all other processes have ended, the
-    last one in the queue can therefore continue, then the one before it, and so on.
+    A process that holds no hardware blocks no other. A process that holds some may only wait for what
+    remains beside everything that it and those before it in the queue hold. Once all other processes have
+    ended, the last one in the queue can therefore continue, then the one before it, and so on.
     """
     held = held_by(claims, resources)
     holders = {this_process(), *(wait.holder for wait in waiting_before(claims))}

@@ -1,4 +1,4 @@
-"""Leases of GPUs: whole ones, or shares for stand-ins."""
+"""Leases of GPUs: whole GPUs, or shares of one for stand-ins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vllm_harness._server.leases.claims import Claim, may_wait
 from vllm_harness._server.leases.waiting import Busy, NotEnoughHardware, wait_for
 
 SHARES = 16
-"""How many stand-ins may run on one GPU; a server that leases it whole takes all shares."""
+"""How many stand-ins may run on one GPU; a server that leases a whole GPU gets all shares."""
 
 
 def lease_gpus(
@@ -32,19 +32,19 @@ def lease_gpus(
     visible: Callable[[], list[Gpu]] = visible_gpus,
     wait_s: float | None = None,
 ) -> Claim:
-    """Leases the GPUs with most free memory for a server; `Claim.env` binds the server to them.
+    """Leases the GPUs with the most free memory for a server; `Claim.env` binds the server to them.
 
     Args:
-        count: how many.
-        gib: the memory that must be free on each, GiB.
-        shared: lease a share of each instead of the whole GPU.
-        visible: gives the GPUs to choose from.
-        wait_s: seconds to wait for others, instead of VLLM_HARNESS_LEASE_WAIT_S.
+        count: number of GPUs.
+        gib: memory that must be free on each GPU, GiB.
+        shared: lease a share of each GPU instead of whole GPUs.
+        visible: returns the GPUs to choose from.
+        wait_s: seconds to wait for leases of others, instead of VLLM_HARNESS_LEASE_WAIT_S.
 
     Raises:
-        NotEnoughHardware: at once, if the GPUs are too few or too small.
-        WaitCannotEnd: at once, if the holders of the GPUs may wait for this process.
-        LeaseTimeout: the holders did not release them in time; the message names them.
+        NotEnoughHardware: the GPUs are too few or too small; raised without a wait.
+        WaitCannotEnd: the holders of the GPUs may be waiting for this process; raised without a wait.
+        LeaseTimeout: the holders did not release the GPUs in time; the message names the holders.
         UsageError: CUDA_VISIBLE_DEVICES names a GPU that the machine does not have.
     """
     share = "a share of " if shared else ""
@@ -53,7 +53,7 @@ def lease_gpus(
 
 
 def _attempt(count: int, gib: float, shares: int, devices: list[Gpu], claims: list[Claim]) -> Claim | Busy:
-    """Takes all GPUs or none, so that no two waiting processes hold a part each."""
+    """Claims all GPUs or none, so that no two waiting processes hold only a part of what they need."""
     need = int(gib * NOMINAL_SHARE * 2**30)
     large = sorted((gpu for gpu in devices if gpu.total_bytes >= need), key=lambda gpu: gpu.used_bytes)
     if len(large) < count:
@@ -81,13 +81,13 @@ def _attempt(count: int, gib: float, shares: int, devices: list[Gpu], claims: li
 
 
 def used_before(lease: Claim) -> dict[str, int]:
-    """The bytes in use of each GPU before it was leased whole; shared GPUs are left out."""
+    """The bytes in use on each GPU before it was leased as a whole; shared GPUs are left out."""
     whole = [name for name, shares in lease.amounts.items() if lease.env and shares == SHARES]
     return {name: lease.used[name] for name in whole}
 
 
 def _holders(gpu: Gpu, shares: int, need: int, claims: list[Claim]) -> str | None:
-    """Describes the leases that prevent a lease of a GPU; None if there is none."""
+    """Describes the leases because of which a GPU cannot be leased; None if there is none."""
     held = [claim for claim in claims if claim.kind == "lease" and gpu.uuid in claim.amounts]
     too_many = sum(claim.amounts[gpu.uuid] for claim in held) + shares > SHARES
     if held and (too_many or gpu.free_bytes < need):
@@ -96,7 +96,7 @@ def _holders(gpu: Gpu, shares: int, need: int, claims: list[Claim]) -> str | Non
 
 
 def _user(gpu: Gpu, shares: int, need: int, claims: list[Claim]) -> str | None:
-    """Describes the processes without a lease that prevent a lease of a GPU; None if there is none."""
+    """Describes the processes without a lease that use a GPU and so prevent a lease; None if none does."""
     named = [f"pid {process.pid} ({process.name})" for process in gpu.processes]
     if shares == SHARES:
         for process, name in zip(gpu.processes, named, strict=True):

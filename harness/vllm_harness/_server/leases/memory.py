@@ -1,4 +1,4 @@
-"""Leases of memory for servers on CPU, and reservations for all servers of a test."""
+"""Leases of memory for CPU servers, and reservations of memory for all servers of a test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from vllm_harness._server.leases.waiting import Busy, NotEnoughHardware, reclaim
 
 @dataclass(frozen=True)
 class Room:
-    """The memory (GiB) that servers may have in total, and the part that the machine has available now."""
+    """The memory (GiB) that servers may use in total, and the part of it that is available now."""
 
     total: float
     available: float
@@ -41,22 +41,22 @@ def lease_memory(
     wait_s: float | None = None,
     kind: Literal["lease", "reservation"] = "lease",
 ) -> Claim:
-    """Leases memory for a server on CPU, or reserves it for all servers that this process is about to use.
+    """Leases memory for a CPU server, or reserves it for all servers that this process is about to use.
 
-    The leases together never exceed the memory that servers may have, and memory that is leased but not taken
-    yet is available now.
+    All leases together never exceed the memory that servers may use, and the memory that is leased but not
+    yet in use is always available on the machine.
 
     Args:
-        gib: the size.
-        room: measures the memory.
-        wait_s: seconds to wait for others, instead of VLLM_HARNESS_LEASE_WAIT_S.
-        kind: a reservation includes the running servers of this process and its later leases. Make it while
+        gib: the amount, GiB.
+        room: measures the memory for servers.
+        wait_s: seconds to wait for leases of others, instead of VLLM_HARNESS_LEASE_WAIT_S.
+        kind: a reservation covers the running servers of this process and its later leases. Make it while
             no server is in use: if it has to wait, idle servers are ended.
 
     Raises:
-        NotEnoughHardware: at once, if the size never fits.
-        WaitCannotEnd: at once, if the holders may wait for this process.
-        LeaseTimeout: the holders did not release it in time; the message names them.
+        NotEnoughHardware: the amount can never be leased; raised without a wait.
+        WaitCannotEnd: the holders may be waiting for this process; raised without a wait.
+        LeaseTimeout: the holders did not release enough memory in time; the message names the holders.
     """
     wanted = f"{gib:.1f} GiB of memory" + (" for the next test" if kind == "reservation" else "")
     with reclaim_with(dismiss_unused):
@@ -64,7 +64,7 @@ def lease_memory(
 
 
 def used_and_coming(claims: Iterable[Claim]) -> tuple[int, int]:
-    """The bytes that servers have taken, and those that they hold but have not taken yet."""
+    """The leased or reserved bytes that servers already use, and those that they do not use yet."""
     used = Counter[str]()
     for claim in claims:
         used[claim.holder] += min(claim.amounts.get(MEMORY, 0), claim.used.get(MEMORY, 0))
@@ -72,7 +72,7 @@ def used_and_coming(claims: Iterable[Claim]) -> tuple[int, int]:
 
 
 def others_have_waited_s() -> float:
-    """The longest wait of another process for memory so far, in seconds; 0 if there is none."""
+    """For how long another process has been waiting for memory, at most (seconds); 0 if none is waiting."""
     with all_claims() as claims:
         others = [claim for claim in claims if claim.kind == "wait" and claim.holder != this_process()]
     return max((time.time() - claim.since for claim in others if MEMORY in claim.amounts), default=0.0)
@@ -107,7 +107,7 @@ def _attempt(claim: Claim, room: Room, claims: list[Claim]) -> Claim | Busy:
 
 
 def _reason(claims: list[Claim], held: Counter[str]) -> str:
-    """Names the holders of memory, and the processes that have waited for it for longer."""
+    """Names the holders of memory, and the processes that have been waiting for it for longer."""
     named = {claim.holder: str(claim) for claim in claims}
     waits = {
         claim.holder: f"{claim.amounts[MEMORY] / 2**30:.1f} GiB"

@@ -1,4 +1,4 @@
-"""Leases of ports: a leased port is a claim, so that parallel runs never choose the same one."""
+"""Leases of ports: each is a claim, so that parallel runs never choose the same port."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ TCP_LISTEN = "0A"
 
 
 class NoFreePort(HarnessError):
-    """Every port that was tried is in use."""
+    """All ports that were tried are in use."""
 
     of_machine = True
 
 
 def lease_port(port: int | None = None, *, seed: int | None = None) -> Claim:
-    """Leases a port, which no other lease has until it is released.
+    """Leases a port: nobody else can lease it until the lease is released.
 
     Args:
-        port: the port; by default a free one.
+        port: the port to lease; by default any free one.
         seed: makes the choice of a free port reproducible.
 
     Raises:
@@ -60,13 +60,13 @@ def _taken(port: int | None) -> NoFreePort:
             command = f"vllm-harness serve stop {record.name}" if record.kept else f"kill {record.owner}"
             return NoFreePort(
                 f"port {port} is held by your {record.lane} server {record.name!r} (log: {record.log})",
-                hint=f"end it by `{command}`, or {advice}",
+                hint=f"end it with `{command}`, or {advice}",
             )
     return NoFreePort(f"port {port} is taken by {describe_holder(port)}", hint=advice)
 
 
 def wait_until_free(port: int, limit_s: float) -> bool:
-    """Waits until a server could bind a port again; False when that takes longer than the limit."""
+    """Waits until a server could bind a port again; returns False if that exceeds the limit."""
     deadline = time.monotonic() + limit_s
     while not is_free(port):
         if time.monotonic() > deadline:
@@ -76,7 +76,7 @@ def wait_until_free(port: int, limit_s: float) -> bool:
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could bind the port now."""
+    """Whether a server could bind a port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -87,7 +87,7 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def listeners(port: int) -> set[int | None]:
-    """The ids of processes that listen on a TCP port; None for a process that this user may not inspect."""
+    """The ids of the processes that listen on a TCP port; None for one that this user may not inspect."""
     return {
         connection.pid
         for connection in psutil.net_connections(kind="tcp")
@@ -108,11 +108,11 @@ def describe_holder(port: int) -> str:
 
 
 def _user(port: int) -> str:
-    """The user who listens on a port; proc(5) lists the sockets of every user."""
+    """The user who listens on a port, from the tables in /proc, which list the sockets of every user."""
     for table in LISTENING:
         for fields in (line.split() for line in table.read_text().splitlines()[1:]):
             if fields[1].endswith(f":{port:04X}") and fields[3] == TCP_LISTEN:
-                with suppress(KeyError):  # a user of another namespace
+                with suppress(KeyError):  # the user id belongs to another namespace
                     return pwd.getpwuid(int(fields[7])).pw_name
                 return fields[7]
     return "unknown"

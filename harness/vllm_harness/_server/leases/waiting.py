@@ -1,4 +1,4 @@
-"""The wait for a lease, which an interrupt ends; idle servers are released first."""
+"""Waiting for a lease: idle servers are ended first, and an interrupt ends the wait."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ UNLEASED_WAIT_S = 60.0
 
 
 class NotEnoughHardware(MachineError):
-    """The machine does not have what a server needs, even without other leases."""
+    """The machine does not have the hardware that a server needs, even without other leases."""
 
 
 class LeaseTimeout(MachineError):
-    """The machine has what a server needs, but its holders did not release it in time."""
+    """The machine has the hardware that a server needs, but its holders did not release it in time."""
 
 
 class WaitCannotEnd(MachineError):
-    """A wait would be a deadlock: the holders of what a server needs may wait for this process."""
+    """A wait would be a deadlock: the holders of the needed hardware may be waiting for this process."""
 
 
 @dataclass(frozen=True)
 class Busy:
-    """Why there is no lease now.
+    """Why a lease cannot be made now.
 
     Attributes:
-        reason: the holders and what they hold.
-        leased: whether leases prevent it, not only processes without a lease.
+        reason: a description of the holders and what they hold.
+        leased: whether other leases are a cause, and not only processes without a lease.
         endless: whether a wait could be a deadlock.
-        figures: gives the state of the machine, for an error.
-        wanted: the missing amount of each resource.
+        figures: returns a description of the state of the machine, for an error message.
+        wanted: the amount of each resource that this process waits for.
     """
 
     reason: str
@@ -56,17 +56,17 @@ class Busy:
 
 
 Attempt = Callable[[M, list[Claim]], Claim | Busy]
-"""Makes a claim for all that is wanted, if the measured machine has it beside the other claims."""
+"""Makes a claim for everything wanted, if the measured machine has it beside the other claims."""
 
 Release = Callable[[], bool]
-"""Ends an idle server of this process, or an unused fork server; False if there is none."""
+"""Ends an idle server of this process, or an unused fork server; returns False if there is none."""
 
 _releases: list[Release] = []
 
 
 @contextmanager
 def reclaim_with(release: Release) -> Iterator[None]:
-    """Makes each wait of this process call a function first, as long as the context lasts."""
+    """While the context lasts, each wait of this process calls `release` first."""
     _releases.append(release)
     try:
         yield
@@ -75,14 +75,14 @@ def reclaim_with(release: Release) -> Iterator[None]:
 
 
 def wait_for(measure: Callable[[], M], attempt: Attempt[M], wanted: str, wait_s: float | None) -> Claim:
-    """Waits until a claim can be made. Releases idle servers first; shows the wait at once and every 10 s.
+    """Waits until a claim can be made. Ends idle servers first; reports the wait at once and every 10 s.
 
-    It waits `wait_s` seconds for other leases, by default VLLM_HARNESS_LEASE_WAIT_S or else an hour, and at
-    most 60 seconds for processes without a lease. `wanted` names what it waits for.
+    It waits at most `wait_s` seconds for other leases (default: VLLM_HARNESS_LEASE_WAIT_S or an hour), and at
+    most 60 seconds for processes without a lease. `wanted` describes what is waited for, in messages.
 
     Raises:
         WaitCannotEnd: the wait could be a deadlock.
-        LeaseTimeout: the time is over.
+        LeaseTimeout: the claim could not be made in time.
     """
     if wait_s is None:
         wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
@@ -118,7 +118,7 @@ def wait_for(measure: Callable[[], M], attempt: Attempt[M], wanted: str, wait_s:
 
 
 def _tried(attempt: Attempt[M], machine: M, wait: Claim) -> Claim | Busy:
-    """Attempts a claim; notes a wait in the file, which the claim replaces."""
+    """Attempts a claim and notes it in the claims file, or notes the wait for it if it fails."""
     with all_claims() as claims:
         outcome = attempt(machine, claims)
         claims[:] = [claim for claim in claims if claim.id != wait.id]

@@ -1,4 +1,4 @@
-"""Builds the site with mkdocs: the pages and the manual. The same input gives the same bytes."""
+"""Builds the site with mkdocs: the pages and the manual. The same input produces the same bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from vllm_harness.extras.site.table import compatibility
 
 HERE = Path(__file__).parent
 MARKER = "compatibility.json"
-"""A file that every site has; only a folder with it may be replaced."""
+"""A file that every site contains; only a folder that contains it may be replaced."""
 MANUAL = "manual.md"
 STYLE, SCRIPT = "compatibility.css", "compatibility.js"
 _HREF = re.compile(r'<a (?:href="([^"]*)"|id="([^"]*)")')
@@ -44,7 +44,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BuiltSite:
-    """The counts of a site that was built.
+    """The number and size of the files of a site that was built.
 
     Attributes:
         pages: the number of HTML pages.
@@ -58,7 +58,7 @@ class BuiltSite:
 
 
 def read_runs(names: Iterable[str]) -> tuple[list[Cell], list[Measured]]:
-    """Reads the cells of runs of parser regression, and the verdicts of runs of `repro`.
+    """Reads the cells of parser regression runs, and the verdicts of `repro` runs.
 
     Args:
         names: the names of the runs, or their folders.
@@ -78,7 +78,7 @@ def read_runs(names: Iterable[str]) -> tuple[list[Cell], list[Measured]]:
 
 
 def site_of(cells: Iterable[Cell], verdicts: Iterable[Measured], defects: Defects | None = None) -> Site:
-    """The data of the pages. Raises UsageError if a cell is not from a release or a graft."""
+    """The data that the pages are made from. Raises UsageError if a cell is not from a release or a graft."""
     known = load_defects() if defects is None else defects
     table = compatibility(cells, known)
     families, entries = load_families(), tuple(load_models())
@@ -86,7 +86,7 @@ def site_of(cells: Iterable[Cell], verdicts: Iterable[Measured], defects: Defect
 
 
 def check_out(out: Path) -> None:
-    """Raises UsageError if a folder has anything but an earlier site, or the site cannot be built."""
+    """Raises UsageError if a folder contains anything but an earlier site, or no site can be built here."""
     if checkout() is None:
         raise UsageError(
             "the site includes the manual, which only a checkout of the harness has",
@@ -107,16 +107,16 @@ def check_out(out: Path) -> None:
 
 
 def build(site: Site, out: Path, url: str = "", say: Say = lambda line: None) -> BuiltSite:
-    """Builds the site, and replaces the folder once the site is complete.
+    """Builds the site, and replaces the output folder once the site is complete.
 
     Args:
         site: the data of the pages.
-        out: the folder.
+        out: the output folder.
         url: the address of the site, for its feeds, sitemap and canonical links.
-        say: is called with a line for each step.
+        say: is called with a line about each step.
 
     Raises:
-        HarnessError: mkdocs fails, or a link of a page leads nowhere.
+        HarnessError: mkdocs fails, or a page contains a broken link.
         UsageError: see `check_out`.
     """
     check_out(out)
@@ -148,7 +148,7 @@ def build(site: Site, out: Path, url: str = "", say: Say = lambda line: None) ->
 
 
 def _stage_manual(site: Site, root: Path, docs: Path) -> list[str]:
-    """Copies the manual, renames its first page, and adds the defects to the pages of rules."""
+    """Copies the manual, renames its first page, and lists on each rule's page the defects that it finds."""
     shutil.copytree(root / "docs", docs, ignore=shutil.ignore_patterns("hooks", "__pycache__"))
     (docs / "index.md").rename(docs / MANUAL)
     for page in sorted((docs / "rules").glob("*.md")):
@@ -165,7 +165,7 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def _configuration(site: Site, root: Path, url: str) -> dict[str, Any]:
-    """The configuration of mkdocs: that of the manual, with the changes for the site."""
+    """The mkdocs configuration for the site: that of the manual, with some changes."""
     manual = yaml.safe_load((root / "mkdocs.yml").read_text())
     releases = [{version: f"releases/{version}.md"} for version in site.versions]
     navigation: list[Any] = [
@@ -195,7 +195,7 @@ def _configuration(site: Site, root: Path, url: str) -> dict[str, Any]:
 
 
 def _manual_navigation(navigation: list[Any]) -> list[Any]:
-    """The navigation of the manual, without the rules, which have their own tab."""
+    """The navigation menu of the manual, without the rules, which have their own tab."""
     return [
         {title: [page for page in pages if page != {"The rules": "rules/README.md"}]}
         if isinstance(pages, list)
@@ -206,7 +206,7 @@ def _manual_navigation(navigation: list[Any]) -> list[Any]:
 
 
 def check_links(written: Mapping[str, str], addresses: set[str]) -> None:
-    """Raises HarnessError, which names page and address, if a link between pages is broken."""
+    """Raises HarnessError, which names the page and the address, if a link between pages is broken."""
     anchors = {
         address(page): {id_ for _, id_ in _HREF.findall(text) if id_} for page, text in written.items()
     }
@@ -224,7 +224,7 @@ def check_links(written: Mapping[str, str], addresses: set[str]) -> None:
 
 
 def _epoch(site: Site) -> int:
-    """The time of the build for mkdocs: the newest date of a defect."""
+    """The build time to pass to mkdocs: the newest date of any defect."""
     newest = max(map(day_of, site.table.defects.values()), default=BEGINNING)
     return int(datetime.combine(newest, time(), UTC).timestamp())
 

@@ -1,4 +1,4 @@
-"""What got better and what got worse in a release."""
+"""The changes in a release: what got better and what got worse."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from vllm_harness.extras.site.table import Column, FeatureResult
 
 @dataclass(frozen=True)
 class FeatureChange:
-    """A feature of a family that fails in other cases than before.
+    """A feature of a family that fails in different cases than before.
 
     Attributes:
-        family, feature: the names.
-        before, after: the results on both releases.
+        family, feature: the name of the family, and the feature.
+        before, after: the results on the earlier and on the later release.
         fixed: the number of cases that failed and now pass.
         broken: the number of cases that passed and now fail.
     """
@@ -34,15 +34,15 @@ class FeatureChange:
 
 @dataclass(frozen=True)
 class Changes:
-    """What a release changed.
+    """The changes in a release, compared with the previous one.
 
     Attributes:
-        since: the previous release measured on servers; None if there is none.
-        gone: the defects that servers of the previous release show, and servers of this one do not.
-        new: the defects that servers of this release show, and servers of the previous one do not.
-        runs_since: the previous release with a run; None if there is none.
-        turned: the features whose failing cases changed.
-        families_gone, families_new: the families whose parsers can no longer be made, or could not be before.
+        since: the previous release that was measured on servers; None if there is none.
+        gone: the defects that servers of the previous release show, but servers of this one do not.
+        new: the defects that servers of this release show, but servers of the previous one do not.
+        runs_since: the previous release for which there is a parser regression run; None if there is none.
+        turned: the features of which different cases fail than before.
+        families_gone, families_new: the families whose parsers this release cannot make, or only now can.
     """
 
     since: str | None
@@ -55,17 +55,17 @@ class Changes:
 
     @property
     def better(self) -> tuple[FeatureChange, ...]:
-        """The features with more passing cases."""
+        """The features of which more cases pass than before."""
         return tuple(change for change in self.turned if change.fixed > change.broken)
 
     @property
     def worse(self) -> tuple[FeatureChange, ...]:
-        """The features without more passing cases, of which some cases now fail."""
+        """The features of which no more cases pass than before, and some now fail."""
         return tuple(change for change in self.turned if change.fixed <= change.broken)
 
 
 def changes_of(site: Site, version: str) -> Changes:
-    """The changes of a release, from servers and from runs."""
+    """The changes in a release, according to measurements on servers and to runs."""
     measured = sorted(map(Version, site.measured.versions))
     earlier = [each for each in measured if each < Version(version)]
     since = earlier[-1] if earlier and Version(version) in measured else None
@@ -91,7 +91,7 @@ def changes_of(site: Site, version: str) -> Changes:
 
 
 def _turned(site: Site, before: Column, after: Column) -> Iterator[FeatureChange]:
-    """The changed features, judged by the cases that ran on both releases."""
+    """The features that changed, judged by the cases that ran on both releases."""
     for family in site.shown_families:
         measured = site.table.families[family.name]
         if before not in measured or after not in measured:
@@ -107,7 +107,7 @@ def _turned(site: Site, before: Column, after: Column) -> Iterator[FeatureChange
 
 
 def _lost(site: Site, can: Column, cannot: Column) -> Iterator[str]:
-    """The families whose parsers one release can make, and the other cannot."""
+    """The names of the families whose parsers one release can make, but the other cannot."""
     for family in site.shown_families:
         measured = site.table.families[family.name]
         pair = measured.get(can), measured.get(cannot)

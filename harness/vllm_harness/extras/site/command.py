@@ -19,9 +19,9 @@ def site(
 ) -> None:
     """Build the compatibility site and manual: what works with which release, and what to do otherwise.
 
-    Each --input is a run of `regression` or of `repro`; of two for the same
-    place the later counts. Feeds and canonical links need --url. The same runs
-    and the same registry give the same bytes.
+    Each --input is a run of `regression` or of `repro`; if two have results
+    for the same cell, the later one counts. Feeds and canonical links need
+    --url. The same runs and the same registry produce the same bytes.
     """
     started = time.monotonic()
     check_out(out)

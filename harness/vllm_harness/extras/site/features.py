@@ -1,4 +1,4 @@
-"""The features of a model, and which feature a case of parser regression is about."""
+"""The features of a model, and which of them a parser regression case is about."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TOKEN_BY_TOKEN = (Chunking.TOKENS, Chunking.HELD_BACK)
 
 
 class Feature(StrEnum):
-    """A feature that works or does not; each answer of a run is about one feature."""
+    """A feature that works or does not; each answer in a run tests one feature."""
 
     TEXT = "text"
     CALLS = "calls"
@@ -29,12 +29,12 @@ class Feature(StrEnum):
 
     @property
     def letter(self) -> str:
-        """The letter that stands for it in narrow tables."""
+        """The letter that stands for the feature in narrow tables."""
         return LETTERS[self]
 
     @property
     def meaning(self) -> str:
-        """What it means that the feature works, in a sentence."""
+        """A sentence that says what is true if the feature works."""
         return TITLES[self]
 
 
@@ -65,11 +65,11 @@ TITLES: dict[Feature, str] = {
 
 
 def feature_of(group: Group, case: str, topic: Topic, delivery: Delivery) -> Feature:
-    """The feature that an answer is about.
+    """The feature that an answer tests.
 
     Args:
-        group, case, topic: the group, name and topic of the case.
-        delivery: the delivery of the answer.
+        group, case, topic: the group, name and topic of the answer's case.
+        delivery: how the answer was delivered (streamed or not, and in which chunks).
     """
     if group == "cost":
         return Feature.LONG
@@ -85,12 +85,12 @@ def feature_of(group: Group, case: str, topic: Topic, delivery: Delivery) -> Fea
 
 
 def is_token_by_token(delivery: Delivery) -> bool:
-    """Whether a stream has one token a step."""
+    """Whether a stream delivers one token per step."""
     return delivery.shape in _TOKEN_BY_TOKEN and delivery.tokens <= 1 and not delivery.with_end
 
 
 def _content(case: str, topic: Topic) -> Feature:
-    """The feature of an answer that is not streamed: by the case's meaning, or else by its topic."""
+    """The feature that an unstreamed answer tests: from the case's meaning, or else from its topic."""
     meanings = _contents()
     plain = case if case in meanings else case.rpartition(", ")[0]
     by_topic = Feature.TEXT if topic in (Topic.PLAIN, Topic.LOOKS) else Feature.CALLS
@@ -99,7 +99,7 @@ def _content(case: str, topic: Topic) -> Feature:
 
 @cache
 def _contents() -> dict[str, Feature]:
-    """The feature of each canonical meaning."""
+    """The feature that each canonical meaning tests, by the meaning's name."""
     features = {}
     for case in load_meanings().cases:
         if any(isinstance(part, Reasoning) for part in case.meaning.parts):

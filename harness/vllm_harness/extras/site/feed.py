@@ -1,7 +1,7 @@
-"""Feeds of changes (Atom, RFC 4287): an entry for each defect and for each release.
+"""Feeds about changes (Atom, RFC 4287), with an entry for each defect and for each release.
 
-The date of an entry is that of the last judgement of its defect, not of the build, so the same input gives
-the same bytes. The id of an entry changes with its content, so that feed readers show it again.
+The date of an entry is that of the last judgement about its defect, not of the build, so the same input
+produces the same bytes. The id of an entry changes with its content, so that feed readers show it again.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Item:
     """An entry of a feed.
 
     Attributes:
-        id: the id, below the tag of the harness.
+        id: the id, without the prefix that all ids of the harness share.
         title, summary: plain text.
-        page: the path of its page.
+        page: the path of the page that the entry links to.
         day: the date of the change.
     """
 
@@ -45,7 +45,7 @@ class Item:
 
 
 def feeds(site: Site, url: str) -> Iterator[tuple[str, str]]:
-    """The feeds of the site, by their paths: one for the site, and one for each family.
+    """The path and text of each feed: one for the whole site, and one for each family.
 
     Args:
         site: the data of the site.

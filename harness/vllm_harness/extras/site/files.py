@@ -1,4 +1,4 @@
-"""The files of the site that are not pages: reports, scripts, and the table as JSON."""
+"""The site's files that are not pages: reports, scripts, and the compatibility table as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vllm_harness.extras.site.table import FamilyOnVersion
 
 
 def files(site: Site) -> Iterator[tuple[str, str]]:
-    """The report and script of each defect, and the table as JSON: the path and the text of each."""
+    """The path and text of each defect's report and script, and of the table as JSON."""
     for defect, exported in site.exported.items():
         yield report_file(defect), exported.files.report
         yield script_file(defect), exported.files.script

@@ -1,4 +1,4 @@
-"""The pages of the site as Markdown, by their paths."""
+"""Makes the pages of the site as Markdown."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from vllm_harness.extras.site.table import Column, DefectFailures, FamilyOnVersi
 
 UPSTREAM = "https://github.com/vllm-project/vllm/issues/"
 MOST_FAILURES = 20
-"""The maximum number of failures without a defect that a page shows for a version."""
+"""The maximum number of failures not explained by a defect that a page shows for a version."""
 
 
 def pages(site: Site) -> Iterator[tuple[str, str]]:
-    """The pages of the site without the manual's: the path and the Markdown of each."""
+    """The path and Markdown of each page of the site, except those of the manual."""
     common = _common(site)
     yield "index.md", rendered("index.md.jinja", "index.md", common)
     for family in site.shown_families:
@@ -62,7 +62,7 @@ def pages(site: Site) -> Iterator[tuple[str, str]]:
 
 
 def rule_addition(site: Site, code: str) -> str:
-    """The end of a rule's page: the defects that the rule finds; empty if there are none."""
+    """The text to add to a rule's page: the defects that the rule finds; empty if there are none."""
     defects = ordered(
         iter(
             defect
@@ -149,7 +149,7 @@ def _share_tool_parser(one: Family, other: Family) -> bool:
 
 
 def _part(site: Site, family: Family, column: Column) -> dict[str, Any]:
-    """The part of a family's page about a version."""
+    """The values for the part of a family's page about one version."""
     measured = site.table.families[family.name][column]
     shown = ordered(site.table.defects[each] for each in measured.shown)
     return {
@@ -206,7 +206,7 @@ def _upstream_url(defect: Defect) -> str:
 
 
 def _request(defect: Defect) -> str:
-    """The smallest request that shows a defect, as JSON."""
+    """The smallest request (or requests) that show a defect, with bodies as JSON."""
     if defect.request:
         return json.dumps(defect.request, indent=2, ensure_ascii=False)
     steps = defect.repro.steps if defect.repro else ()
@@ -224,14 +224,14 @@ def _says(says: Any) -> str:
 
 
 def _commands(defect: Defect) -> list[str]:
-    """The commands that reproduce a defect: on a server, and in the parsers alone."""
+    """The commands that reproduce a defect on a server, and in the parsers alone."""
     in_parsers = [selections_of(defect)[0].command] if defect.failures else []
     on_server = [f"vllm-harness repro {defect.id}"] if is_reproducible(defect) else []
     return [f"$ {command}" for command in (*on_server, *in_parsers)]
 
 
 def _seen(site: Site, defect: Defect) -> Iterator[dict[str, Any]]:
-    """Where runs show a defect: a row for each family, with the smallest answer on the newest version."""
+    """A row for each family whose runs show a defect, with the simplest failure on the newest version."""
     by_family: dict[str, list[tuple[Column, DefectFailures]]] = {}
     for family, column, shown in site.table.showing(defect.id):
         by_family.setdefault(family, []).append((column, shown))
@@ -250,14 +250,14 @@ def _seen(site: Site, defect: Defect) -> Iterator[dict[str, Any]]:
 
 
 def _smallest(shown: DefectFailures, named: set[str]) -> tuple[Failure, str]:
-    """The failure of a case that the entry names, or else the one with the shortest name."""
+    """The failure (and answer) of a case that the defect entry names, or else of the shortest case name."""
     return min(
         shown.failures.items(), key=lambda pair: (pair[0].case not in named, len(pair[0].case), str(pair[0]))
     )
 
 
 def _around(site: Site, defect: Defect) -> Iterator[tuple[str, list[Any]]]:
-    """The workarounds for the newest version that shows a defect, by the names of the models."""
+    """The workarounds for a defect on the newest version that shows it, each list with its models' names."""
     newest: dict[str, Column] = {}
     for family, column, _ in site.table.showing(defect.id):
         newest[family] = max(column, newest.get(family, column), key=lambda each: each.order)
@@ -288,13 +288,13 @@ def _releases(site: Site) -> dict[str, Any]:
 
 
 def _states(site: Site, column: Column) -> Counter[str]:
-    """The number of families in each state on a version."""
+    """How many families are in each state on a version."""
     measured = (columns.get(column) for columns in site.table.families.values())
     return Counter(_worst(each, site.table.features) for each in measured if each)
 
 
 def _worst(measured: FamilyOnVersion, features: Iterable[Feature]) -> str:
-    """The worst state of a family's features."""
+    """The worst state of any feature of a family."""
     if measured.start_error:
         return FeatureState.NO_PARSER
     states = {measured.state(feature) for feature in features}

@@ -1,4 +1,4 @@
-"""Renders templates that write Markdown; every value is escaped as text."""
+"""Renders Markdown pages from templates; every value is escaped as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 _MARKUP = re.compile(r"[&<>\"'\\`*_\[\]{}#|~^=!]")
-"""The characters that HTML or Markdown reads as markup anywhere in a line."""
+"""The characters that HTML or Markdown may treat as markup anywhere in a line."""
 _MARKUP_AT_START = re.compile(r"^(?:\d+[.)](?!\d)|[-+:])")
 _SIGN = re.compile(r"\D")
 _BLANKS = re.compile(r"\s+")
@@ -23,7 +23,7 @@ Link = Callable[..., Markup]
 
 
 def escaped(value: object) -> Markup:
-    """Escapes a value as one line of text for a paragraph, a cell or an attribute."""
+    """Escapes a value as one line of text for a paragraph, a table cell or an attribute."""
     if isinstance(value, Markup):
         return value
     text = _entities(_BLANKS.sub(" ", visible(str(value))), _MARKUP)
@@ -31,31 +31,31 @@ def escaped(value: object) -> Markup:
 
 
 def paragraphs(text: str) -> Markup:
-    """Escapes a text of several paragraphs."""
+    """Escapes text that consists of several paragraphs."""
     parts = (part for part in re.split(r"\n\s*\n", text) if part.strip())
     return Markup("\n\n".join(escaped(part.strip()) for part in parts))
 
 
 def marked(text: str) -> Markup:
-    """Escapes a sentence of the harness, in which backticks mark code."""
+    """Escapes a sentence written for the harness, in which backticks mark code."""
     parts = re.split(r"`([^`]+)`", text)
     return Markup("").join(code(part) if number % 2 else escaped(part) for number, part in enumerate(parts))
 
 
 def code(text: object) -> Markup:
-    """One line of text as code."""
+    """Formats one line of text as code."""
     return Markup("<code>{}</code>").format(escaped(text))
 
 
 def fenced(text: str, language: str = "text") -> Markup:
-    """A text as a code block, with a fence longer than any in the text."""
+    """Formats text as a code block, with a fence longer than any in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return Markup(f"{fence}{language}\n{visible(text)}\n{fence}")
 
 
 def visible(text: str) -> str:
-    """The text with control characters written as escapes; line ends stay."""
+    """Replaces control characters in a text with escape sequences; line ends are kept."""
     return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text.replace("\r\n", "\n"))
 
 
@@ -71,7 +71,7 @@ def address(page: str) -> str:
 
 
 def link_from(page: str) -> Link:
-    """Gives a function that makes links from a page to other pages and files of the site.
+    """Returns a function that makes links from a page to other pages and files of the site.
 
     The text of a link is escaped. `anchor` is the id of a part of the page, `title` the tooltip, `kind` the
     CSS class.
@@ -88,17 +88,17 @@ def link_from(page: str) -> Link:
 
 
 def anchor(name: str) -> Markup:
-    """An anchor for links, which does not depend on the heading."""
+    """An anchor for links that does not depend on the text of the heading."""
     return Markup('<a id="{}"></a>').format(Markup(name))
 
 
 def sentence(text: str) -> Markup:
-    """Capitalizes words of the harness and ends them with a full stop; backticks mark code."""
+    """Capitalizes the first letter of a phrase and adds a full stop; backticks mark code."""
     return marked(f"{text[:1].upper()}{text[1:]}.")
 
 
 def front(text: str) -> Markup:
-    """A text as a value in front matter, escaped for HTML."""
+    """Formats text as a value in a page's front matter, escaped for HTML."""
     return Markup(json.dumps(html.escape(" ".join(visible(text).split())), ensure_ascii=False))
 
 
@@ -128,6 +128,6 @@ _ENVIRONMENT = _environment()
 
 
 def rendered(template: str, page: str, values: dict[str, Any]) -> str:
-    """Renders a page from a template and its values."""
+    """Renders a page from a template and the values for it."""
     link = link_from(page)
     return _ENVIRONMENT.get_template(template).render(link=link, page=page, **values)

@@ -1,4 +1,4 @@
-"""The report and script of each defect that needs vLLM alone to be seen."""
+"""The report and script of each defect that can be shown with nothing but vLLM."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from vllm_harness.extras.site.table import Compatibility
 
 @dataclass(frozen=True)
 class ExportedDefect:
-    """The files of a defect.
+    """The files to download for a defect.
 
     Attributes:
-        files: a report to file with vLLM, and a Python script that needs vLLM alone.
-        shown_on: the version of vLLM that showed it; empty if its entry has the requests, for any version.
+        files: a report to file with the vLLM project, and a Python script that needs nothing but vLLM.
+        shown_on: the vLLM version that showed the defect; empty if its entry lists requests for any version.
     """
 
     files: ReportFiles
@@ -28,13 +28,13 @@ class ExportedDefect:
 
 
 def exported(table: Compatibility, verdicts: Iterable[Measured]) -> Iterator[tuple[str, ExportedDefect]]:
-    """The files of each defect that requests to one server can show, by its id.
+    """The id and files of each defect that can be shown with requests to one server.
 
-    A defect of a parser needs a case and a delivery that showed it, in a verdict or else in a cell.
+    For a parser defect, a verdict or else a cell must contain a case and a delivery that showed it.
 
     Args:
-        table: what works where.
-        verdicts: the verdicts of servers; the latest one counts.
+        table: the compatibility table.
+        verdicts: the verdicts measured on servers; the latest for a defect counts.
     """
     reproduced = _latest(verdicts)
     for defect in table.defects.values():
@@ -56,16 +56,16 @@ def _latest(verdicts: Iterable[Measured]) -> Mapping[str, tuple[str, Reproductio
 
 
 def _shown(table: Compatibility, reproducer: Reproducer) -> tuple[str, Reproduction] | None:
-    """The version and outcome for a defect without a verdict; a defect with steps needs no version."""
+    """The version and outcome for a defect without a verdict; the version is empty if the entry has steps."""
     if reproducer.defect.repro:
         return "", Reproduction("reproduced")
     return _in_cells(table, reproducer) if isinstance(reproducer, ServedCase) else None
 
 
 def _in_cells(table: Compatibility, served: ServedCase) -> tuple[str, Reproduction] | None:
-    """The newest version whose cell shows the case in a delivery that a server has."""
+    """The newest version whose cell shows the case in a delivery that a server supports, and the outcome."""
     if served.group == "forced" or len(served.cases) > 1:
-        return None  # the answer depends on what a version's grammar accepts, or on where it is split
+        return None  # the answer depends on what a version's grammar accepts, or on where chunks are split
     candidates = served.in_more_deliveries().deliveries
     for column in reversed(table.columns):
         measured = table.families.get(served.family.name, {}).get(column)

@@ -25,19 +25,19 @@ from vllm_harness.extras.site.workarounds import Verdicts, Workaround
 CLASSES = ("defect", "deviation", "arguable", "feature gap")
 SIGNS = {"x": "shows it", ".": "is right", "-": "has no such parser, flag or API", "?": "answers otherwise"}
 BEGINNING = date(2026, 1, 1)
-"""The date of entries without one."""
+"""The date of defects that have no date of their own."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """The data of all pages.
+    """The data that all pages are made from.
 
     Attributes:
-        table: what works where, from runs of parser regression.
-        measured: which release shows which defect, measured on servers.
-        families: the families, by name.
+        table: the compatibility table, made from parser regression runs.
+        measured: which release shows which defect, as measured on servers.
+        families: the model families, by name.
         entries: the model entries.
-        exported: the report and script of defects, by id.
+        exported: the report and script for defects, by defect id.
     """
 
     table: Compatibility
@@ -48,7 +48,7 @@ class Site:
 
     @cached_property
     def shown_families(self) -> tuple[Family, ...]:
-        """The families that a run has, by the names of their models."""
+        """The families that occur in a run, sorted by the names of their models."""
         families = (self.families[name] for name in self.table.families if name in self.families)
         return tuple(sorted(families, key=lambda family: (model_name(family).casefold(), family.name)))
 
@@ -57,13 +57,13 @@ class Site:
         return Counter(model_name(family) for family in self.shown_families)
 
     def label(self, family: Family) -> str:
-        """The common name of the model, with the family's name if another family has the same model."""
+        """The common name of a family's model, plus the family's name if several have the same model."""
         name = model_name(family)
         return name if self._names[name] < 2 else f"{name} ({family.name})"
 
     @cached_property
     def versions(self) -> tuple[str, ...]:
-        """All releases that a run or a server measured, the newest first."""
+        """All releases that were measured in a run or on a server, the newest first."""
         versions = {*self.measured.versions, *(column.version for column in self.table.columns)}
         return tuple(sorted(versions, key=Version, reverse=True))
 
@@ -72,16 +72,16 @@ class Site:
         return {defect: self.measured.row(defect) for defect in self.table.defects}
 
     def verdicts(self, defect: Defect) -> Verdicts:
-        """The verdict measured on a server of each version."""
+        """The verdict on a defect for each version on whose server it was measured."""
         return self._verdicts[defect.id]
 
     def is_known_of(self, defect: Defect, version: str) -> bool:
-        """Whether a version has a defect: as measured on a server, else as its entry says."""
+        """Whether a version has a defect, as measured on a server, or else according to its entry."""
         verdict = self.verdicts(defect).get(Version(version))
         return defect.holds_for(version) if verdict is None else verdict == "reproduced"
 
     def letters(self, defect: str) -> list[tuple[str, str]]:
-        """The measured versions, each with the letter of its verdict on a defect."""
+        """The measured versions, each with the letter for the verdict on a defect."""
         letters = self.measured.verdicts.get(defect, "").ljust(len(self.measured.versions))
         return [
             (version, letter if letter in LETTERS.values() else UNMEASURED)
@@ -95,7 +95,7 @@ class Site:
         return ordered(defect for defect in defects if not defect.families and not defect.models)
 
     def models_of(self, family: Family) -> tuple[ModelEntry, ...]:
-        """The model entries of a family: its own, and those with the same parsers."""
+        """The model entries for a family: its own, and those with the same parsers."""
         parsers = family.tool_parser, family.reasoning_parser
         return tuple(
             entry
@@ -104,7 +104,7 @@ class Site:
         )
 
     def on_servers(self, family: Family, column: Column) -> tuple[Defect, ...]:
-        """The defects of a family that its runs did not show, but servers of the version do."""
+        """The defects that a family has on servers of a version, but that its runs did not show."""
         measured = self.table.families[family.name].get(column)
         shown = measured.shown.keys() if measured else ()
         names = {entry.name for entry in self.models_of(family)}
@@ -136,7 +136,7 @@ def ordered(defects: Iterator[Defect]) -> tuple[Defect, ...]:
 
 
 def rank(defect: Defect) -> tuple[int, int, str]:
-    """The sort key of a defect: its class, then its severity."""
+    """The sort key of a defect: its class, then its severity, then its id."""
     return CLASSES.index(defect.kind), SEVERITIES.index(severity_of(defect)), defect.id
 
 
@@ -148,7 +148,7 @@ def model_name(family: Family) -> str:
 
 
 def command(family: Family, entry: ModelEntry | None = None) -> str:
-    """The command that serves a model of a family with its parsers."""
+    """The command that serves a family's model with the family's parsers."""
     model = family.model if "/" in family.model else "MODEL"
     variables = [f"{name}={shlex.quote(value)}" for name, value in family.env.items()]
     words = [*variables, "vllm", "serve", model]
@@ -162,10 +162,10 @@ def command(family: Family, entry: ModelEntry | None = None) -> str:
 
 
 def request_fields(family: Family) -> str:
-    """The fields of its requests beyond OpenAI's, as JSON; empty if there are none."""
+    """The fields that a family's requests need beyond OpenAI's, as JSON; empty if there are none."""
     return json.dumps(family.request, indent=2) if family.request else ""
 
 
 def day_of(defect: Defect) -> date:
-    """The date of the last judgement or search about a defect."""
+    """The date when a defect was last judged, or last searched for upstream."""
     return max(filter(None, (defect.judged, defect.upstream.searched_on)), default=BEGINNING)

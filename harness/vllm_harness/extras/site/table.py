@@ -1,4 +1,4 @@
-"""The table of what works where: results of runs by version, family and feature, with known defects."""
+"""The compatibility table: results of runs by version, family and feature, with known defects."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _RELEASE = re.compile(r"(?P<version>\d+(?:\.\d+)+\w*)(?:@[\w.]+)?(?:\+rust)?")
 
 
 class FeatureState(StrEnum):
-    """Whether a feature can be trusted."""
+    """How well a feature works."""
 
     WORKS = "works"
     MINOR = "minor"
-    """Every failure is a difference that the contract leaves open, a missing feature, or a delay."""
+    """Each failure is a difference that the contract permits, a missing feature, or a delay."""
     BROKEN = "broken"
     UNMEASURED = "unmeasured"
     NO_PARSER = "no parser"
@@ -60,20 +60,20 @@ class Column:
 
     @property
     def anchor(self) -> str:
-        """Of its part of a family's page, a permanent one."""
+        """The permanent anchor of the column's part of a family's page."""
         return f"v{self.version}" if self.frontend == "python" else f"v{self.version}-rust"
 
     @property
     def order(self) -> tuple[Version, str]:
-        """The sort key: the oldest version first."""
+        """The sort key, by which the oldest version comes first."""
         return Version(self.version), self.frontend
 
     @classmethod
     def of(cls, cell: Cell) -> Column:
-        """The column of a cell.
+        """The column that a cell belongs to.
 
         Raises:
-            UsageError: its environment is not a release or a graft.
+            UsageError: the cell's environment is neither a release nor a graft.
         """
         match = _RELEASE.fullmatch(cell.environment)
         try:
@@ -82,7 +82,7 @@ class Column:
             version = ""
         if not version:
             raise UsageError(
-                f"a run has results of {cell.environment!r}, which is not a release of vLLM",
+                f"a run contains results for {cell.environment!r}, which is not a release of vLLM",
                 hint="use runs of releases and grafts only, such as --vllm 0.32.0",
             )
         return cls(version, cell.frontend)
@@ -93,14 +93,14 @@ CaseKey = tuple[Group, str]
 
 @dataclass
 class FeatureResult:
-    """The result of a feature of a family on a version.
+    """The result for a feature of a family on a version.
 
     Attributes:
         cases: the cases that were run.
         failed: the cases that failed.
-        defects: the cases that each defect explains, by its id.
-        unexplained: the cases with a failure that no defect explains.
-        state: whether it can be trusted.
+        defects: defect id -> the cases that the defect explains.
+        unexplained: the cases with failures that no defect explains.
+        state: how well the feature works.
     """
 
     cases: set[CaseKey] = field(default_factory=set)
@@ -112,11 +112,11 @@ class FeatureResult:
 
 @dataclass
 class DefectFailures:
-    """The failures of a family on a version that a defect explains.
+    """The failures that a defect explains, for a family on a version.
 
     Attributes:
         features: the features that the defect breaks.
-        failures: the failures, each with the answer.
+        failures: the failures, each with the answer that shows it.
     """
 
     features: set[Feature] = field(default_factory=set)
@@ -124,24 +124,24 @@ class DefectFailures:
 
     @property
     def deliveries(self) -> set[Delivery]:
-        """The deliveries with a failure."""
+        """The deliveries in which a failure occurred."""
         return {failure.delivery for failure in self.failures}
 
 
 @dataclass
 class FamilyOnVersion:
-    """The results of a family's parsers on a version.
+    """The results for a family's parsers on a version.
 
     Attributes:
-        described: the server environment in full.
+        described: a full description of the server environment.
         engines: the engines that ran the cases.
-        tokenizers: the tokenizers that they used.
-        groups: the number of cases that were run, by group.
-        left_out: the reason for each case that was left out.
+        tokenizers: the tokenizers that the engines used.
+        groups: group -> the number of its cases that were run.
+        left_out: case -> the reason why it was left out.
         start_error: the reason why vLLM could not make the parsers; empty if it could.
-        features: the result of each feature.
-        shown: the failures that each defect explains, by its id.
-        unexplained: the failures that no defect explains, each with the answer.
+        features: the result for each feature.
+        shown: defect id -> the failures that the defect explains.
+        unexplained: the failures that no defect explains, each with the answer that shows it.
     """
 
     described: str
@@ -155,23 +155,23 @@ class FamilyOnVersion:
     unexplained: dict[Failure, str] = field(default_factory=dict)
 
     def state(self, feature: Feature) -> FeatureState:
-        """Whether a feature can be trusted."""
+        """How well a feature works."""
         if self.start_error:
             return FeatureState.NO_PARSER
         return self.features[feature].state if feature in self.features else FeatureState.UNMEASURED
 
     def count(self, state: FeatureState) -> int:
-        """The number of features in a state."""
+        """The number of features that are in a state."""
         return sum(standing.state is state for standing in self.features.values())
 
 
 @dataclass(frozen=True)
 class Compatibility:
-    """The whole table.
+    """The whole compatibility table.
 
     Attributes:
         columns: the columns, the oldest version first.
-        families: the results of each family, by its name and the column; only columns with results.
+        families: the results for each family, by name and column; only columns with results.
         defects: all defects of the registry.
     """
 
@@ -181,7 +181,7 @@ class Compatibility:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The features with a result."""
+        """The features for which there are results."""
         measured_features = {
             feature
             for measured in self.families.values()
@@ -191,7 +191,7 @@ class Compatibility:
         return tuple(feature for feature in Feature if feature in measured_features)
 
     def showing(self, defect: str) -> Iterator[tuple[str, Column, DefectFailures]]:
-        """The families and columns that show a defect, with the failures."""
+        """Each family and column that show a defect, with the failures."""
         for family, measured in self.families.items():
             for column, each in measured.items():
                 if defect in each.shown:
@@ -199,10 +199,10 @@ class Compatibility:
 
 
 def compatibility(cells: Iterable[Cell], defects: Mapping[str, Defect]) -> Compatibility:
-    """Makes the table from the cells of runs; of two cells for the same place, the later one counts.
+    """Makes the table from the cells of runs; if a cell occurs twice, the later result counts.
 
     Raises:
-        UsageError: a cell is not from a release or a graft.
+        UsageError: a cell's environment is neither a release nor a graft.
     """
     known = by_family(parser_defects(defects))
     latest = {(cell.environment, cell.engine, cell.family, cell.group): cell for cell in cells}
@@ -245,7 +245,7 @@ def _judge(
     delivery: Delivery,
     known: list[ParserDefect],
 ) -> None:
-    """Adds the result of one answer."""
+    """Adds the result for one answer to the results of a family on a version."""
     feature, key = feature_of(cell.group, name, case.topic, delivery), (cell.group, name)
     standing = measured.features.setdefault(feature, FeatureResult())
     standing.cases.add(key)
@@ -265,7 +265,7 @@ def _judge(
 
 
 def is_minor(defect: Defect) -> bool:
-    """Whether a defect is minor: the contract leaves it open, a feature is missing, or it only costs time."""
+    """Whether a defect is minor: the contract permits it, a feature is missing, or it only costs time."""
     return defect.kind in ("arguable", "feature gap") or severity_of(defect) in ("delay", "contract")
 
 

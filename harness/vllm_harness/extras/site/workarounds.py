@@ -1,4 +1,4 @@
-"""Workarounds for a defect, from measurements: where the same cases do not show it."""
+"""Workarounds for a defect, from measurements in which the same cases do not show it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vllm_harness.extras.site.features import Feature, is_token_by_token
 from vllm_harness.extras.site.table import Column, Compatibility, DefectFailures
 
 MOST_BACK = 3
-"""How many minor releases back a release is still suggested."""
+"""An earlier release is suggested only if it is at most this many minor releases back."""
 _GUARDS = {
     "wrong data": "validate each answer with your schema before you use it; nothing else shows the defect",
     "lost data": "store the text with the calls, and send the request again if an expected call is missing",
@@ -32,7 +32,7 @@ class Workaround:
 
     Attributes:
         what: the instruction, without a full stop.
-        why: what was measured.
+        why: the evidence that was measured.
         avoids: whether it avoids the defect; if not, a client only notices the defect.
     """
 
@@ -52,10 +52,10 @@ def of_parser(
     """The workarounds for a defect of a family's parsers, the least intrusive first.
 
     Args:
-        table: what works where.
+        table: the compatibility table.
         defect: the defect.
         family, column: the family and the version that show it.
-        verdicts: the verdict measured on a server of each version.
+        verdicts: the verdict on the defect for each version, measured on servers.
     """
     shown = table.families[family][column].shown[defect.id]
     found = [*_of_request(shown), *_of_frontend(table, defect, family, column)]
@@ -70,7 +70,7 @@ def of_servers(defect: Defect, version: str, verdicts: Verdicts) -> list[Workaro
     Args:
         defect: the defect.
         version: the version that shows it.
-        verdicts: the verdict measured on a server of each version.
+        verdicts: the verdict on the defect for each version, measured on servers.
     """
     found = [*_of_entry(defect)]
     if other := _measured_elsewhere(version, verdicts):
@@ -79,7 +79,7 @@ def of_servers(defect: Defect, version: str, verdicts: Verdicts) -> list[Workaro
 
 
 def _of_request(shown: DefectFailures) -> Iterator[Workaround]:
-    """The workarounds by another request."""
+    """The workarounds that consist of changing the request or the stream."""
     deliveries = shown.deliveries
     streamed = [delivery for delivery in deliveries if delivery.is_streamed]
     if all(delivery.shape is Chunking.HELD_BACK for delivery in deliveries):
@@ -112,7 +112,7 @@ def _of_frontend(table: Compatibility, defect: Defect, family: str, column: Colu
 def _is_free(
     table: Compatibility, defect: Defect, family: str, column: Column, shown: DefectFailures
 ) -> bool:
-    """Whether a column ran the groups of cases that show a defect, and does not show it."""
+    """Whether a column ran the case groups in which a defect shows elsewhere, but does not show it."""
     measured = table.families[family].get(column)
     if measured is None or measured.start_error or defect.id in measured.shown:
         return False
@@ -144,7 +144,7 @@ def _measured_elsewhere(version: str, verdicts: Verdicts) -> Workaround | None:
 
 
 def _nearest(versions: Iterable[Version], version: str) -> Version | None:
-    """The first later version, or else the last earlier one that is not too old."""
+    """The first later version, or else the latest earlier one that is not too old."""
     ordered, here = sorted(versions), Version(version)
     later = [version for version in ordered if version > here]
     near = [
@@ -156,7 +156,7 @@ def _nearest(versions: Iterable[Version], version: str) -> Version | None:
 
 
 def _of_entry(defect: Defect) -> Iterator[Workaround]:
-    """The workarounds from the entry of a defect."""
+    """The workarounds that follow from a defect's entry."""
     if not defect.failures and len(defect.apis) == 1 and defect.apis[0] in ("responses", "messages"):
         yield Workaround("use Chat Completions", "the fault is in the code of the other API")
     if defect.failures and all(_is_streamed_only(failure) for failure in defect.failures):
