@@ -21,7 +21,7 @@ def compare_fields(
     """Finds fields that are lost, renamed, added or changed.
 
     Args:
-        explained: the words in the names of fields and events that other findings explain.
+        explained: words in the names of the fields and events that other findings explain.
         content: whether the values are compared, too.
 
     Returns:
@@ -104,5 +104,5 @@ def _is_compared(path: str) -> bool:
 
 
 def is_explained(text: str, words: Iterable[str]) -> bool:
-    """Whether a text has one of the words that other findings explain."""
+    """Whether a text contains one of the words."""
     return any(word in text for word in words)

@@ -18,8 +18,8 @@ class GatewayDifference:
     """A finding, and the exchanges that show it.
 
     Attributes:
-        finding: the finding as the first of them shows it.
-        names: the names of all of them.
+        finding: the finding as the first of these exchanges shows it.
+        names: the names of the exchanges.
     """
 
     finding: Finding
