@@ -195,7 +195,7 @@ CC124 = _rule(
 CC130 = _rule(
     "CC130",
     "The server reports an error in the stream",
-    "An error event does not violate the protocol; it is reported so that it is not overlooked.",
+    "An error in a stream does not violate the protocol; it is reported so that it is not overlooked.",
     "chat_text",
     ("insert", 1, {"error": {"message": "it broke", "type": "server_error", "code": 500}}),
     severity=INFO,

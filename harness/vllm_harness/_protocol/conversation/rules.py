@@ -7,7 +7,7 @@ from vllm_harness._protocol.core.rule import HARNESS, SCHEMA, rule
 CV101 = rule(
     "CV101",
     "previous_response_id names no response of the conversation",
-    "The server should have rejected it. Reported as information if the conversation is incomplete.",
+    "The server should have rejected the request. Reported as information if the recording is incomplete.",
     "conversation",
     ("set", 1, "request.previous_response_id", "resp_x"),
     ("set", 1, "body.previous_response_id", "resp_x"),

@@ -176,7 +176,7 @@ MS204 = _rule(
 MS205 = _rule(
     "MS205",
     "A content block begins with content",
-    "Its text, thinking or input comes in deltas; clients that read both the start and them get it twice.",
+    "Its text, thinking or input comes in deltas; clients that also read the start event get it twice.",
     "messages_text",
     ("set", _BLOCK, "content_block.text", "Hello"),
     message="a {kind} block begins with content",

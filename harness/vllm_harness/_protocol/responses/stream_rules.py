@@ -75,7 +75,7 @@ RS107 = rule(
 RS108 = rule(
     "RS108",
     "The server reports an error in the stream",
-    "An error event does not violate the protocol; it is reported so that it is not overlooked.",
+    "An error in a stream does not violate the protocol; it is reported so that it is not overlooked.",
     "text",
     (
         "insert",

@@ -289,7 +289,7 @@ GW126 = _rule(
 GW127 = _rule(
     "GW127",
     "The server gets a request more than once",
-    "The gateway retried on its own, so the server does the work, and makes the request's changes, twice.",
+    "The gateway retried on its own, so the request's work is done twice, and its changes are made twice.",
     _BODY,
     ("set", 1, "seen", [_SEEN, _SEEN]),
     severity=WARNING,
