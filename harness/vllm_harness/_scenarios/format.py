@@ -153,7 +153,7 @@ class CallExpectation(StrictModel):
 
 
 class Expectation(StrictModel):
-    """What the answer to a turn must be like.
+    """The conditions that the answer to a turn must meet.
 
     Attributes:
         calls: the exact calls, in this order; `[]` for no calls; by default any calls.
@@ -178,7 +178,7 @@ class TurnDefect(StrictModel):
     """A known defect of vLLM that a turn shows.
 
     Attributes:
-        defect: its id in the registry; a problem of the turn must match the `pattern` of that entry.
+        defect: the id of its entry in the registry; a problem of the turn must match the entry's `pattern`.
         over: the transports that show it.
     """
 
@@ -201,7 +201,7 @@ class Turn(StrictModel):
             polled until it has ended, or its stream is read again from each of its events.
         sends: by the label of an MCP server that the server under test calls: the token to send in this turn
             instead of the right one; an empty string to send none.
-        expect: what the answer must be like.
+        expect: the conditions that the answer must meet.
         say: for the scripted lane: what the model says, as a string or a meaning; a list if the server
             generates several times within the request.
         known: known defects of vLLM that the turn shows; on the scripted lane, the turn fails if one of them

@@ -105,7 +105,7 @@ def _in_events(expected: Sequence[str], events: Sequence[Json]) -> Iterator[Turn
     for number, kind in enumerate(expected):
         if kind not in kinds:  # consumes the kinds up to the match
             came = ", ".join(dict.fromkeys(str(event.get("type")) for event in events))
-            yield TurnMismatch(f"events[{number}]", f"{kind}, after those before it", came)
+            yield TurnMismatch(f"events[{number}]", f"{kind}, after the events before it", came)
             return
 
 

@@ -17,7 +17,7 @@ Number = int | float
 
 
 class PredicateSpec(StrictModel):
-    """What a value must be like; all given keys must hold.
+    """The conditions that a value must meet; all given keys must hold.
 
     Attributes:
         equals: the value; `1` equals `1.0`, but not `true`.

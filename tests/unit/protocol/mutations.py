@@ -672,7 +672,7 @@ MESSAGES: Sequence[Mutation] = (
 # The rules that no mutation of a stream's events can break, each with the reason.
 BEYOND_EVENTS = {
     "SE110": "it needs a stream that is larger than the limit of the validator",
-    "RS102": "it needs a resumed stream, and these begin at their beginning",
+    "RS102": "it needs a resumed stream, and the mutated streams are not resumed",
     "CC108": "it needs the stream_options of the request",
     "CC109": "it needs the stream_options of the request",
 }

@@ -20,7 +20,7 @@ class SSEEvent(NamedTuple):
         data: the data lines, joined by newlines.
         event: the `event:` field; None if the server sent none.
         id: the `id:` field; None if the server sent none.
-        line: the line of the stream on which the event begins, from 1.
+        line: the line of the stream on which the event begins, counted from 1.
         bad_utf8: whether bytes were not UTF-8; they are replaced by U+FFFD.
         truncated: whether the stream ended before the blank line that closes the event.
     """

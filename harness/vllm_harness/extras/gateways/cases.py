@@ -108,7 +108,7 @@ def case_variants(
     """The cases over each API, streamed and not, in the order of the file.
 
     Args:
-        apis: the APIs that the server has.
+        apis: the APIs that the server offers.
         capabilities: the capabilities of the model entry.
         only: shell patterns of names, such as `chat/*/streamed`; empty for all cases.
         scripted: whether the server is scripted; if not, cases that need a script are left out.

@@ -87,7 +87,7 @@ def _overlaps(fields: dict[str, list[object]], path: str) -> bool:
 
 
 def _same_value(path: str, values: list[object], added: dict[str, list[object]]) -> str:
-    """The added field beside a lost one that has the lost value; empty if there is none."""
+    """The added field next to a lost field that has the lost field's value; empty if there is none."""
     whole = "".join(map(str, values))
     is_distinctive = any(
         isinstance(value, str | int | float) and not isinstance(value, bool) for value in values

@@ -33,7 +33,7 @@ class GatewayDifference:
 
 
 def merge_findings(findings: Iterable[tuple[str, Finding]]) -> list[GatewayDifference]:
-    """Merges findings of the same kind and place; sorts errors first, then by code.
+    """Merges findings of one API with the same rule and path; sorts errors first, then by code.
 
     Args:
         findings: the findings, each with the name of its exchange.

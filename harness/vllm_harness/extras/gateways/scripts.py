@@ -73,7 +73,7 @@ class GatewayScripts:
         return f"{self._run}-{variant.name.replace('/', '-')}"
 
     def add_rules(self, variant: CaseVariant, side: GatewaySide) -> None:
-        """Adds the rules for what the model says in a case."""
+        """Adds the rules that script what the model says in a case."""
         lost = side.name == "gateway" and variant.api in self.without_header
         book = DEFAULT_BOOK if lost else self.book
         if variant.case.broken is not None or (book, variant.name) in self._added:
