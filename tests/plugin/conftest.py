@@ -1,4 +1,4 @@
-"""The example is another project, which only pytester runs, with the caches of this machine."""
+"""Runs the example, a project of its own, only through pytester, with the caches of this machine."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ CACHE, STATE = str(cache_dir()), str(state_dir())
 
 @pytest.fixture(autouse=True)
 def _same_home(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pytester gives each test its own home and PYTHONPATH, for which vLLM would be imported again."""
+    """Keeps this machine's home and caches: with pytester's own ones, vLLM would be imported again."""
     arguments = ("env", "-u", "PYTHONPATH", sys.executable, "-m", "pytest")
     monkeypatch.setattr(pytester, "_getpytestargs", lambda: arguments)
     monkeypatch.setenv("HOME", HOME)

@@ -15,7 +15,7 @@ from vllm_harness._runs.report.run import read_run
 
 @pytest.mark.drawn("the plugin on a server", 3)
 def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
-    """Each test runs once and is reported in the order of collection, even if a fork is killed."""
+    """Each test runs once, and tests are reported in the order of collection, even if a fork is killed."""
     options = (
         "--vllm-model=qwen3",
         "--vllm-lane=scripted",
@@ -47,7 +47,7 @@ def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Co
 
 
 def _check_run(folder: Path) -> None:
-    """Every test has its case and its exchange, no matter which process ran it."""
+    """The run folder has the case and the exchange of every test, no matter which process ran the test."""
     read = read_run(folder)
     answers = sorted(f"test_at_once.py::test_answer[{number}]" for number in range(60))
     assert sorted(case.id for case in read.cases if "test_answer" in case.id) == answers

@@ -1,4 +1,4 @@
-"""The plugin in other projects: it takes none of their names, time or disk space."""
+"""The plugin in other projects: it uses none of their names, and costs them no time or disk space."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_with_a_server(vllm_server):
 
 
 def modules(pytester: pytest.Pytester, *options: str) -> set[str]:
-    """The modules that a run imports."""
+    """The names of the modules that a pytest run with these options imports."""
     result = pytester.runpytest_subprocess("--collect-only", "-q", *options)
     assert result.ret == 0
     (file,) = pytester.path.glob("modules-*.json")

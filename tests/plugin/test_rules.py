@@ -1,4 +1,4 @@
-"""The rules of the plugin, on real servers: what fails a run, what runs again, and what is counted."""
+"""The plugin's rules, on real servers: what fails a run, which tests run again, and what is counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE_THREAD = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 
 
 def run(pytester: pytest.Pytester, pytestconfig: pytest.Config, name: str, *more: str) -> pytest.RunResult:
-    """Runs an example."""
+    """Runs an example in a subprocess of pytest."""
     pytester.copy_example(str(EXAMPLE / name))
     pytester.makeini("[pytest]\nasyncio_mode = auto\n")
     vllm = [f"--vllm={pytestconfig.option.vllm}"] if pytestconfig.option.vllm else []
@@ -29,19 +29,19 @@ def run(pytester: pytest.Pytester, pytestconfig: pytest.Config, name: str, *more
 
 
 def refused(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """Runs tests that end before a server starts, in this process, which has imported everything."""
+    """Runs tests that fail before a server starts, in this process, where the imports are already done."""
     pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
     return pytester.runpytest_inprocess(*arguments)
 
 
 def folder(result: pytest.RunResult) -> Path:
-    """The folder of a run."""
+    """The run folder, as named in the output of a run."""
     (line,) = [line for line in result.outlines if line.startswith("logs and results: ")]
     return Path(line.removeprefix("logs and results: "))
 
 
 def results(result: pytest.RunResult) -> dict[str, Any]:
-    """The results of the only target in results.json."""
+    """The results of the only target in the results.json of a run."""
     document = json.loads((folder(result) / "results.json").read_text())
     (only,) = document.values()
     return dict(only)
@@ -83,7 +83,7 @@ def test_each_broken_rule_fails_the_run(pytester: pytest.Pytester, pytestconfig:
 
 
 def _check_run(folder: Path) -> None:
-    """Checks the run folder's case of a stream and a body that differ."""
+    """Checks a run folder, above all its case of a stream and a body that differ."""
     read = read_run(folder)
     assert Counter(case.outcome for case in read.cases) == {
         Outcome.PASSED: 2,
@@ -115,7 +115,7 @@ def _check_run(folder: Path) -> None:
 
 
 def entry_with_attempts(folder: Path, attempts: int) -> Path:
-    """A models.yaml whose live entry allows so many attempts."""
+    """Writes a models.yaml whose live entry allows this number of attempts."""
     document = yaml.safe_load(data_path("models.yaml").read_text())
     entry = document["models"]["smollm2-135m"]
     document["models"] = {"smollm2-135m": {**entry, "limits": {"live_attempts": attempts}}}

@@ -1,16 +1,16 @@
 """The validator: coded findings over streams and bodies of Responses, Chat Completions and Messages.
 
-Everything here is a pure function over events. It imports nothing from the rest of the package except the
-root of the errors and the table of the extras.
+The package consists of pure functions over events. It imports nothing from the rest of `vllm_harness` except
+the base class of its errors and the table of extras.
 
-- `core`: what the APIs share: findings, rules, reports, events, server-sent events, fields
-- `responses`, `chat`, `messages`: one API each. `schema` holds the published shapes as tables; `objects` and
-  `stream` check bodies and streams; `object_rules` and `stream_rules` declare their rules; `accumulate` folds
-  a stream into a body, and `render` makes a stream of a body. A Responses stream has two more levels, `items`
-  and `texts`, with rules of their own.
-- `conversation`: what holds between answers: exchanges, comparisons
+- `core`: the code that the APIs share: findings, rules, reports, events, server-sent events, fields
+- `responses`, `chat`, `messages`: a package for each API. `schema` holds the published shapes as tables;
+  `objects` and `stream` check bodies and streams; `object_rules` and `stream_rules` declare the rules;
+  `accumulate` folds a stream into a body, and `render` makes streams and bodies from finished parts. A
+  Responses stream has two more levels, `items` and `texts`, with their own rules.
+- `conversation`: checks across answers: exchanges, comparisons
 
-The other modules are entry points over all APIs: streams, bodies, captures, watching, known (deviations),
+The other modules are entry points for all APIs: streams, bodies, captures, watching, known (deviations),
 rules (all of them), samples, explain, formats.
 
 Imports point one way: core <- responses, chat, messages <- conversation <- entry points.

@@ -32,7 +32,7 @@ def validate_body(
     """Checks a body of one of the APIs, or an error body.
 
     Args:
-        body: a JSON object, or an object of an SDK.
+        body: a JSON object, or an SDK object.
         api: "responses", "chat" or "messages"; None infers it from the body.
         request: the request body, if known, which allows further checks.
 
@@ -50,7 +50,7 @@ def validate_body(
 
 
 def has_kind(body: Mapping[str, Any] | BaseModel, *, api: Api | None = None) -> bool:
-    """Whether `validate_body` knows the kind of a body, even if it has no rules for it."""
+    """Whether `validate_body` recognizes the kind of a body, even if it has no rules for that kind."""
     value = plain(body)
     kind = value.get("object")
     named = isinstance(kind, str) and (kind in _WITHOUT_RULES or kind.startswith("response."))
@@ -58,9 +58,9 @@ def has_kind(body: Mapping[str, Any] | BaseModel, *, api: Api | None = None) -> 
 
 
 def placed_as_in_stream(findings: Iterable[Finding], body: Mapping[str, Any] | BaseModel) -> list[Finding]:
-    """Gives the findings of a response the paths of a stream's terminal event (`$.response.error`).
+    """Rewrites the paths of a response's findings to those of a terminal event (`$.response.error`).
 
-    A known deviation of the object then covers both. Findings of other bodies do not change.
+    A known deviation of a response then covers bodies and streams. Findings of other bodies do not change.
     """
     if plain(body).get("object") != "response":
         return list(findings)

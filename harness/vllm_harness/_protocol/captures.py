@@ -1,11 +1,11 @@
-"""Captures: recorded exchanges, read from files of several kinds.
+"""Captures: recorded exchanges, read from files in several formats.
 
 - `.sse`: the bytes of one stream
 - `.jsonl`: an event or an exchange on each line
 - `.json`: a body, a list of events, an exchange `{request, events | body, method, path, http_status}`, or a
   list of exchanges (also under `exchanges`)
 
-The content of a file decides which of these it is. Cassettes (`.yaml`, `.har`) are for
+If the suffix allows several, the content decides which it is. Cassettes (`.yaml`, `.har`) are read by
 `vllm_harness._cassettes`.
 """
 
@@ -36,13 +36,13 @@ _SSE_FIELDS = ("data:", "event:", "id:", "retry:", ":")
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The content of a file.
+    """The content of a capture file.
 
     Attributes:
         source: the name of the file.
         exchanges: the exchanges, in order.
-        lines: for each exchange, the line of each of its events; empty if unknown.
-        begins: for each exchange, its first line; empty if unknown.
+        lines: for each exchange, the line number of each of its events; empty if unknown.
+        begins: for each exchange, the number of its first line; empty if unknown.
         complete: whether the exchanges are a whole conversation.
     """
 
@@ -54,7 +54,7 @@ class Capture:
 
 
 def read_capture(path: Path | str) -> Capture:
-    """Reads a file, or standard input for `-`.
+    """Reads a capture file, or standard input if the path is `-`.
 
     Raises:
         ProtocolInputError: the file cannot be read, is too large, or is not a capture.
@@ -76,10 +76,10 @@ def read_capture(path: Path | str) -> Capture:
 
 
 def validate_capture(capture: Capture, *, api: Api | None = None) -> Iterator[tuple[int, Finding]]:
-    """Checks every exchange of a capture, and what holds between them.
+    """Checks every exchange of a capture, and the consistency between exchanges.
 
     Returns:
-        Pairs of line and finding: the line of the event, else that of the exchange, else 1.
+        Pairs of line number and finding: the line of the event if known, else that of the exchange, else 1.
     """
     for number, exchange in enumerate(capture.exchanges):
         lines = capture.lines[number] if capture.lines else ()
@@ -93,7 +93,7 @@ def validate_capture(capture: Capture, *, api: Api | None = None) -> Iterator[tu
 
 
 def line_between(capture: Capture, finding: Finding) -> int:
-    """The line of the exchange named by a finding about several exchanges; 1 if unknown."""
+    """The first line of the exchange that a finding about several exchanges names; 1 if unknown."""
     match = re.match(r"\$\[(\d+)\]", finding.path)
     number = int(match[1]) if match else -1
     return capture.begins[number] if 0 <= number < len(capture.begins) else 1
@@ -103,9 +103,9 @@ def check_not_empty(capture: Capture, *, api: Api | None = None) -> None:
     """Raises ProtocolInputError if nothing in a capture can be checked."""
     if any(_is_checkable(exchange, api) for exchange in capture.exchanges):
         return
-    hint = "if a body does not show its API, name it with --api"
+    hint = "if the API cannot be inferred from a body, name it with --api"
     if not capture.exchanges:
-        hint = f"a cassette is read for exchanges whose URI contains {' or '.join(_PATHS)}"
+        hint = f"of a cassette, only exchanges whose URI contains {' or '.join(_PATHS)} are read"
     raise ProtocolInputError(
         f"nothing to check in {len(capture.exchanges)} exchanges: they have neither streams of events nor "
         "bodies of Responses, Chat Completions or Messages",
@@ -119,7 +119,7 @@ def _is_checkable(exchange: Exchange, api: Api | None) -> bool:
 
 
 def validate_exchange(exchange: Exchange, *, api: Api | None = None) -> list[Finding]:
-    """Checks the answer of one exchange, with its request."""
+    """Checks the answer of one exchange; its request allows further checks."""
     request = exchange.request if exchange.method == "POST" and exchange.request else None
     if exchange.events is not None:
         resumed = "starting_after=" in exchange.path if exchange.path else None
@@ -128,9 +128,9 @@ def validate_exchange(exchange: Exchange, *, api: Api | None = None) -> list[Fin
 
 
 def every_finding(exchange: Exchange) -> list[Finding]:
-    """Checks the answer of one exchange by its API, and compares a stream with its terminal event.
+    """Checks the answer of one exchange by the rules of its API, and a stream against its terminal event.
 
-    Findings of a body have the paths of a terminal event.
+    The paths of findings about a response body are those of a terminal event.
     """
     findings = validate_exchange(exchange, api=exchange.api)
     if exchange.events is not None:
@@ -181,7 +181,7 @@ def _stream_of_bytes(data: bytes, source: str) -> Capture:
     events = list(parse_sse([data]))
     if not events:
         raise ProtocolInputError(
-            "no server-sent events", source=source, line=1, hint="their lines begin with `data:`"
+            "no server-sent events", source=source, line=1, hint="event lines begin with `data:`"
         )
     return Capture(source, [Exchange(events=events)], [[event.line for event in events]])
 

@@ -27,7 +27,7 @@ _LINE = 240
 
 
 def findings_of(example: Example) -> list[Finding]:
-    """The findings of the validator in an example."""
+    """Validates an example, and returns the findings."""
     values = build(example)
     match kind_of(example):
         case "body":
@@ -54,7 +54,7 @@ def findings_of(example: Example) -> list[Finding]:
 
 
 def _api(sample: str) -> Api:
-    """The API of a stream; the name of its sample begins with it, except for Responses."""
+    """The API of a stream; except for Responses, the name of the stream's sample begins with the API."""
     if sample.startswith("chat"):
         return "chat"
     return "messages" if sample.startswith("messages") else "responses"
@@ -95,7 +95,7 @@ def page(rule: Rule) -> str:
 
 
 def _shown(title: str, example: Example, other: Example) -> list[str]:
-    """The lines of an example that the other does not have, with one line of context."""
+    """The lines of an example that the other example lacks, with one line of context."""
     lines, others = _lines(example), _lines(other)
     body = [f"    request {json.dumps(example.request)}"] if example.request else []
     last = 0
@@ -116,7 +116,7 @@ def _shown(title: str, example: Example, other: Example) -> list[str]:
 
 
 def _abridged(line: str, twin: str) -> str:
-    """A line; only its beginning and the place where it differs from its twin if it is long."""
+    """A line; if it is long, only its beginning and the part where it differs from its twin."""
     if len(line) <= _LINE:
         return line
     at = common_length(line, twin)
@@ -144,7 +144,7 @@ def _unnumbered(event: Json) -> Json:
 
 
 def pages(codes: Sequence[str] = tuple(RULES)) -> dict[str, str]:
-    """The pages by file name, including an index."""
+    """The pages of the rules by file name, including an index."""
     rows = [f"- [{code}]({code}.md) {RULES[code].severity}: {RULES[code].title}" for code in codes]
     return {
         "README.md": "\n".join(("# Rules", "", *rows, "")),

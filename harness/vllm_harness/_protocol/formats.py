@@ -1,4 +1,4 @@
-"""Findings as text, JSON, SARIF and GitHub annotations."""
+"""Formats findings as text, JSON, SARIF or GitHub annotations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GITHUB_LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.
 
 
 class PlacedFinding(NamedTuple):
-    """A finding in a file."""
+    """A finding with its file and line."""
 
     file: str
     line: int
@@ -23,7 +23,7 @@ class PlacedFinding(NamedTuple):
 
 
 def as_text(findings: Sequence[PlacedFinding]) -> str:
-    """One line for each finding, then their counts."""
+    """One line for each finding, then the counts by severity."""
     lines = [f"{placed.file}:{placed.line}: {placed.finding}" for placed in findings]
     counts = [
         f"{sum(placed.finding.severity is severity for placed in findings)} {severity}"
@@ -49,7 +49,7 @@ def as_github(findings: Sequence[PlacedFinding]) -> str:
 
 
 def workflow_command(name: str, message: str, **properties: str) -> str:
-    """A workflow command of GitHub, with its message and properties escaped."""
+    """A GitHub workflow command, with its message and properties escaped."""
     arguments = ",".join(f"{key}={_escaped(value, ',:')}" for key, value in properties.items())
     return f"::{name}{f' {arguments}' if arguments else ''}::{_escaped(message)}"
 

@@ -40,7 +40,7 @@ Versions = Annotated[str, AfterValidator(_checked_specifier)]
 
 @cache
 def holds(versions: str, version: str) -> bool:
-    """Whether a specifier holds for a version, such as `0.32.0`.
+    """Whether a version specifier matches a version, such as `0.32.0`.
 
     Raises:
         ProtocolInputError: `version` is not a valid version.
@@ -52,13 +52,13 @@ def holds(versions: str, version: str) -> bool:
 
 
 class KnownDeviation(BaseModel):
-    """A deviation from the published API that a person has judged.
+    """A deviation from the published API that a person has reviewed.
 
     Attributes:
         code: the code of the finding.
         reference: where the deviation is reported (`vllm#46940`).
         versions: the versions that have it, as a PEP 440 specifier (`<0.26`); empty for all.
-        note: one sentence.
+        note: a sentence that describes the deviation.
         path: the JSON path, with `*` for any part of it; empty for any path.
         expected: the expected value of the finding, as JSON, with `*` for any part of it; empty for any.
         kind: the type of the object at the path, such as `reasoning`; empty for any.
@@ -107,7 +107,7 @@ def apply_known(
         findings: the findings of one stream or of a whole run.
         deviations: the known deviations.
         version: the version of the server.
-        exercised: the references of the deviations that the run would have shown.
+        exercised: the references of the deviations that the run has exercised.
 
     Returns:
         All findings, with `known` set if a deviation of this version covers them; then KD101 for every

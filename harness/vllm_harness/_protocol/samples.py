@@ -1,4 +1,4 @@
-"""The valid samples from which the examples of the rules are made."""
+"""The valid samples from which the examples of the rules are built."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from vllm_harness._protocol.responses import render as responses
 
 
 class Sample(NamedTuple):
-    """A valid value.
+    """A value that breaks no rule.
 
     Attributes:
         kind: responses, chat, messages, sse, body, conversation, compare, through or known.
-        build: makes the value.
+        build: builds the value as a list, such as the events of a stream.
     """
 
     kind: str
@@ -126,7 +126,7 @@ def _replay() -> list[Json]:
 
 
 def _twice(api: str, *, left: bool = False, seconds: float = 0.1, **answered: Any) -> list[Json]:
-    """An answer of the server, and the same answer passed on by a gateway."""
+    """A server's answer, and the same answer passed on by a gateway."""
     streamed = "events" in answered
     media = "text/event-stream" if streamed else "application/json"
     seen = {"api": api, "body": {"seed": 7}, "states": ["cut" if left else "done"]}

@@ -1,4 +1,4 @@
-"""Streams of any API: the incremental validator, and the functions built on it."""
+"""Validates streams of any API: the incremental validator, and the functions built on it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ AnyValidator = ResponsesValidator | ChatValidator | MessagesValidator
 
 
 class StreamValidator:
-    """Checks a stream event by event; apart from the accumulated text, its memory does not grow.
+    """Checks a stream event by event; apart from the accumulated text, its memory use does not grow.
 
     Args:
         api: "responses", "chat" or "messages"; None infers it from the first event.
         request: the request body, if known, which allows further checks.
         resumed: whether the stream begins in the middle (`starting_after`); None infers it from the first
             event.
-        max_held: how many characters of texts and items are kept for comparison.
-        max_findings: how many findings are kept.
+        max_held: the maximum number of characters of texts and items to keep for comparison.
+        max_findings: the maximum number of findings to keep.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class StreamValidator:
         return self._report.dropped
 
     def feed(self, event: AnyEvent) -> list[Finding]:
-        """Checks the next event (a dict, an event object of an SDK, or an SSEEvent).
+        """Checks the next event (a dict, an SDK's event object, or an SSEEvent).
 
         Returns:
             The findings about this event.
@@ -78,7 +78,7 @@ class StreamValidator:
         """Checks the next event of a byte stream, as `feed` does.
 
         Returns:
-            The JSON object of the event; None if it has none.
+            The JSON object of the event; None if the event has none.
         """
         self._count()
         value = self._from_sse(event)
@@ -103,7 +103,7 @@ class StreamValidator:
         """Checks the end of the stream.
 
         Returns:
-            The findings about the end; `findings` has all of them.
+            The findings about the end; `findings` also contains the earlier ones.
         """
         before = len(self._report.findings)
         validator = self._validator or self._choose({})

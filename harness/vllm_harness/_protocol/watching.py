@@ -1,4 +1,4 @@
-"""A wrapper around a stream of an SDK that validates it while the caller iterates."""
+"""A wrapper around an SDK's stream that validates the stream while the caller iterates over it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ProtocolViolation(AssertionError):
 
 
 class Watched(Generic[T]):
-    """Iterates over a stream and validates it; every other attribute is that of the stream.
+    """Iterates over a stream and validates it; delegates every other attribute to the stream.
 
     Attributes:
         validator: checks the events; its `findings` grow while the caller iterates.
@@ -96,16 +96,16 @@ def watch(
     """Wraps a stream so that it is validated while the caller iterates over it.
 
     Args:
-        stream: what the SDK's `create(stream=True)` returned.
+        stream: the stream that the SDK's `create(stream=True)` returned.
         api: "responses", "chat" or "messages"; None infers it from the first event.
         request: the request body, if known.
-        raises: whether a stream with errors raises at its end; otherwise `findings` only collects them.
+        raises: whether the iteration raises at the end of a stream with errors.
 
     Returns:
         The wrapped stream; it yields the same events.
 
     Raises:
-        ProtocolViolation: from the iteration, after the last event, if there were errors and `raises`.
+        ProtocolViolation: the stream had errors, and `raises` is set; raised by the iteration at its end.
     """
     return Watched(stream, StreamValidator(api=api, request=request), raises)
 

@@ -1,4 +1,4 @@
-"""Responses in the background: polls them until they end, and reads their streams again."""
+"""Polls background responses until they end, and reads their streams again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_S = 0.05
 
 
 def ended(client: httpx2.Client, creating: Outgoing, created: Exchange) -> Exchange:
-    """Waits until a response in the background has ended; returns any other exchange unchanged."""
+    """Waits until a background response has ended; returns any other exchange unchanged."""
     limit_s, now = creating.seconds, created
     ends = time.monotonic() + limit_s
     while now.status == OK and (body := now.body) is not None and body.get("status") in UNENDED:

@@ -42,12 +42,12 @@ def converse(
         scenario: the conversation.
         server: the server.
         transport: the transport.
-        toolbox: answers the calls.
+        toolbox: runs the tools that the model calls.
         progress: receives a line at the start of each turn.
 
     Raises:
         DialectError: the model's family cannot express what a turn says.
-        BookError: the server takes no scripts, or does not answer.
+        BookError: the server does not accept scripts, or does not answer.
     """
     runner = _TurnRunner(scenario, server, transport, toolbox)
     with http_client() as client:
@@ -146,7 +146,7 @@ class _TurnRunner:
             result.findings += said_findings(meaning, result.answer, self._place(turn), self._transport.label)
 
     def _check_outputs(self, turn: Turn, result: TurnResult, book: ScriptBook) -> None:
-        """Checks what tools of the server returned: the text that the last prompt has beyond the first."""
+        """Checks the outputs of the server's tools: the text that the last prompt adds to the first one."""
         expected = [
             (number, call.output) for number, call in enumerate(turn.expect.calls or ()) if call.output
         ]
@@ -178,7 +178,7 @@ class _TurnRunner:
 
 @contextmanager
 def _book_of(turn: Turn, server: VllmServer) -> Iterator[tuple[ScriptBook, Meaning | None]]:
-    """Yields a book with the script of a turn, and its meaning, if it is a single one."""
+    """Yields a script book for a turn, and what the script means if it is a single meaning."""
     takes = [take_of(spec, server.entry) for spec in turn.say]
     book = ScriptBook(server.endpoint, server.entry)
     book.add(
@@ -186,7 +186,7 @@ def _book_of(turn: Turn, server: VllmServer) -> Iterator[tuple[ScriptBook, Meani
             f"turn {turn.name}",
             tuple(takes),
             by_choice=len(takes) == 1,
-            constrained=True,  # without the blanks that a model may put around a call
+            constrained=True,  # without the whitespace that a model may put around a call
             expect="cut" if turn.expect.status == "incomplete" else "done",
             keep_prompt=True,
         )
@@ -206,7 +206,7 @@ def take_of(spec: SaySpec, entry: ModelEntry) -> Plain:
 
 
 def context_of(endpoint: Endpoint) -> int | None:
-    """The length of the model's context, which vLLM states in its list of models; None if it does not."""
+    """The model's context length from vLLM's list of models; None if the list does not contain it."""
     try:
         answer = endpoint.get("/v1/models", timeout=10)
         length = answer.json()["data"][0]["max_model_len"]

@@ -18,7 +18,7 @@ from vllm_harness._scripted.book_file import SaySpec
 
 VERSION = 1
 START = "start"
-"""The value of `after` of a turn that begins a new conversation."""
+"""The value of `after` for a turn that begins a new conversation."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 MissingToolCall = Literal["error_stop", "ignore_stop", "ignore_continue"]
 Over = Literal[
@@ -33,7 +33,7 @@ Over = Literal[
 ]
 """A transport, streamed or not."""
 BuiltIn = Literal["code_interpreter", "web_search"]
-"""A built-in tool of the server, by the name that its calls have."""
+"""A built-in tool of the server, under the name that its calls use."""
 
 
 def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -63,12 +63,12 @@ class Output(StrictModel):
     """An output of a tool.
 
     Attributes:
-        when: predicates that the arguments must meet; without any, the output is for all arguments.
-        output: a text, or any other JSON value.
-        error: in place of `output`: the tool fails with this text.
+        when: predicates that the arguments must meet; if empty, the output is for all arguments.
+        output: a string, or any other JSON value.
+        error: the message with which the tool fails, in place of `output`.
         images: images that the tool returns after its text or in place of it, each like an `image` of a turn.
-        times: the number of times that a text is repeated, for a long output.
-        seconds: the time that the tool takes.
+        times: the number of times that a string is repeated, for a long output.
+        seconds: the time that the tool takes, in seconds.
     """
 
     when: dict[str, Predicate] = Field(default_factory=dict)
@@ -84,7 +84,7 @@ class Output(StrictModel):
         if given > 1 or not (given or self.images):
             raise ValueError("give exactly one of: output, error")
         if self.times > 1 and not isinstance(self.output, str):
-            raise ValueError("only a text can be repeated")
+            raise ValueError("only a string can be repeated")
         return self
 
 
@@ -112,14 +112,14 @@ class Tool(StrictModel):
 
 
 class McpServer(StrictModel):
-    """An MCP server that runs with the scenario and takes the outputs of its tools from it.
+    """An MCP server that runs with the scenario, which defines the outputs of the server's tools.
 
     Attributes:
         description: the description for the model.
         tools: the tools by name.
-        tools_file: a file with further tools, as in a scenario.
+        tools_file: a file with further tools, as for a scenario.
         token: the bearer token that a session must send.
-        sends: the token that sessions send instead; empty: none.
+        sends: the token that sessions send instead; an empty string to send none.
         called_by: `client`: the harness offers the tools as functions and calls them over MCP; `server`: the
             server under test calls them within a request (`type: mcp` of the Responses API).
         approval: `always`: the server under test has to ask before it calls a tool, and the next turn agrees;
@@ -136,14 +136,14 @@ class McpServer(StrictModel):
 
 
 class CallExpectation(StrictModel):
-    """An expected call.
+    """An expected call of a tool.
 
     Attributes:
         name: the name of the tool, whether the client or the server calls it.
         arguments: predicates by argument; other arguments may have any value.
         asks: whether the server asks for an approval instead of calling the tool.
-        output: for a tool that the server calls: a predicate over what the model was given after the call. It
-            is checked on the scripted lane only.
+        output: for a tool that the server calls: a predicate over the text that the model received after the
+            call. It is checked on the scripted lane only.
     """
 
     name: Name
@@ -153,16 +153,16 @@ class CallExpectation(StrictModel):
 
 
 class Expectation(StrictModel):
-    """What the answer to a turn must be like.
+    """The conditions that the answer to a turn must meet.
 
     Attributes:
-        calls: exactly these calls, in this order; `[]`: none; by default any.
+        calls: the exact calls, in this order; `[]` for no calls; by default any calls.
         text: predicates that the text for the user must meet.
         status: `completed`; `incomplete`: a limit truncated the answer; `failed`; `refused`: the server
             answers with an error.
         http: the HTTP status.
-        events: by API: types of events that a stream must contain in this order, possibly with others between
-            them. Chat Completions have no types.
+        events: by API, the types of events that a stream must contain in this order, possibly with others
+            between them. Chat Completions events have no types.
         retries: `none`: the first attempt must succeed. Only the live lane makes further attempts.
     """
 
@@ -178,7 +178,7 @@ class TurnDefect(StrictModel):
     """A known defect of vLLM that a turn shows.
 
     Attributes:
-        defect: its id in the registry; a problem of the turn must match the `pattern` of that entry.
+        defect: the id of its entry in the registry; a problem of the turn must match the entry's `pattern`.
         over: the transports that show it.
     """
 
@@ -187,22 +187,22 @@ class TurnDefect(StrictModel):
 
 
 class Turn(StrictModel):
-    """A request and its answer.
+    """A turn of a scenario: a request and its answer.
 
     The request sends the outputs for the calls of the turn that it continues, and then the user's message.
 
     Attributes:
         name: its name, unique within the scenario.
-        after: the earlier turn that it continues; by default the turn above; `start`: none.
-        user: a text, or a list of parts; by default it sends only tool outputs.
+        after: the earlier turn that it continues, by default the turn above; `start` begins a conversation.
+        user: a string, or a list of parts; by default, only tool outputs are sent.
         tool_choice: `auto`, `required`, `none`, or the name of a tool; by default not sent.
-        max_tokens: the limit of the answer; by default that of the scenario.
+        max_tokens: the maximum number of tokens of the answer; by default that of the scenario.
         background: whether the server answers in the background, over the Responses API only: the answer is
             polled until it has ended, or its stream is read again from each of its events.
         sends: by the label of an MCP server that the server under test calls: the token to send in this turn
-            instead of the right one; empty: none.
-        expect: what the answer must be like.
-        say: for the scripted lane: what the model says, as a text or a meaning; a list if the server
+            instead of the right one; an empty string to send none.
+        expect: the conditions that the answer must meet.
+        say: for the scripted lane: what the model says, as a string or a meaning; a list if the server
             generates several times within the request.
         known: known defects of vLLM that the turn shows; on the scripted lane, the turn fails if one of them
             no longer shows.
@@ -221,11 +221,11 @@ class Turn(StrictModel):
 
 
 class Scenario(StrictModel):
-    """A conversation: its tools, its turns, what each must be like, and what a scripted model says.
+    """A conversation: its tools, its turns, the expected answers, and what a scripted model says.
 
     Attributes:
         scenario: the version of the format.
-        title: one line for people.
+        title: a one-line title for readers.
         instructions: the system prompt of every turn.
         tools: functions that are offered in every turn, by name.
         tools_file: a file with further tools by name; relative to the scenario's file.
@@ -235,7 +235,7 @@ class Scenario(StrictModel):
         missing_tool_call: what happens if a turn expects calls and gets none. `error_stop`: the turn fails,
             and later turns are cancelled; `ignore_stop`: it does not fail, and they are cancelled;
             `ignore_continue`: it does not fail, and they go on.
-        max_tokens: the limit of each answer; by default only the model's context limits it.
+        max_tokens: the maximum number of tokens of each answer; by default, the model's context is the limit.
         turns: the turns in order; a turn may continue any turn above it.
     """
 
@@ -264,7 +264,7 @@ class Scenario(StrictModel):
 
     @property
     def every_tool(self) -> dict[str, Tool]:
-        """The functions and the tools of the MCP servers."""
+        """The functions and the tools of the MCP servers, by name."""
         over_mcp = {name: tool for server in self.mcp.values() for name, tool in server.tools.items()}
         return {**self.tools, **over_mcp}
 
@@ -276,7 +276,7 @@ class Scenario(StrictModel):
 
     @property
     def in_background(self) -> bool:
-        """Whether the server makes an answer in the background."""
+        """Whether the server generates an answer in the background."""
         return any(turn.background for turn in self.turns)
 
     @property

@@ -1,4 +1,4 @@
-"""The history of a conversation: its turns so far, and what they mean for the next one."""
+"""The history of a conversation: its turns so far, and whether the next turn can be sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ConversationHistory:
         missing_tool_call: what to do if an expected call is missing; by default what the scenario says.
 
     Attributes:
-        results: the results by the names of the turns.
+        results: the results by turn name.
     """
 
     def __init__(self, scenario: Scenario, missing_tool_call: MissingToolCall | None = None) -> None:
@@ -39,12 +39,12 @@ class ConversationHistory:
         return ""
 
     def said_before(self, turn: Turn) -> list[PastTurn]:
-        """Lists what was said in the ancestors of a turn, from the first."""
+        """Lists what was said in the ancestors of a turn, beginning with the first."""
         results = [self.results[ancestor.name].said for ancestor in self._scenario.ancestors(turn)]
         return [said for said in results if said is not None]
 
     def said_elsewhere(self, before: list[PastTurn]) -> list[PastTurn]:
-        """Lists what was said in the turns that are not among these."""
+        """Lists what was said in all turns except the given ones."""
         others = [said for result in self.results.values() if (said := result.said) is not None]
         return [said for said in others if said not in before]
 

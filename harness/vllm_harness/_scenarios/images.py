@@ -1,4 +1,4 @@
-"""Hosts images of scenarios at an address of this machine."""
+"""Serves the images of scenarios over HTTP on this machine."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ HOST = "127.0.0.1"
 
 @dataclass
 class ImageHost:
-    """A web server of images.
+    """A web server that serves images.
 
     Attributes:
-        port: its port on this machine.
-        images: their types and bytes, by path.
+        port: the port on this machine.
+        images: the type and the bytes of each image, by path.
         requested: the paths that were requested.
     """
 
@@ -44,7 +44,7 @@ class ImageHost:
 
 @contextmanager
 def image_host() -> Iterator[ImageHost]:
-    """Runs a host, which answers 404 for unknown paths."""
+    """Runs an image host, which answers 404 for unknown paths."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -75,7 +75,7 @@ def image_host() -> Iterator[ImageHost]:
 
 @contextmanager
 def with_addresses(scenario: Scenario) -> Iterator[Scenario]:
-    """Hosts the hosted images of a scenario; yields it with their addresses."""
+    """Serves the images that a scenario marks as hosted; yields the scenario with their addresses."""
     if not any(part.hosted for turn in scenario.turns for part in turn.user):
         yield scenario
         return

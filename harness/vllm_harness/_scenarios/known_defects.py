@@ -1,4 +1,4 @@
-"""Marks what the known defects that a turn names explain, and reports those that no longer show."""
+"""Marks the problems that known defects of a turn explain, and reports defects that no longer show."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Problem = TypeVar("Problem", Finding, TurnMismatch)
 
 
 def named_defects(scenario: Scenario, registry: Defects, server: VllmServer) -> Defects:
-    """Finds the defects that turns name and that hold for a server.
+    """Finds the defects that the turns of a scenario name and that hold for a server.
 
     Raises:
-        DefectsError: the registry lacks one.
+        DefectsError: the registry lacks a named defect.
     """
     named = {known.defect: find(known.defect, registry) for turn in scenario.turns for known in turn.known}
     version, model = server.vllm_version, server.entry.name
@@ -37,9 +37,9 @@ def mark(
     Args:
         scenario: the scenario, whose turns name the defects under `known`.
         conversations: the scenario over several transports.
-        defects: the defects that hold for the server, as of `named_defects`.
-        missing_on: the version of the server, if each defect has to show: one that does not is a finding.
-            Empty: it need not, for a model that is not scripted.
+        defects: the defects that hold for the server, as returned by `named_defects`.
+        missing_on: the version of the server if every defect has to show, so that a missing one is a finding;
+            empty if defects need not show, as for a model that is not scripted.
     """
     for conversation in conversations:
         label = conversation.transport.label
@@ -48,7 +48,7 @@ def mark(
 
 
 def mark_turn(turn: Turn, result: TurnResult, label: str, defects: Defects, *, missing_on: str) -> None:
-    """Does the same for a turn over the transport with this label."""
+    """Marks the problems of one turn over the transport with this label, as `mark` does."""
     if result.exchange is None:
         return
     for known in turn.known:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class McpTools:
-    """The tools of an MCP server in a session.
+    """The tools of an MCP server, called in a session with it.
 
     Attributes:
         tools: the tools that the server lists, by name.
@@ -29,7 +29,7 @@ class McpTools:
     _portal: BlockingPortal
 
     def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
-        """Calls a tool."""
+        """Calls a tool, and returns its result."""
         result: Any = self._portal.call(self._session.call_tool, name, arguments)
         text = "".join(part.text for part in result.content if part.type == "text")
         images = [
@@ -58,7 +58,7 @@ def _open(server: RunningMcp, portal: BlockingPortal, stack: ExitStack) -> McpTo
     try:
         session = stack.enter_context(portal.wrap_async_context_manager(_session(server)))
         listed = portal.call(session.list_tools)
-    except Exception as error:  # a transport raises groups of any kind
+    except Exception as error:  # a transport raises exception groups of any kind
         raise McpError(
             f"the MCP server {server.label!r} refuses a session: {_innermost(error)}",
             hint="check that `sends` is its `token`",

@@ -29,14 +29,14 @@ class McpError(HarnessError):
 
 @dataclass
 class RunningMcp:
-    """A running MCP server, over SSE.
+    """A running MCP server, which clients reach over SSE.
 
     Attributes:
-        label: its label.
-        data: its part of the scenario.
-        port: its port.
-        called: the calls of its tools: name and arguments. vLLM also calls a tool `cleanup_session` after a
-            request, which no server needs to have.
+        label: the label of the server.
+        data: the server as the scenario describes it.
+        port: the port on which it listens.
+        called: the name and the arguments of each call of its tools. vLLM also calls a tool
+            `cleanup_session` after a request, which no server needs to have.
     """
 
     label: str
@@ -46,12 +46,12 @@ class RunningMcp:
 
     @property
     def address(self) -> str:
-        """Its address as `vllm serve --tool-server` takes it."""
+        """Its address, in the form that `vllm serve --tool-server` expects."""
         return f"{HOST}:{self.port}"
 
     @property
     def url(self) -> str:
-        """Its URL for a client."""
+        """The URL to which a client connects."""
         return f"http://{self.address}/sse"
 
     @property
@@ -61,9 +61,9 @@ class RunningMcp:
 
 
 def launch_flags(servers: Iterable[RunningMcp]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Makes the flags and variables for a vLLM that calls MCP servers; empty if it calls none.
+    """Makes the flags and environment variables for a vLLM that calls MCP servers; empty if it calls none.
 
-    vLLM uses the tools of a server if it knows its label (`container` on gpt-oss) and the variable names it.
+    vLLM uses a server's tools if it knows its label (`container` on gpt-oss) and the variable contains it.
     """
     called = [server for server in servers if server.data.called_by == "server"]
     if not called:
@@ -75,7 +75,7 @@ def launch_flags(servers: Iterable[RunningMcp]) -> tuple[tuple[str, ...], dict[s
 
 @contextmanager
 def mcp_servers(servers: Mapping[str, McpServer]) -> Iterator[dict[str, RunningMcp]]:
-    """Runs the MCP servers; yields them by their labels.
+    """Runs the MCP servers; yields them by label.
 
     Raises:
         UsageError: the package `mcp` is not installed.

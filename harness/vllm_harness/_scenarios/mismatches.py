@@ -30,7 +30,7 @@ class TurnMismatch:
     Attributes:
         what: its subject, such as `calls[0].arguments.job_id`.
         expected, actual: both sides, in words or as JSON.
-        known: the id of the known defect that explains it; else empty.
+        known: the id of the known defect that explains it; empty if none does.
     """
 
     what: str
@@ -48,7 +48,7 @@ class TurnMismatch:
 
 
 def mismatches(expected: Expectation, exchange: Exchange, answer: Answer) -> list[TurnMismatch]:
-    """Lists where an answer differs from what is expected; if its status does, nothing else is compared."""
+    """Lists how an answer differs from what is expected; if the status differs, nothing else is compared."""
     if exchange.broken:
         return [TurnMismatch(ANSWER, "a whole answer", _broken(exchange))]
     if answer.status != expected.status:
@@ -105,7 +105,7 @@ def _in_events(expected: Sequence[str], events: Sequence[Json]) -> Iterator[Turn
     for number, kind in enumerate(expected):
         if kind not in kinds:  # consumes the kinds up to the match
             came = ", ".join(dict.fromkeys(str(event.get("type")) for event in events))
-            yield TurnMismatch(f"events[{number}]", f"{kind}, after those before it", came)
+            yield TurnMismatch(f"events[{number}]", f"{kind}, after the events before it", came)
             return
 
 

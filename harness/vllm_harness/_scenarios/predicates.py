@@ -17,13 +17,13 @@ Number = int | float
 
 
 class PredicateSpec(StrictModel):
-    """What a value must be like; all given keys must hold.
+    """The conditions that a value must meet; all given keys must hold.
 
     Attributes:
         equals: the value; `1` equals `1.0`, but not `true`.
-        contains: texts that it must contain, in upper or lower case; a value that is not a text is written as
-            JSON.
-        matches: a regular expression that it must contain a match of.
+        contains: strings that it must contain, in upper or lower case; a value that is not a string is first
+            converted to JSON.
+        matches: a regular expression that must match somewhere in it.
         one_of: the allowed values.
         at_least, at_most: the bounds of a number.
         absent: the value must be absent.
@@ -46,7 +46,7 @@ class PredicateSpec(StrictModel):
         return self
 
     def objection(self, value: Any) -> str | None:
-        """Says what a value should be; None if it is."""
+        """Says what a value should be; None if the value meets the predicate."""
         checks = (
             ("equals" in self.model_fields_set and not same(self.equals, value), brief(self.equals)),
             (not _holds(self.contains, value), f"with {' and '.join(map(brief, self.contains))} in it"),
@@ -90,7 +90,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Returns a text unchanged, and any other value as JSON."""
+    """Returns a string unchanged, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""Checks that the prompt of a turn holds the conversation so far, by the tokens that the model was given."""
+"""Checks that the prompt of a turn, as the model received it, contains the conversation so far."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SHOWN = 60
 
 @dataclass(frozen=True)
 class Element:
-    """A part of a conversation that a prompt must hold.
+    """A part of a conversation that a prompt must contain.
 
     Attributes:
         kind: `message`, `function_call` or `function_call_output`.
         text: the text of a message or an output; the name of a call.
-        values: the texts of the arguments of a call.
+        values: the values in the arguments of a call, as text.
         arguments: the arguments of a call as the model wrote them.
     """
 
@@ -47,10 +47,10 @@ def elements_of(before: Sequence[PastTurn], sent: TurnInput) -> list[Element]:
 
 
 def lost(prompt: str, elements: Sequence[Element], path: str) -> list[Finding]:
-    """Finds elements of the conversation that a prompt lacks, has in another order, or repeats.
+    """Finds elements of the conversation that a prompt lacks, contains in another order, or repeats.
 
-    Texts may be written plainly or as in JSON. A call is found by its name and its arguments in order,
-    between the texts around it.
+    Texts may be plain or escaped as in JSON. A call is found if its name and its arguments come in order,
+    between the texts around the call.
 
     Args:
         prompt: the text of the prompt.
@@ -79,7 +79,7 @@ def lost(prompt: str, elements: Sequence[Element], path: str) -> list[Finding]:
 
 
 def foreign(prompt: str, elements: Sequence[Element], others: Sequence[Element], path: str) -> list[Finding]:
-    """Finds elements in a prompt that belong to turns which its turn does not continue.
+    """Finds elements in a prompt that belong to turns which the prompt's turn does not continue.
 
     Args:
         prompt: the text of the prompt.
@@ -97,7 +97,7 @@ def foreign(prompt: str, elements: Sequence[Element], others: Sequence[Element],
 
 
 def differing(expected: Prompt, actual: Prompt, path: str, transport: str) -> list[Finding]:
-    """Makes a finding if two prompts that should be equal differ.
+    """Returns a finding if two prompts that should be equal differ.
 
     Args:
         expected, actual: the prompts.
@@ -130,7 +130,7 @@ def _lost_calls(
 def _between_texts(
     prompt: str, elements: Sequence[Element], places: dict[int, tuple[int, int]]
 ) -> Iterator[tuple[list[Element], str]]:
-    """Yields the calls between two texts of the prompt, and the part of the prompt between these."""
+    """Yields the calls between two texts of the prompt, and the part of the prompt between these texts."""
     calls: list[Element] = []
     start = 0
     for element in elements:
@@ -151,7 +151,7 @@ def _occurrences(parts: Sequence[str], text: str) -> int:
 
 
 def _end_of(parts: Sequence[str], text: str, start: int) -> int | None:
-    """Finds the end of parts that occur one after another from a place on; None if they do not."""
+    """Finds the end of parts that occur one after another from `start` on; None if they do not."""
     end = start
     for part in parts:
         span = _first(part, text, end)
@@ -162,7 +162,7 @@ def _end_of(parts: Sequence[str], text: str, start: int) -> int | None:
 
 
 def _first(part: str, text: str, start: int) -> tuple[int, int] | None:
-    """Finds the first place of a text in any of its forms."""
+    """Finds the start and the end of the first occurrence of a text in any of its forms."""
     places = [(at, at + len(form)) for form in _forms(part) if (at := text.find(form, start)) >= 0]
     return min(places, default=None)
 
@@ -183,12 +183,12 @@ def _missing(element: Element, prompt: str, path: str) -> Finding:
 
 
 def _times(written: str, texts: Iterable[str]) -> int:
-    """Counts how often a text occurs in others, written plainly or as in JSON."""
+    """Counts how often a text occurs in other texts, plain or escaped as in JSON."""
     return sum(max(form.count(written) for form in _forms(text)) for text in texts)
 
 
 def _forms(text: str) -> tuple[str, ...]:
-    """Lists the forms of a text: plain, and as JSON may write it."""
+    """Lists the forms of a text: plain, and escaped in the two ways that JSON allows."""
     return text, json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(text)[1:-1]
 
 

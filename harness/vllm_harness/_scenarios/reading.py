@@ -52,7 +52,7 @@ def stories_of_package() -> list[Path]:
 
 
 def read_scenario(path: Path) -> data.Scenario:
-    """Reads a scenario with the tools and images that it has in other files.
+    """Reads a scenario, including the tools and images that it loads from other files.
 
     Raises:
         UsageError: names the file, the line and the key of every problem.
@@ -119,7 +119,7 @@ def _image(image: str, document: Document, place: Location) -> str:
 
 
 def _with_shared_tools(scenario: data.Scenario, document: Document) -> data.Scenario:
-    """Adds the tools of further files. Raises UsageError, which names the file."""
+    """Adds the tools from further files. Raises UsageError, which names the file."""
     servers = {
         label: server.model_copy(update={"tools": _all_tools(server, document, ("mcp", label))})
         for label, server in scenario.mcp.items()
@@ -130,7 +130,7 @@ def _with_shared_tools(scenario: data.Scenario, document: Document) -> data.Scen
 def _all_tools(
     holder: data.Scenario | data.McpServer, document: Document, place: Location
 ) -> dict[str, data.Tool]:
-    """Merges the tools of a scenario or an MCP server with those of its further file."""
+    """Merges the tools of a scenario or an MCP server with those in its `tools_file`."""
     own = _with_tool_images(holder.tools, document, (*place, "tools"))
     if holder.tools_file is None:
         return own

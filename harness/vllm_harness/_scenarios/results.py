@@ -1,4 +1,4 @@
-"""The results of a scenario: of each turn, over each transport."""
+"""The results of a scenario, for each turn over each transport."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class TurnResult:
 
     Attributes:
         turn: the name of the turn.
-        reason: why it was cancelled, and so has no answer; else empty.
+        reason: why it was cancelled, and so has no answer; empty if it was not.
         without_call: whether an expected call is missing, and the scenario allows it.
         mismatches: where the answer differs from what the scenario expects.
         findings: the findings of the API's rules, of the meaning and of the prompt.
-        sent, answer: what was sent and what came, as meanings.
-        exchange: the exchange; for a response in the background, its answer is the finished response.
+        sent, answer: the meaning of the request and of the answer.
+        exchange: the exchange; for a background response, its answer is the finished response.
         prompt: the prompt, if the model is scripted.
     """
 
@@ -69,7 +69,7 @@ class TurnResult:
 
     @property
     def state(self) -> State:
-        """The outcome in the words of the reports of a scenario."""
+        """The outcome, in the words that the reports of a scenario use."""
         return _STATES[self.outcome]
 
     @property
@@ -108,8 +108,8 @@ class Conversation:
     Attributes:
         transport: the transport.
         turns: the results of the turns, in order.
-        findings: the findings between the turns.
-        attempts: the number of attempts; this is the last one.
+        findings: the findings about the consistency between turns.
+        attempts: the number of attempts; this is the result of the last one.
     """
 
     transport: Transport
@@ -130,7 +130,7 @@ class Conversation:
 
     @property
     def every_finding(self) -> list[Finding]:
-        """The findings of the turns and those between them."""
+        """The findings of the turns, and those between turns."""
         return [*(finding for turn in self.turns for finding in turn.findings), *self.findings]
 
     def known_mismatches(self, turn: TurnResult) -> Iterator[Finding]:

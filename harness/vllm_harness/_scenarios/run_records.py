@@ -1,4 +1,4 @@
-"""Converts conversations to records of a run folder."""
+"""Converts conversations to the records of a run folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vllm_harness._scenarios.results import Conversation, TurnResult
 def records_of(
     conversation: Conversation, target: str, at: float, labels: Collection[str]
 ) -> Iterator[CaseRecord | ExchangeRecord]:
-    """Yields a case for each turn with its exchange, and a case for findings between the turns.
+    """Yields a case for each turn with its exchange, and a case for the findings between turns.
 
     Args:
         conversation: the conversation.

@@ -30,7 +30,7 @@ AT_ONCE = 4
 
 
 def transports_of(names: Sequence[str] = (), streamed: Sequence[bool] = BOTH) -> list[Transport]:
-    """Finds the transports with these names, by default all, each not streamed and streamed.
+    """Finds the transports with these names, by default all, by default each without and with streaming.
 
     Raises:
         UsageError: a name is unknown.
@@ -90,10 +90,10 @@ def run(
         scenario: the conversation.
         server: the server.
         transports: the transports.
-        attempts: the most attempts of each conversation, if the model is not scripted; a failed turn that
-            allows no retries ends them.
+        attempts: the maximum number of attempts for each conversation if the model is not scripted; a failed
+            turn that allows no retries ends them.
         defects: the known defects of vLLM; by default the package's.
-        mcp: the scenario's MCP servers, if they run already for a server under test that calls them.
+        mcp: the scenario's MCP servers, if they already run because the server under test calls them.
         progress: receives a line at the start of each turn.
 
     Raises:
@@ -114,7 +114,7 @@ def run(
         running = stack.enter_context(mcp_servers(scenario.mcp)) if mcp is None else mcp
         toolbox = stack.enter_context(opened(scenario, running))
         scenario = stack.enter_context(with_addresses(scenario))
-        # only a scripted model says the same in any batch; concurrent images may show vllm-46354
+        # only a scripted model generates the same text in any batch; concurrent images may show vllm-46354
         together = scripted and not has_images(scenario)
         pool = stack.enter_context(_pool(AT_ONCE if together else 1))
         run_over = partial(

@@ -22,7 +22,7 @@ def _of_json(value: Any) -> Any:
 
 
 Plain = Annotated[Any, BeforeValidator(_of_json)]
-"""A JSON value; YAML has others, such as dates."""
+"""A JSON value; rejects other values that YAML allows, such as dates."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class Shorthand:
 
 
 def text_as(key: str) -> Shorthand:
-    """Allows a text in place of a mapping with the text at this key."""
+    """Allows a string in place of a mapping that has the string under this key."""
     return Shorthand(
         lambda value: {key: value} if isinstance(value, str) else value, lambda whole: {"type": "string"}
     )
 
 
 def value_as(key: str) -> Shorthand:
-    """Allows any other value in place of a mapping with the value at this key."""
+    """Allows any value that is not a mapping in place of a mapping that has the value under this key."""
     types = ["string", "number", "boolean", "null", "array"]
     return Shorthand(
         lambda value: value if isinstance(value, Mapping) else {key: value}, lambda whole: {"type": types}
@@ -63,4 +63,4 @@ def value_as(key: str) -> Shorthand:
 ONE_OR_MORE = Shorthand(
     lambda value: value if isinstance(value, list | tuple) else [value], lambda whole: whole["items"]
 )
-"""Allows a value in place of a list with one item."""
+"""Allows a single value in place of a list with one item."""

@@ -18,7 +18,7 @@ def opened(scenario: Scenario, servers: Mapping[str, RunningMcp]) -> Iterator[To
 
     Args:
         scenario: the scenario.
-        servers: its running MCP servers.
+        servers: the running MCP servers of the scenario, by label.
 
     Raises:
         McpError: a server refuses a session.

@@ -1,4 +1,4 @@
-"""The tools of a scenario, whose outputs are data."""
+"""The tools of a scenario, whose outputs are defined in the scenario file instead of computed by code."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class ToolResult(NamedTuple):
     """The result of a tool.
 
     Attributes:
-        text: its output or its error.
-        failed: whether it failed.
+        text: the output or the error message of the tool.
+        failed: whether the tool failed.
         images: the URLs of the images that it returned.
     """
 
@@ -33,8 +33,8 @@ class Toolbox:
 
     Attributes:
         functions: the functions that the model is offered, by name.
-        of_server: the tools that the server under test itself calls, as in a request of the Responses API.
-        run: runs a tool by its name and arguments; gives None if it has no output for them.
+        of_server: the tools that the server under test itself calls, as a Responses request lists them.
+        run: runs a tool by name with arguments; returns None if the tool has no output for them.
     """
 
     functions: Mapping[str, Tool]
@@ -56,7 +56,7 @@ class Toolbox:
 
 
 def with_tokens(toolbox: Toolbox, tokens: Mapping[str, str]) -> Toolbox:
-    """Replaces the bearer tokens of MCP servers, by their labels; an empty token removes it."""
+    """Replaces the bearer tokens of MCP servers, looked up by server label; an empty one removes a token."""
     return replace(toolbox, of_server=tuple(_with_token(tool, tokens) for tool in toolbox.of_server))
 
 
@@ -66,7 +66,7 @@ def _with_token(tool: Mapping[str, Any], tokens: Mapping[str, str]) -> Mapping[s
 
 
 def bearer(token: str | None) -> dict[str, str]:
-    """Makes the header with a token; empty without a token."""
+    """Makes the Authorization header for a token; no header without a token."""
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 

@@ -15,8 +15,8 @@ class Transport:
     """A way to run a conversation over an API, streamed or not.
 
     Attributes:
-        name: its name, the same streamed or not.
-        api: the API.
+        name: the name of the transport, the same whether streamed or not.
+        api: the API that it uses.
         stored: whether the server stores the conversation, so that a request sends only what is new.
         streamed: whether answers are streamed.
     """
@@ -28,7 +28,7 @@ class Transport:
 
     @property
     def label(self) -> str:
-        """Its name with the delivery, such as `chat` or `chat-stream`."""
+        """Its name, with `-stream` if it is streamed, such as `chat` or `chat-stream`."""
         return f"{self.name}{'-stream' if self.streamed else ''}"
 
     @property

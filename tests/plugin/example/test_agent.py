@@ -1,4 +1,4 @@
-"""Tests of another project: once the package is installed, its fixtures are available."""
+"""Tests of another project, which uses the fixtures of the installed harness."""
 
 
 def test_the_agent_gets_its_answer(vllm_server, openai_client, script):

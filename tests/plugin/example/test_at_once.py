@@ -1,4 +1,4 @@
-"""Tests for forks, one of which dies, and for the main process; each records the process that ran it."""
+"""Tests that run in forks, one of which dies, or in the main process; each records its process."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def test_answer(number, vllm_server, openai_client, script, process_of_module, t
     script(f"The number is {number}.")
     response = openai_client.responses.create(model=vllm_server.model, input="Which number?", temperature=0)
     assert response.output_text.strip() == f"The number is {number}."
-    if number:  # the first test runs before there are forks
+    if number:  # the first test runs before any fork exists
         (tmp_path_factory.getbasetemp() / f"of {os.getpid()}").touch()
 
 

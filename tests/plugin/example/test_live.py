@@ -1,4 +1,4 @@
-"""Tests of a model whose words vary."""
+"""Tests of a model whose answers vary."""
 
 from pathlib import Path
 

@@ -24,7 +24,7 @@ ROOT: Any = typer.main.get_command(app)
 
 @pytest.fixture
 def notices() -> Iterator[list[str]]:
-    """The notices of a test."""
+    """Collects the notices that a test causes."""
     texts: list[str] = []
     with shown_by(texts.append):
         yield texts
@@ -39,7 +39,7 @@ def _without_extras(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def invoke(*arguments: str) -> Result:
-    """Runs a command line."""
+    """Runs the command line with these arguments."""
     return CliRunner().invoke(app, arguments)
 
 

@@ -1,4 +1,4 @@
-"""`vllm-harness compare` recognises its arguments, and refuses two of different kinds."""
+"""`vllm-harness compare` recognizes the kind of its arguments, and refuses two of different kinds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OPTIONS = {
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two of each kind, the second of which is worse; the runs of `regression` have names."""
+    """Two files or folders of each kind, the second with worse results; regression runs are known by name."""
     monkeypatch.setenv("VLLM_HARNESS_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     write(of(exchange("t", {}, response("r", CALL))), tmp_path / "cassette-1.yaml", Redactor())
@@ -63,19 +63,19 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def named(kind: str, number: int) -> str:
-    """The name that the fixture gives one of a kind."""
+    """The name that the fixture gives to the file or folder of a kind with this number."""
     return f"{kind}-{number}" + ".yaml" * (kind == "cassette")
 
 
 def recorded(status: int) -> dict[str, Any]:
-    """The index of a recording of one request, as the extra writes it."""
+    """The index of a recording with one request, in the format of the gateways extra."""
     exchange = {"name": "chat/text", "api": "chat", "request": {"model": "m"}, "status": status}
     exchange |= {"headers": {"content-type": "application/json"}, "file": "chat-text.json", "arrivals": []}
     return {"url": "http://a", "model": "m", "scripted": True, "exchanges": [exchange]}
 
 
 def compared(*arguments: str) -> Result:
-    """Runs the command. Raises the error with which it ends."""
+    """Runs `vllm-harness compare`. Raises the UsageError with which it ends, if any."""
     result = CliRunner().invoke(app, ["compare", *arguments])
     if isinstance(result.exception, UsageError):
         raise result.exception

@@ -24,7 +24,7 @@ LINE = 80
 
 
 def commands(command: Any = ROOT, name: str = "vllm-harness") -> Iterator[tuple[str, Any]]:
-    """Every command and group with its full name."""
+    """Every command and command group, with its full name."""
     yield name, command
     for sub, each in getattr(command, "commands", {}).items():
         yield from commands(each, f"{name} {sub}")

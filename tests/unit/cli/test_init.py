@@ -27,7 +27,7 @@ def init(project: Path, *arguments: str) -> Result:
 
 
 def states(result: Result) -> list[str]:
-    """State and file of each step, in order."""
+    """The state and the file of each step, in order."""
     assert result.exit_code == 0, result.output
     return re.findall(r"^((?:written|left|to do) +\S+):", result.output, re.M)
 

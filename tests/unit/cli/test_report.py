@@ -18,7 +18,7 @@ from vllm_harness.cli.main import app
 
 
 def output_of(*arguments: str, code: int = 0) -> str:
-    """Runs the command and gives its output. Raises the error with which it ends."""
+    """Runs `vllm-harness report` and returns its output. Raises the error with which it ends, if any."""
     result = CliRunner().invoke(app, arguments)
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -1,4 +1,4 @@
-"""The memory for a CPU server, on machines that a folder describes."""
+"""The memory available to a CPU server, on machines described by the files in a folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Describe = Callable[..., Path]
 
 @pytest.fixture(autouse=True)
 def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """24 GiB, 20 of them available; processors 5 and 9 may be used."""
+    """Simulates a machine with 24 GiB, of which 20 are available; processors 5 and 9 may be used."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {5, 9}, raising=False)
     whole = SimpleNamespace(total=24 * GIB, available=20 * GIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: whole)
@@ -25,7 +25,7 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def describe(tmp_path: Path) -> Describe:
-    """Writes `proc` and `sys` of a machine: for each node its processors and (total, free) in GiB."""
+    """Writes the `proc` and `sys` files of a machine, given each node's processors, and GiB (total, free)."""
 
     def write(
         nodes: dict[int, tuple[str, float, float]],

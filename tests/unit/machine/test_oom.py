@@ -1,4 +1,4 @@
-"""The count of OOM kills, from the control groups of the process and from the whole system."""
+"""The count of OOM kills, read from the control groups of the process and for the whole system."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_it_ends_with_a_killed_parent() -> None:
 
 
 def test_it_does_not_start_without_its_parent(tmp_path: Path) -> None:
-    """The parent was killed before the request to the kernel."""
+    """The parent was killed before the process asked the kernel to end it with its parent."""
     printed = subprocess.check_output([sys.executable, "-c", PREFIX])
     ended = subprocess.run([*json.loads(printed), "touch", str(tmp_path / "started")], check=False)
     assert ended.returncode == 137

@@ -61,7 +61,7 @@ def test_an_interrupt_ends_the_waits_of_other_tasks() -> None:
 
 
 def test_an_interrupt_while_tasks_are_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first task, which waits already, ends as well."""
+    """The first task, which is already waiting, ends as well."""
     submit, waits = ThreadPoolExecutor.submit, threading.Event()
 
     def wait() -> None:
@@ -81,7 +81,7 @@ def test_an_interrupt_while_tasks_are_submitted(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_interrupt_while_a_thread_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread is waited for, although the pool does not know it yet."""
+    """`run_tasks` waits for the thread, although the pool does not know the thread yet."""
     waits, outcomes = threading.Event(), []
 
     def wait() -> None:

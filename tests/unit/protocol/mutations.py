@@ -1,4 +1,4 @@
-"""The table of mutations: each makes one fault, which one of its codes must find."""
+"""The table of mutations: each adds one fault to a stream, which a rule with one of its codes must find."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Change = Callable[[Events, int], Events | None]
 
 
 class Mutation(NamedTuple):
-    """One kind of fault.
+    """A change that adds one kind of fault to a stream.
 
     Attributes:
         name: what the mutation does.
@@ -123,7 +123,7 @@ def everywhere(edit: Callable[[Json], Json]) -> Change:
 
 
 def moved_after(kind_end: str) -> Change:
-    """Moves an event behind the next event of the same item whose type has this ending."""
+    """Moves an event behind the next event of the same item whose type ends with `kind_end`."""
 
     def change(events: Events, at: int) -> Events | None:
         event = events[at]
@@ -172,19 +172,19 @@ def _empty_delta(events: Events, at: int) -> Events | None:
 
 
 def _next_part_within(events: Events, at: int) -> Events | None:
-    """Begins the next part before this one has its text."""
+    """Begins the next part of an item before the text of the current part."""
     key = "summary_index" if "summary_index" in events[at] else "content_index"
     return inserting({**events[at], key: events[at][key] + 1})(events, at + 1)
 
 
 def _call_id_of_another(events: Events, at: int) -> Events | None:
-    """Gives a done call the call_id of an earlier call."""
+    """Replaces the call_id of a done call with that of an earlier call."""
     earlier = [event for event in events[:at] if both(_DONE, _CALL)(event)]
     return setting("item.call_id", earlier[0]["item"]["call_id"])(events, at) if earlier else None
 
 
 def _broken_arguments(events: Events, at: int) -> Events | None:
-    """Replaces the last character of the arguments of a call in every event."""
+    """Replaces the last character of a call's arguments in every event."""
     done = events[at]
     whole = done["item"].get("arguments")
     if not whole or done["item"].get("caller"):
@@ -216,7 +216,7 @@ def _late_item_done(events: Events, at: int) -> Events | None:
 
 
 def _merged_items(events: Events, at: int) -> Events | None:
-    """Gives the events of an item the index of the previous item."""
+    """Replaces the index in an item's events with the index of the previous item."""
     index = events[at]["output_index"]
     if index == 0:
         return None
@@ -477,7 +477,7 @@ RESPONSES: Sequence[Mutation] = (
 
 
 def _more(delta: Json) -> Change:
-    """Inserts a further delta for the choice of a chunk."""
+    """Inserts another delta for the choice of a chunk."""
 
     def change(events: Events, at: int) -> Events | None:
         choice = {**events[at]["choices"][0], "delta": delta, "finish_reason": None}
@@ -579,7 +579,7 @@ def _get_delta(event: Json) -> Json:
 
 
 def _merged_pieces(events: Events, at: int) -> Events | None:
-    """Merges two deltas of one block, which leaves the stream valid."""
+    """Merges two deltas of one content block, which leaves the stream valid."""
     first, second = events[at]["delta"], _get_delta(events[at + 1])
     key = {"text_delta": "text", "input_json_delta": "partial_json"}.get(first["type"])
     if key is None or first["type"] != second.get("type"):
@@ -669,17 +669,17 @@ MESSAGES: Sequence[Mutation] = (
 )
 
 
-# Rules that no mutation of the events of a stream can break, with the reasons.
+# The rules that no mutation of a stream's events can break, each with the reason.
 BEYOND_EVENTS = {
     "SE110": "it needs a stream that is larger than the limit of the validator",
-    "RS102": "it needs a resumed stream, and these begin at their beginning",
+    "RS102": "it needs a resumed stream, and the mutated streams are not resumed",
     "CC108": "it needs the stream_options of the request",
     "CC109": "it needs the stream_options of the request",
 }
 
 
 def applied(mutation: Mutation, events: Events, most: int) -> Iterator[tuple[int, Events]]:
-    """Yields a mutated stream for at most `most` places, spread over the stream."""
+    """Yields the mutated stream for at most `most` events, which are spread over the stream."""
     places = [at for at, event in enumerate(events) if mutation.where(event)]
     step = max(1, len(places) // most)
     for at in places[::step][:most]:

@@ -14,7 +14,7 @@ BESIDE_THE_CHECKOUT = Path(__file__).parents[4] / "shared" / "captures" / "opena
 
 
 class Recorded(NamedTuple):
-    """A recorded exchange; `own_ids` is false if its publisher replaced the ids."""
+    """A recorded exchange; `own_ids` is false if the publisher of the recording replaced the ids."""
 
     name: str
     backend: str

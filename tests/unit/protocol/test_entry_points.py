@@ -1,4 +1,4 @@
-"""Watched streams, known deviations, timing, and `vllm-harness validate`."""
+"""The entry points: watched streams, known deviations, timing, and `vllm-harness validate`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Untrusted input raises only the documented error, and memory stays bounded."""
+"""Untrusted input raises only the documented error, and memory use stays bounded."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _noise(rng: random.Random) -> bytes:
 
 
 def _scrambled(rng: random.Random, value: Any, depth: int = 0) -> Any:
-    """JSON in which a few leaves and branches are replaced or removed."""
+    """A copy of a JSON value in which a few leaves and branches are replaced or removed."""
     if rng.random() < 0.04:
         return rng.choice(_VALUES)
     if isinstance(value, dict):

@@ -36,7 +36,7 @@ def codes(events: list[Any]) -> set[str]:
 
 
 def of_sdk(events: list[Json]) -> list[Any]:
-    """The events as objects of the anthropic SDK."""
+    """The events as objects of the Anthropic SDK."""
     request = httpx2.Request("POST", "http://localhost")
     response = httpx2.Response(200, content=as_sse(events).encode(), request=request)
     client = Anthropic(api_key="none", base_url="http://localhost")

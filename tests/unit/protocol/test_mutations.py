@@ -1,4 +1,4 @@
-"""Every mutation in the table is found by its codes, in every valid stream to which it applies."""
+"""The rules find every mutation in the table, in every valid stream to which it applies."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vllm_harness._protocol.core.events import Api
 from vllm_harness._protocol.rules import RULES
 from vllm_harness._protocol.samples import SAMPLES, kind_of
 
-# VLLM_HARNESS_MUTATIONS=all tries every place of every stream; otherwise only a few places of short streams.
+# VLLM_HARNESS_MUTATIONS=all mutates every event of every stream; otherwise, only a few of short streams.
 ALL_PLACES = os.environ.get("VLLM_HARNESS_MUTATIONS") == "all"
 MOST_PLACES = 10**9 if ALL_PLACES else 2
 LONGEST_STREAM = 10**9 if ALL_PLACES else 70
-# The other rules (framing, bodies, conversations, comparisons) have only their examples (test_rules.py).
+# Rules for anything else (framing, bodies, conversations, comparisons) are tested only by their examples.
 STREAMS_OF_EVENTS: tuple[Api, ...] = ("responses", "chat", "messages")
 
 
@@ -35,7 +35,7 @@ class Try(NamedTuple):
 
 
 def _renumbered(events: Events, mutation: Mutation) -> Events:
-    """Renumbers the events, so that no mutation is found only by a gap in the numbers."""
+    """Renumbers the events, so that no mutation is found only through a gap in the numbers."""
     if "sequence" in mutation.name or not events or "sequence_number" not in events[0]:
         return events
     first = events[0]["sequence_number"]
@@ -61,7 +61,7 @@ def _samples(kind: str) -> list[tuple[str, Events]]:
 
 @cache
 def _all_tries() -> list[tuple[str, Mutation, list[Try]]]:
-    """Each mutation with its name, and a try for each place to which it was applied."""
+    """Each mutation with its name, and a try for each event to which it was applied."""
     tables: tuple[tuple[Api, Sequence[Mutation], list[tuple[str, Events]]], ...] = (
         ("responses", mutations.RESPONSES, _responses()),
         ("chat", mutations.CHAT, _samples("chat")),

@@ -1,4 +1,4 @@
-"""Properties of all streams: rendered ones are clean, chunking does not matter, accumulators agree."""
+"""Properties of all streams: rendered streams are clean, chunking does not matter, accumulators agree."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=[Health
 
 @st.composite
 def splits(draw: st.DrawFn) -> Any:
-    """A function that splits a text into deltas."""
+    """Draws a function that splits a text into deltas."""
     size = draw(st.integers(1, 7))
     return lambda text: [text[at : at + size] for at in range(0, len(text), size)]
 

@@ -1,4 +1,4 @@
-"""No false findings on the traffic of OpenAI; true findings on that of other servers."""
+"""No false findings in OpenAI's recorded traffic; true findings in that of other servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every rule finds its bad example, finds nothing in its good example, and has a current page."""
+"""Every rule has a finding in its bad example and none in its good example, and its page is up to date."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOLDER = Path(vllm_harness._protocol.__file__).parent
 MODULES = (*RULE_MODULES, *rule_modules())
 FOLDERS = (FOLDER, *(Path(module.__file__).parent for module in rule_modules()))
 CODE = re.compile(rf"(?:{'|'.join(AREAS)})\d{{3}}")
-# Codes that are data of samples.
+# Codes that occur in the code only as data of samples.
 EXAMPLES_OF_CODES = {"IT103"}
 
 
@@ -83,7 +83,7 @@ def test_every_finding_has_the_facts_of_its_message(file: str) -> None:
 
 
 def codes_given(call: ast.Call, function: ast.FunctionDef) -> set[str]:
-    """The codes of the rules in a call: as arguments, as its object, or by variables of the function."""
+    """The codes of the rules in a call: in its arguments, in its object, or in variables of the function."""
     given = set[str]()
     for node in (*call.args, getattr(call.func, "value", None)):
         if isinstance(node, ast.Name) and not CODE.fullmatch(node.id):

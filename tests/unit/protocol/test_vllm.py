@@ -1,4 +1,4 @@
-"""Known defects of vLLM, as they look on the wire, and the codes that find them."""
+"""Known defects of vLLM, as they appear in its answers, and the codes of the rules that find them."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_chat(sample: str, edits: list[Edit], request_: Json, code: str) -> None
 
 
 def test_reasoning_and_content_of_one_chunk_have_no_order() -> None:
-    """vLLM writes `content` before `reasoning` in a chunk with both, as on a busy server."""
+    """vLLM writes `content` before `reasoning` in a chunk with both, which a busy server may send."""
     chunks = SAMPLES["chat_reasoning"].build()
     assert [*chunks[1]["choices"][0]["delta"]] == ["reasoning"]
     chunks[2]["choices"][0]["delta"] = {"content": "\n\n", "reasoning": " more"}

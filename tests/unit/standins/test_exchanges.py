@@ -1,4 +1,4 @@
-"""The tokens of named requests, with a vocabulary of bytes and two words."""
+"""The recorded tokens of named requests, with a vocabulary of all bytes and two words."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ WORDS = {256: "<|im_start|>", 257: " word"}
 
 
 async def decode(ids: list[int]) -> str:
-    """Decodes as a tokenizer of bytes does."""
+    """Decodes token ids as a tokenizer of bytes would."""
     parts = [WORDS[token].encode() if token in WORDS else bytes([token]) for token in ids]
     return b"".join(parts).decode(errors="replace")
 
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module as a server loads it, with a temporary folder."""
+    """The module, imported as a server imports it, with a temporary folder."""
     monkeypatch.syspath_prepend(str(IN_SERVER))
     monkeypatch.setenv(SCRIPT_DIR, str(tmp_path))
     return importlib.import_module("vllm_harness_exchanges")
 
 
 def generate(use: str, take: int, choice: int, length: int, generated: int) -> None:
-    """Reports a generation like the engine."""
+    """Reports a generation as the engine does."""
     uses = importlib.import_module("vllm_harness_uses")
     progress = uses.GenerationProgress(use, take, choice, length)
     uses.keep(use, take, choice, [256, *b"user"], {})

@@ -1,4 +1,4 @@
-"""The table of families, and their tokenizers and stand-ins."""
+"""The table of model families, and their tokenizers and stand-ins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-in checkpoints: their files, written once for the same content."""
+"""Stand-in checkpoints: their files, which are written only once for the same content."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_tokens_are_renamed_only_in_the_copy(tokenizer: Path, tmp_path: Path) ->
 
 
 def test_tokens_and_processors_are_added(tokenizer: Path, tmp_path: Path) -> None:
-    """Reserved tokens fill gaps between ids, which a tokenizer does not accept."""
+    """Reserved tokens fill the gaps between token ids, since a tokenizer does not accept gaps."""
     entry = an_entry(
         further_tokens={4: "<image>", 6: "<tile>"}, processors={"processor_config.json": {"n": 4}}
     )

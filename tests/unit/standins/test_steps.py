@@ -19,7 +19,7 @@ SHORT_S, LONG_S = 0.02, 0.06
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module as a server loads it."""
+    """The module, imported as a server imports it."""
     monkeypatch.syspath_prepend(str(IN_SERVER))
     return importlib.import_module("vllm_harness_steps")
 
@@ -37,7 +37,7 @@ async def computing(*steps_s: float) -> None:
 
 
 def measured(steps: ModuleType, *requests: Coroutine[Any, Any, None]) -> list[tuple[float, float]]:
-    """The CPU seconds of simultaneous requests, and those of their longest steps."""
+    """The CPU seconds of each of several simultaneous requests, and those of its longest step."""
 
     async def run() -> list[Any]:
         results = [steps.Steps() for _ in requests]
@@ -76,7 +76,7 @@ def test_steps_are_counted(steps: ModuleType) -> None:
         await steps.take(computing(0.0, 0.0, 0.0), own)
         return int(own.count)
 
-    assert asyncio.run(run()) == 4  # up to each of three pauses, and to the end
+    assert asyncio.run(run()) == 4  # a step before each of the three pauses, and one at the end
 
 
 def test_waiting_and_other_tasks_do_not_count(steps: ModuleType) -> None:

@@ -14,7 +14,7 @@ from vllm_harness._server.launch import IN_SERVER
 
 @pytest.fixture
 def uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module as a server loads it, with a temporary folder."""
+    """The module, imported as a server imports it, with a temporary folder."""
     monkeypatch.syspath_prepend(str(IN_SERVER))
     monkeypatch.setenv(SCRIPT_DIR, str(tmp_path))
     return importlib.import_module("vllm_harness_uses")

@@ -1,1 +1,1 @@
-"""Chat Completions."""
+"""Chat Completions: its shapes, rules and checks, the accumulator and the renderer."""

@@ -14,7 +14,7 @@ class _AccumulatedChoice:
         self.fields: Json = {}
         self.calls: dict[int, Json] = {}
         self.finish: object = None
-        self.stop: Json = {}  # an extension of vLLM
+        self.stop: Json = {}  # a vLLM extension
 
     def add(self, delta: Mapping[str, Any]) -> None:
         for key, value in delta.items():
@@ -59,7 +59,7 @@ class ChatAccumulator:
         self.usage: Json | None = None
 
     def feed(self, chunk: AnyEvent) -> None:
-        """Adds the next chunk; ignores what does not fit, which the validator reports."""
+        """Adds the next chunk; ignores malformed parts, which the validator reports."""
         value = as_json(chunk)
         if value is None:
             return

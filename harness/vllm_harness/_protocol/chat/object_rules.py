@@ -1,4 +1,4 @@
-"""The rules of Chat Completions bodies, and of usage."""
+"""The rules for Chat Completions bodies, and for token usage."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _rule = partial(rule, source=CHAT)
 CB101 = _rule(
     "CB101",
     "A required field of the completion is missing",
-    "Required are id, object, created, model and choices; index, message and finish_reason of a choice; "
-    "and content, which may be null.",
+    "A completion requires id, object, created, model and choices; a choice requires index, message and "
+    "finish_reason; a message requires content, which may be null.",
     "completion",
     ("unset", 0, "choices.0.message.content"),
     message="required field {key!r} is missing",
@@ -30,7 +30,7 @@ CB102 = _rule(
 CB103 = _rule(
     "CB103",
     'object is not "chat.completion"',
-    "Clients distinguish objects by it.",
+    "Clients use this field to distinguish objects.",
     "completion",
     ("set", 0, "object", "chat.completion.chunk"),
 )
@@ -38,7 +38,7 @@ CB103 = _rule(
 CB104 = _rule(
     "CB104",
     "A completion without usage",
-    "A body always carries it.",
+    "A completion body always carries usage.",
     "completion",
     ("unset", 0, "usage"),
 )
@@ -46,14 +46,14 @@ CB104 = _rule(
 CB105 = _rule(
     "CB105",
     "The number of choices is not the requested one",
-    "There are n choices, or one if n is not given.",
+    "A completion has n choices, or one if the request does not set n.",
     "completion",
     ("set", 0, "choices", []),
 )
 
 CB106 = _rule(
     "CB106",
-    "The index of a choice is not its place",
+    "The index of a choice is not its position",
     "Choices are numbered 0, 1, 2.",
     "completion",
     ("set", 0, "choices.0.index", 3),
@@ -62,7 +62,7 @@ CB106 = _rule(
 CB107 = _rule(
     "CB107",
     "finish_reason is not one of the API's values",
-    "It is stop, length, tool_calls, content_filter or function_call.",
+    "finish_reason is stop, length, tool_calls, content_filter or function_call.",
     "completion",
     ("set", 0, "choices.0.finish_reason", "eos"),
 )
@@ -105,7 +105,7 @@ CB111 = _rule(
 CB112 = _rule(
     "CB112",
     "Two tool calls share an id",
-    "The tool message could answer either call.",
+    "A tool message with this id could answer either call.",
     "completion_call",
     ("set", 0, "choices.0.message.tool_calls.1.id", "call_1"),
     message="id repeats that of tool call {first}",
@@ -114,7 +114,7 @@ CB112 = _rule(
 CB113 = _rule(
     "CB113",
     "The arguments of a tool call are not a JSON object",
-    "Clients parse them. Not checked if finish_reason is length.",
+    "Clients parse the arguments. They are not checked if finish_reason is length.",
     "completion_call",
     ("set", 0, "choices.0.message.tool_calls.0.function.arguments", "{"),
 )
@@ -131,14 +131,14 @@ CU101 = _rule(
 CU102 = _rule(
     "CU102",
     "Token counts do not add up or are negative",
-    "total_tokens is prompt_tokens + completion_tokens, and none is negative.",
+    "total_tokens is prompt_tokens + completion_tokens, and no count is negative.",
     "completion",
     ("set", 0, "usage.total_tokens", 5),
 )
 
 CU103 = _rule(
     "CU103",
-    "A part of the tokens is larger than the whole",
+    "A token subcount exceeds its total",
     "cached_tokens are part of prompt_tokens, and reasoning_tokens of completion_tokens.",
     "completion",
     ("set", 0, "usage.completion_tokens_details", {"reasoning_tokens": 99}),

@@ -1,4 +1,4 @@
-"""Checks of a Chat Completions body: its choices, its usage."""
+"""Checks of a Chat Completions body, its choices and its usage."""
 
 from __future__ import annotations
 

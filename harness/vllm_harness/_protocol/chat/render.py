@@ -18,8 +18,8 @@ def completion_chunks(
 
     Args:
         messages: the assistant messages: content, refusal, reasoning, tool_calls.
-        finish: the finish reason; empty for the one that fits the message.
-        usage: the usage of a last chunk, if any.
+        finish: the finish reason; if empty, the one that fits each message.
+        usage: the usage to send in a last chunk; None to send no such chunk.
         split: splits a text into the deltas that carry it.
     """
     chunks = []

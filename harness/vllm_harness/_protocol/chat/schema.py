@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vllm_harness._protocol.core.fields import DICT, INT, LIST, NUMBER, STR, Fields
 
-# The fields of a completion and of a chunk.
+# The fields of a completion, and of a chunk.
 COMPLETION_FIELDS: Fields = (
     ("id", STR),
     ("object", STR),
@@ -19,4 +19,4 @@ USAGE_FIELDS: Fields = (("prompt_tokens", INT), ("completion_tokens", INT), ("to
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
 REASONING_KEYS = ("reasoning", "reasoning_content")
 TEXT_KEYS = (*REASONING_KEYS, "content", "refusal")
-"""In the order in which they count within one delta, since the keys of an object have no order."""
+"""Text fields, in the order in which those of one delta are checked; a JSON object has no order."""

@@ -23,7 +23,7 @@ _CONTENT_KEYS = (*schema.TEXT_KEYS, "tool_calls", "function_call")
 
 
 class _StreamedCall:
-    """A tool call as its deltas build it."""
+    """A tool call, built from its deltas."""
 
     __slots__ = ("arguments", "id", "name", "type")
 
@@ -36,7 +36,7 @@ class _StreamedCall:
 
 
 class _StreamedChoice:
-    """A choice as its deltas build it."""
+    """A choice, built from its deltas."""
 
     __slots__ = ("calls", "finish", "has_content", "index", "role")
 
@@ -54,7 +54,7 @@ class ChatValidator:
     Args:
         report: collects the findings.
         request: the request body, if known, which allows further checks.
-        max_held: how many characters of arguments are kept; beyond that they are not checked.
+        max_held: the maximum number of characters of arguments to keep; the rest is not checked.
     """
 
     def __init__(self, report: Report, *, request: Json | None = None, max_held: int) -> None:

@@ -1,4 +1,4 @@
-"""The rules of Chat Completions streams, and of the tool calls in them."""
+"""The rules for Chat Completions streams and the tool calls in them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CC105 = _rule(
 CC106 = _rule(
     "CC106",
     "finish_reason is not one of the API's values",
-    "It is stop, length, tool_calls, content_filter or function_call.",
+    "finish_reason is stop, length, tool_calls, content_filter or function_call.",
     "chat_text",
     ("set", -1, "choices.0.finish_reason", "eos"),
 )
@@ -80,7 +80,7 @@ CC108 = _rule(
 CC109 = _rule(
     "CC109",
     "Usage was sent although it was not requested",
-    "This is harmless to most clients, but OpenAI sends none.",
+    "This is harmless to most clients, but OpenAI does not send usage unless it is requested.",
     "chat_text",
     (
         "append",
@@ -100,7 +100,7 @@ CC109 = _rule(
 CC110 = _rule(
     "CC110",
     "The number or the indices of the choices are wrong",
-    "There are n choices, with the indices 0 to n - 1.",
+    "A stream has as many choices as the request's n, with the indices 0 to n - 1.",
     "chat_choices",
     *(("set", number, "choices.0.index", 7) for number in range(4)),
 )
@@ -124,7 +124,7 @@ CC112 = _rule(
 CC113 = _rule(
     "CC113",
     "A chunk with neither choices nor usage",
-    "It carries nothing, and clients that index choices[0] fail. (Azure's prompt_filter_results "
+    "The chunk carries nothing, and clients that index choices[0] fail. (Azure's prompt_filter_results "
     "chunk is exempt.)",
     "chat_text",
     ("set", 1, "choices", []),
@@ -134,8 +134,8 @@ CC113 = _rule(
 CC114 = _rule(
     "CC114",
     "finish_reason stop with tool calls",
-    "With tool_choice auto, it is tool_calls. A forced function ends with stop, on OpenAI too. "
-    "Information only if the request is unknown or has tool_choice required.",
+    "With tool_choice auto, finish_reason must be tool_calls. A forced function ends with stop, on OpenAI "
+    "too. Reported as information if the request is unknown or has another tool_choice.",
     "chat_call",
     ("set", -1, "choices.0.finish_reason", "stop"),
     request={"messages": []},
@@ -152,7 +152,7 @@ CC119 = _rule(
 CC120 = _rule(
     "CC120",
     "created, model or object changes",
-    "They are the same in all chunks.",
+    "All chunks of a stream have the same values.",
     "chat_text",
     ("set", -1, "created", 1),
     message="{key} changes",
@@ -179,7 +179,7 @@ CC122 = _rule(
 CC123 = _rule(
     "CC123",
     "A chat stream without chunks",
-    "In vllm#40978 a failure before the first token gave [DONE] and nothing else.",
+    "In vllm#40978 a stream that failed before the first token consisted of [DONE] alone.",
     "chat_text",
     *(("drop", 0) for _ in range(4)),
 )
@@ -187,7 +187,7 @@ CC123 = _rule(
 CC124 = _rule(
     "CC124",
     'object is not "chat.completion.chunk"',
-    "Clients distinguish objects by it.",
+    "Clients use this field to distinguish objects.",
     "chat_text",
     *(("set", number, "object", "chat.completion") for number in range(4)),
 )
@@ -195,7 +195,7 @@ CC124 = _rule(
 CC130 = _rule(
     "CC130",
     "The server reports an error in the stream",
-    "This is not a fault of the protocol; it is reported so that it is not overlooked.",
+    "An error in a stream does not violate the protocol; it is reported so that it is not overlooked.",
     "chat_text",
     ("insert", 1, {"error": {"message": "it broke", "type": "server_error", "code": 500}}),
     severity=INFO,
@@ -204,7 +204,7 @@ CC130 = _rule(
 CC131 = _rule(
     "CC131",
     "Reasoning after content",
-    "This is usual only for models that reason again between texts.",
+    "This is normal only for models that reason again between pieces of text.",
     "chat_reasoning",
     ("move", 1, -1),
     severity=INFO,
@@ -238,7 +238,7 @@ CC203 = _rule(
 CC204 = _rule(
     "CC204",
     "The id, type or name of a tool call changes",
-    "They are given once, in the first delta of the call.",
+    "All three are sent once, in the first delta of the call.",
     "chat_call",
     ("set", 2, "choices.0.delta.tool_calls.0.id", "call_other"),
     message="{key} of the tool call changes",
@@ -257,7 +257,7 @@ CC205 = _rule(
 CC206 = _rule(
     "CC206",
     "The arguments of a tool call are not a JSON object",
-    "The deltas add up to what the client parses. Not checked if finish_reason is length.",
+    "Clients parse the concatenated deltas. They are not checked if finish_reason is length.",
     "chat_call",
     ("drop", 2),
     message="the arguments of tool call {number} are not a JSON object",
@@ -266,7 +266,7 @@ CC206 = _rule(
 CC207 = _rule(
     "CC207",
     "Two tool calls share an id",
-    "The tool message could answer either call.",
+    "A tool message with this id could answer either call.",
     "chat_two_calls",
     ("set", 4, "choices.0.delta.tool_calls.0.id", "call_1"),
 )
@@ -274,7 +274,7 @@ CC207 = _rule(
 CC208 = _rule(
     "CC208",
     "A delta for an earlier tool call",
-    "The index shows which call it belongs to; OpenAI sends calls one after another.",
+    "The index shows to which call the delta belongs, but OpenAI sends calls one after another.",
     "chat_two_calls",
     ("move", 3, 5),
     severity=INFO,

@@ -1,1 +1,1 @@
-"""Checks between the answers of a conversation, and between two views of one answer."""
+"""Checks that the exchanges of a conversation fit together, and that two views of one answer agree."""

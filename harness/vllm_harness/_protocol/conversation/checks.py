@@ -22,16 +22,16 @@ _OUTPUTS_OF_CALLS = tuple(f"{kind}_output" for kind in schema.CALLS)
 def validate_conversation(
     exchanges: Sequence[Exchange], *, complete: bool = True, known_ids: Collection[str] = ()
 ) -> list[Finding]:
-    """Checks what holds between exchanges; `validate_stream` and `validate_body` check each answer.
+    """Checks the consistency between exchanges; `validate_stream` and `validate_body` check single answers.
 
     Args:
         exchanges: the exchanges, in order.
-        complete: whether they are the whole conversation; otherwise an unknown `previous_response_id` is only
-            information.
-        known_ids: the ids of responses that no exchange here created.
+        complete: whether they are the whole conversation; if not, an unknown `previous_response_id` is
+            reported as information.
+        known_ids: the ids of earlier responses, which none of the exchanges created.
 
     Returns:
-        The findings, with paths from the list of exchanges (`$[2].request.previous_response_id`).
+        The findings; their paths begin at the list of exchanges (`$[2].request.previous_response_id`).
     """
     conversation = _Conversation(complete, known_ids)
     for number, exchange in enumerate(exchanges):

@@ -1,4 +1,4 @@
-"""Comparison of answers: an accumulated stream, its terminal event, a body of the same script."""
+"""Compares answers: an accumulated stream, its terminal event, and a body from the same script."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Body = Mapping[str, Any] | BaseModel
 
 MAX_DIFFERENCES = 100
 
-# What two answers to the same request never share.
+# Keys whose values may differ between two answers to the same request.
 OF_ONE_ANSWER = frozenset(
     {
         *RESEALED_FIELDS,
@@ -41,7 +41,7 @@ OF_ONE_ANSWER = frozenset(
         "signature",
     }
 )
-# What depends on how the request was made.
+# Keys whose values depend on how the request was made.
 OF_THE_REQUEST = frozenset({"background", "metadata", "store", "service_tier"})
 
 
@@ -59,7 +59,7 @@ def compare_responses(
         left: one body.
         right: the other body.
         same_answer: whether both show the same answer, so that ids and timestamps must agree too.
-        labels: the names of the two in messages.
+        labels: the names of the two bodies in messages.
         ignore: further keys to ignore, at every depth.
 
     Returns:
@@ -112,7 +112,7 @@ def compare_stream(
 
 
 def matters(difference: Finding) -> bool:
-    """Whether a difference is more than null against a missing field."""
+    """Whether a difference is more than null on one side and a missing field on the other."""
     return {difference.expected, difference.actual} != {"null", "nothing"}
 
 

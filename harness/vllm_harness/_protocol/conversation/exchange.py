@@ -21,7 +21,7 @@ _ENDS: dict[str, Api] = {"/responses": "responses", "/chat/completions": "chat",
 
 
 class Chunk(NamedTuple):
-    """Bytes of an answer, and the seconds between the request and their arrival."""
+    """A chunk of an answer: its arrival, in seconds after the request, and its bytes."""
 
     at_s: float
     data: bytes
@@ -38,7 +38,7 @@ class Exchange:
         method: the HTTP method.
         path: the path of the URL, with its query.
         status: the HTTP status of the answer; 0 if there was none.
-        headers: the headers of the answer, by names in lower case.
+        headers: the headers of the answer, by lowercase name.
         chunks: the bytes of the answer, if known.
         seconds: the seconds until the end of the answer, if known.
         broken: why the answer ended too early; empty if it did not.
@@ -60,7 +60,7 @@ class Exchange:
     def answered(
         self, status: int, headers: Mapping[str, str], chunks: Iterable[tuple[float, bytes]], broken: str = ""
     ) -> Self:
-        """The same request with this answer, which is broken if its stream cannot be parsed."""
+        """Returns the same request with this answer, which is broken if its stream cannot be parsed."""
         received = tuple(Chunk(*chunk) for chunk in chunks)
         lower = {name.lower(): value for name, value in headers.items()}
         streamed = lower.get("content-type", "").startswith(EVENT_STREAM)
@@ -82,7 +82,7 @@ class Exchange:
 
     @property
     def api(self) -> Api | None:
-        """The API that answers a request with this path and method; None if there is none."""
+        """The API to which the path and the method belong; None if they belong to no API."""
         path = urlsplit(self.path).path.rstrip("/")
         return next((api for end, api in _ENDS.items() if self.method == "POST" and path.endswith(end)), None)
 
@@ -108,7 +108,7 @@ class Exchange:
 
     @cached_property
     def whole(self) -> Mapping[str, Any] | None:
-        """The body, or that of a stream: the response of its terminal event, or the accumulated answer."""
+        """The body; for a stream, the response of its terminal event, or the accumulated answer."""
         if self.events is None:
             return self.body
         whole = accumulate(self.json_events)
@@ -131,7 +131,7 @@ def accumulate(values: Iterable[Json]) -> ChatAccumulator | MessageAccumulator |
 
 
 def json_object(content: bytes) -> Json | None:
-    """The JSON object of a body; None if the body is not one."""
+    """Parses a body as a JSON object; None if it is not one."""
     try:
         value = decode(content.decode())
     except (ValueError, RecursionError):

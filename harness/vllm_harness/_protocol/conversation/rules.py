@@ -1,4 +1,4 @@
-"""The rules of conversations, and of two views of one answer."""
+"""The rules for conversations, and for two views of one answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from vllm_harness._protocol.core.rule import HARNESS, SCHEMA, rule
 CV101 = rule(
     "CV101",
     "previous_response_id names no response of the conversation",
-    "The server should have rejected it. Information only if the recording is not the whole conversation.",
+    "The server should have rejected the request. Reported as information if the recording is incomplete.",
     "conversation",
     ("set", 1, "request.previous_response_id", "resp_x"),
     ("set", 1, "body.previous_response_id", "resp_x"),
@@ -17,7 +17,7 @@ CV101 = rule(
 CV102 = rule(
     "CV102",
     "The answer names another previous response",
-    "It repeats the previous_response_id of the request.",
+    "An answer must repeat the previous_response_id of its request.",
     "conversation",
     ("set", 1, "body.previous_response_id", None),
 )
@@ -33,7 +33,7 @@ CV103 = rule(
 CV104 = rule(
     "CV104",
     "Two responses share an id",
-    "Chains and retrieval rely on it.",
+    "Chains of responses and retrieval rely on unique ids.",
     "conversation",
     ("set", 1, "body.id", "resp_a"),
 )
@@ -50,8 +50,8 @@ CV105 = rule(
 CV106 = rule(
     "CV106",
     "The stored response differs from the answer",
-    "GET /responses/{id} gives what the stream or the body gave. (billing, which OpenAI adds to bodies, "
-    "is ignored.)",
+    "GET /responses/{id} must return the same response that was sent in the stream or the body. (billing, "
+    "which OpenAI adds to bodies, is ignored.)",
     "conversation",
     ("set", 2, "body.output.0.content.0.text", "It rains."),
 )
@@ -59,8 +59,8 @@ CV106 = rule(
 CV107 = rule(
     "CV107",
     "A replay differs from the original",
-    "starting_after gives the original events from there on, with their sequence numbers; obfuscation "
-    "is ignored.",
+    "A stream that is read again with starting_after must repeat all later events of the original, with "
+    "their sequence numbers; obfuscation is ignored.",
     "replay",
     ("set", 1, "events.2.delta", "Bye"),
 )
@@ -91,7 +91,7 @@ CV108 = rule(
 CP101 = rule(
     "CP101",
     "Two views of an answer differ",
-    "The deltas, the terminal event and the body of one script agree.",
+    "The deltas, the terminal event and the body that one script produces must agree.",
     "pair",
     ("set", 1, "output.0.content.0.text", "Bye"),
     source=HARNESS,
@@ -101,7 +101,7 @@ CP101 = rule(
 CP102 = rule(
     "CP102",
     "A value is only in the first view",
-    "The same as CP101.",
+    "As in CP101, two views of one answer must agree.",
     "pair",
     ("unset", 1, "usage"),
     source=HARNESS,
@@ -111,7 +111,7 @@ CP102 = rule(
 CP103 = rule(
     "CP103",
     "A value is only in the second view",
-    "The same as CP101.",
+    "As in CP101, two views of one answer must agree.",
     "pair",
     ("unset", 0, "usage"),
     source=HARNESS,

@@ -1,1 +1,1 @@
-"""What the APIs share: findings, rules, reports, events, server-sent events, fields."""
+"""The code that the APIs share: findings, rules, reports, events, server-sent events, fields."""

@@ -9,7 +9,7 @@ from vllm_harness._protocol.core.findings import ABSENT
 
 
 class Difference(NamedTuple):
-    """Two values that differ at a JSON path; `ABSENT` for a side that has no value there."""
+    """Two values that differ at a JSON path; `ABSENT` stands for a missing value."""
 
     path: str
     left: object
@@ -23,7 +23,7 @@ def differences(
 
     Args:
         left: one value.
-        right: the other.
+        right: the other value.
         ignore: keys that are ignored at every depth.
         path: the JSON path of the two values.
     """
@@ -46,6 +46,6 @@ def differences(
 
 
 def common_length(left: Sequence[object], right: Sequence[object]) -> int:
-    """The length of the common beginning of two texts or lists."""
+    """The length of the common prefix of two strings or lists."""
     pairs = enumerate(zip(left, right, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(left), len(right)))

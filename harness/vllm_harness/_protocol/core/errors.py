@@ -1,4 +1,4 @@
-"""The error of the validator: input that it cannot read."""
+"""The error that the validator raises for input that it cannot read."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from vllm_harness._errors import UsageError
 
 
 class ProtocolInputError(UsageError):
-    """Input cannot be read: an event above the limit, a capture that is not JSON, no events.
+    """Input cannot be read, such as an event above the size limit or a capture that is not valid JSON.
 
     Args:
         message: what is wrong, in one or two sentences.
         source: the file or stream of the input; empty if there is none.
-        line: the line in the source, from 1; 0 if there is none.
+        line: the line in the source, counted from 1; 0 if there is none.
         hint: what to try.
     """
 

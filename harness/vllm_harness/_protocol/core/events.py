@@ -34,7 +34,7 @@ def plain(event: object) -> dict[str, Any]:
     """An event as JSON values, with only the fields that the server sent.
 
     Args:
-        event: an event object of an SDK, any pydantic model, or a mapping.
+        event: an SDK's event object, any other pydantic model, or a mapping.
 
     Raises:
         TypeError: the event is none of these.

@@ -18,7 +18,7 @@ Edit = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Example:
-    """A sample and the edits of it.
+    """A sample and the edits to apply to it.
 
     Attributes:
         sample: the name of the sample (`vllm_harness._protocol.samples`).
@@ -32,7 +32,7 @@ class Example:
 
 
 def edited(values: Sequence[Json], edits: Sequence[Edit]) -> list[Json]:
-    """A deep copy with edits applied, renumbered unless an edit changes sequence numbers."""
+    """Deep copies with the edits applied, renumbered unless an edit changes sequence numbers."""
     result = [copy.deepcopy(value) for value in values]
     for operation, *rest in edits:
         if operation != "replace":

@@ -1,4 +1,4 @@
-"""Checks of fields and of token counts that the APIs share."""
+"""Checks of fields and token counts that all APIs share."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_fields(
         fields: the required fields.
         path: the JSON path of the object.
         missing: the rule for an absent field; its message may name the `key`.
-        wrong: the rule for a field of another type; its message may name the `key`.
+        wrong: the rule for a field of the wrong type; its message may name the `key`.
         kind: the type of the object, for messages that name it.
     """
     for key, types in fields:
@@ -65,7 +65,7 @@ def check_fields(
 
 
 def is_json_object(text: str) -> bool:
-    """Whether a text is a JSON object."""
+    """Whether a string is a valid JSON object."""
     try:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
@@ -75,7 +75,7 @@ def is_json_object(text: str) -> bool:
 def check_token_counts(
     report: Report, usage: Mapping[str, Any], path: str, prompt: str, answer: str, total: Rule, part: Rule
 ) -> None:
-    """Checks that token counts are not negative, add up, and have no part larger than the whole.
+    """Checks that token counts are not negative and add up, and that no subcount exceeds its total.
 
     Args:
         report: collects the findings.
@@ -84,7 +84,7 @@ def check_token_counts(
         prompt: the field with the tokens of the prompt.
         answer: the field with the tokens of the answer.
         total: the rule for a wrong total and for a negative count.
-        part: the rule for a part that is larger than its whole.
+        part: the rule for a subcount that exceeds its total.
     """
     first, second, whole = usage.get(prompt), usage.get(answer), usage.get("total_tokens")
     if isinstance(first, int) and isinstance(second, int) and isinstance(whole, int):

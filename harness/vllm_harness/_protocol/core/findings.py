@@ -1,4 +1,4 @@
-"""Findings: places of a stream or a body that break a rule."""
+"""Findings: violations of a rule in a stream or a body."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Finding:
     """One deviation from the contract.
 
     Attributes:
-        code: the code of the rule (`vllm-harness validate explain CODE`).
-        severity: how bad it is.
+        code: the code of the rule (`vllm-harness validate explain CODE` describes it).
+        severity: the severity of the deviation.
         event_index: the index of the event, from 0; None for a body or a whole conversation.
         path: the JSON path within the event or the body.
-        message: one sentence.
+        message: a sentence that describes the deviation.
         expected: the value that the contract requires, as text.
         actual: the value at the path, as text.
         context: the last events up to this one, one line each.
@@ -50,7 +50,7 @@ class Finding:
 
     @property
     def counts(self) -> bool:
-        """Whether the finding is an error or a warning, and not known."""
+        """Whether the finding is an error or a warning that no known deviation covers."""
         return self.severity is not Severity.INFO and not self.known
 
     @property

@@ -1,4 +1,4 @@
-"""Reports, which collect the findings of one stream or body."""
+"""The report, which collects the findings of one stream or body."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Report:
     """Collects findings at the current event.
 
     Args:
-        limit: how many findings are kept; further ones are only counted.
+        limit: the maximum number of findings to keep; further ones are only counted.
     """
 
     def __init__(self, limit: int = MAX_FINDINGS) -> None:
@@ -44,7 +44,7 @@ class Report:
             rule: the rule that is broken.
             path: the JSON path within the event.
             expected: the value that the contract requires, as text.
-            actual: the value at the path: a brief text, or any other JSON value.
+            actual: the value at the path, as a short string or as any other JSON value.
             severity: the severity, if it differs from that of the rule.
             once: a key; only the first finding of the rule with this key is kept.
             facts: the values for the placeholders in the message of the rule.
@@ -72,7 +72,7 @@ class Report:
 
 
 def _line(event: Mapping[str, Any]) -> str:
-    """An event in one line: its type and its place in the stream."""
+    """An event in one line: its type and its position in the stream."""
     places = [
         f"{key}={brief(event[key])}"
         for key in ("sequence_number", "output_index", "content_index", "summary_index", "item_id", "delta")

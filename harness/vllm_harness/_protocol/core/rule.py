@@ -1,4 +1,4 @@
-"""The declaration of rules."""
+"""Rules, and how modules declare them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ HARNESS = "the harness itself"
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule, with all its texts.
+    """A rule, with the texts that describe it.
 
     Attributes:
         code: two letters for the area, and a number.
         severity: the severity of its findings; some checks lower it, as `why` says.
         title: what the rule finds.
-        why: why it matters, and on what evidence.
-        source: the source of the rule.
+        why: why the rule matters, and the evidence for it.
+        source: the specification or the recorded traffic that the rule is based on.
         bad: an example that breaks the rule.
         message: the message of its findings, with a placeholder for each fact; empty if the title is enough.
     """

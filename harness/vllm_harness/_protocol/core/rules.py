@@ -1,4 +1,4 @@
-"""The rules of framing, for streams of any API, and of known deviations."""
+"""The rules for the framing of streams of any API, and for known deviations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _DELTA = "response.output_text.delta"
 SE101 = rule(
     "SE101",
     "The event: line differs from the type in the data",
-    "Clients dispatch on either of the two; if they differ, two clients see different streams.",
+    "Some clients dispatch on the event: line, others on the type; they would see different streams.",
     "sse",
     ("replace", "event: response.created", "event: response.creating"),
 )
@@ -17,7 +17,7 @@ SE101 = rule(
 SE102 = rule(
     "SE102",
     "A Responses or Messages event without an event: line",
-    "Every such event has one; clients that use the browser's EventSource depend on it.",
+    "Every such event has this line; clients that use the browser's EventSource depend on it.",
     "sse",
     ("replace", "event: response.created\n", ""),
     severity=WARNING,
@@ -26,7 +26,7 @@ SE102 = rule(
 SE103 = rule(
     "SE103",
     "The data of an event is not one JSON object",
-    "The event has two objects, half an object, NaN or nothing; a client's JSON parser raises an error.",
+    "The data is two objects, half an object, NaN or nothing; a client's JSON parser raises an error.",
     "sse",
     (
         "replace",
@@ -49,8 +49,8 @@ SE104 = rule(
 SE105 = rule(
     "SE105",
     "The stream ends within an event",
-    "An event counts once the blank line after it has arrived; a client drops this one. Information "
-    "only if just the blank line is missing, as in a capture that an editor has trimmed.",
+    "Clients drop an event if the blank line after it does not arrive. Reported as information if only "
+    "the blank line is missing, as in a capture that an editor has trimmed.",
     "sse",
     ("replace", '"sequence_number": 9}\n\n', '"sequence_nu'),
     source=SSE,
@@ -69,7 +69,7 @@ SE106 = rule(
 SE107 = rule(
     "SE107",
     "A chat stream does not end with [DONE]",
-    "It signals that the stream is complete and that the connection may be reused.",
+    "[DONE] signals that the stream is complete and that the connection may be reused.",
     "chat_sse",
     ("replace", "data: [DONE]\n\n", ""),
     source=CHAT,
@@ -98,7 +98,7 @@ KD101 = rule(
     "KD101",
     "A known deviation no longer occurs",
     "A run exercised the deviation on a version for which it is declared, and it did not occur: it is "
-    "fixed. Remove it, so that a regression is caught.",
+    "fixed. Remove its declaration, so that a regression is caught.",
     "run",
     ("set", 0, "occurred", []),
     source=HARNESS,

@@ -1,4 +1,4 @@
-"""A parser of server-sent events that notes faults of the framing on each event.
+"""A parser of server-sent events that records framing faults on each event.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html (parsing an event stream).
 """
@@ -20,7 +20,7 @@ class SSEEvent(NamedTuple):
         data: the data lines, joined by newlines.
         event: the `event:` field; None if the server sent none.
         id: the `id:` field; None if the server sent none.
-        line: the line of the stream on which the event begins, from 1.
+        line: the line of the stream on which the event begins, counted from 1.
         bad_utf8: whether bytes were not UTF-8; they are replaced by U+FFFD.
         truncated: whether the stream ended before the blank line that closes the event.
     """
@@ -34,12 +34,12 @@ class SSEEvent(NamedTuple):
 
 
 class SSEParser:
-    """An incremental parser, which gives the same events for any chunking of the bytes.
+    """An incremental parser, which returns the same events however the bytes are split into chunks.
 
-    Pass the bytes to `feed` as they arrive, and call `close` at the end. At most one event is in memory.
+    Pass the bytes to `feed` as they arrive, and call `close` at the end. At most one event is kept in memory.
 
     Args:
-        max_event_bytes: the largest size of an event.
+        max_event_bytes: the maximum size of an event, in bytes.
 
     Raises:
         ProtocolInputError: an event is larger than `max_event_bytes` (from `feed`).
@@ -54,7 +54,7 @@ class SSEParser:
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[SSEEvent]:
-        """Takes the next bytes; returns the events that they complete."""
+        """Parses the next bytes; returns the events that they complete."""
         if self._held_cr or b"\r" in chunk:
             chunk = self._plain_line_ends(chunk)
         if not chunk:
@@ -71,7 +71,7 @@ class SSEParser:
         return self._events(block)
 
     def close(self) -> list[SSEEvent]:
-        """Ends the stream; returns the event that it truncated, if any."""
+        """Ends the stream; returns its last event if that is truncated."""
         rest = b"".join(self._pending)
         self._pending, self._size, self._held_cr = [], 0, False
         return [event._replace(truncated=True) for event in self._events(rest)]
@@ -114,7 +114,7 @@ class SSEParser:
 
 
 def parse_sse(chunks: Iterable[bytes], *, max_event_bytes: int = MAX_EVENT_BYTES) -> Iterator[SSEEvent]:
-    """Yields the events of a byte stream, in any chunking.
+    """Yields the events of a byte stream, which may be split into chunks anywhere.
 
     Raises:
         ProtocolInputError: an event is larger than `max_event_bytes`.

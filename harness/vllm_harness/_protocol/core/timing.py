@@ -9,7 +9,7 @@ from statistics import median
 
 from vllm_harness._protocol.core.events import AnyEvent, as_json
 
-# A stream of several deltas is a burst if they all arrive within this share of its time.
+# A stream is a burst if all of its deltas arrive within this share of its duration.
 _BURST_SHARE = 0.1
 
 
@@ -24,10 +24,10 @@ class TimingFacts:
         first_delta: the time of the first event that carried text; None if there was none.
         last_delta: the time of the last event that carried text; None if there was none.
         last_event: the time of the last event; None for an empty stream.
-        largest_gap: the longest wait between two deltas; None with fewer than two.
-        median_gap: the median of these waits.
-        incremental: whether the content was spread over the time, not delivered in one burst at the end; None
-            with fewer than three deltas, which do not suffice to decide.
+        largest_gap: the longest time between two consecutive deltas; None with fewer than two deltas.
+        median_gap: the median time between consecutive deltas; None with fewer than two deltas.
+        incremental: whether the content arrived over the stream's duration, not in one burst at the end; None
+            with fewer than three deltas, which are too few to decide.
     """
 
     events: int
@@ -42,7 +42,7 @@ class TimingFacts:
 
 
 def timing_facts(arrivals: Iterable[tuple[float, AnyEvent]]) -> TimingFacts:
-    """Computes the facts of one stream.
+    """Computes the timing facts of one stream.
 
     Args:
         arrivals: pairs of seconds since the request and event, in order of arrival.

@@ -1,1 +1,1 @@
-"""Anthropic Messages."""
+"""Anthropic's Messages API: its shapes, rules and checks, the accumulator and the renderer."""

@@ -17,7 +17,7 @@ class MessageAccumulator:
         self._inputs: dict[int, list[str]] = {}
 
     def feed(self, event: AnyEvent) -> None:
-        """Adds the next event; ignores what does not fit, which the validator reports."""
+        """Adds the next event; ignores malformed parts, which the validator reports."""
         value = as_json(event) or {}
         index, delta = value.get("index"), value.get("delta")
         match value.get("type"):

@@ -1,4 +1,4 @@
-"""The rules of Messages bodies: messages, content blocks, usage and errors."""
+"""The rules for Messages bodies: messages, content blocks, usage and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BLOCK = "content_block_start"
 MB101 = _rule(
     "MB101",
     "A required field of the message is missing",
-    "Required are id, type, role, content, model, stop_reason, stop_sequence (which may be null) and usage.",
+    "A message requires id, type, role, content, model, stop_reason, stop_sequence (or null) and usage.",
     "answer",
     ("unset", 0, "stop_sequence"),
     message="required field {key!r} is missing",
@@ -31,7 +31,7 @@ MB102 = _rule(
 MB103 = _rule(
     "MB103",
     "type is not message, or role is not assistant",
-    "Clients distinguish objects by them.",
+    "Clients use these fields to distinguish objects.",
     "answer",
     ("set", 0, "role", "user"),
     message="{key} is not {wanted!r}",
@@ -40,7 +40,7 @@ MB103 = _rule(
 MB104 = _rule(
     "MB104",
     "stop_reason is not one of the API's values",
-    "It is end_turn, max_tokens, stop_sequence, tool_use, pause_turn, refusal or "
+    "stop_reason is end_turn, max_tokens, stop_sequence, tool_use, pause_turn, refusal or "
     "model_context_window_exceeded, and never null in a finished message.",
     "answer",
     ("set", 0, "stop_reason", "stop"),
@@ -57,7 +57,7 @@ MB105 = _rule(
 MB106 = _rule(
     "MB106",
     "stop_sequence does not fit stop_reason",
-    "It is the text that ended the message if stop_reason is stop_sequence, and null otherwise.",
+    "stop_sequence is the text that ended the message if stop_reason is stop_sequence, and null otherwise.",
     "answer",
     ("set", 0, "stop_sequence", "END"),
     message="stop_sequence does not fit stop_reason {reason!r}",
@@ -67,8 +67,8 @@ MB107 = _rule(
     "MB107",
     "A content block is malformed",
     "A text block has text; a thinking block has thinking and signature; a tool_use block has id, name "
-    "and input (an object). A thinking block begins with an empty signature; if that one is missing, "
-    "the finding is a warning.",
+    "and input (an object). A streamed thinking block begins with an empty signature; if it begins "
+    "without one, the finding is a warning.",
     "answer_call",
     ("unset", 0, "content.1.name"),
     message="field {key!r} of a {kind} block is missing or malformed",
@@ -77,7 +77,7 @@ MB107 = _rule(
 MB108 = _rule(
     "MB108",
     "Two calls of a message share an id",
-    "The tool_result could answer either call.",
+    "A tool_result with this id could answer either call.",
     "messages_two_calls",
     ("set", f"{_BLOCK}#1", "content_block.id", "toolu_1"),
 )
@@ -95,7 +95,7 @@ MB109 = _rule(
 MB110 = _rule(
     "MB110",
     "A token count is missing or has the wrong type",
-    "input_tokens and output_tokens are required; a message_delta need not repeat the input.",
+    "input_tokens and output_tokens are required; a message_delta need not repeat input_tokens.",
     "answer",
     ("unset", 0, "usage.output_tokens"),
     message="field {key!r} is missing or has the wrong type",
@@ -104,7 +104,7 @@ MB110 = _rule(
 MB111 = _rule(
     "MB111",
     "A token count is negative",
-    "Clients add them up.",
+    "Clients add up token counts.",
     "answer",
     ("set", 0, "usage.input_tokens", -1),
 )
@@ -121,7 +121,7 @@ MB112 = _rule(
 MB113 = _rule(
     "MB113",
     "The type of an error is not one of the Messages API's",
-    "Clients decide by it whether to retry. In vllm#57997 vLLM sends names of its own.",
+    "Clients use the type to decide whether to retry. In vllm#57997 vLLM sends its own names.",
     "messages_error",
     ("set", 0, "error.type", "NotFoundError"),
 )

@@ -40,7 +40,7 @@ def check_kind(report: Report, message: Json, path: str) -> None:
 
 
 def check_block(report: Report, block: object, path: str, *, begins: bool = False) -> None:
-    """Checks the fields of a content block; when it `begins`, its signature may still be missing."""
+    """Checks the fields of a content block; if it `begins`, a missing signature is only a warning."""
     if not isinstance(block, dict):
         report.add(rules.MB107, path, "object", block, key="type", kind="content")
         return
@@ -75,7 +75,7 @@ def check_ids(report: Report, blocks: list[Json], path: str) -> None:
 
 
 def check_stop(report: Report, ending: Json, called: bool, path: str) -> None:
-    """Checks stop_reason and stop_sequence, of a body or of a message_delta.
+    """Checks stop_reason and stop_sequence in a body or a message_delta.
 
     Args:
         report: collects the findings.
@@ -100,7 +100,7 @@ def check_stop(report: Report, ending: Json, called: bool, path: str) -> None:
 
 
 def check_usage(report: Report, usage: object, path: str, *, of_delta: bool = False) -> None:
-    """Checks token counts; those of a message_delta (`of_delta`) need not repeat the input."""
+    """Checks token counts; those of a message_delta (`of_delta`) need not include input_tokens."""
     if not isinstance(usage, dict):
         report.add(rules.MB110, path, "object", brief(usage), key="usage")
         return
@@ -115,7 +115,7 @@ def check_usage(report: Report, usage: object, path: str, *, of_delta: bool = Fa
 
 
 def check_error(report: Report, value: Json) -> None:
-    """Checks an error of a body or of an error event."""
+    """Checks the error in a body or an error event."""
     error = value.get("error")
     if value.get("type") != "error":
         report.add(rules.MB112, "$.type", '"error"', brief(value.get("type", ABSENT)), key="type")

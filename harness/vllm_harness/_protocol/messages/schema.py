@@ -16,7 +16,7 @@ EVENT_FIELDS: dict[str, Fields] = {
     "message_stop": (),
     "ping": (),
 }
-# A tuple, in which a type that is not hashable can be looked up.
+# A tuple, so that even a value that is not hashable can be looked up.
 EVENTS = tuple(EVENT_FIELDS)
 STOP_REASONS = (
     "end_turn",
@@ -27,7 +27,7 @@ STOP_REASONS = (
     "refusal",
     "model_context_window_exceeded",
 )
-# The model did not reach its end, so its last call may be truncated.
+# The reasons for which a model stops early, so that its last call may be truncated.
 TRUNCATING_REASONS = ("max_tokens", "model_context_window_exceeded", "refusal", "stop_sequence")
 ERRORS = (
     "invalid_request_error",
@@ -59,7 +59,7 @@ class BlockKind(NamedTuple):
 
     Attributes:
         fields: the required fields.
-        growing: the field that deltas fill.
+        growing: the field that deltas fill; empty if none do.
         deltas: the types of the deltas that fit the block.
     """
 
@@ -79,7 +79,7 @@ BLOCKS = {
     "server_tool_use": _CALL,
 }
 CALLS = ("tool_use", "server_tool_use")
-# By type of delta: the field that has its piece.
+# The field that carries the piece of text, by type of delta.
 PIECES = {
     "text_delta": "text",
     "thinking_delta": "thinking",

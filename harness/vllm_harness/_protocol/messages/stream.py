@@ -1,7 +1,7 @@
 """The checks of a Messages stream.
 
 A stream is message_start, then the start, the deltas and the stop of each content block, then message_delta
-with the stop_reason, then message_stop. A ping may come anywhere before.
+with the stop_reason, then message_stop. A ping may come anywhere before message_stop.
 
 Sources: https://docs.anthropic.com/en/docs/build-with-claude/streaming, the anthropic SDK's types.
 """
@@ -29,7 +29,7 @@ _NODE_COST = 256
 
 
 class _StreamedBlock:
-    """A content block as its deltas build it."""
+    """A content block, built from its deltas."""
 
     __slots__ = ("index", "kind", "pieces", "signed")
 
@@ -45,7 +45,7 @@ class MessagesValidator:
 
     Args:
         report: collects the findings.
-        max_held: how many characters of tool input are kept; beyond that they are not checked.
+        max_held: the maximum number of characters of tool input to keep; the rest is not checked.
     """
 
     def __init__(self, report: Report, *, max_held: int) -> None:

@@ -1,4 +1,4 @@
-"""The rules of Messages streams, and of the content blocks in them."""
+"""The rules for Messages streams and the content blocks in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _END = "message_stop"
 MS101 = _rule(
     "MS101",
     "A Messages stream does not begin with message_start",
-    "It carries the message that the later events fill; SDKs raise an error without it.",
+    "message_start carries the message that the later events fill; SDKs raise an error without it.",
     "messages_text",
     ("drop", _START),
 )
@@ -50,7 +50,7 @@ MS104 = _rule(
 MS105 = _rule(
     "MS105",
     "No stop_reason before message_stop",
-    "A message_delta carries it; without it, the message does not say why it ended.",
+    "A message_delta carries the stop_reason; without it, a client does not know why the message ended.",
     "messages_text",
     ("drop", _ENDING),
 )
@@ -58,7 +58,7 @@ MS105 = _rule(
 MS106 = _rule(
     "MS106",
     "stop_reason is repeated",
-    "It is given once; later message_delta events may only count tokens.",
+    "stop_reason is sent once; later message_delta events may only update the token counts.",
     "messages_text",
     ("dup", _ENDING),
 )
@@ -74,7 +74,7 @@ MS107 = _rule(
 MS108 = _rule(
     "MS108",
     "message_start has content, a stop_reason or a stop_sequence",
-    "They come with later events; clients that read both have them twice.",
+    "They come with later events; clients that read both message_start and those events get them twice.",
     "messages_text",
     ("set", _START, "message.stop_reason", "end_turn"),
     message="{key} of message_start is not empty",
@@ -112,7 +112,7 @@ MS111 = _rule(
 MS112 = _rule(
     "MS112",
     "A Messages event without a type",
-    "Clients dispatch on it.",
+    "Clients dispatch on the type.",
     "messages_text",
     ("unset", _STOP, "type"),
 )
@@ -128,7 +128,7 @@ MS113 = _rule(
 MS114 = _rule(
     "MS114",
     "The server reports an error in the Messages stream",
-    "An error may follow HTTP 200; the message ends with it.",
+    "An error may follow the status HTTP 200; it ends the message.",
     "messages_text",
     (
         "insert",
@@ -141,7 +141,7 @@ MS114 = _rule(
 MS201 = _rule(
     "MS201",
     "The index of a content block is not the next one",
-    "Blocks are numbered 0, 1, 2; the index is the place of the block in content.",
+    "Blocks are numbered 0, 1, 2; the index is the position of the block in content.",
     "messages_two_calls",
     ("set", f"{_BLOCK}#1", "index", 3),
 )
@@ -176,7 +176,7 @@ MS204 = _rule(
 MS205 = _rule(
     "MS205",
     "A content block begins with content",
-    "Its text, thinking or input comes with deltas; clients that read both have it twice.",
+    "Its text, thinking or input comes in deltas; clients that also read the start event get it twice.",
     "messages_text",
     ("set", _BLOCK, "content_block.text", "Hello"),
     message="a {kind} block begins with content",
@@ -195,7 +195,7 @@ MS206 = _rule(
 MS209 = _rule(
     "MS209",
     "Thinking after its signature",
-    "The signature comes just before the end of the block and covers all of it.",
+    "The signature comes just before the end of the block and covers all of its thinking.",
     "messages_thinking",
     ("move", f"{_DELTA}#2", f"{_DELTA}#1"),
 )
@@ -211,8 +211,8 @@ MS210 = _rule(
 MS211 = _rule(
     "MS211",
     "The input of a call is not a JSON object",
-    "The input_json_delta pieces add up to what the client parses. Calls that a limit or a stop "
-    "sequence truncated are not checked.",
+    "Clients parse the concatenated input_json_delta pieces. Calls that a limit or a stop sequence "
+    "truncated are not checked.",
     "messages_call",
     ("drop", f"{_DELTA}#2"),
     message="the input of block {index} is not a JSON object",

@@ -1,1 +1,1 @@
-"""The Responses API."""
+"""The Responses API: its shapes, rules and checks, the accumulator and the renderer."""

@@ -1,6 +1,6 @@
-"""Folds a Responses stream into the response it describes, from the deltas alone where there are deltas.
+"""Folds a Responses stream into the response it describes, with the texts that its deltas add up to.
 
-Texts that done events and the terminal event repeat are not taken from there, so that they can be compared.
+The texts repeated in done events and in the terminal event are not used, so that they can be compared.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ResponseAccumulator:
         self._items: dict[int, _AccumulatedItem] = {}
 
     def feed(self, event: AnyEvent) -> None:
-        """Adds the next event; ignores one that does not fit, which the validator reports."""
+        """Adds the next event; ignores a malformed event, which the validator reports."""
         value = as_json(event)
         kind = value.get("type") if value is not None else None
         if value is None or not isinstance(kind, str):
@@ -113,7 +113,7 @@ class ResponseAccumulator:
 
     @property
     def output(self) -> list[Json]:
-        """The output items, with their texts from the deltas."""
+        """The output items, with the texts that the deltas add up to."""
         return [self._value(index) for index in sorted(self._items)]
 
     def _value(self, index: int) -> Json:

@@ -1,4 +1,4 @@
-"""The rules of the items of a Responses stream."""
+"""The rules for the items of a Responses stream."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ RS201 = rule(
 RS202 = rule(
     "RS202",
     "An event for an item that was never added",
-    "Every event of an item comes after its output_item.added (60 of 60 streams). Clients look the item "
-    "up and crash.",
+    "Every event of an item comes after its output_item.added (60 of 60 streams). Clients look up the "
+    "item and crash.",
     "text",
     ("drop", _ADDED),
 )
@@ -39,8 +39,8 @@ RS203 = rule(
 RS204 = rule(
     "RS204",
     "item_id is not the id of the item",
-    "The id given at output_item.added holds for all events of the item (59 of 59 streams). Clients "
-    "match events to items by it.",
+    "All events of an item carry the id from its output_item.added (59 of 59 streams). Clients use it to "
+    "match events to items.",
     "text",
     ("set", _DELTA, "item_id", "msg_other"),
 )
@@ -57,7 +57,7 @@ RS205 = rule(
 RS207 = rule(
     "RS207",
     "The id or type of an item changes",
-    "They are equal at added and done in 63 of 63 streams. In vllm#44608 the id was null at done.",
+    "Both are equal at added and done in 63 of 63 streams. In vllm#44608 the id was null at done.",
     "call",
     ("set", f"{_DONE}#1", "item.id", None),
     message="{key} of the item differs from its value at added",
@@ -66,7 +66,7 @@ RS207 = rule(
 RS208 = rule(
     "RS208",
     "The name, role or call_id of an item changes",
-    "They are equal at added and done: name in 17 of 17 items, role in 45 of 45, call_id of function "
+    "All are equal at added and done: name in 17 of 17 items, role in 45 of 45, call_id of function "
     "calls in 12 of 12. In vllm#47916 one call had two call ids. (The call_id of OpenAI's "
     "tool_search_call does change and is not checked.)",
     "call",
@@ -78,8 +78,8 @@ RS209 = rule(
     "RS209",
     "An item is never closed",
     "Every item that is added is done before the response is completed. OpenAI leaves mcp_list_tools "
-    "open when several servers are listed at once, so that type is exempt. Information only if the "
-    "response did not complete.",
+    "open when several servers are listed at once, so that type is exempt. Reported as information if "
+    "the response did not complete.",
     "text",
     ("drop", _DONE),
     message="the {kind} at output_index {index} is never closed",
@@ -88,7 +88,7 @@ RS209 = rule(
 RS210 = rule(
     "RS210",
     "Items overlap",
-    "What the model writes comes one item after another (63 of 64 streams). Tools that the server runs "
+    "Items that the model writes do not overlap (63 of 64 streams). Tools that the server runs "
     "may overlap (the 64th stream has three mcp_list_tools), and so may calls that a program makes "
     "(`caller`).",
     "two_calls",
@@ -107,8 +107,8 @@ RS211 = rule(
 RS212 = rule(
     "RS212",
     "response.output differs from the streamed items",
-    "It equals the output_item.done items, in order, except for encrypted_content and fingerprint (63 "
-    "of 63 streams).",
+    "response.output repeats the items of the output_item.done events, in order, except for "
+    "encrypted_content and fingerprint (63 of 63 streams).",
     "call",
     ("set", _COMPLETED, "response.output.1.arguments", "{}"),
 )
@@ -125,8 +125,8 @@ RS213 = rule(
 RS214 = rule(
     "RS214",
     "An item is not in_progress when it is added",
-    "61 of 61 items with a status are in_progress then, tool outputs aside. Information only for tools "
-    "that the server runs.",
+    "61 of 61 added items with a status are in_progress, tool outputs aside. Reported as information for "
+    "tools that the server runs.",
     "text",
     ("set", _ADDED, "item.status", "completed"),
     message="the {kind} is not in_progress when it is added",

@@ -1,4 +1,4 @@
-"""Checks of the items of a Responses stream: added, done, and repeated by the terminal event."""
+"""Checks of a Responses stream's items: when they are added, done, and repeated by the terminal event."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def check_output(state: StreamState, response: Json, completed: bool) -> None:
 
 
 def _check_final(state: StreamState, number: int, value: object, status: str | None) -> None:
-    """Checks that an item of the terminal event equals the one streamed at its index."""
+    """Checks that an item of the terminal event equals the item streamed at its index."""
     path = f"$.response.output[{number}]"
     item = state.items.get(number)
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The rules of whole objects of the Responses API: responses, output items, errors."""
+"""The rules for whole objects of the Responses API: responses, output items, errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COMPLETED = "response.completed"
 RO101 = rule(
     "RO101",
     "A required field of the response is missing",
-    "The schema requires it, and every recorded response has it (`status` too, which the schema omits).",
+    "The schema requires the field, and all recorded responses have it (and `status`, which it omits).",
     "body",
     ("unset", 0, "error"),
     source=SCHEMA,
@@ -31,7 +31,7 @@ RO102 = rule(
 RO103 = rule(
     "RO103",
     'object is not "response"',
-    "Clients distinguish objects by it.",
+    "Clients use this field to distinguish objects.",
     "body",
     ("set", 0, "object", "chat.completion"),
     source=SCHEMA,
@@ -50,7 +50,7 @@ RO104 = rule(
 
 RO105 = rule(
     "RO105",
-    "null where OpenAI always sends an object",
+    "A field is null where OpenAI always sends an object",
     "metadata, reasoning and text are objects in every recorded response; clients index into them.",
     "body",
     ("set", 0, "text", None),
@@ -70,7 +70,7 @@ RO106 = rule(
 RO107 = rule(
     "RO107",
     "status is not one of the API's values",
-    "It is completed, failed, in_progress, cancelled, queued or incomplete.",
+    "status is completed, failed, in_progress, cancelled, queued or incomplete.",
     "body",
     ("set", 0, "status", "complete"),
     source=SCHEMA,
@@ -79,7 +79,7 @@ RO107 = rule(
 RO108 = rule(
     "RO108",
     "A completed response without usage",
-    "It is present in 63 of 63 streams and 281 of 281 bodies.",
+    "Usage is present in 63 of 63 streams and 281 of 281 bodies.",
     "body",
     ("set", 0, "usage", None),
 )
@@ -96,7 +96,7 @@ RO109 = rule(
 RO110 = rule(
     "RO110",
     "An incomplete response does not say why",
-    "Clients decide by incomplete_details.reason what to do next.",
+    "Clients use incomplete_details.reason to decide what to do next.",
     "incomplete_body",
     ("set", 0, "incomplete_details", None),
     source=SCHEMA,
@@ -105,7 +105,7 @@ RO110 = rule(
 RO111 = rule(
     "RO111",
     "A failed response without an error",
-    "Clients raise an error with its message.",
+    "Clients raise an exception with the message of the error.",
     "failed_body",
     ("set", 0, "error", None),
     source=SCHEMA,
@@ -114,7 +114,7 @@ RO111 = rule(
 RO112 = rule(
     "RO112",
     "completed_at is before created_at",
-    "Time goes forward (37 of 37 streams, 186 of 186 bodies).",
+    "A response is created before it is completed (37 of 37 streams, 186 of 186 bodies).",
     "body",
     ("set", 0, "completed_at", 1),
 )
@@ -122,8 +122,8 @@ RO112 = rule(
 RO113 = rule(
     "RO113",
     "The response was truncated, but its last item is completed",
-    "The item that max_output_tokens truncated is incomplete (vllm#57998). No recording of OpenAI shows "
-    "this case, so it is a warning.",
+    "An item that max_output_tokens truncates should be incomplete (vllm#57998). No recording of OpenAI "
+    "shows this case, so it is a warning.",
     "incomplete_body",
     ("set", 0, "output.0.status", "completed"),
     severity=WARNING,
@@ -133,7 +133,7 @@ RO113 = rule(
 RO114 = rule(
     "RO114",
     "A field of usage is missing or has the wrong type",
-    "Required are input_tokens, output_tokens, total_tokens and the details of the first two. "
+    "Usage requires input_tokens, output_tokens, total_tokens and the details of the first two. "
     "(cache_write_tokens, which the schema requires, is missing in 57 of 63 streams and is not required "
     "here.)",
     "body",
@@ -145,14 +145,14 @@ RO114 = rule(
 RO115 = rule(
     "RO115",
     "Token counts do not add up or are negative",
-    "total_tokens is input_tokens + output_tokens, and none is negative (344 of 344 answers).",
+    "total_tokens is input_tokens + output_tokens, and no count is negative (344 of 344 answers).",
     "body",
     ("set", 0, "usage.total_tokens", 5),
 )
 
 RO116 = rule(
     "RO116",
-    "A part of the tokens is larger than the whole",
+    "A token subcount exceeds its total",
     "cached_tokens are part of input_tokens, and reasoning_tokens of output_tokens (344 of 344 answers).",
     "body",
     ("set", 0, "usage.output_tokens_details.reasoning_tokens", 99),
@@ -192,8 +192,8 @@ RO119 = rule(
 IT101 = rule(
     "IT101",
     "A required field of an item is missing",
-    "The schema requires it, and recorded traffic has it. Optional payloads of hosted tools are not "
-    "required.",
+    "The schema requires the field, and recorded traffic has it. Optional payloads of hosted tools are "
+    "not required.",
     "body",
     ("unset", 0, "output.1.call_id"),
     source=SCHEMA,
@@ -223,7 +223,7 @@ IT103 = rule(
 IT104 = rule(
     "IT104",
     "The status of an item is not one of the API's values",
-    "It is in_progress, completed or incomplete, or a value that a particular tool adds.",
+    "The status is in_progress, completed or incomplete, or a value that a particular tool adds.",
     "body",
     ("set", 0, "output.1.status", "done"),
     source=SCHEMA,
@@ -233,7 +233,7 @@ IT104 = rule(
 IT105 = rule(
     "IT105",
     "An id or a name is empty",
-    "Clients match items, calls and outputs by them.",
+    "Clients use ids and names to match items, calls and outputs.",
     "body",
     ("set", 0, "output.1.call_id", ""),
     message="{key} of the {kind} is empty",
@@ -242,8 +242,8 @@ IT105 = rule(
 IT106 = rule(
     "IT106",
     "An unfinished item in a completed response",
-    "What the model wrote is completed when the response is. Calls that a program makes (`caller`) stay "
-    "in_progress and are exempt.",
+    "In a completed response, the items that the model wrote are completed. Calls that a program makes "
+    "(`caller`) stay in_progress and are exempt.",
     "body",
     ("set", 0, "output.2.status", "incomplete"),
     message="the {kind} is {status} in a response that is completed",
@@ -271,8 +271,8 @@ IT108 = rule(
 IT109 = rule(
     "IT109",
     "The arguments of a call are not a JSON object",
-    "They are JSON objects in 12 of 12 streams, and clients parse them. Calls in a truncated response "
-    "are not checked.",
+    "Arguments are JSON objects in 12 of 12 streams, and clients parse them. Calls in a truncated "
+    "response are not checked.",
     "body",
     ("set", 0, "output.1.arguments", '{"city":'),
 )
@@ -289,7 +289,7 @@ IT110 = rule(
 IT111 = rule(
     "IT111",
     "Two calls share a call_id",
-    "The tool output could answer either call.",
+    "A tool output with this call_id could answer either call.",
     "two_calls",
     ("set", f"{_ADDED}#1", "item.call_id", "call_1"),
     ("set", f"{_DONE}#1", "item.call_id", "call_1"),
@@ -322,8 +322,8 @@ IT113 = rule(
 IT114 = rule(
     "IT114",
     "A call names a function that the request did not offer",
-    "The name may contain special tokens, or a parser may have taken the wrong word. Only checked if "
-    "the request is known and offers nothing but plain functions.",
+    "The name may contain special tokens, or a parser may have extracted the wrong word. Checked "
+    "only if the request is known and offers nothing but plain functions.",
     "body",
     ("set", 0, "output.1.name", "get_weather<|x|>"),
     severity=WARNING,

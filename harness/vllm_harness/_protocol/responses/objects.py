@@ -49,7 +49,7 @@ def check_item(
 
 
 def check_unknown_item(report: Report, kind: object, path: str) -> None:
-    """Reports an item of an unknown type: information, unless the type is not a name."""
+    """Reports an item of unknown type, as information if its type is at least a non-empty string."""
     if isinstance(kind, str) and kind:
         report.add(rules.IT112, f"{path}.type", kind=kind)
     else:
@@ -149,7 +149,7 @@ def check_ids(report: Report, items: Sequence[object], path: str) -> None:
 
 
 def check_response(report: Report, response: Json, path: str, request: Json | None = None) -> None:
-    """Checks a response except for its output: fields, status, usage, repeated settings."""
+    """Checks a response except for its output: fields, status, usage, settings repeated from the request."""
     check_fields(report, response, schema.RESPONSE_FIELDS, path, rules.RO101, rules.RO102)
     if response.get("object", "response") != "response":
         report.add(rules.RO103, f"{path}.object", '"response"', brief(response["object"]))
@@ -252,5 +252,5 @@ def check_error(report: Report, error: object) -> None:
 
 
 def check_bare_error(report: Report, body: Json) -> None:
-    """Reports an error at the top of its body, which should be nested."""
+    """Reports an error body whose fields are not nested under `error`."""
     report.add(rules.RO119, "$", "{error: {...}}", brief(body), key="error")

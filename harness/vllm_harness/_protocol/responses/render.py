@@ -9,12 +9,12 @@ from vllm_harness._protocol.core.events import Json, numbered
 from vllm_harness._protocol.core.split import Split, halves
 from vllm_harness._protocol.responses import schema
 
-# By type of item: how many progress events come before the arguments.
+# The number of progress events that come before the arguments, by type of item.
 _BEFORE_TEXT = {"mcp_call": 1, "code_interpreter_call": 1}
 
 
 def response(output: Sequence[Json] = (), status: str = "completed", **fields: Any) -> Json:
-    """A response object as OpenAI sends it."""
+    """A response object, with the fields that OpenAI sends."""
     ended = status in ("completed", "incomplete")
     usage = {
         "input_tokens": 9,

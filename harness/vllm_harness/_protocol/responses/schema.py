@@ -34,11 +34,11 @@ class Channel(NamedTuple):
 
     Attributes:
         prefix: the event types are `prefix.delta` and `prefix.done`.
-        field: the field of the done event that has the whole text.
-        item_type: the type of the item that has the text.
+        field: the field of the done event that contains the whole text.
+        item_type: the type of the item that contains the text.
         index_key: the field that numbers the part or the command; empty if an item has only one such text.
         part_type: the type of the part that the text fills; empty if it fills the item itself.
-        item_path: the place of the whole text in a finished item, or in its part.
+        item_path: the path to the whole text in a finished item, or in its part.
         required: whether an item of that type always streams the text.
     """
 
@@ -52,7 +52,7 @@ class Channel(NamedTuple):
 
     @property
     def fields(self) -> Fields:
-        """The required fields that delta and done share."""
+        """The required fields that the delta and done events share."""
         if self.item_type == "shell_call":
             return _COMMAND
         return {"content_index": _PART, "summary_index": _SUMMARY}.get(self.index_key, _ITEM)
@@ -122,7 +122,7 @@ PART_FIELDS: dict[str, Fields] = {
     "reasoning_text": (("text", STR),),
     "summary_text": (("text", STR),),
 }
-# By type of item: the progress events in their order; one of the last group ends the work.
+# The progress events in their order, by type of item; an event of the last group ends the work.
 PROGRESS: dict[str, tuple[tuple[str, ...], ...]] = {
     "web_search_call": (("in_progress",), ("searching",), ("completed",)),
     "file_search_call": (("in_progress",), ("searching",), ("completed",)),
@@ -164,7 +164,7 @@ EVENT_FIELDS: dict[str, Fields] = {
     "response.audio.transcript.delta": (("delta", STR),),
     "response.audio.transcript.done": (),
 }
-# What the model itself writes. These items follow one another; tools that the server runs may overlap.
+# Items that the model itself writes. They follow one another; tools that the server runs may overlap.
 MODEL_WRITTEN = ("message", "reasoning", "function_call", "custom_tool_call")
 CALLS = ("function_call", "custom_tool_call")
 # The fields of a finished item beyond `type`.
@@ -201,9 +201,9 @@ ITEM_FIELDS: dict[str, Fields] = {
 ITEM_STATUSES = frozenset(
     {"in_progress", "completed", "incomplete", "searching", "interpreting", "generating", "calling", "failed"}
 )
-# Equal at `added`, at `done` and in the final output.
+# Fields that are equal at `added`, at `done` and in the final output.
 STABLE_ITEM_FIELDS = ("name", "role", "namespace", "server_label")
-# Empty at `added`.
+# Fields that are empty at `added`.
 EMPTY_AT_ADDED = {
     "message": ("content",),
     "reasoning": ("summary", "content"),
@@ -211,7 +211,7 @@ EMPTY_AT_ADDED = {
     "custom_tool_call": ("input",),
     "mcp_call": ("arguments",),
 }
-# Fields of an event that do not belong into its item.
+# Fields of an event that do not belong in its item.
 EVENT_ONLY_FIELDS = ("item_id", "output_index", "sequence_number")
 RESPONSE_FIELDS: Fields = (
     ("id", STR),
@@ -230,7 +230,7 @@ RESPONSE_FIELDS: Fields = (
     ("tools", LIST),
     ("top_p", (int, float, NULL)),
 )
-# Not required by the schema, but in every recorded response of OpenAI.
+# Fields that the schema does not require, but every recorded OpenAI response has.
 USUAL_RESPONSE_FIELDS = (
     "max_output_tokens",
     "previous_response_id",
@@ -241,7 +241,7 @@ USUAL_RESPONSE_FIELDS = (
     "usage",
     "user",
 )
-# Objects in every recorded response of OpenAI.
+# Fields that are objects in every recorded OpenAI response.
 OBJECTS_OF_RESPONSE = ("metadata", "reasoning", "text")
 USAGE_FIELDS: Fields = (
     ("input_tokens", INT),
@@ -266,5 +266,5 @@ ECHOED_FIELDS = (
 )
 # The repeated parameters whose values are exactly those of the request.
 REQUESTED_FIELDS = tuple(key for key in ECHOED_FIELDS if key not in ("parallel_tool_calls", "user"))
-# Encrypted again whenever they are sent.
+# Fields that are encrypted again each time they are sent.
 RESEALED_FIELDS = frozenset({"encrypted_content", "fingerprint"})

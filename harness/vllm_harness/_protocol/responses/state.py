@@ -71,7 +71,7 @@ class StreamState:
         report: collects the findings.
         request: the request body, if known.
         resumed: whether the stream begins in the middle; None if undecided.
-        left: how many more characters may be kept; below 0 nothing is compared.
+        left: the number of characters that may still be kept; below 0 nothing is compared.
         head: the response of the first lifecycle event.
         phase: the rank of the latest of created, queued and in_progress.
         items: the items by output_index.
@@ -94,7 +94,7 @@ class StreamState:
     failed: bool = False
 
     def hold(self, cost: int) -> None:
-        """Counts what is kept; past the limit drops the items, so that only the lifecycle is checked."""
+        """Counts what is kept; beyond the limit, drops the items so that only the lifecycle is checked."""
         self.left -= cost
         if self.left < 0 and self.items:
             self.items, self.ids, self.latest = {}, {}, None

@@ -1,6 +1,6 @@
 """The checks of a Responses stream, event by event: its lifecycle here, its items and texts in other modules.
 
-They rest on recorded OpenAI traffic (64 streams, 6,753 events); the page of each rule gives its evidence.
+They are based on recorded OpenAI traffic (64 streams, 6,753 events); each rule's page states its evidence.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ResponsesValidator:
         request: the request body, if known, which allows further checks.
         resumed: whether the stream begins in the middle (`starting_after`); None infers it from the first
             sequence number.
-        max_held: how many characters of texts and items are kept for comparison.
+        max_held: the maximum number of characters of texts and items to keep for comparison.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ def _on_head(state: StreamState, event: Json, rank: int) -> None:
 
 
 def _on_error(state: StreamState, event: Json) -> None:
-    """Handles an error event, with its error nested or at the top."""
+    """Handles an error event, whose error may be nested under `error` or at the top level."""
     state.failed = True
     inner = event.get("error")
     error = inner if isinstance(inner, dict) else event

@@ -1,4 +1,4 @@
-"""The rules of a Responses stream's lifecycle: its beginning, its numbers, its end."""
+"""The rules for a Responses stream's lifecycle: its beginning, its sequence numbers, its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COMPLETED = "response.completed"
 RS101 = rule(
     "RS101",
     "The first event is not response.created",
-    "Clients take the response's id and settings from it. A stream resumed with "
+    "Clients take the response's id and settings from response.created. A stream resumed with "
     "starting_after is exempt (RS102).",
     "text",
     ("drop", "response.created"),
@@ -40,7 +40,7 @@ RS103 = rule(
 RS104 = rule(
     "RS104",
     "response.in_progress is missing",
-    "It is the second event, or the third after response.queued (64 of 64 streams).",
+    "response.in_progress is the second event, or the third after response.queued (64 of 64 streams).",
     "text",
     ("drop", "response.in_progress"),
 )
@@ -48,7 +48,7 @@ RS104 = rule(
 RS105 = rule(
     "RS105",
     "The stream ends before its terminal event",
-    "Without response.completed, .incomplete or .failed a client cannot tell an answer from a "
+    "Without response.completed, .incomplete or .failed a client cannot tell a finished answer from a "
     "broken connection.",
     "text",
     ("drop", _COMPLETED),
@@ -57,7 +57,7 @@ RS105 = rule(
 RS106 = rule(
     "RS106",
     "An event after the terminal event",
-    "The terminal event is the last (64 of 64 streams). Clients have stopped reading by then.",
+    "The terminal event is the last event (64 of 64 streams). Clients have stopped reading by then.",
     "text",
     ("append", {"type": _DELTA, "sequence_number": 0, "delta": "more"}),
     message="an event after {end}",
@@ -75,7 +75,7 @@ RS107 = rule(
 RS108 = rule(
     "RS108",
     "The server reports an error in the stream",
-    "This is not a fault of the protocol; it is reported so that it is not overlooked.",
+    "An error in a stream does not violate the protocol; it is reported so that it is not overlooked.",
     "text",
     (
         "insert",
@@ -97,8 +97,8 @@ RS109 = rule(
 RS110 = rule(
     "RS110",
     "sequence_number does not follow the previous one",
-    "The numbers increase by one (62 of 62 streams). Clients resume by them and skip events that they "
-    "seem to have seen.",
+    "The numbers increase by one (62 of 62 streams). Clients use them to resume, and skip events that "
+    "they seem to have seen.",
     "text",
     ("set", _DELTA, "sequence_number", 99),
 )
@@ -114,7 +114,7 @@ RS111 = rule(
 RS112 = rule(
     "RS112",
     "An event without sequence_number where others have one",
-    "Either all events have one, or none does (two captures of March 2025).",
+    "Either all events have a sequence_number, or none has one (as in two captures of March 2025).",
     "text",
     ("unset", _DELTA, "sequence_number"),
 )
@@ -122,7 +122,7 @@ RS112 = rule(
 RS113 = rule(
     "RS113",
     "No event has a sequence_number",
-    "OpenAI's streams of March 2025 had none; all later streams have them.",
+    "OpenAI's streams of March 2025 had no sequence numbers; all later streams have them.",
     "text",
     *(("unset", number, "sequence_number") for number in range(10)),
     severity=INFO,
@@ -139,7 +139,7 @@ RS114 = rule(
 RS115 = rule(
     "RS115",
     "created_at, model or object of the response changes",
-    "They are the same throughout the stream in 63 of 63 streams.",
+    "All three are the same throughout the stream in 63 of 63 streams.",
     "text",
     ("set", _COMPLETED, "response.model", "gpt-4"),
     message="{key} of the response changes",
@@ -188,7 +188,7 @@ RS119 = rule(
 RS120 = rule(
     "RS120",
     "An event without a type",
-    "Clients cannot interpret it.",
+    "Clients cannot interpret such an event.",
     "text",
     ("unset", _DELTA, "type"),
     source=SCHEMA,
@@ -197,7 +197,7 @@ RS120 = rule(
 RS121 = rule(
     "RS121",
     "A required field of an event is missing",
-    "The schema requires it, and recorded traffic has it. Fields that OpenAI itself omits (`name` of "
+    "The schema requires the field, and recorded traffic has it. Fields that OpenAI omits (`name` of "
     "function_call_arguments.done, `logprobs` of old streams) are not required.",
     "text",
     ("unset", _DELTA, "content_index"),
@@ -235,8 +235,8 @@ RS124 = rule(
 RS125 = rule(
     "RS125",
     "An error event without a message",
-    "The message is all that a client can show. OpenAI nests it under `error`, and the schema has it at "
-    "the top; both are accepted.",
+    "The message is all that a client can show. OpenAI nests it under `error`, and the schema puts it "
+    "at the top level; both are accepted.",
     "failed",
     ("unset", "error", "error.message"),
 )

@@ -1,4 +1,4 @@
-"""The rules of the parts, texts and progress events within an item of a Responses stream."""
+"""The rules for the parts, texts and progress events within an item of a Responses stream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RS301 = rule(
 RS302 = rule(
     "RS302",
     "A text whose part was never added",
-    "content_part.added (reasoning_summary_part.added) opens the part that the deltas fill (46 of 46 "
+    "content_part.added (or reasoning_summary_part.added) opens the part that the deltas fill (46 of 46 "
     "streams).",
     "text",
     ("drop", _PART_ADDED),
@@ -51,7 +51,7 @@ RS304 = rule(
 RS305 = rule(
     "RS305",
     "A part is added with content",
-    "It begins empty; clients append the deltas to it.",
+    "A part begins empty; clients append the deltas to it.",
     "text",
     ("set", _PART_ADDED, "part.text", "Hello"),
     message="{key} of the part is not empty when it is added",
@@ -69,7 +69,7 @@ RS306 = rule(
 RS307 = rule(
     "RS307",
     "The type of a part changes",
-    "It is the same at added and done.",
+    "The type is the same at added and done.",
     "text",
     ("set", _PART_DONE, "part.type", "refusal"),
 )
@@ -77,8 +77,8 @@ RS307 = rule(
 RS308 = rule(
     "RS308",
     "The deltas do not add up to the text",
-    "They add up in 45 of 45 streams. Otherwise clients that show the deltas and clients that read the "
-    "done event see two answers.",
+    "They add up in 45 of 45 streams. If they do not, clients that show the deltas and clients that read "
+    "the done event see two answers.",
     "text",
     ("drop", _DELTA),
 )
@@ -95,7 +95,7 @@ RS309 = rule(
 RS310 = rule(
     "RS310",
     "The item differs from its part",
-    "The same as RS309, one level up. logprobs, which OpenAI omits from content_part.done, are ignored.",
+    "As RS309, but one level up. logprobs, which OpenAI omits from content_part.done, are ignored.",
     "text",
     ("set", _DONE, "item.content.0.text", "Bye"),
 )
@@ -129,7 +129,7 @@ RS313 = rule(
 RS314 = rule(
     "RS314",
     "An empty delta",
-    "OpenAI sends none (57 of 57 streams); it carries nothing.",
+    "An empty delta carries nothing, and OpenAI never sends one (57 of 57 streams).",
     "text",
     (
         "insert",
@@ -209,7 +209,7 @@ RS402 = rule(
 RS403 = rule(
     "RS403",
     "The done event of the arguments is missing",
-    "Each call has exactly one (12 of 12 streams). Clients run the tool when it arrives.",
+    "Each call has exactly one such event (12 of 12 streams). Clients run the tool when it arrives.",
     "call",
     ("drop", _ARGUMENTS_DONE),
     message="{event} is missing",
@@ -245,7 +245,7 @@ RS412 = rule(
 RS413 = rule(
     "RS413",
     "A tool is done without its last progress event",
-    "OpenAI always sends it; Azure sometimes does not.",
+    "OpenAI always sends this event; Azure sometimes does not.",
     "search",
     ("drop", "response.web_search_call.completed"),
     severity=INFO,

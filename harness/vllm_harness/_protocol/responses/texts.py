@@ -123,7 +123,7 @@ def on_text_done(state: StreamState, event: Json, channel: Channel) -> None:
 
 
 def on_progress(state: StreamState, event: Json, item_type: str, rank: int) -> None:
-    """Handles a progress event of a tool that the server runs; `rank` is its place in the order."""
+    """Handles a progress event of a tool that the server runs; `rank` is its position in the order."""
     item, kind = open_item(state, event), event["type"]
     if item is None:
         return
@@ -263,7 +263,7 @@ def _at(value: object, path: tuple[str, ...]) -> Any:
 
 
 def _first_difference(expected: str, actual: str) -> tuple[str, str]:
-    """Two texts that differ, each abridged to the place of the first difference."""
+    """The parts of two strings around their first difference, each with its position and the length."""
     at = common_length(expected, actual)
     here = slice(max(0, at - 20), at + 40)
     return (

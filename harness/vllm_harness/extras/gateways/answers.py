@@ -1,4 +1,4 @@
-"""An exchange with one side, and the request as the server behind it received it."""
+"""An exchange with one side (server or gateway), and the request as the server received it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ReceivedRequest:
     """A request as the server received it.
 
     Attributes:
-        api: the API that it came over.
+        api: the API over which it came.
         body: its JSON body; None if that was too large to be stored.
         states: the state of its script after each generation: `done`, `cut`, `running`, `refused`.
     """
@@ -42,7 +42,7 @@ class ReceivedRequest:
 
 @dataclass(frozen=True)
 class SideExchange(Exchange):
-    """An exchange with one side.
+    """An exchange with one side: the server itself, or the gateway.
 
     Attributes:
         name: the API, the case, and the number of the request in the case.
@@ -54,12 +54,12 @@ class SideExchange(Exchange):
 
     @classmethod
     def of(cls, exchange: Exchange, **more: Any) -> SideExchange:
-        """Makes it from an exchange; `more` adds or replaces attributes."""
+        """Makes a side's exchange from an exchange; `more` adds or replaces attributes."""
         return cls(**{**{field_.name: getattr(exchange, field_.name) for field_ in fields(Exchange)}, **more})
 
     @cached_property
     def summed(self) -> Mapping[str, Any]:
-        """The body, or the sum of a stream's events."""
+        """The body; for a stream, the body that its events add up to."""
         return accumulate(self.json_events).body if self.streamed else self.body or {}
 
     @property
@@ -74,14 +74,14 @@ class SideExchange(Exchange):
 
     @property
     def times(self) -> list[float]:
-        """The arrival of each event, in seconds after the request."""
+        """The arrival time of each event, in seconds after the request."""
         parser = SSEParser()
         times = [chunk.at_s for chunk in self.chunks for _ in parser.feed(chunk.data)]
         return times + [self.chunks[-1].at_s for _ in parser.close()]
 
     @property
     def done_mark(self) -> bool:
-        """Whether a stream has `[DONE]`."""
+        """Whether a stream contains `[DONE]`."""
         return any(frame.data.strip() == DONE for frame in self.frames)
 
     @property
@@ -107,7 +107,7 @@ class SideExchange(Exchange):
 
 
 def answer_of(value: Mapping[str, Any]) -> SideExchange:
-    """Reads an exchange from a rule's sample: `events` or a `body`, and attributes.
+    """Makes an exchange from a rule's sample, which has `events` or a `body`, and other attributes.
 
     Raises:
         ProtocolInputError: the sample has neither.

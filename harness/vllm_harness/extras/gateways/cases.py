@@ -26,16 +26,16 @@ class GatewayCase(StrictModel):
 
     Attributes:
         name: the name of the case.
-        user, system: the texts of the user and of the system.
+        user, system: the text of the user's message and the system prompt.
         say: what the model answers, as in a script book.
-        then: what it answers to the second request, which has the tools' results or follows by `continues`.
+        then: what it answers to the second request, which sends the tools' results or follows `continues`.
         tools: the names of the tools that are offered.
-        results: the output of each tool.
+        results: the output of each tool, by name.
         continues: `previous_response_id`: the second request refers to the first answer by its id.
         needs: the capabilities that the model must have.
         apis: the APIs to use.
-        streamed: whether to stream; both by default.
-        schema_: written `schema`: the JSON Schema of the answer.
+        streamed: whether to stream; by default the case runs both ways.
+        schema_: the JSON Schema of the answer; in the file, the key is `schema`.
         constrained: whether a grammar constrains the model.
         expect: the state in which the script ends.
         broken: the fields that make the server refuse the request; None for a request that it answers.
@@ -108,9 +108,9 @@ def case_variants(
     """The cases over each API, streamed and not, in the order of the file.
 
     Args:
-        apis: the APIs that the server has.
+        apis: the APIs that the server offers.
         capabilities: the capabilities of the model entry.
-        only: shell patterns of names, such as `chat/*/streamed`; empty: all.
+        only: shell patterns of names, such as `chat/*/streamed`; empty for all cases.
         scripted: whether the server is scripted; if not, cases that need a script are left out.
         cases: the cases; by default the package's.
     """

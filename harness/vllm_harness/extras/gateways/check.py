@@ -1,4 +1,4 @@
-"""Sends the cases both ways: to the server directly, and through the gateway before it."""
+"""Sends the cases both ways: to the server directly, and through the gateway in front of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vllm_harness.extras.gateways.sending import LEAVES_AFTER, send
 
 AT_ONCE = 32
 _BY_CHANCE = {rules.GW116.code, rules.GW117.code}
-"""Findings about times, which a busy machine can cause: they count only if every try shows them."""
+"""The codes of findings about timing, which a busy machine can cause; every try must have one to count."""
 _TRIES = 3
 _PROBE = GatewayCase(name="probe", user="Does the header arrive?", say="It arrives.")
 
@@ -38,7 +38,7 @@ class GatewayCheck:
     Attributes:
         direct, gateway: the exchanges of each side.
         findings: the differences, each with the name of its exchange.
-        notes: what a reader has to know about the run.
+        notes: remarks about the run for the reader.
     """
 
     direct: list[SideExchange] = field(default_factory=list)
@@ -74,11 +74,11 @@ async def check(
     """Sends every case both ways, then many streams at once.
 
     Args:
-        direct, gateway: the two sides.
+        direct, gateway: the two sides, to which the requests are sent.
         cases: the cases, each over one API.
         scripts: the scripted server behind both; None if the server is not scripted.
         progress: is called with a line for each case.
-        at_once: the number of streams at once, each with another text; 0 for none.
+        at_once: the number of streams at once, each with a different text; 0 for none.
         into: the object to fill and return; it has the results so far if the check is interrupted.
     """
     result = into or GatewayCheck()
@@ -207,7 +207,7 @@ async def _concurrent_streams(
     scripts: GatewayScripts,
     number: int,
 ) -> list[SideExchange]:
-    """Requests several streams at once, each with another text."""
+    """Requests several streams at once, each with a different text."""
     apis = _apis_in(cases)
     variants = [
         CaseVariant(
@@ -234,7 +234,7 @@ def _apis_in(cases: Sequence[CaseVariant]) -> list[Api]:
 
 
 def apis_of(endpoint: Endpoint) -> list[Api]:
-    """The APIs that a server has.
+    """The APIs that a server offers.
 
     Raises:
         EndpointError: the server does not answer.

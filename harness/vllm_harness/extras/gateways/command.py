@@ -52,11 +52,11 @@ def check_(
 ) -> None:
     """Send the same requests to a server directly and through a gateway, and print the differences.
 
-    --server-url is the server behind the gateway. It is scripted (`vllm-harness
-    serve`), so that both answers must be the same; with any other server only
-    the shape of the answers is compared. --only takes patterns such as
-    'chat/loop*'. Faults of the server do not count. The exit code is 1 for an
-    error or a warning that is not a known defect of --product (NAME==VERSION).
+    --server-url is the server behind the gateway. If it is scripted
+    (`vllm-harness serve`), both answers must be the same; with any other server,
+    only the shape of the answers is compared. --only accepts patterns such as
+    'chat/loop*'. Faults of the server itself do not count. The exit code is 1 for
+    an error or a warning that is not a known defect of --product (NAME==VERSION).
     """
     entry = load_models(models_file).get(model)
     server = attach(server_url, server_api_key_env)
@@ -109,10 +109,10 @@ def record_(
 
 
 def compare_recordings(first: Path, second: Path, product: str, as_json: bool) -> bool:
-    """Prints the differences of two recordings; returns whether there is an error or a warning.
+    """Prints the differences between two recordings; returns whether there is an error or a warning.
 
-    The content is compared if both servers were scripted, else only the shape of
-    the answers.
+    The content is compared if both servers were scripted; otherwise, only the
+    shape of the answers is compared.
     """
     (left, before), (right, after) = recording.read(first), recording.read(second)
     common = before.keys() & after.keys()

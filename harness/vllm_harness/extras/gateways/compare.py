@@ -37,7 +37,7 @@ _EXPLAINED = {
     rules.GW105.code: ("call", "tool", "function"),
     rules.GW107.code: ("usage",),
 }
-"""The words in the names of fields and events that a finding about the meaning explains."""
+"""By code of a finding about the meaning: words in the names of the fields and events that it explains."""
 
 
 def compare_answers(direct: SideExchange, through: SideExchange, *, content: bool = True) -> list[Finding]:
@@ -46,7 +46,7 @@ def compare_answers(direct: SideExchange, through: SideExchange, *, content: boo
     Args:
         direct: the exchange with the server itself.
         through: the exchange through the gateway.
-        content: whether the model had to say the same both times; if not, only the shape is compared.
+        content: whether both answers must have the same content; if not, only their shape is compared.
 
     Returns:
         The findings; empty if the gateway changed nothing that a client can see.
@@ -78,7 +78,7 @@ def compare_answers(direct: SideExchange, through: SideExchange, *, content: boo
 def compare_sides(
     direct: Iterable[SideExchange], through: Iterable[SideExchange], *, content: bool
 ) -> list[tuple[str, Finding]]:
-    """Compares the exchanges that both sides have; each finding with the name of its exchange."""
+    """Compares the exchanges that both sides have; returns each finding with the name of its exchange."""
     by_name = {exchange.name: exchange for exchange in through}
     return [
         (exchange.name, finding)
@@ -279,10 +279,10 @@ def _compare_headers(direct: SideExchange, through: SideExchange) -> Iterator[Fi
 
 
 def _compare_validity(direct: SideExchange, through: SideExchange, codes: set[str]) -> list[Finding]:
-    """The findings of the validator in the gateway's answer that it does not have in the server's.
+    """The validator's findings about the gateway's answer that do not also concern the server's answer.
 
     Args:
-        codes: the codes of the findings so far.
+        codes: the codes of the findings of the comparison so far.
     """
     before = {(finding.code, _NUMBERS.sub("*", finding.path)) for finding in validated(direct)}
     findings: dict[tuple[str, str], Finding] = {}
@@ -298,10 +298,10 @@ def _compare_validity(direct: SideExchange, through: SideExchange, codes: set[st
 
 
 def compare_samples(direct: Mapping[str, Any], through: Mapping[str, Any]) -> list[Finding]:
-    """Compares two samples of a rule: an answer of the server, and the same through a gateway."""
+    """Compares two samples of a rule: a server's answer, and the same answer through a gateway."""
     return compare_answers(answer_of(direct), answer_of(through))
 
 
 def validated(answer: SideExchange) -> list[Finding]:
-    """The findings of the validator in an answer."""
+    """The validator's findings about an answer."""
     return validate_exchange(replace(answer, request={}, body=answer.body or {}), api=answer.api)

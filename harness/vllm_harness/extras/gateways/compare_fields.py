@@ -21,7 +21,7 @@ def compare_fields(
     """Finds fields that are lost, renamed, added or changed.
 
     Args:
-        explained: the words in the names of fields and events that other findings explain.
+        explained: words in the names of the fields and events that other findings explain.
         content: whether the values are compared, too.
 
     Returns:
@@ -87,7 +87,7 @@ def _overlaps(fields: dict[str, list[object]], path: str) -> bool:
 
 
 def _same_value(path: str, values: list[object], added: dict[str, list[object]]) -> str:
-    """The added field beside a lost one that has the lost value; empty if there is none."""
+    """The added field next to a lost field that has the lost field's value; empty if there is none."""
     whole = "".join(map(str, values))
     is_distinctive = any(
         isinstance(value, str | int | float) and not isinstance(value, bool) for value in values
@@ -104,5 +104,5 @@ def _is_compared(path: str) -> bool:
 
 
 def is_explained(text: str, words: Iterable[str]) -> bool:
-    """Whether a text has one of the words that other findings explain."""
+    """Whether a text contains one of the words."""
     return any(word in text for word in words)

@@ -18,8 +18,8 @@ class GatewayDifference:
     """A finding, and the exchanges that show it.
 
     Attributes:
-        finding: the finding as the first of them shows it.
-        names: the names of all of them.
+        finding: the finding as the first of these exchanges shows it.
+        names: the names of the exchanges.
     """
 
     finding: Finding
@@ -33,7 +33,7 @@ class GatewayDifference:
 
 
 def merge_findings(findings: Iterable[tuple[str, Finding]]) -> list[GatewayDifference]:
-    """Merges findings of the same kind and place; sorts errors first, then by code.
+    """Merges findings of one API with the same rule and path; sorts errors first, then by code.
 
     Args:
         findings: the findings, each with the name of its exchange.

@@ -18,7 +18,7 @@ MAX_BYTES = 256 * 1024 * 1024
 
 
 class _Recorded(StrictModel):
-    """An exchange; the answer's bytes are in a file beside the index, `arrivals` has seconds and lengths."""
+    """An exchange; `file` contains the answer's bytes, `arrivals` the time and the length of each chunk."""
 
     name: str
     api: Api
@@ -49,7 +49,7 @@ class GatewayRecording(StrictModel):
 
 
 def write(folder: Path, url: str, model: str, scripted: bool, exchanges: Iterable[SideExchange]) -> None:
-    """Writes a recording; it replaces an earlier one in the folder."""
+    """Writes a recording, which replaces an earlier one in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     recorded = tuple(_written(folder, exchange) for exchange in exchanges)
     index = GatewayRecording(url=url, model=model, scripted=scripted, exchanges=recorded)
@@ -74,7 +74,7 @@ def _written(folder: Path, exchange: SideExchange) -> _Recorded:
 
 
 def read(folder: Path) -> tuple[GatewayRecording, dict[str, SideExchange]]:
-    """Reads a recording, and its exchanges by their names.
+    """Reads the index of a recording, and its exchanges by name.
 
     Raises:
         UsageError: the folder has no recording, or an invalid one.

@@ -1,4 +1,4 @@
-"""Builds the requests of a case: the first one, and the one that follows its answer."""
+"""Builds the requests of a case: the first request, and the one that follows its answer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def first(variant: CaseVariant, model: str, mark: str) -> TurnRequest:
 
 
 def following(variant: CaseVariant, ask: TurnRequest, exchange: SideExchange) -> TurnRequest | None:
-    """The request that follows an answer, with results of its calls or its id; None if none follows.
+    """The request after an answer, with the results of its calls or with its id; None if none follows.
 
     Args:
         variant: the case over an API.

@@ -1,4 +1,4 @@
-"""The rules of gateways: what a gateway changes in an answer or a request."""
+"""The rules for gateways: what a gateway must not change in an answer or a request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SEEN = {"api": "chat", "body": {"seed": 7}, "states": ["done"]}
 GW101 = _rule(
     "GW101",
     "The text differs from the server's",
-    "Text of the model is lost, repeated or changed on the way. A stream counts as the sum of its deltas.",
+    "The model's text is lost, repeated or changed on the way. Of a stream, the joined deltas are compared.",
     "through_chat",
     ("unset", 1, "events.1"),
     ("unset", 1, "times.1"),
@@ -28,7 +28,7 @@ GW101 = _rule(
 GW102 = _rule(
     "GW102",
     "The reasoning differs from the server's",
-    "A client that shows reasoning, or has to send it back with the next turn, gets none, or less.",
+    "A client that shows reasoning, or has to send it back with the next turn, gets less of it or none.",
     "through_reasoning",
     ("unset", 1, "events.1"),
     ("unset", 1, "times.1"),
@@ -47,7 +47,7 @@ GW103 = _rule(
 GW104 = _rule(
     "GW104",
     "Calls are merged",
-    "Two calls come under one index or id: their arguments run together, and are not valid JSON any more.",
+    "Two calls arrive under one index or id: their arguments run together and are no longer valid JSON.",
     "through_calls",
     ("set", 1, "events.4.choices.0.delta.tool_calls.0.index", 0),
     ("set", 1, "events.5.choices.0.delta.tool_calls.0.index", 0),
@@ -58,8 +58,8 @@ GW104 = _rule(
 GW105 = _rule(
     "GW105",
     "A call differs from the server's",
-    "Its name or its arguments differ, or there is one more call. Information only if the arguments are the "
-    "same JSON, formatted in another way.",
+    "Its name or its arguments differ, or there is one more call. Reported as information if the arguments "
+    "are the same JSON, formatted differently.",
     "through_calls_body",
     ("set", 1, "body.choices.0.message.tool_calls.1.function.name", "get_time"),
     message="a call differs from the server's",
@@ -87,8 +87,9 @@ GW107 = _rule(
 GW108 = _rule(
     "GW108",
     "The usage has other counts",
-    "Prompt and answer were the same, so their token counts must be. Cached tokens do not count. "
-    "Information only if the gateway calls the server over another API, where the prompt may differ.",
+    "The prompt and the answer were the same, so their token counts must be, too. Cached tokens are not "
+    "compared. Reported as information if the gateway calls the server over another API, where the prompt "
+    "may differ.",
     _BODY,
     ("set", 1, "body.usage.completion_tokens", 1),
     ("set", 1, "body.usage.total_tokens", 10),
@@ -99,8 +100,7 @@ GW108 = _rule(
 GW109 = _rule(
     "GW109",
     "A field is lost",
-    "The server sends it with a value, and the client does not get it. Null counts as missing. A warning if "
-    "the API's published description does not have the field, such as `stop_reason` of a choice.",
+    "The server sends the field with a value, but the client does not get it. Null counts as missing.",
     _TEXT,
     ("unset", 1, "events.0.response.object"),
     ("unset", 1, "events.1.response.object"),
@@ -123,7 +123,7 @@ GW110 = _rule(
 GW111 = _rule(
     "GW111",
     "A field is added",
-    "It does no harm by itself, but shows that the gateway rewrote the answer.",
+    "An added field does no harm by itself, but shows that the gateway rewrote the answer.",
     _BODY,
     ("set", 1, "body.provider", "a-gateway"),
     severity=INFO,
@@ -133,7 +133,7 @@ GW111 = _rule(
 GW112 = _rule(
     "GW112",
     "A field has another value",
-    "The value is not a text of the model, an id or a time. The name of the model may be the requested one.",
+    "The model's texts, ids and times are not compared, and the model's name may be the requested one.",
     _BODY,
     ("set", 1, "body.choices.0.message.role", "user"),
     severity=WARNING,
@@ -143,7 +143,7 @@ GW112 = _rule(
 GW113 = _rule(
     "GW113",
     "Events are lost",
-    "The server sends events of this type, and none arrives.",
+    "The server sends events of this type, but none of them arrives.",
     _TEXT,
     ("unset", 1, "events.3"),
     ("unset", 1, "times.3"),
@@ -163,8 +163,8 @@ GW114 = _rule(
 GW115 = _rule(
     "GW115",
     "Events come in another order",
-    "A client builds an answer by the order of its events. Each kind of event counts where it first comes. "
-    "Choices may take turns.",
+    "A client builds an answer in the order of its events. The first event of each kind is compared. The "
+    "events of different choices may alternate.",
     "through_chat_usage",
     ("set", 1, "events.3", _CHUNKS[4]),
     ("set", 1, "events.4", _CHUNKS[3]),
@@ -174,8 +174,8 @@ GW116 = _rule(
     "GW116",
     "The stream is held back and comes at once",
     "The server's text arrived spread over the time of the answer; through the gateway the deltas arrived "
-    "together at its end. Only a stream of at least ten deltas and 0.2 s is judged, and a request that "
-    "shows this is first repeated.",
+    "together at its end. Only a stream of at least ten deltas and 0.2 s is judged, and a request with this "
+    "finding is repeated before the finding counts.",
     "through_long",
     ("set", 1, "times", [2.0] * 15),
     message="the deltas came at once, at the end of {seconds:.1f} s",
@@ -184,8 +184,8 @@ GW116 = _rule(
 GW117 = _rule(
     "GW117",
     "Deltas are merged",
-    "The text comes in far fewer pieces. It is left to chance which tokens a delta holds, so only a quarter "
-    "of the server's number of deltas, or less, counts.",
+    "The text arrives in far fewer pieces. Which tokens a delta contains is left to chance, so this is only "
+    "reported for at most a quarter of the server's number of deltas.",
     "through_long",
     ("set", 1, "events", [*completion_chunks([{"content": "word" * 12}]), "[DONE]"]),
     ("set", 1, "times", [0.0, 0.1, 0.8, 1.2, 1.3]),
@@ -196,7 +196,7 @@ GW117 = _rule(
 GW118 = _rule(
     "GW118",
     "[DONE] is lost",
-    "It ends a stream of Chat Completions; a client that waits for it does not know that the answer is "
+    "[DONE] ends a stream of Chat Completions; a client that waits for it does not know that the answer is "
     "complete.",
     "through_chat",
     ("unset", 1, "events.4"),
@@ -207,7 +207,7 @@ GW118 = _rule(
 GW119 = _rule(
     "GW119",
     "The stream ends early",
-    "The server's stream came to its end; through the gateway the connection closed, or the last event is "
+    "The server's stream was complete; through the gateway, the connection closed, or the last event is "
     "missing.",
     _TEXT,
     ("unset", 1, "events.9"),
@@ -218,8 +218,8 @@ GW119 = _rule(
 GW120 = _rule(
     "GW120",
     "The HTTP status differs",
-    "A request that the server answers is refused or fails, or an error gets another class, by which clients "
-    "try again or give up. A warning if both are client errors (4xx).",
+    "The gateway refuses or fails a request that the server answers, or changes the class of an error, "
+    "which clients use to decide whether to retry. Reported as a warning if both are client errors (4xx).",
     _BODY,
     ("set", 1, "status", 500),
     ("set", 1, "body", {"error": {"message": "no connection", "type": "internal_error", "code": "500"}}),
@@ -228,7 +228,7 @@ GW120 = _rule(
 
 GW121 = _rule(
     "GW121",
-    "200 for an error",
+    "HTTP 200 for an error",
     "The server refuses the request, but the client takes the error for an answer.",
     _ERROR,
     ("set", 1, "status", 200),
@@ -238,8 +238,8 @@ GW121 = _rule(
 GW122 = _rule(
     "GW122",
     "An error has other fields or words",
-    "Clients distinguish errors by `type`, `code` and `param`; people read the message. Information only if "
-    "the gateway adds words to the message and keeps the server's.",
+    "Clients distinguish errors by `type`, `code` and `param`; people read the message. Reported as "
+    "information if the gateway only adds words to the server's message.",
     _ERROR,
     ("set", 1, "body.error.type", "InternalServerError"),
     severity=WARNING,
@@ -257,8 +257,8 @@ GW123 = _rule(
 
 GW124 = _rule(
     "GW124",
-    "Another kind of body",
-    "A stream was requested and one body came, or the other way around, or the body is not valid JSON.",
+    "The body is of another kind",
+    "A stream was requested and a single body came, or the other way around, or the body is not valid JSON.",
     "through_chat",
     ("set", 1, "headers.content-type", "application/json"),
     ("unset", 1, "events"),
@@ -289,7 +289,7 @@ GW126 = _rule(
 GW127 = _rule(
     "GW127",
     "The server gets a request more than once",
-    "The gateway retried by itself: the work is done twice, and what the request changes is changed twice.",
+    "The gateway retried on its own, so the request's work is done twice, and its changes are made twice.",
     _BODY,
     ("set", 1, "seen", [_SEEN, _SEEN]),
     severity=WARNING,
@@ -299,8 +299,8 @@ GW127 = _rule(
 GW128 = _rule(
     "GW128",
     "The request is changed",
-    "The server gets another body than the client sent: a field is lost, or has another value. "
-    "Information only if a field is added, or if the field is the model's name.",
+    "The server gets a different body than the client sent: a field is lost, or has another value. "
+    "Reported as information if a field is added, or if the field is the model's name.",
     _BODY,
     ("unset", 1, "seen.0.body.seed"),
     severity=WARNING,

@@ -20,7 +20,7 @@ _IDLE_S = 120.0
 _LOOK_S = 0.1
 _LOGGED_S = 5.0
 _CHOICES = 2
-"""The most choices that a case requests; all say the same."""
+"""The maximum number of choices that a case requests; all have the same text."""
 _RUNNING = "vllm:num_requests_running"
 
 
@@ -30,8 +30,8 @@ class GatewaySide:
 
     Attributes:
         name: `direct` or `gateway`.
-        endpoint: its address, with the headers that it requires.
-        model: the model's name there.
+        endpoint: the address, with the headers that it requires.
+        model: the model's name at this address.
     """
 
     name: str
@@ -73,7 +73,7 @@ class GatewayScripts:
         return f"{self._run}-{variant.name.replace('/', '-')}"
 
     def add_rules(self, variant: CaseVariant, side: GatewaySide) -> None:
-        """Adds the rules for what the model says in a case."""
+        """Adds the rules that script what the model says in a case."""
         lost = side.name == "gateway" and variant.api in self.without_header
         book = DEFAULT_BOOK if lost else self.book
         if variant.case.broken is not None or (book, variant.name) in self._added:
@@ -104,7 +104,7 @@ class GatewayScripts:
     def received(self, variant: CaseVariant, after: int, wanted: int) -> list[ReceivedRequest]:
         """The requests of a case that the server answered after request number `after`.
 
-        Waits until there are as many as wanted, or for some seconds.
+        Waits until there are as many requests as wanted, but only for some seconds.
         """
         until = time.monotonic() + _LOGGED_S
         while True:
@@ -114,7 +114,7 @@ class GatewayScripts:
             time.sleep(_LOOK_S)
 
     def received_before_leaving(self, variant: CaseVariant, after: int) -> list[ReceivedRequest]:
-        """The requests of a case whose client left, once the server is idle again."""
+        """Waits until the server is idle; returns the requests of a case whose client left."""
         until = time.monotonic() + _IDLE_S
         while self._endpoint.metrics().get(_RUNNING, 0.0) > 0 and time.monotonic() < until:
             time.sleep(_LOOK_S)

@@ -1,4 +1,4 @@
-"""Sends a request to one side."""
+"""Sends a request to one side: the server itself, or the gateway."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TEXTS = frozenset(
 
 
 def fields_of(exchange: SideExchange) -> dict[str, Fields]:
-    """The fields of each type of event, by the type; those of a body under the empty type."""
+    """The fields of each type of event, by type; those of a body are under the empty string."""
     by_kind: dict[str, Fields] = {}
     for value in exchange.json_events if exchange.streamed else (exchange.body or {},):
         kind = str(value.get("type", "")) if exchange.streamed else ""
@@ -111,7 +111,7 @@ def type_of(kind: str) -> str:
 
 
 def by_choice(kinds: Iterable[str]) -> dict[str, list[str]]:
-    """The kinds of each choice, with those of no choice; how choices take turns is left to chance."""
+    """The kinds of each choice, with those of no choice; how choices alternate is left to chance."""
     every = list(kinds)
     choices = dict.fromkeys(filter(None, map(_choice_of, every))) or {"": None}
     return {choice: [kind for kind in every if _choice_of(kind) in ("", choice)] for choice in choices}
@@ -123,7 +123,7 @@ def _choice_of(kind: str) -> str:
 
 
 def ids_of(exchange: SideExchange) -> dict[str, set[str]]:
-    """The ids that a stream gives a response, an item or a call, by its description."""
+    """The ids that a stream gives each response, item or call, by a description of the object."""
     ids: dict[str, set[str]] = {}
     for value in exchange.json_events:
         for thing, id_ in _ids(exchange, value):

@@ -1,1 +1,1 @@
-"""Compares the front ends of vLLM in Python and Rust on the same cases."""
+"""Compares vLLM's Python and Rust front ends on the same cases."""

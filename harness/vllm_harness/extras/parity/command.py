@@ -1,4 +1,4 @@
-"""`vllm-harness regression parity`: compares the front ends in Python and Rust, and judges which is right."""
+"""`vllm-harness regression parity`: compares vLLM's Python and Rust front ends, and judges which is right."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ def parity_(
     run: str = "",
     json_: bool = False,
 ) -> None:
-    """Compare the front ends in Python and Rust on the same cases.
+    """Compare vLLM's Python and Rust front ends on the same cases.
 
-    It uses Chat Completions only, as Rust's front end has no Responses. Exit 1
-    where an answer is wrong and no known defect of its front end explains it.
+    Only Chat Completions are compared, since the Rust front end does not serve
+    Responses. The exit code is 1 if an answer is wrong and no known defect of
+    its front end explains it.
     """
     if len(split_names(vllm)) != 1:
         raise UsageError("parity compares the front ends of one vLLM", hint="give one environment to --vllm")
@@ -82,7 +83,7 @@ def _lacking(vllm: VllmUnderTest, families: Sequence[Family]) -> dict[str, str]:
 
 
 def _over_chat(cases: CaseSet) -> CaseSet:
-    """The cases in the deliveries that both front ends have."""
+    """The cases with only those deliveries that use Chat Completions, which both front ends serve."""
     over_chat = []
     for case in cases.cases:
         deliveries = tuple(delivery for delivery in case.input.deliveries if delivery.api is Api.CHAT)

@@ -1,7 +1,7 @@
 """Compares two front ends of one vLLM on the same cases: where their answers differ, and which is right.
 
-An answer is right if it has the meaning of what the model says. Cases without an expected meaning are
-compared by their mismatches alone.
+An answer is right if its meaning matches what the model says. Cases without an expected meaning are compared
+by their mismatches alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
     WRONG_DIFFERENTLY = "both wrong, differently"
     WRONG_ALIKE = "both wrong, alike"
     OTHER_BLANKS = "both right, other blanks"
-    """The same arguments with other blanks between them."""
+    """The same arguments with different whitespace."""
     WRITTEN_OTHERWISE = "both right, written otherwise"
     """The same arguments in another JSON notation, such as `1.0` for `1`."""
 
@@ -40,7 +40,7 @@ class FrontEndAnswer(StrictModel):
 
     Attributes:
         mismatches: the differences from the expected meaning; empty if the answer is right.
-        example: the answer.
+        example: the answer, truncated if it is long.
         defects: the ids of the defects that explain the mismatches.
         unexplained: the mismatches that no defect explains.
     """
@@ -236,7 +236,7 @@ def _written(python: str, rust: str) -> Verdict:
 
 
 def _without_blanks(example: str) -> str:
-    """An answer without blanks and line ends, and without texts that are then empty."""
+    """Removes all whitespace from an answer, and then the texts that are empty without it."""
     return NO_TEXT.sub("", BLANKS.sub("", example))
 
 

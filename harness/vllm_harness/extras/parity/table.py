@@ -26,7 +26,7 @@ PARITY_COLUMNS = {
     "both\nwrong": (Verdict.WRONG_DIFFERENTLY, Verdict.WRONG_ALIKE),
     "both right,\nnot the same": (Verdict.OTHER_BLANKS, Verdict.WRITTEN_OTHERWISE),
 }
-"""The columns of a table of families, by heading."""
+"""The verdicts that each column of the table of families counts, by heading."""
 
 
 def show_parity(console: Console, parity: Parity) -> None:

@@ -1,1 +1,1 @@
-"""The effect of a change of vLLM: the code before it, and the families, APIs and tests it can affect."""
+"""Finds the effect of a change of vLLM: the code before it, and the families, APIs and tests it affects."""

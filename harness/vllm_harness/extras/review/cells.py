@@ -1,4 +1,4 @@
-"""The cells of one vLLM, for the commands that compare two."""
+"""The parser regression cells of one vLLM, for the commands that compare two of them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def whole_cells(
     engine: Engine,
     parallel: int,
 ) -> list[Cell]:
-    """The cells of case sets, which are run unless they have finished before.
+    """Returns the cells of case sets, and first runs those that have not finished yet.
 
     Args:
-        run: the run that holds the cells.
-        vllm: the vLLM that answers.
+        run: the run that stores the cells.
+        vllm: the vLLM to run.
         case_sets: the case sets, one for each cell.
-        title: the name of the progress, in the plural.
-        engine: in process, or over HTTP.
+        title: the title of the progress display, in the plural.
+        engine: whether to run the parsers in process or over HTTP.
         parallel: the number of interpreters at a time.
 
     Raises:

@@ -66,7 +66,7 @@ def changed_files(before: Path, after: Path) -> tuple[str, ...]:
 
 
 def _python_files(package: Path) -> dict[str, Path]:
-    """The Python files by their paths below the package; links are followed."""
+    """The Python files by path below the package; symbolic links are followed."""
     files: dict[str, Path] = {}
     for folder, folders, names in os.walk(package, followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__"]

@@ -1,4 +1,4 @@
-"""Chooses the tests of the suites that judge a change of vLLM's serving code."""
+"""Chooses the tests of the suites that can reveal the effect of a change of vLLM's serving code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vllm_harness.extras.review.coverage import Coverage, TestLines
 from vllm_harness.extras.review.serving import changed_statements, serving_files
 
 MOST = 60
-"""The default number of tests that judge a change, which take about a minute."""
+"""The default number of tests to run for a change, which take about a minute."""
 SLOW_S = 3.0
 """Tests that take longer, such as those that start a server, come last."""
 
@@ -18,10 +18,10 @@ SLOW_S = 3.0
 def touched_tests(
     before: Path, after: Path, files: Collection[str], coverage: Coverage, most: int = MOST
 ) -> list[TestLines] | None:
-    """The tests that ran the lines that a change affects, each test once before further cases of it.
+    """The tests that ran the lines that a change affects, one case of each test before further cases.
 
     Args:
-        before: vLLM's package for which the lines were measured.
+        before: the vLLM package for which the lines were measured.
         after: the package with the change.
         files: the files that differ, as paths below the package.
         coverage: the lines that the tests ran.
@@ -42,7 +42,7 @@ def touched_tests(
 def spread(tests: Sequence[TestLines], depth: Callable[[TestLines], int] = lambda _: 0) -> list[TestLines]:
     """Orders tests: one case of every test first, then a second case of every test, and so on.
 
-    Before that, tests with a greater depth, the number of changed lines that they run, come first.
+    Tests with a greater depth (the number of changed lines that they run) come before all others.
     """
     of_target = Counter(test.target for test in tests)
 

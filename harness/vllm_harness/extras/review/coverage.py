@@ -28,7 +28,7 @@ class TestLines(StrictModel):
         target: the model and lane that it ran on.
         outcome: the outcome in the measured run.
         seconds: the duration of the test itself.
-        lines: file below vLLM's package -> lines, such as `3-5, 9`.
+        lines: the lines that ran, such as `3-5, 9`, by file below vLLM's package.
         start: the same for lines that ran during setup, such as those of the shared server's start.
     """
 
@@ -64,10 +64,10 @@ class Coverage:
         return test in self._tests
 
     def running(self, file: str, span: tuple[int, int] | None, named: str | None = None) -> list[TestLines]:
-        """The tests that run one of the lines of a span, and the test `named`.
+        """The tests that run at least one line of a span, and the test `named`.
 
-        Without a span, these are the tests that run any line of the file, and the same if the lines only run
-        at a server's start. Tests that failed or were skipped in the measured run are not among them.
+        These are the tests that run any line of the file if there is no span, or if its lines only run at a
+        server's start. Tests that failed or were skipped in the measured run are left out.
         """
 
         def runs(test: TestLines) -> bool:

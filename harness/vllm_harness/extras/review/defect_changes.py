@@ -34,9 +34,9 @@ class ChangedDefect:
     """A defect whose failures differ before and after a change.
 
     Attributes:
-        defect: None stands for the failures that no defect explains.
+        defect: the defect; None for the failures that no defect explains.
         families: the families whose failures differ.
-        before, gone, new: the number of failures before the change, of these that are gone, and of new ones.
+        before, gone, new: the numbers of failures before the change, of those that are gone, and of new ones.
     """
 
     defect: ParserDefect | None

@@ -1,4 +1,4 @@
-"""`vllm-harness regression --changed`: the families that a change can touch, before and after it."""
+"""`vllm-harness regression --changed`: runs the families that a change can affect, before and after it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run_changed(options: RegressionOptions, ray: str) -> int:
     """Runs the families that a change can affect, prints what changed, and returns the exit code.
 
     Raises:
-        UsageError: an option is given that has no meaning with `--changed`, or no working tree.
+        UsageError: an option is given that `--changed` cannot be combined with, or no working tree is given.
     """
     _check(options, ray)
     spec, selection, parallel = options.vllm, options.selection(), options.parallel

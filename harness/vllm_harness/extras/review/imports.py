@@ -74,7 +74,7 @@ class ModuleSource:
         return constants
 
     def imports_in(self, node: ast.AST, *, in_functions: bool = True) -> Iterator[Import]:
-        """The imports from vLLM in a part of it, without those for type checkers."""
+        """The imports from vLLM in a part of the module, without those for type checkers."""
         if not in_functions and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             return
         yield from (imported for _, imported in self._bound(node))
@@ -176,7 +176,7 @@ class Package:
 
 
 def is_below(module: str, packages: Iterable[str]) -> bool:
-    """Whether a module is one of these packages, or is in one of them."""
+    """Whether a module is one of the packages, or is inside one of them."""
     return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 

@@ -40,11 +40,11 @@ def changed_statements(before: str, old: str, new: str) -> tuple[int, int] | Non
 
     Args:
         before: the content of the file.
-        old: a text that occurs once in it.
-        new: the text that replaces it.
+        old: a text that occurs once in the file.
+        new: the text that replaces `old`.
 
     Returns:
-        None if a statement changes that runs on import.
+        None if a statement that runs on import changes.
     """
     bodies, statements = _functions(before)
     changed: list[int] = []

@@ -1,4 +1,4 @@
-"""`vllm-harness run --changed`: the tests of the suites that a change of vLLM's code can touch."""
+"""`vllm-harness run --changed`: the tests of the suites that a change of vLLM's code can affect."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ console = plain_console()
 def arguments_of_change(
     root: Path, suites: Sequence[str], spec: str, revision: str, models: Collection[str]
 ) -> list[str]:
-    """The arguments by which pytest runs the tests that a change can touch.
+    """The arguments with which pytest runs the tests that a change can affect.
 
     The tests are chosen by the lines that they run, if these were measured, and by API otherwise.
 
     Args:
         root: the checkout of the harness.
-        suites: folders of tests, relative to it.
+        suites: folders of tests, relative to `root`.
         spec: the spec of the working tree.
         revision: the revision of a checkout to compare with; empty for HEAD.
         models: the requested model entries; empty for all that were measured.
@@ -72,7 +72,7 @@ def _model(test: TestLines) -> str:
 
 
 def _ignored_by_api(change: Change) -> list[str]:
-    """Options of pytest that leave out the test files of APIs that the change cannot have touched."""
+    """The pytest options that leave out the test files of APIs that the change cannot affect."""
     touched = touched_apis(change.package, change.files)
     untouched = [api for api in APIS if api not in touched]
     if untouched:

@@ -14,7 +14,7 @@ _REGISTRIES = {
     "vllm.tool_parsers": "_TOOL_PARSERS_TO_REGISTER",
     "vllm.reasoning": "_REASONING_PARSERS_TO_REGISTER",
 }
-"""The packages of the two kinds of parsers -> the table there that maps a name to a file and a class."""
+"""By package of parsers: the name of its table, which maps a parser's name to a file and a class."""
 _MANAGER = "vllm.parser.parser_manager"
 _OF_ALL = (
     Import("vllm.parser.abstract_parser", "DelegatingParser"),
@@ -23,7 +23,7 @@ _OF_ALL = (
     Import("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest"),
     Import("vllm.tokenizers", "get_tokenizer"),
 )
-"""What the chat endpoint imports for any parser."""
+"""The imports of the chat endpoint that concern every parser."""
 
 
 def touched_families(
@@ -46,7 +46,7 @@ def touched_families(
 
 
 def _imports(package: Package, family: Family) -> Iterator[Import]:
-    """The imports of a server for the parsers of a family."""
+    """The imports with which a server loads the parsers of a family."""
     yield from _OF_ALL
     names = dict(zip(_REGISTRIES, (family.tool_parser, family.reasoning_parser), strict=True))
     for registry, name in names.items():
@@ -79,7 +79,7 @@ def _texts(node: ast.AST, source: ModuleSource) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ApiCode:
-    """The package of an HTTP API of vLLM, and the pattern of the files that test no other API."""
+    """The package of one of vLLM's HTTP APIs, and the pattern of the test files that test only this API."""
 
     name: str
     package: str
@@ -102,7 +102,7 @@ _NO_API_RUNS = (
 def touched_apis(package: Path, changed: Collection[str]) -> tuple[ApiCode, ...]:
     """The APIs whose packages contain or import a changed file.
 
-    These are all APIs if a changed file is outside their packages, or is imported by code that they share.
+    These are all APIs if a changed file is outside their packages, or if code that they share imports it.
     See `touched_families` for the arguments.
     """
     sources = Package(package, _PACKAGES)

@@ -22,7 +22,7 @@ from vllm_harness._terminal.status import Progress
 
 _REGRESSION = Path(__file__).parents[1]
 _COMMIT = "commit"
-"""The file with the commit, beside the code of a revision."""
+"""The name of the file that contains the commit, beside the code of a revision."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class Unchanged:
     commit: str | None = None
 
     def vllm(self, progress: Progress) -> VllmUnderTest:
-        """Makes its environment if it is missing; the name is unique to this code."""
+        """Makes the environment of this code if it is missing, under a name that is unique to the code."""
         environment = resolve(self.spec, device="cpu", create=True, progress=progress)
         names = [folder_of(environment).name, *filter(None, [self.commit])]
         return VllmUnderTest("-".join(names), environment)
 
 
 def cells_before() -> RegressionRun:
-    """The run that stores the cells of unchanged code, which is new if this package has changed."""
+    """The run that stores the cells of unchanged code; a change of any file below `_REGRESSION` renews it."""
     digest = hashlib.sha256()
     for path in sorted(_REGRESSION.rglob("*.py")):
         digest.update(path.read_bytes())
