@@ -68,7 +68,7 @@ class Load:
     def __post_init__(self) -> None:
         if self.scenario.mcp or self.scenario.built_in or self.scenario.in_background:
             raise UsageError(
-                "a load supports neither background responses nor tools other than functions",
+                "a load supports function tools only, and no background responses",
                 hint="run the scenario with `vllm-harness scenario run`",
             )
         if self._scripted and not self.scenario.scriptable:
