@@ -150,6 +150,6 @@ def _record(server: str) -> ServerRecord:
     if matching:
         raise UsageError(f"several scripted servers run: {listed}", hint="name one with --server PORT")
     raise UsageError(
-        f"no scripted server is {server!r}; running: {listed}" if scripted else "no scripted server runs",
+        f"no scripted server matches {server!r}; found: {listed}" if scripted else "no scripted server runs",
         hint="start one: vllm-harness serve MODEL --book FILE",
     )

@@ -106,7 +106,7 @@ class NewEntry:
             return f"the entry {self.name}"
         return (
             f"the entry {self.name} of the live lane, for one GPU with 24 GiB; fill in the parsers and "
-            "capabilities, which are comments now"
+            "capabilities, which are commented out"
         )
 
 
