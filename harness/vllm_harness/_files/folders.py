@@ -47,7 +47,7 @@ def shared_folder(path: Path, purpose: Purpose) -> Path:
     root could have put the folder there, as in an image or a mount, but not in a directory such as /tmp.
 
     Raises:
-        UntrustedFolder: users other than its owner may write or replace it, or this user cannot read it.
+        UntrustedFolder: others than the owner may write to it or replace it, or this user cannot read it.
     """
     status = _checked(path, purpose)
     if status.st_uid not in (os.geteuid(), 0) and _others_may_write(path.resolve().parent.stat()):
@@ -71,7 +71,7 @@ def private_folder(path: Path, purpose: Purpose) -> Path:
 
 
 def _checked(path: Path, purpose: Purpose) -> os.stat_result:
-    """Creates a folder if it is missing, checks that only its owner may write to it, and returns its stat."""
+    """Creates a missing folder, checks that only its owner may write to it, and returns its stat result."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:
@@ -92,7 +92,7 @@ def _others_may_write(status: os.stat_result) -> bool:
 
 
 def _is_private_group(uid: int, gid: int) -> bool:
-    """Whether a group has only this user; many systems create such a group per user, with umask 0002."""
+    """Whether a user is the only member of a group; many systems create such groups, with umask 0002."""
     try:
         user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
     except KeyError:

@@ -47,7 +47,7 @@ RENAMED_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "cassette convert": {"--form": "--format"},
     "": {"--no-cold-start": ""},
 }
-"""Each command's old options with their new names; an empty name: the option is now the default."""
+"""The old options of each command with their new names; an empty name means that it is the default now."""
 
 
 def with_address(arguments: Sequence[str]) -> list[str]:

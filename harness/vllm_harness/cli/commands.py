@@ -45,7 +45,7 @@ CORE: Mapping[str, str | typer.Typer] = {
     "validate": typer.Typer(
         cls=by_default("check"),
         no_args_is_help=True,
-        help="Check recorded streams and bodies by the rules of their API.",
+        help="Check recorded streams and bodies against the rules of their API.",
     ),
     "validate check": "validate.validate",
     "validate explain": "validate.explain",

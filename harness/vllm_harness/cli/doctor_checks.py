@@ -92,7 +92,7 @@ def _memory() -> MachineCheck:
         found += f" (of the machine's {_gib(machine)}: a NUMA node, or a control group's limit)"
     if bound := os.environ.get(BOUND_VARIABLE):
         found += f", bound to {bound} GiB by {BOUND_VARIABLE}"
-    found += f": holds {fit} forked stand-ins of {STAND_IN_GIB['forked']:g} GiB, {more} more now"
+    found += f": enough for {fit} forked stand-ins of {STAND_IN_GIB['forked']:g} GiB, {more} more now"
     if fit:
         return MachineCheck("memory", "ok", found)
     return MachineCheck("memory", "missing", found, "free memory, or raise the limit named here")

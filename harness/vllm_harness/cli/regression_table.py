@@ -224,7 +224,7 @@ def show_explained(
     console.print(FAILURES)
     console.print(
         f"{len(explained.counts)} of {len(known)} known defects of parsers show; "
-        f"{len(explained.unexplained)} failures have none"
+        f"{len(explained.unexplained)} failures have no known defect"
     )
     _show_unexplained(console, explained, None if every else UNEXPLAINED_SHOWN)
     _show_alike(console, known, [failure for _, _, failure in explained.unexplained])
@@ -247,7 +247,7 @@ def _show_alike(console: Console, known: Sequence[ParserDefect], failures: Seque
         others = ", ".join(families[:3]) + (", ..." if len(families) > 3 else "")
         own = ", ".join(dict.fromkeys(failure.plain_family for failure in alike))
         console.print(
-            f"{len(alike)} failures of {own} resemble {each.id}, the same mismatch of {others}: "
+            f"{len(alike)} failures of {own} resemble {each.id}, the same mismatch in {others}: "
             "if the cause is the same, add the family to that entry; otherwise add an entry"
         )
 

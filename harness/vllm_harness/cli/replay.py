@@ -42,7 +42,7 @@ def replay(
 ) -> None:
     """Check a cassette, send its requests again, or answer a client from it.
 
-    Without options, every stream and body is checked, and the rules between
+    Without options, every stream and body is checked, as are the rules between
     turns. With --model, the requests are sent again with the ids of the new
     run, a scripted model says what was recorded, and --output writes the new
     answers as a cassette. With --serve, each recorded request is answered once.

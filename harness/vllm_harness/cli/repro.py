@@ -280,5 +280,5 @@ def _evidence(defect: Defect, answers: Sequence[Json]) -> Iterator[str]:
         for each in step.say:
             yield f"the model says: {json.dumps(each, ensure_ascii=False)}"
         yield f"answer: {json.dumps(answer, indent=2, ensure_ascii=False)}"
-    yield f"\nright where    {defect.repro.expected}"
-    yield f"the defect is  {defect.repro.actual}"
+    yield f"\ncorrect if     {defect.repro.expected}"
+    yield f"the defect if  {defect.repro.actual}"

@@ -37,7 +37,7 @@ class RunOptions(ServerOptions):
     report_all: bool = False
 
     def for_pytest(self, names: Collection[str]) -> list[str]:
-        """Those of the named options that were given, as arguments for pytest."""
+        """The options with these names, if they were given, as arguments for pytest."""
         return [flag for name in names for flag in _flags(named(name), getattr(self, name))]
 
 

@@ -36,7 +36,7 @@ def validate(
     ignore: str = "",
     api: Literal["responses", "chat", "messages"] | None = None,
 ) -> None:
-    """Check recorded streams and bodies by the rules of their API.
+    """Check recorded streams and bodies against the rules of their API.
 
     Without --api, the API is detected from the content of each file. The exit
     code is 0 if there are no errors or warnings, 1 if there are, and 2 if a

@@ -1,4 +1,4 @@
-"""Load tests that validate: many conversations at once, every stream checked while it is timed.
+"""Load tests with many conversations at once, in which every stream is checked while it is timed.
 
 - `plan`: how many conversations, how many at once, when each starts, and which streams the client leaves
 - `marks`: the mark of each conversation, which its answers must repeat

@@ -72,7 +72,7 @@ class LoadClient:
         return time.perf_counter() - self._started
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Holds the conversations; setting `stop` cancels those that are open."""
+        """Holds the conversations; setting `stop` cancels open conversations."""
         job, before = self._job, time.process_time()
         timeout = aiohttp.ClientTimeout(total=job.endpoint.request_s)
         connector = aiohttp.TCPConnector(limit=0, ssl=tls())
@@ -168,7 +168,7 @@ class Clients(Protocol):
         """The errors of the clients that were lost for good; their conversations were not held."""
 
     async def run(self, job: ClientJob, listener: Listener, stop: asyncio.Event) -> None:
-        """Holds the conversations to their end; setting `stop` cancels those that are open.
+        """Holds all conversations to their end; setting `stop` cancels open conversations.
 
         Raises:
             HarnessError: the conversations cannot be held.

@@ -1,4 +1,4 @@
-"""`vllm-harness load`: many conversations at once, every stream validated while it is timed."""
+"""`vllm-harness load`: holds many conversations at once, and validates every stream while it is timed."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class NodeClient:
         self._findings[conversation] = (conversation, transport, findings)
 
     def _without_bytes(self, load_turn: LoadTurn) -> LoadTurn:
-        """A turn without its request and answer, unless it is the first with some kind of problem here."""
+        """A turn without its request and answer, unless it is this client's first with a kind of problem."""
         lean = replace(load_turn, result=replace(load_turn.result, exchange=None))
         kinds = problem_kinds(load_turn) - self._seen
         self._seen |= kinds

@@ -204,7 +204,7 @@ def _show(results: Sequence[JudgedMutant], every: Sequence[ServingMutant]) -> Mu
     headings = ("", "killed", "noticed", "survived", "equivalent", "not judged", "score")
     show_table(console, headings, [*rows, _row("all", total)], headings[1:])
     hours = sum(result.seconds for result in results) / 3600
-    console.print(f"{len(results)} of {len(every)} mutants judged in {hours:.1f} hours of one server")
+    console.print(f"{len(results)} of {len(every)} mutants judged in {hours:.1f} server hours")
     return total
 
 

@@ -39,7 +39,7 @@ class MutantTally:
 
 
 def tally(results: Iterable[JudgedMutant], mutants: Mapping[str, ServingMutant]) -> MutantTally:
-    """Counts results by status; a mutant that is declared equivalent counts so unless it was killed."""
+    """Counts results by status; a mutant declared equivalent counts as equivalent unless it was killed."""
     every = list(results)
     equivalent = [result for result in every if result.status != "killed" and _is_equivalent(result, mutants)]
     rest = [result.status for result in every if result not in equivalent]
