@@ -247,7 +247,7 @@ def _show_alike(console: Console, known: Sequence[ParserDefect], failures: Seque
         others = ", ".join(families[:3]) + (", ..." if len(families) > 3 else "")
         own = ", ".join(dict.fromkeys(failure.plain_family for failure in alike))
         console.print(
-            f"{len(alike)} failures of {own} resemble {each.id}, the same mismatch in {others}: "
+            f"{len(alike)} failures of {own} resemble {each.id}, the same mismatch of {others}: "
             "if the cause is the same, add the family to that entry; otherwise add an entry"
         )
 
