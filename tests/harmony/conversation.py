@@ -1,4 +1,4 @@
-"""Renders Harmony conversations with openai-harmony: the prompts that gpt-oss must get."""
+"""Renders Harmony conversations with openai-harmony, as the prompts that gpt-oss must receive."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests import prompts
 from vllm_harness._environments import assets
 
 RECIPIENT = (" to=assistant<|channel|>commentary", "<|channel|>commentary to=assistant")
-DATE = "2026-01-01"  # env/runtime.yaml pins it for every server
+DATE = "2026-01-01"  # env/runtime.yaml pins this date for every server
 
 
 @pytest.fixture(scope="session")
 def harmony() -> Iterator[Any]:
-    """openai-harmony's encoding."""
+    """The encoding of openai-harmony for gpt-oss."""
     with pytest.MonkeyPatch.context() as patch:
         if "TIKTOKEN_ENCODINGS_BASE" not in os.environ:
             patch.setenv("TIKTOKEN_ENCODINGS_BASE", str(assets.fetch("harmony-encodings")))
@@ -39,7 +39,7 @@ def harmony() -> Iterator[Any]:
 
 
 def system(effort: ReasoningEffort = ReasoningEffort.MEDIUM, instructions: str | None = None) -> Message:
-    """The system message that starts every prompt; instructions may follow the model's identity."""
+    """The system message that starts every prompt; instructions, if any, follow the model's identity."""
     content = SystemContent.new().with_conversation_start_date(DATE).with_reasoning_effort(effort)
     if instructions is not None:
         content = content.with_model_identity(f"{content.model_identity}\n{instructions}")
@@ -84,12 +84,12 @@ def returned(output: str, name: str = "get_weather") -> Message:
 
 
 def prompt_tokens(harmony: Any, *messages: Message) -> int:
-    """The number of tokens in the prompt of these messages; no message is dropped."""
+    """The number of tokens in the prompt that these messages make; no message is dropped."""
     return len(prompt_ids(harmony, *messages))
 
 
 def prompt_ids(harmony: Any, *messages: Message) -> list[int]:
-    """The token ids of the prompt of these messages; no message is dropped."""
+    """The token ids of the prompt that these messages make; no message is dropped."""
     conversation = Conversation.from_messages(list(messages))
     config = RenderConversationConfig(auto_drop_analysis=False)
     return list(harmony.render_conversation_for_completion(conversation, Role.ASSISTANT, config))
@@ -98,15 +98,15 @@ def prompt_ids(harmony: Any, *messages: Message) -> list[int]:
 def prompts_of(
     harmony: Any, conversation: prompts.Conversation, *, switched: bool = False
 ) -> tuple[list[int], ...]:
-    """The prompts that a conversation may have, with the instructions, tools and effort of its last request.
+    """The correct prompts for a conversation, with the instructions, tools and effort of its last request.
 
     Args:
         harmony: the encoding.
-        conversation: one of `cases/prompts.yaml`.
-        switched: whether the instructions are in the system message, as with a variable of vLLM's.
+        conversation: a conversation in `cases/prompts.yaml`.
+        switched: whether an environment variable makes vLLM put the instructions into the system message.
 
-    A tool output's header may have the recipient in its role section or in its channel section, and its texts
-    may be joined by a line break, so there are several correct prompts.
+    The header of a tool output may have the recipient in its role section or in its channel section, and the
+    output's texts may be joined with a line break, so there are several correct prompts.
 
     Source: https://cookbook.openai.com/articles/openai-harmony, "Handling reasoning output in subsequent
     sampling": reasoning is left out once a final answer follows it.
@@ -143,8 +143,8 @@ def _message(turn: prompts.Turn, names: Mapping[str, str], between: str) -> Mess
 
     Args:
         turn: the turn.
-        names: the tools of the calls, by call number.
-        between: the text that joins the texts of an output; no specification defines it.
+        names: the name of the called tool, by call number.
+        between: the separator between the texts of an output, which no specification defines.
     """
     kind, *texts = turn
     match kind:
@@ -163,7 +163,7 @@ def _message(turn: prompts.Turn, names: Mapping[str, str], between: str) -> Mess
 
 
 def message_of(value: dict[str, Any]) -> Message:
-    """Converts a message that vLLM returned into one of openai-harmony."""
+    """Converts a message that vLLM returned into a message of openai-harmony."""
     flat = {**value.get("author", {}), **{key: value[key] for key in value if key != "author"}}
     contents = [TextContent(text=part["text"]) for part in flat["content"]]
     message = Message(author=Author(role=Role(flat["role"]), name=flat.get("name")), content=contents)

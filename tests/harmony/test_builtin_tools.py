@@ -1,4 +1,4 @@
-"""Built-in tools of gpt-oss through a real MCP tool server (`--tool-server host:port`)."""
+"""Built-in tools of gpt-oss, run by a real MCP tool server (`--tool-server host:port`)."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def runs(code: str, channel: str = "commentary") -> Raw:
 
 
 def calls(tool: str, arguments: str) -> Raw:
-    """A script in which the model calls a tool of a namespace with JSON arguments."""
+    """A script in which the model calls a tool, such as `browser.search`, with JSON arguments."""
     return Raw(f"<|channel|>commentary to={tool} <|constrain|>json<|message|>{arguments}<|call|>")
 
 
 def mcp(label: str = "code_interpreter", **more: Any) -> dict[str, Any]:
-    """Requests a built-in tool as an MCP tool; vLLM uses its own address instead of this one."""
+    """Requests a built-in tool as an MCP tool; vLLM uses the server's flag instead of this `server_url`."""
     return {"type": "mcp", "server_label": label, "server_url": "http://127.0.0.1:9/sse", **more}
 
 
@@ -69,7 +69,7 @@ class Tools:
 
     @property
     def flag(self) -> list[str]:
-        """vLLM's `--tool-server` flag with their addresses."""
+        """vLLM's `--tool-server` flag with the addresses of the tool servers."""
         return [
             "--tool-server",
             ",".join(tool.address for tool in (self.python, self.container, self.browser)),
@@ -90,7 +90,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
 
 @dataclass(frozen=True)
 class Talk:
-    """A server with tools, its API, and the scripts of one test."""
+    """A vLLM server with tools, its API, and the script book of one test."""
 
     server: RemoteServer
     api: Responses
@@ -107,7 +107,7 @@ class Talk:
         unheard.script(name="unheard", turns=list(turns), times=None, when=When(user="^Go$"))
 
     def script_turns(self, *turns: Content, times: int = 1) -> None:
-        """Scripts the generations within one request, one per turn."""
+        """Scripts the generations within one request, one generation per turn."""
         self.script(turns=list(turns), times=times)
 
     def still_serves(self) -> None:
@@ -118,7 +118,7 @@ class Talk:
 
 @pytest.fixture
 def talk_to(own_server: OwnServer, request: pytest.FixtureRequest) -> Iterator[Callable[..., Talk]]:
-    """Starts a server with these flags and variables; all its scripts must be used by the end of the test."""
+    """Starts a server with given flags and variables; all its scripts must be used by the end of the test."""
     books: list[ScriptBook] = []
 
     def open_talk(flags: list[str], env: dict[str, str]) -> Talk:
@@ -148,7 +148,7 @@ def outputs(response: Response) -> list[dict[str, Any]]:
 
 
 def from_tool(response: Response) -> list[str]:
-    """The outputs of tools within the response."""
+    """The outputs of tools that the response contains."""
     return [
         "".join(part["text"] for part in message["content"])
         for message in outputs(response)
@@ -157,7 +157,7 @@ def from_tool(response: Response) -> list[str]:
 
 
 def of_usage(response: Response) -> dict[str, Any]:
-    """The details of the output tokens."""
+    """The response's details about output tokens."""
     assert response.usage is not None
     return response.usage.output_tokens_details.model_dump()
 
@@ -196,7 +196,7 @@ def test_tokens_of_the_tools_output(talk: Talk) -> None:
 @pytest.mark.covers("VM-010", "VR-040")
 @pytest.mark.parametrize("stream", [False, True])
 def test_tokens_of_the_tools_output_are_not_the_model_s(stream: bool, talk: Talk) -> None:
-    """Longer code adds to the tokens of the model, but not to those of the same tool output."""
+    """Longer code adds to the model's tokens, but not to the tokens of a tool output that is the same."""
     usages = []
     for code in (CODE, f"{CODE}  # {'a comment ' * 20}"):
         talk.script_turns(runs(code), ANSWER)
@@ -251,7 +251,7 @@ def test_turns_with_tools(talk: Talk, tools: Tools) -> None:
 
 @pytest.mark.covers("VM-010", "VM-006")
 def test_calls_one_after_the_other(talk: Talk, tools: Tools) -> None:
-    """The model makes several calls in turn within one request."""
+    """The model makes several calls, one after the other, within one request."""
     talk.script_turns(runs("print(1)"), runs("print(2)", "analysis"), runs("print(3)"), "Three.")
     stream = talk.api.stream("Count", tools=[INTERPRETER])
     assert [call["code"] for call in tools.python.journal("python")] == ["print(1)", "print(2)", "print(3)"]
@@ -275,7 +275,7 @@ def test_limit_holds_after_a_tool_has_run(talk: Talk) -> None:
 @pytest.mark.vllm_known_defect("max-tool-calls-is-ignored")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_max_tool_calls(stream: bool, talk: Talk, tools: Tools) -> None:
-    """The second call is not executed."""
+    """With a limit of one tool call, the second call is not executed."""
     talk.script_turns(runs("print(1)"), runs("print(2)"), ANSWER)
     request: Any = {"tools": [INTERPRETER], "max_tool_calls": 1}
     api = talk.api
@@ -343,7 +343,7 @@ def test_schema_of_the_python_tool_stays_out_of_the_prompt(talk: Talk) -> None:
 
 @pytest.mark.covers("VR-068", "VM-009")
 def test_one_session_a_request(talk: Talk, tools: Tools) -> None:
-    """Each request has one session per requested tool, with its own id; other tools have no session."""
+    """Each request opens one session, with its own id, per requested tool, and no session for other tools."""
     for _ in range(2):
         talk.script_turns(runs(CODE), runs(CODE), ANSWER)
         talk.api.create("Go", tools=[INTERPRETER])
@@ -390,7 +390,7 @@ def test_both_built_in_tools_of_one_request(talk: Talk, tools: Tools) -> None:
 
 @pytest.mark.covers("VM-008", "VM-001")
 def test_tool_that_was_not_asked_for_is_not_run(talk: Talk, tools: Tools) -> None:
-    """A call of a tool that the request does not offer is not executed."""
+    """A call of a tool that is not offered in the request is not executed."""
     talk.script(runs(CODE))
     response = talk.api.create("Go", extra_body=SHOW)
     assert response.status == "completed"
@@ -402,7 +402,7 @@ def test_tool_that_was_not_asked_for_is_not_run(talk: Talk, tools: Tools) -> Non
 
 @pytest.mark.covers("VM-008", "VM-001")
 def test_label_that_is_not_listed_turns_no_tool_on(talk_to: Callable[..., Talk], tools: Tools) -> None:
-    """Without labels in the server's variable, the prompt names no tool and none is executed."""
+    """Without labels in the environment variable, no tool is named in the prompt or executed."""
     tools.python.forget()
     talk = talk_to(tools.flag, {})
     talk.script_if_reached(runs(CODE), ANSWER)
@@ -415,7 +415,7 @@ def test_label_that_is_not_listed_turns_no_tool_on(talk_to: Callable[..., Talk],
 
 @pytest.mark.covers("VM-008", "VR-060")
 def test_built_in_tool_that_is_required(talk: Talk, tools: Tools) -> None:
-    """With `required` the grammar permits a call of the built-in tool, but no answer after it."""
+    """With `required`, the grammar permits a call of the built-in tool, but no answer after the call."""
     talk.script_if_reached(runs(CODE), ANSWER)
     with pytest.raises(openai.APIError, match="was refused at token"):
         talk.api.create("Go", tools=[INTERPRETER], tool_choice="required")
@@ -425,7 +425,7 @@ def test_built_in_tool_that_is_required(talk: Talk, tools: Tools) -> None:
 @pytest.mark.covers("VM-008", "vllm-41902")
 @pytest.mark.vllm_known_defect("chat-drops-other-harmony-recipients")
 def test_built_in_call_over_chat_leaves_a_sign(talk: Talk) -> None:
-    """Over Chat Completions the server does not run the tool, but the text of the call must not be lost."""
+    """Over Chat Completions, the server does not run the tool, but the text of the call must not be lost."""
     talk.script(runs(CODE))
     chat = talk.api.client.chat.completions.create(
         model=talk.server.model, messages=[{"role": "user", "content": "Go"}]
@@ -493,7 +493,7 @@ def test_page_is_opened(where: dict[str, Any], talk: Talk, tools: Tools) -> None
     ids=["code", "search"],
 )
 def test_tool_in_the_background_and_replayed(tool: dict[str, Any], call: Raw, talk: Talk) -> None:
-    """A background response runs without a reader, and its stream can be replayed from each event."""
+    """The stream of a background response with a tool call can be replayed from each event."""
     talk.script_turns(call, ANSWER)
     request = talk.api.request("Go", {"background": True, "stream": True, "tools": [tool]})
     with talk.api.client.responses.create(**request) as running:
@@ -506,7 +506,7 @@ def test_tool_in_the_background_and_replayed(tool: dict[str, Any], call: Raw, ta
 
 
 def failed_cleanly(stream: Stream) -> bool:
-    """Whether a stream reports a failure as OpenAI's streams do, and then ends."""
+    """Whether a stream ends with a failure event, as OpenAI's streams do."""
     return stream.types[-1] in ("response.failed", "error")
 
 
@@ -531,7 +531,7 @@ def test_bad_json_streamed(talk: Talk) -> None:
 @pytest.mark.covers("VM-010")
 @pytest.mark.parametrize("stream", [False, True])
 def test_bad_json_goes_back_to_the_model(stream: bool, talk_to: Callable[..., Talk], tools: Tools) -> None:
-    """With VLLM_TOOL_JSON_ERROR_AUTOMATIC_RETRY the model gets the error and tries again."""
+    """With VLLM_TOOL_JSON_ERROR_AUTOMATIC_RETRY, the model gets the error and tries again."""
     talk = talk_to(tools.flag, {**LABELS, **RETRY})
     tools.container.forget()
     good = calls("container.exec", '{"cmd": ["echo", "hello"]}')
@@ -549,7 +549,7 @@ def test_bad_json_goes_back_to_the_model(stream: bool, talk_to: Callable[..., Ta
 
 @pytest.mark.covers("VM-010")
 def test_tool_server_down(talk: Talk, tools: Tools) -> None:
-    """The request fails while the tool server is down; the tool works again once it is back."""
+    """The request fails while the tool server is down; the tool works again once the server is back."""
     talk.script_if_reached(runs(CODE), ANSWER)
     tools.python.stop()
     try:
@@ -576,7 +576,7 @@ def test_tool_server_down_streamed(talk: Talk, tools: Tools) -> None:
 
 @pytest.mark.covers("VM-010", "LS-021")
 def test_key_of_the_request_is_passed_on(talk: Talk, tools: Tools) -> None:
-    """The headers of an MCP tool in the request reach the tool server, so the tool works with the key."""
+    """The headers of an MCP tool in the request, with its key, are passed on to the tool server."""
     talk.script_turns(calls("container.exec", '{"cmd": ["echo", "hello"]}'), "It said hello.")
     assert talk.api.create("Say hello", tools=[container()]).output_text == "It said hello."
     sessions = tools.container.journal("session")
@@ -596,7 +596,7 @@ def test_request_without_the_key_is_refused(headers: dict[str, str], talk: Talk,
 
 @pytest.mark.covers("VM-010", "LS-021")
 def test_refusal_of_the_tool_server_is_told(talk: Talk) -> None:
-    """OpenAI answers with HTTP 424, `Error retrieving tool list from MCP server: ... 401 (Unauthorized)`."""
+    """OpenAI's answer is HTTP 424, `Error retrieving tool list from MCP server: ... 401 (Unauthorized)`."""
     talk.script_if_reached(calls("container.exec", '{"cmd": ["echo", "hello"]}'), "It said hello.")
     with pytest.raises(openai.APIStatusError) as caught:
         talk.api.create("Go", tools=[mcp("container")])

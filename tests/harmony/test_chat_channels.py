@@ -23,7 +23,7 @@ ENDS = ("<|return|>", "<|call|>", "<|endoftext|>")
 
 @pytest.mark.parametrize("case", cases("chat_harmony"))
 def test_output(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
-    """Each part of the output is in its field, in the body and in the stream."""
+    """Each part of the output is in the right field, both in the body and in the stream."""
     script(Raw(case["raw"]), times=2)
     answers = chat.both(tools=[FREE, NOW])
     expected = (case.get("content", ""), case.get("reasoning", ""), case.get("calls", []))
@@ -35,7 +35,7 @@ def test_output(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VT-015", "VC-020")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_no_message_of_several_is_lost(stream: bool, chat: Chat, script: ScriptWriter) -> None:
-    """All messages are there in their order; the text that joins them may differ."""
+    """All messages are in the answer, in the right order; the white space between them may differ."""
     said = (("analysis", "Clouds."), ("commentary", "First."), ("analysis", "Wind."), ("final", "Then."))
     script(
         Raw(f"<|end|>{NEXT}".join(f"<|channel|>{where}<|message|>{text}" for where, text in said) + ENDS[0])
@@ -48,7 +48,7 @@ def test_no_message_of_several_is_lost(stream: bool, chat: Chat, script: ScriptW
 @pytest.mark.parametrize("case", cases("chat_harmony_broken"))
 @pytest.mark.timeout(60)
 def test_broken_output(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
-    """Malformed output causes no 5xx and no hang, loses no text, and gives the same in body and stream."""
+    """Malformed output causes no 5xx and no hang, loses no text, and is the same in body and stream."""
     script(Raw(case["raw"]), times=2)
     answers = chat.both(tools=[FREE])
     generated = answers.output.content + answers.output.reasoning + str(answers.output.calls)
@@ -70,7 +70,7 @@ def test_two_calls_of_one_function(tokens: int, chat: Chat, script: ScriptWriter
 
 @pytest.mark.covers("VT-007", "VT-010", "CO-09")
 def test_second_call_is_forbidden_where_one_is_allowed(chat: Chat, script: ScriptWriter) -> None:
-    """With `parallel_tool_calls: false` the grammar ends the turn after the first call."""
+    """With `parallel_tool_calls: false`, the grammar ends the turn after the first call."""
     second = CALL.replace("Paris", "Rome")
     script(Raw(f"{CALL}<|end|>{NEXT}{second}<|call|>"), expect="refused")
     with pytest.raises(openai.APIError, match="was refused at token"):
@@ -80,7 +80,7 @@ def test_second_call_is_forbidden_where_one_is_allowed(chat: Chat, script: Scrip
 @pytest.mark.covers("VT-007", "VC-015")
 @pytest.mark.parametrize("more", [" And more.", "<|call|>"], ids=["text", "its end, spelled"])
 def test_nothing_follows_a_forced_call(more: str, chat: Chat, script: ScriptWriter) -> None:
-    """After a forced call the grammar refuses text, even the letters of the token that ends the call."""
+    """After a forced call, the grammar refuses text, even the letters of the token that ends the call."""
     letters = [token for letter in more for token in chat.tokens(letter)]
     script([*chat.tokens(CALL), *letters, *chat.tokens("<|call|>")], expect="refused")
     with pytest.raises(openai.APIError, match="was refused at token"):
@@ -102,7 +102,7 @@ def test_role_and_markup_are_in_no_field(chat: Chat, script: ScriptWriter) -> No
 def test_thoughts_stay_out_of_what_a_cut_header_leaves(
     budget: int, stream: bool, chat: Chat, script: ScriptWriter
 ) -> None:
-    """The rest of a truncated header may come as content; reasoning before it may not."""
+    """The remains of a truncated header may appear as content, but the reasoning before it may not."""
     thoughts = "<|channel|>analysis<|message|>Clouds, so rain.<|end|>"
     script(Raw(f"{thoughts}{NEXT}<|channel|>final<|message|>Rain.<|return|>"), expect="cut")
     limit = {"max_tokens": len(chat.tokens(thoughts + NEXT)) + budget}

@@ -16,14 +16,14 @@ pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("chat")]
 
 
 def enough(script: ScriptWriter) -> dict[str, Any]:
-    """Scripts an arbitrary answer, and limits the answer of a live model."""
+    """Scripts an arbitrary answer, and returns a token limit for the answer of a live model."""
     script("Rain.")
     return {"max_tokens": 20}
 
 
 @pytest.mark.covers("VC-022", "VR-051")
 def test_one_system_message(chat: Chat, script: ScriptWriter) -> None:
-    """The system message is vLLM's, with the pinned date; the client's text is in the developer message."""
+    """vLLM writes the system message, with the pinned date; the client's is in the developer message."""
     messages = [{"role": "system", "content": "Talk like a pirate."}, *ASK]
     prompt = chat.prompt(messages, **enough(script))
     assert prompt.startswith("<|start|>system<|message|>You are ChatGPT")
@@ -45,7 +45,7 @@ def test_developer_message(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-022")
 @pytest.mark.parametrize("role", ["system", "developer"])
 def test_instructions_within_a_conversation(role: str, chat: Chat, script: ScriptWriter) -> None:
-    """Later instructions stay in their place, in a developer message."""
+    """Instructions within a conversation stay at their position, in a developer message."""
     turns = [("assistant", "It rains."), (role, "Talk like a pirate."), ("user", "And now?")]
     prompt = chat.prompt([*ASK, *({"role": role, "content": text} for role, text in turns)], **enough(script))
     places = [prompt.find(text) for _, text in turns]
@@ -88,7 +88,7 @@ def test_commentary_is_named_without_tools_too(chat: Chat, script: ScriptWriter)
 @pytest.mark.covers("VC-022", "VR-043")
 @pytest.mark.parametrize(("flags", "shown"), [([], True), (["--exclude-tools-when-tool-choice-none"], False)])
 def test_tools_where_none_may_be_called(flags: list[str], shown: bool, own_server: OwnServer) -> None:
-    """A flag of vLLM leaves tools out of the prompt when `tool_choice` is `none`."""
+    """A vLLM flag leaves the tools out of the prompt if `tool_choice` is `none`."""
     server = own_server(flags)
     with closing(ScriptBook(server.endpoint, server.entry)) as book, book.client() as client:
         told = book.script("Rain.", keep_prompt=True)
@@ -99,7 +99,7 @@ def test_tools_where_none_may_be_called(flags: list[str], shown: bool, own_serve
 
 @pytest.mark.covers("VC-022", "VC-020")
 def test_call_and_output_have_their_channels(chat: Chat, script: ScriptWriter) -> None:
-    """A call in the history has its channel and recipient, and its output has the function as author.
+    """A call in the history has a channel and a recipient, and the author of its output is the function.
 
     OpenAI's Harmony format allows the recipient in the role section or in the channel section of a header.
     """
@@ -129,7 +129,7 @@ def test_replayed_turn_keeps_its_order(chat: Chat, script: ScriptWriter) -> None
 
 @pytest.mark.covers("VC-022", "VR-061")
 def test_finished_thoughts_are_dropped_running_ones_kept(chat: Chat, script: ScriptWriter) -> None:
-    """Harmony drops reasoning once a final answer follows it, and keeps that of the current turn."""
+    """Harmony drops reasoning once a final answer follows it, but keeps the current turn's reasoning."""
     messages = [
         *ASK,
         {"role": "assistant", "reasoning": "finished thought 1", "content": "Sun."},

@@ -1,4 +1,4 @@
-"""Compares each API's prompts for `cases/prompts.yaml` on gpt-oss with those of openai-harmony."""
+"""Compares each API's prompts for `cases/prompts.yaml` on gpt-oss with openai-harmony's prompts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
 
 
 def prompts(server: RemoteServer, harmony: Any) -> Prompts:
-    """Compares prompts with those that openai-harmony renders."""
+    """Compares a server's prompts with the prompts that openai-harmony renders."""
     return Prompts(server, lambda conversation: prompts_of(harmony, conversation))
 
 
@@ -51,7 +51,7 @@ def test_known_defects_of_render_routes(
 
 @pytest.mark.covers("vllm-45342")
 def test_instructions_in_the_system_message(own_server: OwnServer, harmony: Any) -> None:
-    """With an environment variable of vLLM the instructions follow the model's identity."""
+    """With a vLLM environment variable, the instructions follow the model's identity."""
     server = own_server(env={"VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS": "1"})
     named = ("instructions", "instructions and tools", "a system message", "a system message and tools")
     asked = [(api, row) for api, row in of_entry(server) if row.id in named]

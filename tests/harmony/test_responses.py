@@ -1,4 +1,4 @@
-"""Responses on gpt-oss: reasoning, its effort, and calls that the real model makes by itself."""
+"""Responses on gpt-oss: reasoning, reasoning effort, and calls that the real model makes by itself."""
 
 from __future__ import annotations
 

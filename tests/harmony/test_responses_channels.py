@@ -1,4 +1,4 @@
-"""Responses on gpt-oss: the item that a message becomes, by its channel and recipient."""
+"""Responses on gpt-oss: how a message's channel and recipient decide which item it becomes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ HEADERS = {
 @pytest.mark.covers("VR-061", "VR-043", "VR-046")
 @pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS.keys())
 def test_headers_of_a_call(header: str, responses: Responses, script: ScriptWriter) -> None:
-    """Each spelling of the header of a call to an offered function gives that function call."""
+    """A call of an offered function becomes a function call with each spelling of its header."""
     script(Raw(f"{header}<|message|>{ARGUMENTS}<|call|>"), times=2)
     body, stream = responses.both(ASK, tools=[LOOSE])
     for response in (body, stream.terminal):
@@ -92,7 +92,7 @@ def test_dotted_function_name(responses: Responses, script: ScriptWriter) -> Non
 
 @pytest.mark.covers("VR-061", "LS-021")
 def test_other_recipients_are_mcp_calls(responses: Responses, script: ScriptWriter) -> None:
-    """A recipient other than an offered function gives an MCP call; the dot separates server and tool."""
+    """A message to any other recipient becomes an MCP call; a dot separates server and tool."""
     script(Raw(f"<|channel|>commentary to=files.list<|message|>{ARGUMENTS}<|call|>"))
     response = responses.create(ASK, tools=[LOOSE])
     (call,) = items(response, "mcp_call")
@@ -102,7 +102,7 @@ def test_other_recipients_are_mcp_calls(responses: Responses, script: ScriptWrit
 @pytest.mark.covers("VR-061")
 @pytest.mark.vllm_known_defect("vllm-51616")
 def test_a_call_that_nobody_made_is_not_completed(responses: Responses, script: ScriptWriter) -> None:
-    """Without a tool server the call has no output and no error, so it must not be `completed`."""
+    """Without a tool server, a call has no output and no error, so it must not be `completed`."""
     script(Raw(f"<|channel|>commentary to=files.list<|message|>{ARGUMENTS}<|call|>"))
     calls = items(responses.create(ASK), "mcp_call")
     assert not [call.status for call in calls if call.output is None and call.error is None]
@@ -134,7 +134,7 @@ EMPTY = {
 @pytest.mark.covers("VR-063", "VR-066")
 @pytest.mark.parametrize("raw", [pytest.param(raw, id=name, marks=UNSTREAMED) for name, raw in EMPTY.items()])
 def test_message_without_content_is_streamed(raw: str, responses: Responses, script: ScriptWriter) -> None:
-    """A message without deltas either has its events and its item, or neither of the two."""
+    """A message without content has either both its events and its item, or neither."""
     script(Raw(raw), times=2)
     _, stream = responses.both(ASK, tools=[LOOSE])
     done = [event.item.id for event in stream.of("output_item.done")]
@@ -145,7 +145,7 @@ def test_message_without_content_is_streamed(raw: str, responses: Responses, scr
 def test_no_code_interpreter_events_beside_a_code_interpreter(
     responses: Responses, script: ScriptWriter
 ) -> None:
-    """A function call stays one, even if the request also offers the built-in tool."""
+    """A function call stays a function call, even if the request also offers the built-in tool."""
     script(reasoning="I need the weather.", calls=[CALL], times=2)
     body, stream = responses.both(ASK, tools=[INTERPRETER, RESPONSES_TOOL])
     for response in (body, stream.terminal):
@@ -157,7 +157,7 @@ def test_no_code_interpreter_events_beside_a_code_interpreter(
 def test_reasoning_tokens_of_thoughts_are_exact(
     harmony: Any, responses: Responses, script: ScriptWriter
 ) -> None:
-    """Usage counts the tokens of the reasoning text in body and stream, without those of the header."""
+    """The usage in body and stream counts the tokens of the reasoning text, but not of its header."""
     thoughts = "The user asks for a capital, which I know."
     script("Paris.", reasoning=thoughts, times=2)
     body, stream = responses.both("The capital of France?")

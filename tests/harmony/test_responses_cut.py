@@ -26,7 +26,7 @@ MCP = "<|channel|>commentary to=files.list <|constrain|>json<|message|>"
 
 
 def cut(responses: Responses, stream: bool, budget: int) -> Response:
-    """The response of a truncated request; other tests check the events of the stream."""
+    """The response to a request with a token limit; other tests check the events of the stream."""
     request = responses.request("Weather?", {"max_output_tokens": budget})
     if not stream:
         response: Response = responses.client.responses.create(**request)
@@ -42,7 +42,7 @@ def cut(responses: Responses, stream: bool, budget: int) -> Response:
 def test_cut_within_a_message(
     header: str, kind: str, stream: bool, responses: Responses, script: ScriptWriter
 ) -> None:
-    """The response is incomplete and has one item of the right kind with the text so far."""
+    """The response is incomplete, with one item of the right kind that has the text so far."""
     script(Raw(f"{header}{WORDS}<|return|>"), expect="cut")
     response = cut(responses, stream, 20)
     assert response.status == "incomplete"
@@ -67,7 +67,7 @@ def test_item_that_is_cut_says_so(header: str, responses: Responses, script: Scr
 
 @pytest.mark.covers("VR-013", "VR-039")
 def test_cut_search_is_none(responses: Responses, script: ScriptWriter) -> None:
-    """A truncated search call was not executed: the response is incomplete and has no item."""
+    """A truncated search call is not executed: the response is incomplete and has no item."""
     header = "<|channel|>commentary to=browser.search <|constrain|>json<|message|>"
     script(Raw(f'{header}{{"query": "{WORDS}"}}<|call|>'), expect="cut")
     response = cut(responses, False, 20)
@@ -81,7 +81,7 @@ def test_cut_search_is_none(responses: Responses, script: ScriptWriter) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("budget", [1, 2, 3, 4])
 def test_cut_within_a_header(budget: int, stream: bool, responses: Responses, script: ScriptWriter) -> None:
-    """A response that is truncated within a header is incomplete and has no item with made-up text."""
+    """A response that is truncated within a header is incomplete and shows no part of the header."""
     script(
         Raw(f"<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{WORDS}"),
         expect="cut",
@@ -96,7 +96,7 @@ def test_cut_within_a_header(budget: int, stream: bool, responses: Responses, sc
 @pytest.mark.covers("VR-013", "VR-050")
 @pytest.mark.parametrize("stream", [False, True])
 def test_cut_between_messages(stream: bool, responses: Responses, script: ScriptWriter) -> None:
-    """The reasoning is complete, and the answer has not started."""
+    """The response has the complete reasoning, and no text of the answer, which has not started."""
     written = script(Raw(f"{THOUGHTS}<|end|><|start|>assistant<|channel|>final<|message|>Yes."), expect="cut")
     assert written is not None
     response = cut(responses, stream, len(written.takes[0]) - 7)

@@ -1,4 +1,4 @@
-"""Responses on gpt-oss: log-probabilities, which vLLM does not return there."""
+"""Responses on gpt-oss: log probabilities, which vLLM does not return for this model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_logprobs_of_a_text(responses: Responses, script: ScriptWriter) -> None:
 @pytest.mark.covers("VR-005", "LS-005")
 @pytest.mark.parametrize("more", [{}, {"top_logprobs": 2}], ids=["chosen", "alternatives"])
 def test_they_come_or_are_refused(more: dict[str, int], vllm_server: RemoteServer) -> None:
-    """The answer has log-probabilities or the request is refused; they are not left out silently."""
+    """The answer has log probabilities, or the request is refused; they are not left out silently."""
     request = {"include": ["message.output_text.logprobs"], **more}
     with closing(ScriptBook(vllm_server.endpoint, vllm_server.entry)) as book, book.client() as client:
         book.script("Paris.")

@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def events_of(answer: Response) -> list[dict[str, Any]]:
-    """The events of a stream, from its whole text."""
+    """Parses the events of a complete stream."""
     lines = [line for line in answer.content.decode().splitlines() if line.startswith("data: ")]
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
@@ -32,7 +32,7 @@ def events_of(answer: Response) -> list[dict[str, Any]]:
 def test_malformed_output_has_a_defined_end(
     case: dict[str, Any], responses: Responses, script: ScriptWriter
 ) -> None:
-    """The body has a final status, the stream one terminal event, and the server answers the next request."""
+    """The body has a final status, the stream has one terminal event, and the server still answers."""
     script(Raw(case["raw"]), times=2)
     body = {"model": responses.model, "input": "Weather?"}
     answer = responses.post(body)

@@ -1,7 +1,7 @@
-"""Responses on gpt-oss: the prompt is the conversation that openai-harmony renders.
+"""Responses on gpt-oss: the prompt is the same as openai-harmony's rendering of the conversation.
 
-vLLM shows all its messages, including those that it leaves out of the prompt, so the tests compare the number
-of prompt tokens with openai-harmony's own rendering.
+The messages that vLLM returns include messages that are not in the prompt, so the tests compare the number of
+prompt tokens with the number in openai-harmony's rendering.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HIGH, LOW, MEDIUM = ReasoningEffort.HIGH, ReasoningEffort.LOW, ReasoningEffort.M
 
 
 def tokens_in(response: Response) -> int:
-    """The number of prompt tokens."""
+    """The number of prompt tokens, from the response's usage."""
     assert response.usage is not None
     return response.usage.input_tokens
 
@@ -89,7 +89,7 @@ def test_tools_and_instructions_stand_in_the_developer_message(
 def test_system_message_of_the_input_is_not_doubled(
     role: str, harmony: Any, responses: Responses, script: ScriptWriter
 ) -> None:
-    """The system message becomes the instructions: one developer message with it and the tools."""
+    """A system message becomes the instructions: there is one developer message, with it and the tools."""
     script("Sunny.")
     input_items = [{"role": role, "content": "You are a pirate."}, {"role": "user", "content": ASK}]
     response = responses.create(input_items, tools=[RESPONSES_TOOL], extra_body=SHOW)
@@ -140,7 +140,7 @@ def test_instructions_and_system_message_both_reach_the_prompt(
 def test_prompt_after_a_call_keeps_its_thoughts(
     harmony: Any, responses: Responses, script: ScriptWriter
 ) -> None:
-    """Before the final answer the reasoning stays in the prompt, from stored and from resent items."""
+    """Until the final answer, reasoning stays in the prompt, whether its items are stored or sent again."""
     script(reasoning="I need the weather.", calls=[CALL])
     first = responses.create(ASK, tools=[RESPONSES_TOOL])
     call = items(first, "function_call")[0]
@@ -168,7 +168,7 @@ def test_prompt_after_a_call_keeps_its_thoughts(
 def test_thoughts_of_finished_turns_are_dropped(
     stored: bool, harmony: Any, responses: Responses, script: ScriptWriter
 ) -> None:
-    """After a final answer its reasoning is dropped; that of the current turn stays (vllm#45048)."""
+    """After a final answer, its reasoning is dropped; the current turn's reasoning stays (vllm#45048)."""
     script("Hello.", reasoning="A greeting, how nice.")
     first = responses.create("Hello!", tools=[RESPONSES_TOOL])
     history: list[Any] = [{"role": "user", "content": "Hello!"}, *[item.to_dict() for item in first.output]]
@@ -266,7 +266,7 @@ def test_each_part_of_the_thoughts_reaches_the_prompt(responses: Responses, scri
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-038", "VR-048", "VR-008")
 def test_output_messages_are_harmony(harmony: Any, responses: Responses, script: ScriptWriter) -> None:
-    """The output messages of body and stream have the channels, recipients and texts that the model wrote."""
+    """The output messages in body and stream have the channels, recipients and texts of the model."""
     written = script(reasoning="I need the weather.", calls=[CALL], times=2)
     assert written is not None
     body, stream = responses.both(ASK, tools=[RESPONSES_TOOL], extra_body=SHOW)
@@ -299,7 +299,7 @@ def test_streamed_messages_come_with_the_terminal_event(responses: Responses, sc
 def test_round_trip_by_previous_input_messages(
     harmony: Any, responses: Responses, script: ScriptWriter
 ) -> None:
-    """Resending the first turn's messages with a tool message adds no system or developer message."""
+    """Sending the first turn's messages again, with a tool message, adds no system or developer message."""
     script(reasoning="I need the weather.", calls=[CALL])
     first = responses.create(ASK, tools=[RESPONSES_TOOL], extra_body=SHOW)
     tool_message = {
@@ -333,7 +333,7 @@ def test_round_trip_by_previous_input_messages(
 def test_previous_messages_in_harmony_s_own_form(
     harmony: Any, responses: Responses, script: ScriptWriter
 ) -> None:
-    """Author, channel and recipient reach the prompt; system and developer message come from the request."""
+    """Previous messages keep author, channel and recipient, except for system and developer messages."""
     turn = (
         assistant("I need the weather.", "analysis"),
         called(CALL.arguments_json),
@@ -349,7 +349,7 @@ def test_previous_messages_in_harmony_s_own_form(
 
 
 def _own_form(message: Any) -> dict[str, Any]:
-    """A message in the form of openai-harmony's dataclasses."""
+    """A message as a dict with the fields of openai-harmony's message class."""
     shown = message.to_dict()
     author = {"role": shown.pop("role"), "name": shown.pop("name", None)}
     return {"author": author, **shown}

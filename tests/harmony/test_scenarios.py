@@ -1,4 +1,4 @@
-"""Scenarios whose tools vLLM itself calls: those of an MCP server, and those of its demo tool server."""
+"""Scenarios whose tools vLLM itself calls: the tools of an MCP server, and vLLM's demo tools."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEARCH_PARIS = (
 )
 WRONG_KEY = "wrong"
 KEYS = [WRONG_KEY, pytest.param("", id="no key")]
-"""With a key the server offers the browser and the interpreter; without a key it starts differently."""
+"""With a key, the demo tool server offers browser and interpreter; without a key, it starts differently."""
 FIVE = ["find_user", "get_permissions", "read_file", "get_sample", "get_measurement"]
 
 
@@ -53,7 +53,7 @@ HeldByDemo = Callable[..., list[Conversation]]
 
 @pytest.fixture(scope="module")
 def mcp() -> Iterator[dict[str, RunningMcp]]:
-    """One MCP server with the tools of both scenarios."""
+    """A running MCP server with the tools of both scenarios."""
     desk, office = (
         read_scenario(find_scenario(name)).mcp["container"]
         for name in ("support-desk-server-mcp", "mcp-troubles-server")
@@ -65,7 +65,7 @@ def mcp() -> Iterator[dict[str, RunningMcp]]:
 
 @pytest.fixture
 def held(own_server: OwnServer, mcp: dict[str, RunningMcp], request: pytest.FixtureRequest) -> Held:
-    """Runs a scenario over a transport and gives the names of the called tools; fails on any mismatch."""
+    """Runs a scenario over a transport and returns the names of the called tools; fails on any mismatch."""
 
     def hold(
         story: Scenario | str, transport: str, *, streamed: bool = False, approval: str = "never"
@@ -108,7 +108,7 @@ def test_five_calls_sent_back_as_history(
 
 @pytest.mark.covers("VM-010", "VM-006", "LS-021")
 def test_tokens_errors_and_delays(held: Held) -> None:
-    """The scenario has a wrong token, a missing one and a valid one, a tool that fails and a slow tool."""
+    """The scenario has a wrong, a missing and a valid token, a tool that fails, and a slow tool."""
     for streamed in (False, True):
         called = held("mcp-troubles-server", "responses", streamed=streamed)
         assert called == ["fetch_invoice", "fetch_invoice", "read_pages"]
@@ -117,7 +117,7 @@ def test_tokens_errors_and_delays(held: Held) -> None:
 @pytest.mark.covers("VM-010", "LS-021")
 @pytest.mark.vllm_known_defect("mcp-approval-is-not-asked-for")
 def test_approval_is_asked_for(held: Held) -> None:
-    """The server asks for approval before it calls the tool, and calls it once it is approved."""
+    """The server asks for approval before it calls the tool, and calls the tool once this is approved."""
     call = {"raw": CALL_FIND_USER}
     turns = [
         {
@@ -156,7 +156,7 @@ def held_by_demo(own_server: OwnServer, request: pytest.FixtureRequest) -> HeldB
 @pytest.mark.vllm_needs("background")
 @pytest.mark.parametrize("key", KEYS)
 def test_code_interpreter_of_the_demo_tool_server(key: str, held_by_demo: HeldByDemo) -> None:
-    """Calls the interpreter, then uses its result; later turns run in the background, polled or streamed."""
+    """The model calls the interpreter and uses its result; later turns run in the background."""
     for held in held_by_demo("code-interpreter", key=key):
         asked = [turn.exchange and turn.exchange.request.get("background") for turn in held.turns]
         assert asked == [None, True, True]
@@ -166,7 +166,7 @@ def test_code_interpreter_of_the_demo_tool_server(key: str, held_by_demo: HeldBy
 @pytest.mark.covers("VM-003")
 @pytest.mark.vllm_needs("background")
 def test_what_the_demo_tool_server_gave_is_looked_at(held_by_demo: HeldByDemo) -> None:
-    """An output other than the expected one is reported."""
+    """A tool output that differs from the expected output is reported as a mismatch."""
     story = read_scenario(find_scenario("code-interpreter"))
     turn = story.turns[0]
     (call,) = turn.expect.calls or ()
@@ -178,7 +178,7 @@ def test_what_the_demo_tool_server_gave_is_looked_at(held_by_demo: HeldByDemo) -
 
 
 def searching(output: str) -> Scenario:
-    """A scenario with a web search and a second one in the background, whose outputs contain `output`."""
+    """A scenario with two web searches, one in the background, whose outputs must contain `output`."""
     search = {
         "expect": {"calls": [{"name": "web_search", "output": {"contains": output}}]},
         "say": [{"raw": SEARCH_PARIS}, "That is what I found."],
@@ -198,14 +198,14 @@ def searching(output: str) -> Scenario:
 @pytest.mark.covers("VR-039", "VM-010")
 @pytest.mark.vllm_needs("background")
 def test_browser_of_the_demo_tool_server_without_its_service(held_by_demo: HeldByDemo) -> None:
-    """With a wrong key or an unreachable service the model gets the error, and the conversation continues."""
+    """If the key is wrong, the model gets the search service's error, and the conversation continues."""
     held_by_demo(searching("Error during search for"), key=WRONG_KEY)
 
 
 @pytest.mark.covers("VR-039")
 @pytest.mark.vllm_needs("background")
 def test_browser_of_the_demo_tool_server(held_by_demo: HeldByDemo) -> None:
-    """Searches with the real service; test_builtin_tools searches with a local MCP server."""
+    """The model searches with the real service; test_builtin_tools uses a local MCP server instead."""
     if not (key := os.environ.get(SEARCH_KEY)):
         skip("browser-service", f"vLLM's browser needs {SEARCH_NEEDS}")
     held_by_demo(searching("Paris"), key=key)

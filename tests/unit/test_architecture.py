@@ -1,4 +1,4 @@
-"""The layers of the package, held to the tables of ARCHITECTURE.md, and the budget of the core's lines."""
+"""Checks the package's layers against the tables in ARCHITECTURE.md, and the line budget of the core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LAYERS = {name: int(layer) for layer, name in re.findall(r"^\| (\d+) \| `([\w.]+
 EXTRAS = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
 
 MOST_LINES, MOST_CODE, MOST_PACKAGES = 44_000, 28_600, 16
-"""The budget of the core: it may fall, and no change raises it; who adds to the core takes as much away."""
+"""The budget of the core, which may be lowered but not raised; to add lines, remove as many elsewhere."""
 
 
 def _core() -> list[Path]:
@@ -23,14 +23,14 @@ def _core() -> list[Path]:
 
 
 def _package(parts: tuple[str, ...]) -> str:
-    """The row of the table that a module belongs to: the longest name that its own begins with."""
+    """The table row that a module belongs to: the longest package name that is a prefix of its name."""
     name = ".".join(parts)
     rows = [row for row in (*LAYERS, "extras") if name == row or name.startswith(f"{row}.")]
     return max(rows, key=len, default=parts[0])
 
 
 def _imports() -> Iterator[tuple[Path, str, str]]:
-    """Each module of the core, its package, and a package that it imports from."""
+    """Yields each module of the core with its package and each package that it imports from."""
     for path in _core():
         inside = path.relative_to(PACKAGE).with_suffix("").parts
         if inside == ("__init__",):
@@ -81,7 +81,7 @@ def test_the_core_keeps_its_budget() -> None:
 
 
 def _lines_of_code(text: str) -> int:
-    """On how many lines something of the syntax tree begins, docstrings and texts below a name aside."""
+    """The number of lines on which a node of the syntax tree begins, except for docstrings."""
     nodes = list(ast.walk(ast.parse(text)))
     documented = {
         id(node.value)
@@ -106,7 +106,7 @@ def test_no_public_class_shares_its_name() -> None:
 
 
 def test_what_is_private_says_so() -> None:
-    """Nothing else may be imported; the plugin, the command line and the extras are loaded by their names."""
+    """The only modules without an underscore are the plugin, the command line and the extras."""
     inside = {
         path.name for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
     }

@@ -1,4 +1,4 @@
-"""COVERAGE.md: unknown, stale and open ids are told."""
+"""The generation of COVERAGE.md: its rows, and the report of unknown, stale and open ids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LISTED: dict[str, Any] = {
 
 
 def passing(*tests: str) -> set[Covering]:
-    """What covers a behaviour by cases that are to pass."""
+    """The coverage of a behaviour by tests that are expected to pass."""
     return {Covering(test) for test in tests}
 
 

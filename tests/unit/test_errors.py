@@ -1,4 +1,4 @@
-"""Every error of the package derives from HarnessError, and `_errors` lists it below its base."""
+"""Checks that every error class derives from HarnessError, and that `_errors` lists it below its base."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ALONE = (
     "extras/mutants/workers/",
     "extras/bundles/install.py",
 )
-"""Code that runs without the harness."""
+"""The code that runs without the harness installed."""
 FRONT_DOORS = ("cli/", "_testing/", "pytest_plugin.py", "_regression/selection.py", "extras/")
-"""Code that one front door alone runs, and which may name that one's options."""
+"""Code that only the command line or only pytest runs, which may therefore name that side's options."""
 
 
 @cache
 def _classes() -> dict[str, list[str]]:
-    """Classes of the package with the names of their bases."""
+    """The classes in the package, with the names of their bases."""
     found = {}
     for path in PACKAGE.rglob("*.py"):
         if not path.relative_to(PACKAGE).as_posix().startswith(ALONE):
@@ -41,7 +41,7 @@ def _classes() -> dict[str, list[str]]:
 
 
 def _listed() -> dict[str, str]:
-    """The classes in the docstrings of the core's errors and of the extras, each with the class above it."""
+    """The error classes in the docstrings of `_errors` and `extras`, each with the class above it."""
     extras = find_spec("vllm_harness.extras") and import_module("vllm_harness.extras").__doc__
     found: dict[str, str] = {}
     above = [("", -1)]
@@ -55,7 +55,7 @@ def _listed() -> dict[str, str]:
             above.pop()
         found = (
             dict.fromkeys(names, above[-1][0]) | found
-        )  # what both docstrings name has its base in the first
+        )  # the first docstring counts for a class that both name
         above.append((names[0], indent))
     return found
 
@@ -75,7 +75,7 @@ def test_no_other_class_derives_from_exceptions_than_failures_of_tests() -> None
 
 
 def _strings(path: Path) -> Iterator[tuple[int, str]]:
-    """The strings of a module, by line, its docstrings aside; f-strings as they are written."""
+    """Yields the strings in a module and their lines, except for docstrings; f-strings as source code."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docs = {ast.get_docstring(node, clean=False) for node in nodes if isinstance(node, documented)}
@@ -89,7 +89,7 @@ def _strings(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_what_both_front_doors_say_names_no_option_that_only_one_has() -> None:
-    """`--lane` is `--vllm-lane` in pytest: below the front doors, a message names the thing."""
+    """`--lane` is `--vllm-lane` in pytest, so messages of shared code must not name options."""
     names = "|".join(["vllm", *(name.removeprefix("--vllm-") for name in OPTIONS)])
     option = re.compile(rf"(?:^|[ (])--(?:{names})(?![\w-])")
     named = [

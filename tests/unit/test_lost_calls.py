@@ -1,4 +1,4 @@
-"""Calls that llama3_json loses by chance are excused in scenarios and replays, and nothing else is."""
+"""Only calls that the parser llama3_json loses by chance are excused in scenarios and replays."""
 
 from __future__ import annotations
 

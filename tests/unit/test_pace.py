@@ -1,4 +1,4 @@
-"""The pace of a piece of work, with a clock that the test sets."""
+"""The pace of a long task, with a clock that the test sets, and the progress lines of a command."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_log_has_lines_in_between(capsys: pytest.CaptureFixture[str]) -> None:
     log = ""
     with counted("cells", 3, every_s=0.01) as advance:
         advance()
-        while "cells: 1 of 3, 0:00 elapsed" not in log:  # the timeout of pytest ends an endless test
+        while "cells: 1 of 3, 0:00 elapsed" not in log:  # pytest's timeout ends an endless loop
             log += capsys.readouterr().err
         advance()
         while "cells: 2 of 3, 0:00 elapsed, about 0:00 left" not in log:

@@ -1,4 +1,4 @@
-"""Tests send plain requests by the endpoint, which knows the key; not by a library of their own."""
+"""Tests send plain requests with the endpoint, which adds the API key, and not with an HTTP library."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ ROOT = Path(__file__).parents[2]
 OWN_WAY = {
     "tests/unit/testing/test_traffic.py": "the taps see the requests of every library",
 }
-"""The modules that send by a library all the same, and why."""
+"""The modules that are allowed to send requests with a library, and why."""
 SENDS_NOTHING = {"ConnectionError", "RequestException", "Response"}
-"""What a module may need of requests beside a sender: the types of what the endpoint returns and raises."""
+"""The names that a module may import from requests: the types that the endpoint returns and raises."""
 
 
 def found(source: str) -> Iterator[str]:
-    """What bypasses the endpoint in a module's source."""
+    """Yields the code in a module's source that bypasses the endpoint."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Import(names=names):
@@ -42,7 +42,7 @@ def test_no_test_sends_by_a_library_of_its_own() -> None:
     }
     bypassing = {name: lines for name, lines in modules.items() if lines}
     assert {name: lines for name, lines in bypassing.items() if name not in OWN_WAY} == {}
-    assert set(OWN_WAY) <= set(bypassing), "a module of the list needs it no more"
+    assert set(OWN_WAY) <= set(bypassing), "a module in OWN_WAY no longer needs to be there"
 
 
 @pytest.mark.parametrize(

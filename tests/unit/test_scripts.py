@@ -1,4 +1,4 @@
-"""Scripts that run commands side by side: a signal to the script ends all commands."""
+"""Scripts that run commands in parallel: a signal to the script ends all commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ wait_for_all
 
 
 def ignore_interrupts() -> None:
-    """Ignores interrupts, as a background job of a script and its children do."""
+    """Ignores interrupts, as a script's background jobs and their children do."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -43,5 +43,5 @@ def end(both: subprocess.Popen[str], sent: signal.Signals) -> None:
     assert both.stdout
     assert sorted(both.stdout.readline() for _ in range(2)) == ["one | up\n", "two | up\n"]
     both.send_signal(sent)
-    both.stdout.read()  # until the last process that writes there has ended
+    both.stdout.read()  # returns when the last process that holds the pipe has ended
     assert both.wait(30) == 130

@@ -1,4 +1,4 @@
-"""The public interface: each name exists, typed, documented and shown; the import itself loads nothing."""
+"""The public interface: each name exists, is typed, documented and listed; the import loads nothing else."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ HEAVY = {"openai", "pydantic", "pytest", "httpx2", "rich", "typer", "requests", 
 
 
 def examples() -> list[str]:
-    """The indented blocks of code in the module's docstring."""
+    """The indented code blocks in the docstring of vllm_harness."""
     text = inspect.cleandoc(vllm_harness.__doc__ or "")
     return [textwrap.dedent(block) for block in re.findall(r"(?:^(?: {4}.*)?\n)+", text + "\n", re.MULTILINE)]
 
 
 def in_a_new_process(code: str) -> set[str]:
-    """The words that a program prints."""
+    """Runs code in a new interpreter, and returns the words that it prints."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
@@ -40,7 +40,7 @@ def test_the_import_loads_nothing() -> None:
 
 
 def test_exported_members() -> None:
-    """Once all names are loaded, nothing else has a public name, apart from modules that were loaded."""
+    """Once all exported names are loaded, the package has no other public names, except for modules."""
     code = "from types import ModuleType; import vllm_harness; from vllm_harness import *; "
     code += (
         "print(*(name for name, value in vars(vllm_harness).items() if not isinstance(value, ModuleType)))"
@@ -66,7 +66,7 @@ def test_a_name_is_there_documented_and_shown(name: str) -> None:
 
 
 def test_the_names_are_typed() -> None:
-    """A type checker sees the imports under TYPE_CHECKING: the same names, from where they are loaded."""
+    """The imports under TYPE_CHECKING are the same names, from the modules that they are loaded from."""
     tree = ast.parse(inspect.getsource(vllm_harness))
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     typed = {

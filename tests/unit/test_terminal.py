@@ -1,4 +1,4 @@
-"""Tables and lines on a terminal: when they are folded, and what is escaped."""
+"""Tables and lines on a terminal: when they are folded, and which characters are escaped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Folders that other users cannot write to: made private, or checked before each use.
 
-The harness trusts their content: records name processes to end, environments are executed, and requests on a
-socket carry keys.
+The harness trusts what these folders contain: it ends the processes that records name, executes environments,
+and sends API keys over sockets.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ class UntrustedFolder(UsageError):
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a folder is for (such as `the cache`), and the variable by which a user chooses another one."""
+    """What a folder is for (such as `the cache`), and the environment variable that overrides its path."""
 
     name: str
     variable: str
 
 
 def own_folder(path: Path, purpose: Purpose) -> Path:
-    """Checks a folder that must belong to this user, or makes it; keeps its read permissions.
+    """Checks a folder that must belong to this user, or creates it; its read permissions stay unchanged.
 
     Raises:
-        UntrustedFolder: another user owns it, or others may write to it.
+        UntrustedFolder: another user owns the folder, or others may write to it.
     """
     status = _checked(path, purpose)
     if status.st_uid != os.geteuid():
@@ -41,13 +41,13 @@ def own_folder(path: Path, purpose: Purpose) -> Path:
 
 
 def shared_folder(path: Path, purpose: Purpose) -> Path:
-    """Checks a folder of this user, or one that another user prepared for it to read; makes it if missing.
+    """Checks a folder that this user or another one has prepared, or creates it if it is missing.
 
-    The owner of the folder could write what is executed from it. That is accepted if only this user or root
-    could have put the folder there, as in an image or a mount, and refused in a place like /tmp.
+    The owner of a folder controls what is executed from it. Another owner is accepted if only this user or
+    root could have put the folder there, as in an image or a mount, but not in a directory such as /tmp.
 
     Raises:
-        UntrustedFolder: other users than its owner may write to it, or may have put it there.
+        UntrustedFolder: others than the owner may write to it or replace it, or this user cannot read it.
     """
     status = _checked(path, purpose)
     if status.st_uid not in (os.geteuid(), 0) and _others_may_write(path.resolve().parent.stat()):
@@ -58,10 +58,10 @@ def shared_folder(path: Path, purpose: Purpose) -> Path:
 
 
 def private_folder(path: Path, purpose: Purpose) -> Path:
-    """Checks or makes a folder that only this user may read, and that is not a link.
+    """Checks or creates a folder that only this user may read and that is not a symbolic link.
 
     Raises:
-        UntrustedFolder: it is a link, another user owns it, or others may write to it.
+        UntrustedFolder: the folder is a link, another user owns it, or others may write to it.
     """
     if path.is_symlink():
         raise _refused(path, path.lstat(), purpose, "is a link")
@@ -71,7 +71,7 @@ def private_folder(path: Path, purpose: Purpose) -> Path:
 
 
 def _checked(path: Path, purpose: Purpose) -> os.stat_result:
-    """The status of a folder, made if it is missing, to which only its owner may write."""
+    """Creates a missing folder, checks that only its owner may write to it, and returns its stat result."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:
@@ -92,7 +92,7 @@ def _others_may_write(status: os.stat_result) -> bool:
 
 
 def _is_private_group(uid: int, gid: int) -> bool:
-    """Whether a group has one user only; many systems make such a group for each user, with umask 0002."""
+    """Whether a user is the only member of a group; many systems create such groups, with umask 0002."""
     try:
         user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
     except KeyError:

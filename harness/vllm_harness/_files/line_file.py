@@ -1,4 +1,4 @@
-"""Files of JSON lines, to which a run appends results; a line that a kill has truncated is ignored."""
+"""JSON Lines files, to which a run appends results; a last line that was truncated by a kill is ignored."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Line = TypeVar("Line", bound=BaseModel)
 
 
 def read_lines(path: Path, model: type[Line], *, what: str, hint: str) -> list[Line]:
-    """Reads the whole lines of a file; a missing file has none.
+    """Reads the complete lines of a file; returns an empty list if there is no such file.
 
     Args:
-        what: names a line in errors, such as `verdict of a run`.
-        hint: what to do about an invalid line.
+        what: describes a line in error messages, such as `verdict of a run`.
+        hint: the hint of the error, which says what to do about it.
 
     Raises:
-        UsageError: the file cannot be read, or a whole line is invalid; the message names file and line.
+        UsageError: the file cannot be read, or a complete line is invalid; the message names file and line.
     """
     try:
         lines = _whole(path).splitlines()
@@ -37,7 +37,7 @@ def read_lines(path: Path, model: type[Line], *, what: str, hint: str) -> list[L
 
 
 def end_whole(path: Path) -> None:
-    """Truncates a file after its last whole line, before more are appended; makes its folder."""
+    """Truncates a file after its last complete line, so that lines can be appended; creates its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and len(whole := _whole(path)) < path.stat().st_size:
         path.write_bytes(whole)

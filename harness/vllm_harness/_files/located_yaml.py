@@ -17,13 +17,13 @@ from vllm_harness._errors import UsageError
 
 MAX_BYTES = 2_000_000
 MAX_DEPTH = 100
-"""Levels of nesting; libyaml is recursive, and would crash at some ten thousand."""
+"""The maximum number of nesting levels; libyaml is recursive, and crashes at about ten thousand."""
 _STARTS = "-?:[{"
-"""Each mapping and each list has at least one of these characters."""
+"""Every YAML mapping and every YAML list contains at least one of these characters."""
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MAX_PARTS = 2_000_000
 PART = 2**20
-"""The number of bytes to read at once."""
+"""The number of bytes to read at a time."""
 
 T = TypeVar("T")
 Location = tuple[int | str, ...]
@@ -44,12 +44,12 @@ class Document:
     root: yaml.Node
 
     def line(self, location: Location) -> int:
-        """The line of a key or list item; if it is missing, the line of the nearest part around it."""
+        """The line of a key or list item; if it is missing, the line of the innermost value that exists."""
         line: int = self.root.start_mark.line + 1
         node = self.root
         for part in location:
             child = _child(node, part)
-            if child is not None:  # missing keys have none, nor have the tags of unions that pydantic adds
+            if child is not None:  # None for missing keys, and for the union tags that pydantic adds
                 line, node = child
         return line
 
@@ -89,16 +89,16 @@ class Document:
         keys_at: Callable[[Location], Collection[str]] = lambda location: (),
         data: Any = None,
     ) -> T:
-        """Validates the data as a model, or as another type that pydantic knows.
+        """Validates the data as a pydantic model, or as another type that pydantic supports.
 
         Args:
-            kind: the type, or its adapter.
+            kind: the type, or a pydantic TypeAdapter for it.
             error: the class of the error to raise.
             keys_at: see `problems`.
             data: data to validate instead of the document's, with the same locations.
 
         Raises:
-            UsageError: of the class `error`; the message names file, line and key of each problem.
+            UsageError: the data is invalid; the class is `error`, the message has file, line and key.
         """
         adapter = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
         try:
@@ -107,26 +107,26 @@ class Document:
             raise error(self.problems(invalid, keys_at)) from invalid
 
     def problems(self, error: ValidationError, keys_at: Callable[[Location], Collection[str]]) -> str:
-        """The problems in an error of pydantic, one per line: `file:line: key: message`.
+        """Formats the problems in a pydantic error, one per line: `file:line: key: message`.
 
         Args:
-            error: raised while validating this document's data.
-            keys_at: the keys that the mapping at a location may have, for suggestions; empty if unknown.
+            error: the error from validating this document's data.
+            keys_at: returns the keys that are allowed at a location, for suggestions; empty if unknown.
         """
         return "\n".join(self.problem(*located) for located in self.located(error, keys_at))
 
     def problem(self, location: Location, message: str) -> str:
-        """A problem of a part of the document, in a line: `file:line: key: message`."""
+        """Formats a problem at a location in the document as a line: `file:line: key: message`."""
         return f"{self.path}:{self.line(location)}: {'.'.join(map(str, location))}: {message}"
 
     def check_version(self, key: str, version: int, error: type[UsageError], hint: str) -> None:
-        """Raises an error of this class unless the document has this version of its format at a key.
+        """Raises an error unless the document states the given version of its format.
 
         Args:
-            key: the key with the version.
-            version: the version.
-            error: the class of the error.
-            hint: the hint of the error if the key is missing.
+            key: the key under which the document states the version.
+            version: the version that the harness reads.
+            error: the class of the error to raise.
+            hint: the hint to show if the key is missing.
         """
         if not isinstance(self.data, dict) or key not in self.data:
             raise error(f"{self.path}:1: {key}: the version of the format is missing", hint=hint)
@@ -136,7 +136,7 @@ class Document:
             raise error(message, hint=f"this harness reads version {version}")
 
     def _written(self, location: Location, kind: str) -> Location:
-        """A location without the tags of unions, which pydantic puts among the keys."""
+        """A location without the union tags that pydantic inserts between the keys."""
         parts = location[:-2] if location[-1:] == ("[key]",) else location
         written: Location = ()
         for number, part in enumerate(parts, start=1):
@@ -146,7 +146,7 @@ class Document:
         return written
 
     def _written_key(self, location: Location, key: Any) -> str:
-        """A key of a mapping as written in the file, such as `yes` for True."""
+        """A mapping's key as it is written in the file, such as `yes` for True."""
         node = self.node(location)
         pairs = node.value if isinstance(node, yaml.MappingNode) else []
         names = (str(key_node.value) for key_node, _ in pairs)
@@ -157,8 +157,8 @@ def read_yaml(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
     """Reads one YAML document with safe tags only.
 
     Args:
-        path: the file; a name that ends with `.gz` means that it is compressed.
-        max_bytes: the maximal size of its text.
+        path: the file, which is decompressed if its name ends with `.gz`.
+        max_bytes: the maximum size of the decompressed text.
 
     Raises:
         YamlFileError: the file cannot be read, or is invalid.
@@ -186,10 +186,10 @@ def read_yaml(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
 
 
 def read_text(path: Path, *, max_bytes: int = MAX_BYTES) -> str:
-    """The text of a file, decompressed up to the limit if its name ends with `.gz`.
+    """Reads the text of a file, decompressed up to the limit if its name ends with `.gz`.
 
     Raises:
-        YamlFileError: it is missing, damaged, larger than `max_bytes`, or not UTF-8.
+        YamlFileError: the file is missing, damaged, larger than `max_bytes`, or not UTF-8.
     """
     compressed = path.name.endswith(".gz")
     raw = b""
@@ -230,7 +230,7 @@ def _refuse_deep(text: str, path: Path) -> None:
 
 
 def _refuse_duplicates(root: yaml.Node, path: Path) -> None:
-    seen: set[int] = set()  # an alias is the node of its anchor, which is visited once
+    seen: set[int] = set()  # an alias shares the node of its anchor, which needs only one visit
     pending = [root]
     while pending:
         node = pending.pop()
@@ -253,12 +253,12 @@ def _refuse_duplicates(root: yaml.Node, path: Path) -> None:
 
 
 def _refuse_many_aliases(root: yaml.Node, path: Path) -> None:
-    """Refuses nested aliases that stand for very many values."""
+    """Refuses a document whose nested aliases expand to too many values."""
     sizes: dict[int, int] = {}
 
     def size(node: yaml.Node) -> int:
         if id(node) not in sizes:
-            sizes[id(node)] = MAX_PARTS + 1  # for a node within itself
+            sizes[id(node)] = MAX_PARTS + 1  # in case the node contains itself
             sizes[id(node)] = 1 + sum(map(size, _children(node)))
         return sizes[id(node)]
 
@@ -289,7 +289,7 @@ def _message(
 
 
 def _as_read(written: str, value: Any, quotes: bool = True) -> str:
-    """Explains how YAML reads a plain word whose type is not text."""
+    """Explains how YAML reads an unquoted word that is not a string."""
     if isinstance(value, str):
         return ""
     names = {bool: str(value).lower(), type(None): "null", int: "a number", float: "a number"}

@@ -1,4 +1,4 @@
-"""Lock files: one process makes a target while others report that they wait; a target is whole or absent."""
+"""Lock files, so that only one process at a time creates a target, and a target is complete or absent."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ REPORT_EVERY_S = 10.0
 
 @contextmanager
 def locked(path: Path, holder: str, show: Callable[[str], None] = notices.show) -> Iterator[None]:
-    """Holds a lock file, and reports the wait while another process holds it.
+    """Acquires a lock file, and reports the wait while another process holds it.
 
-    The report comes after one second, and then every 10 s; `holder` describes the other process, such as
+    The first report comes after 1 s, later ones every 10 s; `holder` describes the other process, such as
     `another run that starts the same server`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,16 +42,16 @@ def locked(path: Path, holder: str, show: Callable[[str], None] = notices.show) 
 
 
 def locked_for_making(target: Path, show: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Holds the lock file for making a target, beside the target; see `locked`."""
+    """Acquires a lock file beside a target while the target is created; see `locked`."""
     lock = target.parent / f".{target.name}.lock"
     return locked(lock, f"another process that is making {target.name}", show)
 
 
 @contextmanager
 def half_made(target: Path) -> Iterator[Path]:
-    """A folder beside `target` in which the holder of its lock makes it; the last step is a rename.
+    """Yields a folder in which to create `target` while its lock is held; rename the result to `target`.
 
-    Each call uses another folder, since children of a killed process may still be writing to the old one.
+    Each call uses a new folder, since children of a killed process may still be writing to an old one.
     """
     for left in target.parent.glob(f".{target.name}.*.half"):
         shutil.rmtree(left, ignore_errors=True)

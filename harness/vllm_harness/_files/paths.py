@@ -1,4 +1,4 @@
-"""The folders of the harness: its data files, its cache, its state."""
+"""The paths of the harness's data files, cache and state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CACHE = Purpose("the cache", "VLLM_HARNESS_CACHE")
 STATE = Purpose("the state folder", "VLLM_HARNESS_STATE")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _DATA = _PACKAGE / "_data"
-"""The data files of an installed package; a checkout has them in its root."""
+"""The folder of an installed package's data files; in a checkout, they are in the root folder."""
 
 
 def checkout() -> Path | None:
@@ -23,7 +23,7 @@ def checkout() -> Path | None:
 
 
 def data_path(name: str) -> Path:
-    """The path of a data file (`models.yaml`, `env`), in the checkout or else in the package."""
+    """The path of a data file or folder (`models.yaml`, `env`) in the checkout, or else in the package."""
     return (checkout() or _DATA) / name
 
 
@@ -46,6 +46,6 @@ def state_dir() -> Path:
 
 
 def run_folder(kind: str, name: str) -> Path:
-    """The folder of a run: a path, or a bare name among the runs of its kind."""
+    """The folder of a run that is given as a path, or as the bare name of a stored run of this kind."""
     path = Path(name)
     return path if path.is_dir() or os.sep in name else state_dir() / kind / name

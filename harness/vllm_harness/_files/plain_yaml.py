@@ -1,4 +1,4 @@
-"""Writes YAML as people do: in the given order, and without aliases for repeated values."""
+"""Writes YAML as a person would: with keys in the given order, and without aliases for repeated values."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ class _PlainDumper(yaml.SafeDumper):
 
 
 def plain_yaml(data: object, **layout: Any) -> str:
-    """Formats data as YAML without aliases; `layout` has options of `yaml.dump`."""
+    """Formats data as YAML without aliases; `layout` is passed to `yaml.dump`."""
     text: str = yaml.dump(data, Dumper=_PlainDumper, sort_keys=False, **layout)
     return text

@@ -1,4 +1,4 @@
-"""Finds secrets, by the names of variables and keys and by patterns, and redacts them in texts."""
+"""Finds secrets by the names of variables and keys and by patterns, and redacts them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEY = (
     r"|private[_-]?key|credentials?|cookie|(?:access|refresh|id|auth|bearer|session|security)[_-]?token)"
 )
 _SECRET_KEY = re.compile(rf"(?:^|[\w-]*[_-]){_KEY}", re.IGNORECASE)
-"""A JSON key whose text is a secret; `token` alone is a key of log probabilities."""
+"""A JSON key whose string value is a secret; `token` alone is not, since log probabilities have that key."""
 _PATTERNS = tuple(
     re.compile(pattern)
     for pattern in (
@@ -44,7 +44,7 @@ _PATTERNS = tuple(
         r"\b[a-z][a-z0-9+.-]*://[^\s/:@\"']*:(?P<secret>[^\s/@\"'\[]+)@",  # user:password@host
         rf"(?i)\b[\w-]*{_KEY}=(?:[\"'])?(?P<secret>[^\s\"'&,;\[\\]+)",  # variables, parameters of a URL
         r"(?i)[?&](?:token|sig|signature|key|x-amz-signature|x-goog-signature)=(?P<secret>[^\s\"'&\[\\]+)",
-        # a JSON key in a text, even in a JSON text within a JSON text
+        # a JSON key in a string, even in JSON that is a string within other JSON
         rf"(?i)(?P<escape>\\*)\"[\w-]*{_KEY}(?P=escape)\"\s*:\s*(?P=escape)\""
         r"(?P<secret>(?!\[redacted\]).+?)(?<!\\)(?P=escape)\"",
     )
@@ -52,7 +52,7 @@ _PATTERNS = tuple(
 
 
 def secret_values(env: Mapping[str, str], argv: Sequence[str] = ()) -> list[str]:
-    """The secrets in variables and arguments, longest first, since one may contain another."""
+    """The secrets in environment variables and arguments, longest first, since one may contain another."""
     values = {value for name, value in env.items() if SECRET_NAME.search(name)}
     values |= _of_flags(argv)
     return sorted(
@@ -62,7 +62,7 @@ def secret_values(env: Mapping[str, str], argv: Sequence[str] = ()) -> list[str]
 
 
 def _of_flags(argv: Sequence[str]) -> set[str]:
-    """Every value of secret flags; `--api-key` takes several."""
+    """The values of all flags that take secrets; `--api-key` accepts several values."""
     values: set[str] = set()
     secret = False
     for argument in argv:
@@ -77,18 +77,18 @@ def _of_flags(argv: Sequence[str]) -> set[str]:
 
 
 def pattern_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    """A pattern with each written form of some secrets as the group `secret`; None without secrets."""
+    """A pattern whose group `secret` matches any encoded form of the secrets; None without secrets."""
     written = {form for value in secrets if value for form in _forms(value)}
     longest_first = sorted(written, key=lambda form: (-len(form), form))
     return re.compile(f"(?P<secret>{'|'.join(map(re.escape, longest_first))})") if written else None
 
 
 class Redactor:
-    """Replaces secrets by `[redacted]`.
+    """Replaces secrets with `[redacted]`.
 
     Args:
-        values: known secrets, such as those of `secret_values`; they are also found in the forms in which
-            JSON, a URL and base64 write them.
+        values: known secrets, such as the result of `secret_values`; they are also found when they are
+            encoded in JSON, in a URL or in base64.
     """
 
     def __init__(self, values: Sequence[str] = ()) -> None:
@@ -96,20 +96,20 @@ class Redactor:
         self._patterns = (*([known] if known else []), *_PATTERNS)
 
     def spans(self, text: str) -> list[Span]:
-        """The positions of secrets in a text, in order, without overlaps."""
+        """The positions of the secrets in a string, in order and without overlaps."""
         matches = (match for pattern in self._patterns for match in pattern.finditer(text))
         return _merged([match.span("secret") for match in matches])
 
     def text(self, text: str) -> str:
-        """Redacts a text."""
+        """Redacts the secrets in a string."""
         return "".join(self.pieces([text]))
 
     def pieces(self, pieces: Sequence[str], *, also_alone: bool = False) -> list[str]:
-        """Redacts a text in pieces; `[redacted]` is in the piece where a secret starts.
+        """Redacts a string that is split into pieces; `[redacted]` replaces a secret where it starts.
 
         Args:
-            pieces: the pieces, in order.
-            also_alone: redact also secrets of a piece that are none in the whole text.
+            pieces: the pieces of the string, in order.
+            also_alone: also redact what looks like a secret only when a piece is read by itself.
         """
         whole = "".join(pieces)
         starts = list(accumulate(map(len, pieces), initial=0))[:-1]
@@ -126,7 +126,7 @@ class Redactor:
         ]
 
     def chunks(self, chunks: Sequence[bytes]) -> list[bytes]:
-        """Redacts bytes in chunks; a character that spans two chunks goes to the second."""
+        """Redacts bytes that are split into chunks; a character that spans two chunks moves to the second."""
         decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         texts = [decoder.decode(chunk, number == len(chunks)) for number, chunk in enumerate(chunks, start=1)]
         pieces = self.pieces(texts)
@@ -135,7 +135,7 @@ class Redactor:
         return [piece.encode("utf-8", "surrogateescape") for piece in pieces]
 
     def value(self, value: Any) -> Any:
-        """Redacts the texts of a JSON value, and whole texts with keys such as `api_key`."""
+        """Redacts secrets in the strings of a JSON value, and every string under a key such as `api_key`."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, list):
@@ -149,7 +149,7 @@ class Redactor:
 
 
 def _merged(spans: Sequence[Span]) -> list[Span]:
-    """Sorts spans, and merges those that overlap."""
+    """Sorts spans, and merges overlapping ones."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1]:
@@ -160,7 +160,7 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
 
 
 def _without(whole: str, start: int, end: int, spans: Sequence[Span]) -> Iterator[str]:
-    """The text of a piece, without the spans; `[redacted]` stands for each span that starts in the piece."""
+    """The text of a piece without the spans; `[redacted]` replaces each span that starts in the piece."""
     position = start
     for span_start, span_end in spans:
         if span_end <= start or span_start >= end:
@@ -173,7 +173,7 @@ def _without(whole: str, start: int, end: int, spans: Sequence[Span]) -> Iterato
 
 
 def _forms(value: str) -> set[str]:
-    """The forms of a secret: plain, and as JSON, JSON within JSON, a URL and base64 write it."""
+    """The forms of a secret: plain, or encoded in JSON, in JSON within JSON, in a URL or in base64."""
     once = json.dumps(value)[1:-1]
     plain = json.dumps(value, ensure_ascii=False)[1:-1]
     encoded = base64.b64encode(value.encode("utf-8", "surrogateescape")).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""The base of models that are read from files: no unknown keys, and no changes."""
+"""The base class of models that are read from files: immutable, and without unknown keys."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def _advice(pattern: str, error: re.error) -> str:
 
 
 Pattern = Annotated[str, AfterValidator(_compiled)]
-"""The text of a regular expression; the error of an invalid one says what to write instead."""
+"""A regular expression as a string; the error for an invalid expression says what to write instead."""
 
 
 def keys_of(model: type[BaseModel], location: tuple[int | str, ...]) -> Collection[str]:
-    """The keys of the mapping at a location in the data of a model; none if there is no mapping."""
+    """The keys that a model allows in the mapping at a location; empty if there is no mapping there."""
     here: type[BaseModel] | None = model
     free = False
     for part in location:
@@ -64,7 +64,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def with_names(rows: Any) -> Any:
-    """Adds the key of each row of a mapping as its `name`; for a pydantic BeforeValidator."""
+    """Adds to each row of a mapping its key as `name`; for use in a pydantic BeforeValidator."""
     if not isinstance(rows, dict):
         return rows
     if named := [key for key, row in rows.items() if isinstance(row, dict) and "name" in row]:

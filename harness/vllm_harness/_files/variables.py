@@ -8,7 +8,7 @@ from vllm_harness._errors import UsageError
 
 
 def number(environ: Mapping[str, str], name: str, default: float) -> float:
-    """The value of a variable. Raises UsageError if it is not a number."""
+    """Reads a number from an environment variable. Raises UsageError if the value is not a number."""
     text = environ.get(name) or str(default)
     try:
         return float(text)

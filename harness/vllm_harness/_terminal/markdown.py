@@ -1,4 +1,4 @@
-"""Foreign text in Markdown."""
+"""Formats untrusted text, such as error messages, for Markdown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vllm_harness._terminal.tables import one_line
 
 
 def code_span(text: str, width: int | None = None) -> str:
-    """The first line of a text as a code span, truncated to a width, whatever backticks it has."""
+    """Formats the first line of a string as a code span, truncated to a width; backticks stay intact."""
     line = one_line(text, width) or "-"
     runs = re.findall("`+", line)
     fence = "`" * (max(map(len, runs), default=0) + 1)

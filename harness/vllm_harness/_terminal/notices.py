@@ -1,4 +1,4 @@
-"""Notices: lines that a person must see at once, even if a run is quiet or its output captured."""
+"""Notices: lines that the user must see at once, even if a run is quiet or its output is captured."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Show = Callable[[str], None]
 
 
 def show(line: str) -> None:
-    """Shows one line on standard error, or by the function of `shown_by`."""
+    """Shows one line on standard error, or with the function that `shown_by` has set."""
     _show(line)
 
 
 @contextmanager
 def shown_by(function: Show) -> Iterator[None]:
-    """Shows notices by another function, such as one that bypasses pytest's capture."""
+    """Shows notices with another function, such as a function that bypasses pytest's capture."""
     global _show
     before, _show = _show, function
     try:

@@ -1,4 +1,4 @@
-"""The pace of a long piece of work: the elapsed time, and an estimate of the rest."""
+"""The pace of a long task: the elapsed time, and an estimate of the remaining time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ SAMPLE = 0.03
 
 @dataclass
 class Pace:
-    """Counts steps, and estimates how long the rest takes.
+    """Counts steps, and estimates how long the remaining steps will take.
 
     Attributes:
         total: the number of steps.
-        clock: gives the time in seconds, from any start.
+        clock: returns the time in seconds since an arbitrary start.
         done: the number of finished steps.
     """
 
@@ -42,22 +42,22 @@ class Pace:
 
     @property
     def left_s(self) -> float | None:
-        """An estimate of the seconds that the rest takes; None while few steps are done.
+        """An estimate of the seconds that remain; None until enough steps are done.
 
-        The first step does not count, since it waits for what all steps need, such as the start of a server.
+        The first step does not count, since it includes work for all steps, such as the start of a server.
         """
         if self._first is None or self.done < max(2, SAMPLE * self.total):
             return None
         return (self.clock() - self._first) / (self.done - 1) * (self.total - self.done)
 
     def __str__(self) -> str:
-        """`1:10 elapsed, about 3:00 left`."""
+        """Formats the pace, such as `1:10 elapsed, about 3:00 left`."""
         elapsed = f"{minutes(self.elapsed_s)} elapsed"
         return elapsed if self.left_s is None else f"{elapsed}, about {minutes(self.left_s)} left"
 
 
 def minutes(seconds: float) -> str:
-    """Formats a duration as `1:10`, or from an hour on as `1:01:10`."""
+    """Formats a duration as `1:10`, or as `1:01:10` if it is an hour or longer."""
     whole, rest = divmod(round(seconds), 60)
     hours, whole = divmod(whole, 60)
     return f"{hours}:{whole:02}:{rest:02}" if hours else f"{whole}:{rest:02}"

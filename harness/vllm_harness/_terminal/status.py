@@ -1,4 +1,4 @@
-"""The progress of a slow step: a status line on a terminal, plain lines elsewhere."""
+"""Shows the progress of a slow step: a status line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from rich.console import Console
 
 Progress = Callable[[str], None]
-"""Receives a short line about the current step."""
+"""A function that receives a short line about the current step."""
 
 
 def quiet(line: str) -> None:
-    """Shows no progress."""
+    """Ignores a line of progress."""
 
 
 @contextmanager
 def shown() -> Iterator[Progress]:
-    """Shows progress on standard error: a spinner with the latest line on a terminal, else plain lines."""
+    """Shows progress on standard error: a spinner with the latest line on a terminal, or plain lines."""
     console = Console(stderr=True, highlight=False, markup=False)
     if not console.is_terminal:
         yield lambda line: print(line, file=sys.stderr, flush=True)

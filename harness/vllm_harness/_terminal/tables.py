@@ -1,4 +1,4 @@
-"""Prints tables that keep a row together, and escapes control characters in foreign text."""
+"""Prints tables whose rows stay together, and escapes control characters in untrusted text."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rich.table import Column, Table
 from rich.text import Text
 
 Cell = str | Text
-"""A plain text, whose control characters are escaped, or a styled text."""
+"""A string, whose control characters are escaped, or styled text."""
 
 NOTHING = ("", "-")
 """Cells without information."""
 _UNLIMITED = 100_000
 _NARROWEST = 24
-"""The minimal width of the last column of a table to be folded."""
+"""The last column of a table is folded only if it can be at least this wide."""
 
 
 def plain_console(file: IO[str] | None = None, *, stderr: bool = False, width: int | None = None) -> Console:
-    """A console that does not change texts: it has no markup, no emoji codes, and wraps no lines."""
+    """A console that prints text unchanged: without markup, emoji codes or line wrapping."""
     return Console(
         file=file, stderr=stderr, width=width, markup=False, emoji=False, highlight=False, soft_wrap=True
     )
@@ -70,29 +70,29 @@ def fits(console: Console, headings: Sequence[str], rows: Sequence[Sequence[Cell
 
 
 def one_line(text: str, width: int | None = None) -> str:
-    """The first line of a foreign text, with control characters escaped; truncated to a width with `...`."""
+    """The first line of an untrusted string, with control characters escaped, truncated with `...`."""
     line = escaped(text.strip().partition("\n")[0])
     return line if width is None or len(line) <= width else line[: max(0, width - 3)] + "..."
 
 
 def escaped(text: str) -> str:
-    """A whole foreign text, with control characters and line ends escaped."""
+    """An untrusted string, with control characters and line breaks escaped."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def printable(text: str) -> str:
-    """A foreign text for a terminal, with control characters escaped; line ends stay."""
+    """An untrusted string for a terminal, with control characters escaped but line breaks kept."""
     return "\n".join(map(escaped, text.split("\n")))
 
 
 def show_whole(console: Console, table: Table) -> None:
-    """Prints a table with the width that it needs."""
+    """Prints a table at its full width, even on a narrower terminal."""
     console.print(_Whole(table), soft_wrap=True)
 
 
 @dataclass(frozen=True)
 class _Whole:
-    """A table with the width that it needs."""
+    """A table that is rendered at its full width."""
 
     table: Table
 
@@ -103,7 +103,7 @@ class _Whole:
 
 
 def _without_end(line: Sequence[Segment]) -> list[Segment]:
-    """A line without the white space at its end."""
+    """A line without trailing white space."""
     kept = list(line)
     while kept and not kept[-1].text.strip():
         kept.pop()

@@ -1,4 +1,4 @@
-"""The arguments of a command line, before any command reads them."""
+"""Prepares the arguments of a command line before any command parses them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vllm_harness._extensions import COMMANDS
 from vllm_harness._terminal.notices import show
 
 AUTO = "auto"
-"""The address that stands for RAY_ADDRESS, or for the cluster that this machine belongs to."""
+"""The address that means RAY_ADDRESS, or else the cluster that this machine belongs to."""
 RENAMED: Mapping[str, str] = {
     "ps": "serve ps",
     "stop": "serve stop",
@@ -28,7 +28,7 @@ RENAMED: Mapping[str, str] = {
     "mutants": "mutants serving",
     "check-weights": "weights",
 }
-"""The commands of 0.1 by their old names, which work until 0.2."""
+"""The names of commands in version 0.1, which work until 0.2, with the current names."""
 RENAMED_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "repro": {"--parallel": "--jobs"},
     "defects export": {"--parallel": "--jobs"},
@@ -47,11 +47,11 @@ RENAMED_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "cassette convert": {"--form": "--format"},
     "": {"--no-cold-start": ""},
 }
-"""The options of 0.1 by command; an empty name stands for what each command does without the option."""
+"""The old options of each command with their new names; an empty name means that it is the default now."""
 
 
 def with_address(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command line; `--ray` without an address gets `auto`."""
+    """The arguments of a command line, with `auto` added after a `--ray` that has no address."""
     result: list[str] = []
     for argument, following in zip(arguments, [*arguments[1:], "--"], strict=False):
         result.append(argument)
@@ -61,7 +61,7 @@ def with_address(arguments: Sequence[str]) -> list[str]:
 
 
 def with_new_names(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command line with new names in place of old ones; prints a notice for each."""
+    """Replaces old names in the arguments of a command line, and prints a notice for each of them."""
     current = list(arguments)
     for old, new in RENAMED.items():
         if _starts(current, old) and not _names_today(current, old):
@@ -81,7 +81,7 @@ def _starts(arguments: Sequence[str], name: str) -> bool:
 
 
 def _names_today(arguments: Sequence[str], old: str) -> bool:
-    """Whether an old name is a group today, and a command of it follows."""
+    """Whether an old name is also the name of a current group, and one of the group's commands follows."""
     following = "".join(arguments[1:2])
     return old in COMMANDS and (f"{old} {following}" in COMMANDS or following == "--help")
 

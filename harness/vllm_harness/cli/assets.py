@@ -1,4 +1,4 @@
-"""`vllm-harness env assets`: the pinned files that servers need beside vLLM."""
+"""`vllm-harness env assets`: the pinned files that servers need in addition to vLLM."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pin(
     ],
     paths: Annotated[list[str], typer.Argument(help="The files within the repository or package.")],
 ) -> None:
-    """Print a source for env/assets.yaml, with the sha256 that its files have now."""
+    """Print a source for env/assets.yaml, with the current sha256 of its files."""
     with shown() as progress:
         pinned = pins.pinned(source, paths, progress)
     print(pins.entry(pinned), end="")
@@ -42,7 +42,7 @@ def pin(
 
 @app.command("list")
 def list_() -> None:
-    """List the assets, and what the cache has of each."""
+    """List the assets, and whether each is in the cache."""
     rows = []
     for name, asset in assets.definitions().items():
         fetched = assets.cached(name)

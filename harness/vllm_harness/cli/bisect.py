@@ -1,4 +1,4 @@
-"""`vllm-harness repro bisect`: the release or commit that introduced or fixed a defect."""
+"""`vllm-harness repro bisect`: finds the release or commit that introduced or fixed a defect."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def bisect_(
 ) -> None:
     """Find the release, or the commit of a checkout, that introduced or fixed a defect.
 
-    With --tree DIR@0.32.0 the commits between two revisions are tried. A
-    release that lacks the parser, and a commit that needs other kernels than
-    those of the release, are skipped and listed.
+    With --tree DIR@0.32.0, the commits between two revisions are tried. Releases
+    that lack the parser are skipped and listed, as are commits that need
+    kernels other than those of the release.
     """
     defect = checked(find(defect_id, load_defects(folder))).defect
     console = plain_console()
@@ -76,7 +76,7 @@ def bisect_(
 def _on_nodes(
     defect: Defect, names: Sequence[str], good: str, bad: str, executor: Executor, console: Console
 ) -> Bisection:
-    """Tries several releases at the same time, each on another node."""
+    """Tries several releases at the same time, each on a different node."""
 
     def try_(chosen: Sequence[str]) -> list[Reproduction]:
         vllms = [VllmUnderTest(name, _release(name)) for name in chosen]
@@ -97,7 +97,7 @@ def _in_commits(defect: Defect, tree: str, good: str, bad: str, console: Console
     if not at:
         raise UsageError(
             f"--tree {tree} does not name the release of its kernels",
-            hint=f"add the release next to it: {tree}@0.32.0",
+            hint=f"add the release that is nearest to the tree: {tree}@0.32.0",
         )
     root = Path(path).resolve()
     names = commits_between(root, good, bad)
@@ -116,7 +116,7 @@ def _in_commits(defect: Defect, tree: str, good: str, bad: str, console: Console
 
 @contextmanager
 def _removed(environments: Collection[str]) -> Iterator[None]:
-    """Removes environments at the end, when their trees are gone."""
+    """Removes environments on exit, when their source trees no longer exist."""
     try:
         yield
     finally:
@@ -129,7 +129,7 @@ def _release(version: str) -> Environment:
 
 
 def _in_turn(defect: Defect, environment: Callable[[str], Environment], console: Console) -> Try:
-    """Gives what tries versions one after the other on this machine."""
+    """Returns a function that tries versions one after the other on this machine."""
     (job,) = jobs_of([defect])
 
     def reproduced(name: str) -> Reproduction:
@@ -145,7 +145,7 @@ def _in_turn(defect: Defect, environment: Callable[[str], Environment], console:
 
 
 def _printed(name: str, outcome: Reproduction, console: Console) -> Reproduction:
-    """Prints the outcome of a try, and returns it."""
+    """Prints the outcome for a version, and returns it."""
     console.print(f"{name}: {outcome.verdict} {outcome.why}".rstrip(), soft_wrap=True)
     return outcome
 
@@ -154,7 +154,7 @@ def _print_result(bisection: Bisection, named: Callable[[str], str], console: Co
     change = "introduced" if bisection.tried[bisection.after] == "reproduced" else "fixed"
     for name, why in bisection.skipped.items():
         console.print(f"skipped {named(name)}: {why}", soft_wrap=True)
-    among = ", or by one that was skipped before it" if bisection.skipped else ""
+    among = ", or by a skipped version before it" if bisection.skipped else ""
     console.print(
         f"{change} by {named(bisection.after)}{among} (before: {named(bisection.before)})", soft_wrap=True
     )

@@ -1,4 +1,4 @@
-"""`vllm-harness book`: script books checked, changed while they are served, and written from requests."""
+"""`vllm-harness book`: checks and reloads script books, and suggests rules for requests."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from vllm_harness._server.records import ServerRecord, running
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.request_lines import line
 
-app = typer.Typer(help="Check a script book, reload the one that is served, and see what it answered.")
+app = typer.Typer(help="Check a script book, reload it in a running server, and see what it answered.")
 console = plain_console()
 FILE = Annotated[Path, typer.Argument(help="The script book (YAML).")]
 
 
 def read_book(path: Path, model: str, models_file: Path | None, args: list[str]) -> CheckedBook:
-    """Checks the book for a model; with an empty name, for any model."""
+    """Reads and checks a script book for a model, or for all models if the name is empty."""
     known = load_models(models_file)
     entry = known.get(model) if model else None
     return check_book(path, entry, others=list(known), args=args)
@@ -42,9 +42,9 @@ def check(
 ) -> None:
     """Check a script book before a server starts; flags after `--` are those of `vllm serve`.
 
-    Without --model, only what holds for any model is checked. The exit code is
-    1 if the book has an error. A warning names a rule that can be served but
-    is probably a mistake.
+    Without --model, only the checks that apply to every model are made. The
+    exit code is 1 if the book has an error. A warning names a rule that can be
+    served but is probably a mistake.
     """
     checked = read_book(file, model, models_file, context.args)
     for text in checked.lines():
@@ -70,7 +70,7 @@ def reload(
     book_name: str = DEFAULT_BOOK,
     models_file: Path | None = None,
 ) -> None:
-    """Give a running server the rules of a changed file, without a restart."""
+    """Replace the rules of a running server with those of a changed file, without a restart."""
     served = _served(server, book_name, models_file)
     path = file or _source(served)
     started = time.monotonic()
@@ -83,7 +83,7 @@ def reload(
 
 @app.command()
 def reset(server: str = "", book_name: str = DEFAULT_BOOK, models_file: Path | None = None) -> None:
-    """Let every rule serve as many requests again as its `times` says."""
+    """Reset the counter of every rule, so that each serves `times` requests again."""
     _served(server, book_name, models_file).reset()
 
 
@@ -118,7 +118,7 @@ def suggest(
     server: str = "",
     models_file: Path | None = None,
 ) -> None:
-    """Print a rule that matches a request of the log, to paste into the book."""
+    """Print a rule that matches a request in the log, to paste into the book."""
     entries = _served(server, DEFAULT_BOOK, models_file).answered()
     chosen = [e for e in entries if (e["script"] is None if number is None else e["number"] == number)]
     if not chosen:
@@ -135,7 +135,7 @@ def _source(served: ScriptBook) -> Path:
 
 
 def _served(server: str, book: str, models_file: Path | None) -> ScriptBook:
-    """A book of the running server that the name or port selects."""
+    """A script book of the running server that has this name or port."""
     record = _record(server)
     endpoint = Endpoint(f"http://127.0.0.1:{record.port}")
     return ScriptBook(endpoint, load_models(models_file).get(record.name), name=book)
@@ -150,6 +150,6 @@ def _record(server: str) -> ServerRecord:
     if matching:
         raise UsageError(f"several scripted servers run: {listed}", hint="name one with --server PORT")
     raise UsageError(
-        f"no scripted server {server!r} runs, but {listed}" if scripted else "no scripted server runs",
+        f"no scripted server matches {server!r}; found: {listed}" if scripted else "no scripted server runs",
         hint="start one: vllm-harness serve MODEL --book FILE",
     )

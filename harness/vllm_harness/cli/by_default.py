@@ -11,18 +11,18 @@ HELP = "--help"
 
 
 def by_default(name: str) -> type[TyperGroup]:
-    """The class of a group that runs the command of this name if the arguments do not name one."""
+    """Creates the class of a command group that runs this command if the arguments do not name any."""
 
     class ByDefault(TyperGroup):
         """A group with a default command."""
 
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            """Parses the arguments, with the name of the default command if they do not name one."""
+            """Parses the arguments, after adding the default command if they do not name a command."""
             unnamed = args and args[0] not in self.commands and args[0] != HELP
             return super().parse_args(ctx, [name, *args] if unnamed else args)
 
         def format_help(self, ctx: Any, formatter: Any) -> None:
-            """Shows the arguments and options of the default command, and all commands below them."""
+            """Shows the arguments and options of the default command, followed by all commands."""
             shown, command = copy(self), self.commands[name]
             shown.params, shown.help, shown.subcommand_metavar = command.params, command.help, ""
             shown.epilog = command.epilog

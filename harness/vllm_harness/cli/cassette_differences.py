@@ -1,4 +1,4 @@
-"""The differences of two cassettes in meaning and in protocol, in a table for difference turn."""
+"""Prints the differences between two cassettes in meaning and in protocol, in a table for each turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vllm_harness._terminal.tables import escaped, plain_console, show_table
 def compare_cassettes(left: Path, right: Path, as_json: bool) -> bool:
     """Prints where two cassettes differ, and returns whether they do.
 
-    Ids, times and the like are compared by their form alone.
+    Values that change with each run, such as ids and times, are compared only by their form.
     """
     first, second = read(left).cassette, read(right).cassette
     differences = compare(first, second)
@@ -31,7 +31,7 @@ def compare_cassettes(left: Path, right: Path, as_json: bool) -> bool:
 
 
 def show_differences(differences: list[TurnDifference]) -> None:
-    """Prints a table for difference turn, and one for the differences that all turns share."""
+    """Prints a table of differences for each turn, and a table of those that all turns share."""
     console = plain_console()
     turns = list(dict.fromkeys(difference.turn for difference in differences))
     times = Counter(_row(difference) for difference in differences)

@@ -1,4 +1,4 @@
-"""The commands by name; each is imported only when it is used, so that it starts without the others."""
+"""The commands by name; each is imported only when it is used, so that it starts quickly."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ PANELS = {
     "Find what is wrong": ("validate", "regression", "repro", "defects"),
     "Look at results": ("report", "compare", "cassette"),
 }
-"""The commands of the first screen, by purpose."""
+"""The help panels of the core commands, by purpose."""
 EXTRAS = "Extras"
-"""The panel of the commands that extras add."""
+"""The help panel of the commands that extras add."""
 CORE: Mapping[str, str | typer.Typer] = {
     "init": "init.init",
     "doctor": "doctor.doctor",
@@ -45,7 +45,7 @@ CORE: Mapping[str, str | typer.Typer] = {
     "validate": typer.Typer(
         cls=by_default("check"),
         no_args_is_help=True,
-        help="Check recorded streams and bodies by the rules of their API.",
+        help="Check recorded streams and bodies against the rules of their API.",
     ),
     "validate check": "validate.validate",
     "validate explain": "validate.explain",
@@ -59,10 +59,10 @@ CORE: Mapping[str, str | typer.Typer] = {
     "cassette record": "record.record",
     "cassette replay": "replay.replay",
 }
-"""The commands of the core, each as a group, or as MODULE.NAME of a function or a group."""
+"""The core commands, each as a Typer group, or as the MODULE.NAME of a function or Typer group."""
 OF_A_CHECKOUT = {"run", "mutants serving", "site"}
 PASSING_ON = {"serve start", "run"}
-"""The commands that pass unknown options on."""
+"""The commands that pass on unknown options, to vLLM or pytest."""
 
 
 class Commands(TyperGroup):
@@ -78,7 +78,7 @@ class Commands(TyperGroup):
 
 
 class _Imported(UserDict[str, Any]):
-    """Commands, or full names of commands, which are imported when they are looked up."""
+    """Commands by name; a command that is given by its full name is imported when it is looked up."""
 
     def __getitem__(self, name: str) -> Any:
         target = self.data[name]
@@ -90,7 +90,7 @@ def _places() -> dict[str, str | typer.Typer]:
 
 
 def _below(group: str) -> dict[str, str]:
-    """The full names of the commands of a group, by the last word of each."""
+    """The full names of a group's commands, by their last word."""
     names = [name.rpartition(" ") for name in _places()]
     return {last: f"{before} {last}".strip() for before, _, last in names if before == group}
 

@@ -1,4 +1,4 @@
-"""`vllm-harness compare`: two cassettes, runs or recordings, whatever they are."""
+"""`vllm-harness compare`: compares two cassettes, runs or recordings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vllm_harness._errors import UsageError
 
 
 class CompareFormat(StrEnum):
-    """The formats of a comparison of runs."""
+    """The output formats for a comparison of runs."""
 
     TEXT = "text"
     HTML = "html"
@@ -23,7 +23,7 @@ class CompareFormat(StrEnum):
 
 
 class ComparedKind(StrEnum):
-    """The kinds that can be compared."""
+    """The kinds of files and folders that can be compared."""
 
     CASSETTE = "cassette"
     REGRESSION = "regression"
@@ -44,7 +44,7 @@ _HAVING = {
     "--json": (ComparedKind.CASSETTE, ComparedKind.RECORDING),
     "--product": (ComparedKind.RECORDING,),
 }
-"""The kinds that accept an option; the others refuse it."""
+"""The kinds for which each option is allowed; for other kinds it is an error."""
 
 
 def compare(
@@ -56,7 +56,7 @@ def compare(
             "or a recording of `gateway`.",
         ),
     ],
-    after: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="What to compare with A; of the same kind.")],
     as_: ComparedKind | None = None,
     format: CompareFormat | None = None,
     output: Path | None = None,
@@ -67,12 +67,12 @@ def compare(
     """Compare two cassettes, two runs, or two recordings of a gateway.
 
     Cassettes are compared in meaning and in protocol, turn by turn; runs case
-    by case; recordings of the same requests by the rules for gateways, where
-    --product applies known defects. --format, --output and --open are for run
+    by case; recordings of the same requests by the rules for gateways, with
+    the known defects of --product. --format, --output and --open are for run
     folders, --json for cassettes and recordings.
 
-    The exit code is 1 where cassettes differ, a case became worse, or a
-    gateway has an error or a warning; it is 2 for two of different kinds.
+    The exit code is 1 if the cassettes differ, a case became worse, or a
+    gateway has an error or a warning; it is 2 if the kinds of A and B differ.
     """
     kind = as_ or _kind_of(before, after)
     for option, given in zip(_HAVING, (format, output, open_, json_, product), strict=True):
@@ -98,7 +98,7 @@ def compare(
 
 
 def _kind_of(before: str, after: str) -> ComparedKind:
-    """The kind of both. Raises UsageError where they have none in common."""
+    """The kind that both arguments have. Raises UsageError if they have no kind in common."""
     kinds = {name: list(_kinds(name)) for name in (before, after)}
     for kind in kinds[before]:
         if kind in kinds[after]:
@@ -112,7 +112,7 @@ def _kind_of(before: str, after: str) -> ComparedKind:
 
 
 def _kinds(name: str) -> Iterator[ComparedKind]:
-    """The kinds of one argument; the folder of a run of `regression` is a run folder as well."""
+    """The possible kinds of an argument; the folder of a run of `regression` is a run folder as well."""
     from vllm_harness._cassettes.reading import is_cassette
 
     path = Path(name)
@@ -135,11 +135,11 @@ def _kinds(name: str) -> Iterator[ComparedKind]:
 
 
 def _in_words(kinds: list[ComparedKind]) -> str:
-    return _WORDS[kinds[0]] if kinds else "none of the things that `compare` knows"
+    return _WORDS[kinds[0]] if kinds else "nothing that `compare` can read"
 
 
 def _check(option: str, kind: ComparedKind) -> None:
-    """Raises UsageError where this kind does not accept an option."""
+    """Raises UsageError if an option is not allowed for a kind."""
     having = _HAVING[option]
     if kind in having:
         return

@@ -1,4 +1,4 @@
-"""The progress of a command: a bar on a terminal, elsewhere a line every ten seconds; on standard error."""
+"""Shows a command's progress on standard error: a bar on a terminal, elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from vllm_harness._terminal.tables import on_terminal, plain_console
 
 EVERY_S = 10.0
 _ESTIMATE_WINDOW_S = 600.0
-"""How far back the estimate of the bar looks: a cell over HTTP takes half a minute."""
+"""The period over which the bar averages its speed; it is long, since an item can take half a minute."""
 
 
 @contextmanager
 def counted(name: str, total: int, every_s: float = EVERY_S) -> Iterator[Callable[[], None]]:
-    """Shows how many items are done; yields the function to call, from any thread, for each further one.
+    """Shows how many items are done; yields a function to call, from any thread, when another item is done.
 
     Args:
         name: the name of the items, in the plural.
         total: the number of items.
-        every_s: the seconds between two lines without a terminal.
+        every_s: the seconds between two lines if the output is not a terminal.
     """
     console = plain_console(stderr=True)
     if not total:

@@ -1,4 +1,4 @@
-"""`vllm-harness defects`: the known defects of vLLM, one entry for each root cause."""
+"""`vllm-harness defects`: lists the known defects of vLLM, one entry for each root cause."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def list_(
 ) -> None:
     """List the known defects of vLLM, or with --product those of a gateway.
 
-    Only those are listed that all the other options allow.
+    Only the defects that match all the other options are listed.
     """
     if context.invoked_subcommand:
         return
@@ -67,7 +67,7 @@ def show(
     folder: Path | None = None,
     json_: bool = False,
 ) -> None:
-    """Show a known defect: its request, expected and actual answer, place in vLLM, and upstream report."""
+    """Show a known defect: its request, expected and actual answer, code in vLLM, and upstream report."""
     plain = _plain(find(defect_id, load_defects(folder)))
     if json_:
         print(json.dumps(plain, indent=2))
@@ -89,5 +89,5 @@ def _row(defect: Defect) -> tuple[str, ...]:
 
 
 def _plain(defect: Defect) -> dict[str, object]:
-    """The entry as its file has it, without defaults."""
+    """The entry as it is written in its file, without default values."""
     return defect.model_dump(mode="json", by_alias=True, exclude_defaults=True)

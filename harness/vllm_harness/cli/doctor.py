@@ -1,4 +1,4 @@
-"""`vllm-harness doctor`: what this machine can run."""
+"""`vllm-harness doctor`: reports what this machine can run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def doctor(
     json_: bool = False,
     servers: int | None = None,
 ) -> None:
-    """Print what this machine can run, what is missing, and the remedies.
+    """Print what this machine can run, what is missing, and how to fix it.
 
     The exit code is 1 if nothing can run.
     """
@@ -49,5 +49,5 @@ def _print(report: MachineReport) -> None:
         console.print(table, soft_wrap=False)
     else:
         show_whole(console, table)
-    for line in report.can_run or ["nothing: neither vLLM nor uv, which would install it, is here"]:
+    for line in report.can_run or ["nothing: neither vLLM nor uv, which could install it, was found"]:
         console.print(f"can run {line}")

@@ -1,4 +1,4 @@
-"""Checks of what this machine can run, with a remedy for each thing that is missing."""
+"""Checks what this machine can run, and names a remedy for whatever is missing."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from vllm_harness._server.leases.allocation import BOUND_VARIABLE, STAND_IN_GIB,
 
 GIB = 2**30
 ENVIRONMENT_DISK = 6 * GIB
-"""The disk space of a first CPU environment and the assets, including the cache of uv."""
+"""The disk space that a first CPU environment and the assets take, including uv's cache."""
 
 
 @dataclass(frozen=True)
 class MachineCheck:
-    """A line of the report, with a remedy if something is missing."""
+    """A line of the doctor's report, with a remedy if something is missing."""
 
     topic: str
     state: Literal["ok", "missing"]
@@ -39,7 +39,7 @@ class MachineCheck:
 
 @dataclass(frozen=True)
 class MachineReport:
-    """All checks, and the lanes that can run now or after the remedies."""
+    """All checks, and the lanes that can run now or once the remedies have been applied."""
 
     checks: list[MachineCheck]
     can_run: list[str]
@@ -66,7 +66,7 @@ def examine() -> MachineReport:
 
 
 def in_the_way(servers: int) -> str:
-    """Why this many forked stand-ins cannot run here at once; empty if they can."""
+    """Why this many forked stand-in servers cannot run on this machine at once; empty if they can."""
     wanted = [_processor()] if any(_environments()) else [_processor(), _uv(), _disk()]
     missing = [check for check in wanted if check.state == "missing"]
     if capacity()[0] < servers:
@@ -85,14 +85,14 @@ def _processor() -> MachineCheck:
 
 
 def _memory() -> MachineCheck:
-    """The memory, by the figures that the leases of CPU servers use."""
+    """Checks the memory, with the same figures as the leases of CPU servers."""
     memory, machine, (fit, more) = node_memory(), psutil.virtual_memory().total, capacity()
     found = f"{_gib(memory.total)}, {_gib(memory.available)} free"
     if memory.total < machine:
         found += f" (of the machine's {_gib(machine)}: a NUMA node, or a control group's limit)"
     if bound := os.environ.get(BOUND_VARIABLE):
         found += f", bound to {bound} GiB by {BOUND_VARIABLE}"
-    found += f": holds {fit} forked stand-ins of {STAND_IN_GIB['forked']:g} GiB, {more} more now"
+    found += f": enough for {fit} forked stand-ins of {STAND_IN_GIB['forked']:g} GiB, {more} more now"
     if fit:
         return MachineCheck("memory", "ok", found)
     return MachineCheck("memory", "missing", found, "free memory, or raise the limit named here")

@@ -1,4 +1,4 @@
-"""`vllm-harness env`: server environments."""
+"""`vllm-harness env`: manages the environments that servers run in."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def verify(
 
 
 def _print_comparison(comparison: upstream.SourceComparison, version: str) -> None:
-    print(f"{comparison.same} Python files are those of the official source distribution of vllm {version}")
+    print(f"{comparison.same} Python files are the same as in the official source distribution of {version}")
     for file in comparison.changed:
         print(f"  changed: {file}")
     for state, files in (("missing", comparison.missing), ("added", comparison.added)):

@@ -1,4 +1,4 @@
-"""Where a run is executed: the executor that `--ray` and `--jobs` name, and `--resume`."""
+"""Where a run is executed, according to `--ray` and `--jobs`, and how `--resume` repeats its command."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def executor_of(
     bundles: Sequence[Path] | None = None,
     vllm: Sequence[str] = (),
 ) -> Iterator[Executor]:
-    """The executor that the options name.
+    """Yields the executor that the options choose.
 
     Args:
         ray: the address of a cluster; empty for this machine.
-        parallel: the number of shards at a time on this machine.
+        parallel: the number of shards to run at a time on this machine.
         folder: the folder of the run.
         tests: whether the nodes need the tests of the checkout.
-        bundles: folders of bundles that the nodes set themselves up from.
-        vllm: the environments that the bundles have to provide.
+        bundles: the folders of the bundles from which the nodes are set up.
+        vllm: the environments that the bundles must provide.
 
     Raises:
         UsageError: `--jobs` is given for a cluster, a bundle does not fit, or the extra `cluster` is missing.
-        BundleError: a bundle is damaged, or made for another kind of machine.
+        BundleError: a bundle is damaged, or was made for another kind of machine.
         ClusterError: the cluster cannot be reached, or Ray is not installed.
     """
     if not ray:
@@ -70,18 +70,18 @@ def resume(
     option: str = "--run",
     bundles: Sequence[Path] | None = None,
 ) -> None:
-    """Runs the command of a run again in its folder, without the parts that have finished.
+    """Repeats the command of a run in its folder, except for the parts that have finished.
 
     Args:
-        kind: the kind of the run.
-        run: its name or folder.
-        ray: the address of the cluster, if it is another one now.
-        main: runs a command line.
-        option: the option that names the folder.
-        bundles: bundles for the nodes, if they are others now.
+        kind: the kind of the run, such as `regression`.
+        run: the name or folder of the run.
+        ray: the address of the cluster, if it differs from the original one.
+        main: a function that runs a command line.
+        option: the option that names the folder of the run.
+        bundles: the bundles for the nodes, if they differ from the original ones.
 
     Raises:
-        UsageError: the run does not exist, or its command was not kept.
+        UsageError: the run does not exist, or its command line was not stored.
     """
     folder = run_folder(kind, run)
     try:
@@ -99,7 +99,7 @@ def resume(
 
 
 def _without(arguments: Sequence[str], *names: str) -> list[str]:
-    """Arguments without these options and their values."""
+    """Removes options and their values from arguments."""
     others: list[str] = []
     is_value = False
     for argument in arguments:

@@ -1,4 +1,4 @@
-"""`vllm-harness defects export`: defects as reports that are ready to file."""
+"""`vllm-harness defects export`: writes reports of defects that are ready to file."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def export(
     jobs: int | None = None,
     folder: Path | None = None,
 ) -> None:
-    """Reproduce defects, and write a report and a script that needs only vLLM for each.
+    """Reproduce defects; write for each a report, and a script that needs only vLLM.
 
-    Verdicts that the run of `repro` named by --run has are not measured again.
+    Verdicts that are stored in the run of `repro` named by --run are reused.
     """
     known = load_defects(folder)
     chosen = [checked(find(each, known)).defect for each in ids or ()] or [

@@ -1,4 +1,4 @@
-"""`vllm-harness init`: a first test for a project."""
+"""`vllm-harness init`: adds a first test to a project."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def init(
     project: Annotated[Path, typer.Argument(help="The folder of the project.")] = Path(),
     model: str = "qwen3",
 ) -> None:
-    """Add the dependency, a model entry and a first test to a project.
+    """Add a dependency on vllm-harness, a model entry and a first test to a project.
 
     No file is overwritten: the command lists the files that it left alone, and
-    what to add to them by hand. A model that is not an entry of the harness
-    gets one for the live lane.
+    what to add to them by hand. A model for which the harness has no entry
+    gets a new entry for the live lane.
     """
     if not project.is_dir():
         raise UsageError(

@@ -11,11 +11,11 @@ from vllm_harness._terminal.tables import plain_console
 
 @contextmanager
 def kept_at(path: Path, further: str) -> Iterator[None]:
-    """Prints the message on an interrupt, which then ends the command with the exit code 130.
+    """Prints a message if the command is interrupted, which then ends with the exit code 130.
 
     Args:
-        path: where the results so far are.
-        further: how to resume the command.
+        path: the file or folder with the results so far.
+        further: a message about how to resume the command.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""`vllm-harness models`: the model entries, and whether a vLLM knows the names in them."""
+"""`vllm-harness models`: lists model entries, and checks whether a vLLM version knows the names in them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vllm_harness._server.model_check import Unknown, names_of, stand_in_problem
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import plain_console, show_table
 
-app = typer.Typer(help="List the model entries and the dialects; check the entries against a vLLM.")
+app = typer.Typer(help="List the model entries and the dialects; check the entries with a vLLM version.")
 
 
 @app.callback(invoke_without_command=True)
@@ -41,10 +41,10 @@ def check(
     frontend: Frontend = "python",
     models_file: Path | None = None,
 ) -> None:
-    """Check whether a vLLM knows every name of the entries, and whether their stand-ins can be made.
+    """Check whether vLLM knows every name in the entries, and whether their stand-ins can be made.
 
     The exit code is 1 if a name is unknown or a stand-in cannot be made, and
-    2 if that vLLM does not exist. Assets that are not in the cache are fetched.
+    2 if the vLLM version does not exist. Missing assets are fetched.
     """
     entries = list(load_models(models_file))
     with shown() as progress:
@@ -62,7 +62,7 @@ def check(
 
 @app.command()
 def dialects() -> None:
-    """List the dialects, each with the address where its format is published."""
+    """List the dialects, each with the source of its format."""
     rows = [(dialect.name, dialect.source) for dialect in load_dialects().values()]
     show_table(plain_console(), ("dialect", "format"), rows)
 

@@ -1,8 +1,8 @@
 """The table of all options of `vllm-harness`, and how a command gets its options from it.
 
-`options.toml` has a row for each name, so that an option has one type, one help text and one meaning. A
-parameter of a command is an option if it has a row. The pytest plugin has the same words with the prefix
-`--vllm-`.
+`options.toml` has a row for each name, so that an option has the same type, help text and meaning on every
+command. A parameter of a command is an option if the table has a row for it. The pytest plugin uses the same
+names with the prefix `--vllm-`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import typer
 from vllm_harness._errors import UsageError
 
 MANY = 8
-"""The most options that a command shows in one panel; with more, each is in the panel of its row."""
+"""A command with more options than this shows each in the help panel that its row names."""
 
 
 @dataclass(frozen=True)
 class OptionRow:
-    """What an option is, on any command.
+    """The definition of an option, which is the same on every command.
 
     Attributes:
-        panel: the panel of the help of a command with many options; `hidden` for none.
-        type: the type of one value; a choice lists its values in the help, or each command has its own.
+        panel: the help panel on a command with many options; `hidden` hides the option.
+        type: the type of one value; the values of a choice are in the help text, or differ by command.
         help: the help text.
-        metavar: the name of the value in the help; empty for a flag, and for a choice of each command's own.
-        short: a further name of one letter.
-        least: the smallest number.
-        needs: options, one of which has to be given as well.
+        metavar: the name of the value in the help; empty for flags, and for choices that differ by command.
+        short: a one-letter name.
+        least: the smallest allowed number.
+        needs: options of which at least one must be given as well.
     """
 
     panel: str
@@ -57,13 +57,13 @@ OPTIONS: Mapping[str, OptionRow] = dict(_rows())
 
 
 def option(name: str, *, many: bool = False, on: bool = False, panel: str | None = None, **more: Any) -> Any:
-    """The option of a row, for Typer.
+    """Creates the Typer option that a row of the table defines.
 
     Args:
         name: the name of the row.
         many: whether the option can be repeated.
         on: whether a flag is on by default, so that it has a `--no-` form.
-        panel: the panel of the help, if not the first one.
+        panel: the help panel, if not the first one.
         more: further settings of `typer.Option`.
     """
     row = OPTIONS[name]
@@ -78,12 +78,12 @@ def option(name: str, *, many: bool = False, on: bool = False, panel: str | None
 
 
 def named(parameter: str) -> str:
-    """The name of the option of a parameter: `api_key_env` is `api-key-env`, and `as_` is `as`."""
+    """The option name for a parameter, such as `api-key-env` for `api_key_env`, or `as` for `as_`."""
     return parameter.removesuffix("_").replace("_", "-")
 
 
 def from_table(command: Callable[..., None]) -> Callable[..., None]:
-    """Makes options of a command's parameters, and of the fields of a parameter that is a dataclass.
+    """Turns a command's parameters, and the fields of dataclass parameters, into options.
 
     Raises:
         KeyError: the table has no row for a parameter.
@@ -109,7 +109,7 @@ def from_table(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _flat(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    """A parameter, or one for each field of its class."""
+    """Yields a parameter, or if its type is a dataclass, a parameter for each field."""
     keyword = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
     if not is_dataclass(parameter.annotation):
         yield keyword
@@ -141,7 +141,7 @@ def _at_least(least: float) -> Callable[[Any], Any]:
 
 
 def _check_needs(values: Mapping[str, Any]) -> None:
-    """Raises UsageError where an option is given without any of those that it needs."""
+    """Raises UsageError if an option is given without any of the options that it needs."""
     given = {name for name, value in values.items() if not (value is None or value is False or value == "")}
     for name in given:
         needs = [each for each in OPTIONS[name].needs if each in values]

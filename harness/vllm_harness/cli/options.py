@@ -1,4 +1,4 @@
-"""Groups of options that several commands have, with what each group gives."""
+"""Groups of options that several commands share, and the objects that they select."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vllm_harness._terminal.tables import plain_console
 
 @dataclass(frozen=True)
 class VllmOptions:
-    """Which vLLM a server runs, and how."""
+    """Options that choose which vLLM a server runs, and how."""
 
     vllm: str | None = None
     vllm_python: Path | None = None
@@ -23,17 +23,17 @@ class VllmOptions:
     models_file: Path | None = None
 
     def entry(self, model: str) -> ModelEntry:
-        """The model entry of a name."""
+        """The model entry with this name."""
         return load_models(self.models_file).get(model)
 
     def environment(self) -> Environment:
-        """The server environment, which is made if it does not exist yet."""
+        """The server environment, which is created if it does not exist yet."""
         return environment(self.vllm, self.vllm_python, self.device)
 
 
 @dataclass(frozen=True)
 class ServerOptions(VllmOptions):
-    """The server that a command needs: a new one, or one that is already running."""
+    """Options that choose the server for a command: a new server, or one that is already running."""
 
     lane: Lane | None = None
     server_url: str | None = None
@@ -41,11 +41,11 @@ class ServerOptions(VllmOptions):
     api_key_env: str | None = None
 
     def lane_of(self, entry: ModelEntry, *, scriptable: bool = True) -> Lane:
-        """The lane that is named, or else the scripted one where possible."""
+        """The lane that the options name; by default the scripted lane if possible, else the live lane."""
         return self.lane or ("scripted" if scriptable and "scripted" in entry.lanes else "live")
 
 
 def environment(vllm: str | None, vllm_python: Path | None, device: Device | None) -> Environment:
-    """The server environment that the options name, which is made if it does not exist yet."""
+    """The server environment that the options name, which is created if it does not exist yet."""
     console = plain_console(stderr=True)
     return resolve(spec_of(vllm, vllm_python), device=device, create=True, progress=console.print)

@@ -62,12 +62,12 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True)
 class FileStep:
-    """One file of the project.
+    """What `init` did with one file of the project.
 
     Attributes:
-        state: whether it was written.
+        state: whether the file was written.
         path: the file, relative to the project.
-        note: what was written, why it was not, or what to do.
+        note: what was written, why nothing was written, or what to do.
         addition: the text that the user has to add by hand.
     """
 
@@ -82,10 +82,10 @@ class NewEntry:
     """The model entry of a project.
 
     Attributes:
-        name: key in models.yaml.
-        lane: the lane that its test runs on.
-        document: a whole models.yaml with this entry alone.
-        blanks: keys that its author has to fill in, as comments at the end of the entry.
+        name: the key of the entry in models.yaml.
+        lane: the lane that the project's first test runs on.
+        document: the content of a models.yaml that has only this entry.
+        blanks: comments for the end of the entry, with the keys that the user has to fill in.
     """
 
     name: str
@@ -101,12 +101,12 @@ class NewEntry:
 
     @property
     def note(self) -> str:
-        """A description of the entry, with what it lacks."""
+        """A description of the entry, and of what is missing in it."""
         if not self.blanks:
             return f"the entry {self.name}"
         return (
             f"the entry {self.name} of the live lane, for one GPU with 24 GiB; fill in the parsers and "
-            "capabilities, which it has as comments"
+            "capabilities, which are commented out"
         )
 
 
@@ -142,15 +142,15 @@ def add_dependency(project: Path) -> FileStep:
         return FileStep(
             FileState.LEFT,
             path.name,
-            f"there is no such file; where the tests run: pip install '{requirement}'",
+            f"there is no such file; install the harness for the tests: pip install '{requirement}'",
         )
     if DISTRIBUTION in _required(tomllib.loads(path.read_text())):
         return FileStep(FileState.LEFT, path.name, f"it requires {DISTRIBUTION} already")
-    # uv would write the package indexes of its variables into the file
+    # uv would write the package indexes from its environment variables into the file
     environ = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
     add = ("add", "--project", project, "--dev", "--frozen", "--no-python-downloads", requirement)
     try:
-        with TemporaryDirectory(prefix="vllm-harness-") as folder:  # uv leaves a lock file in it
+        with TemporaryDirectory(prefix="vllm-harness-") as folder:  # uv leaves a lock file there
             run_uv(*add, progress=quiet, environ={**environ, "TMPDIR": folder})
     except InstallError:
         return FileStep(

@@ -1,4 +1,4 @@
-"""`vllm-harness serve ps` and `stop`: the running servers and fork servers."""
+"""`vllm-harness serve ps` and `serve stop`: list and stop running servers and fork servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vllm-harness cassette record`: a cassette of a scenario, or of a client behind a proxy."""
+"""`vllm-harness cassette record`: records a scenario, or a client that uses a proxy, as a cassette."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def record(
     """Record a scenario, or with --proxy another client, as a cassette (.yaml or .yaml.gz).
 
     The client sends its requests to the port of --proxy, which passes them on
-    to --upstream. Secrets are not written. The exit code is 1 where something
-    in the scenario was not as expected; the cassette is written all the same.
+    to --upstream. Secrets are redacted. The exit code is 1 if something in the
+    scenario was not as expected; the cassette is written all the same.
     """
     check_writable(output)
     if proxy is not None and upstream is not None and scenario is None:
@@ -66,7 +66,7 @@ def record(
         raise UsageError("--tokens needs a server that the harness starts", hint="leave out --server-url")
     if read.in_background:
         raise UsageError(
-            "a cassette cannot hold a response in the background, which has several answers",
+            "a cassette cannot contain a background response, which has several answers",
             hint="leave out `background`, or record a client with --proxy",
         )
     flags = RECORD_ARGS if tokens else ()
@@ -78,7 +78,7 @@ def record(
 
 
 def _record_client(port: int, upstream: str, output: Path) -> None:
-    """Records a client until Ctrl-C or SIGTERM."""
+    """Records the requests of a client until Ctrl-C or SIGTERM."""
     check_installed()
     endpoint, console = attach(upstream), plain_console(stderr=True)
     about = provenance.of_endpoint(endpoint).model_copy(update={"by": "proxy"})

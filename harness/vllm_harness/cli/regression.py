@@ -1,4 +1,4 @@
-"""`vllm-harness regression`: every parser over versions of vLLM."""
+"""`vllm-harness regression`: tests the parsers of several versions of vLLM."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def regression(
     bundle: list[Path] | None = None,
     resume_: str = "",
 ) -> None:
-    """Run the cases of each family through vLLM's own parsers; exit 1 where a case fails.
+    """Run the cases of each family through vLLM's own parsers; exit 1 if a case fails.
 
-    --cases is the first five groups by default, --vllm also takes several, and
-    --frontends and --apis need --engine http. --changed runs the families whose
-    parsers import a changed file of a tree, against the release or HEAD.
+    --cases defaults to the first five groups, --vllm accepts several versions,
+    and --frontends and --apis need --engine http. --changed runs the families
+    whose parsers import a file that a tree changes from the release or HEAD.
     """
     if context.invoked_subcommand:
         return
@@ -115,7 +115,7 @@ def _show_coverage(vllm: VllmUnderTest, selection: Selection, parallel: int, ray
 
 
 def _baseline(path: Path | None, engine: Engine) -> compare.Baseline | None:
-    """Reads a baseline. Raises UsageError where it was recorded with the other engine."""
+    """Reads a baseline. Raises UsageError if it was recorded with the other engine."""
     known = compare.read_baseline(path) if path else None
     if known and known.engine != engine:
         raise UsageError(
@@ -133,13 +133,13 @@ def _run(
     writer: RunWriter,
     defects: DefectsByFamily,
 ) -> tuple[list[Cell], list[HarnessError]]:
-    """Runs the unfinished cells; gives all selected cells, and the errors of those that failed."""
+    """Runs the unfinished cells; returns all selected cells, and the errors that ended parts of the run."""
     case_sets = selection.case_sets()
     shares = executor.deal(len(case_sets), apart=selection.engine == "http")
     batches = unfinished(run, environments, case_sets, engine=selection.engine, parallel=shares)
     total = sum(len(batch.case_sets) for batch in batches)
     if finished := len(environments) * sum(bool(cases.cases) for cases in case_sets) - total:
-        notes.print(f"{finished} cells of this run have finished before")
+        notes.print(f"{finished} cells of this run are already finished")
     with counted("cells", total) as advance:
 
         def done(cell: Cell) -> None:
@@ -164,7 +164,7 @@ def _run(
 def _search(
     run: RegressionRun, environments: list[VllmUnderTest], selection: Selection, parallel: int
 ) -> list[SmallestFailure]:
-    """Searches for the smallest meaning that shows each kind of failure; keeps them beside the cells."""
+    """Searches for the smallest meaning that causes each kind of failure; stores them beside the cells."""
     if "properties" not in selection.groups or selection.engine != "in-process":
         return []
     generation, families = selection.generation, selection.families
@@ -233,7 +233,7 @@ def compare_regressions(before: str, after: str) -> bool:
 
 
 def _cells_of(name: str) -> list[Cell]:
-    """The cells of a run, as NAME or NAME@ENVIRONMENT."""
+    """The cells of a run that is given as NAME or NAME@ENVIRONMENT."""
     run, _, spec = name.partition("@")
     cells = list(RegressionRun.named(run).cells())
     wanted = spec or cells[0].environment
@@ -248,7 +248,7 @@ def _cells_of(name: str) -> list[Cell]:
 
 @app.command()
 def engines(run: Annotated[str, typer.Argument(help="A run with cells of both engines.")]) -> None:
-    """List answers that differ over HTTP and in process; exit 1 for any."""
+    """List answers that differ between the engines, HTTP and in process; exit 1 if any do."""
     compared, differences = compare.engine_differences(RegressionRun.named(run).cells())
     show_engine_differences(console, differences)
     console.print(f"{compared} answers compared, {len(differences)} differ")
@@ -262,7 +262,7 @@ def defects(
     commands: bool = False,
     folder: Path | None = None,
 ) -> None:
-    """Sort a run's failures by known defect; exit 1 for others."""
+    """Sort a run's failures by known defect; exit 1 if there are other failures."""
     known = parser_defects(load_defects(folder))
     explained = explain(known, RegressionRun.named(run).cells())
     show_explained(console, known, explained, every=all_, commands=commands)

@@ -1,4 +1,4 @@
-"""The options of `vllm-harness regression`, and what its commands print to."""
+"""The options of `vllm-harness regression`, and the consoles that its commands print to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vllm_harness._terminal.tables import plain_console
 
 console, notes = plain_console(), plain_console(stderr=True)
 GROUPS_OF_A_CHANGE = "canonical"
-"""The groups that `--changed` runs where none is named: a verdict in seconds."""
+"""The groups that `--changed` runs by default, which take only seconds."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class RegressionOptions:
 
     @property
     def parallel(self) -> int:
-        """The number of servers or interpreters at a time."""
+        """The number of servers or interpreters to run at a time."""
         return self.jobs or interpreters()
 
     def selection(self) -> Selection:

@@ -46,14 +46,14 @@ DefectsByFamily = Mapping[str, Sequence[ParserDefect]]
 def show_cells(
     console: Console, cells: Sequence[Cell], baseline: Baseline | None, defects: DefectsByFamily
 ) -> None:
-    """Prints the counts of cells, those whose parsers vLLM could not make, and what was run.
+    """Prints the counts of cells, the cells whose parsers vLLM could not create, and the environments.
 
-    A case is known if known defects explain all its mismatches, or if the baseline has them. A terminal that
-    is too narrow for all columns shows no parsers, and a table for each environment.
+    A case is known if known defects explain all its mismatches, or if the baseline contains them. If the
+    terminal is too narrow, the columns of the parsers are left out, and each environment gets its own table.
 
     Args:
         console: the console to print to.
-        cells: in any order.
+        cells: the cells, in any order.
         baseline: the baseline, if there is one.
         defects: the known defects of each family.
     """
@@ -123,12 +123,12 @@ def _show_legend(console: Console, cells: Sequence[Cell]) -> None:
 
 
 def show_changes(console: Console, changed: Sequence[CaseChange], reference: str) -> int:
-    """Prints the cases that regressed and those that are fixed; gives the exit code, 1 if any regressed.
+    """Prints the cases that regressed and those that are fixed; returns 1 if any regressed, else 0.
 
     Args:
         console: the console to print to.
-        changed: the cases.
-        reference: the name of what they are compared with.
+        changed: the cases whose result changed.
+        reference: the name of the run or baseline that they are compared with.
     """
     regressed = [change for change in changed if change.regressed]
     fixed = [change for change in changed if not change.regressed]
@@ -149,7 +149,7 @@ def show_changes(console: Console, changed: Sequence[CaseChange], reference: str
 
 
 def _joined(mismatches: CaseMismatches) -> str:
-    """The mismatches of a case, each set with the deliveries that show it."""
+    """The mismatches of a case, each set of codes with the deliveries that show it."""
     by_codes: dict[str, list[str]] = {}
     for delivery, codes in mismatches.items():
         by_codes.setdefault(", ".join(map(str, codes)), []).append(delivery.code)
@@ -175,7 +175,7 @@ def show_engine_differences(console: Console, differences: Sequence[EngineDiffer
 
 
 def show_smallest_failures(console: Console, failures: Sequence[SmallestFailure], folder: Path) -> None:
-    """Prints the failures that a search found, with their files below the folder of the run."""
+    """Prints the failures that a search found, with the paths of their files in the run folder."""
     if not failures:
         return
     rows = [
@@ -201,14 +201,14 @@ def show_explained(
     every: bool,
     commands: bool,
 ) -> None:
-    """Prints the known defects that a run shows, and the failures without one.
+    """Prints the known defects that a run shows, and the failures that no known defect explains.
 
     Args:
         console: the console to print to.
-        known: all defects of parsers.
-        explained: the run's failures.
-        every: whether to list defects that do not show as well, and all failures without one.
-        commands: whether to print the command that shows each defect again.
+        known: all known defects of parsers.
+        explained: the run's failures, sorted by known defect.
+        every: whether to list all defects and all unexplained failures, not only some of them.
+        commands: whether to print the commands that reproduce each defect.
     """
     places = list(dict.fromkeys(place for counts in explained.counts.values() for place in counts))
     listed = [each for each in known if every or each.id in explained.counts]
@@ -224,7 +224,7 @@ def show_explained(
     console.print(FAILURES)
     console.print(
         f"{len(explained.counts)} of {len(known)} known defects of parsers show; "
-        f"{len(explained.unexplained)} failures have none"
+        f"{len(explained.unexplained)} failures have no known defect"
     )
     _show_unexplained(console, explained, None if every else UNEXPLAINED_SHOWN)
     _show_alike(console, known, [failure for _, _, failure in explained.unexplained])

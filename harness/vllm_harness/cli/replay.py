@@ -1,4 +1,4 @@
-"""`vllm-harness cassette replay`: a cassette checked by itself, sent to a server, or served to a client."""
+"""`vllm-harness cassette replay`: checks a cassette, sends it to a server, or serves it to a client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from vllm_harness.cli.cassette_differences import show_differences
 from vllm_harness.cli.options import ServerOptions
 from vllm_harness.cli.served import redactor, served_by
 
-FILE = Annotated[Path, typer.Argument(help="A cassette, or a file of agentic-api, VCR or HAR.")]
+FILE = Annotated[Path, typer.Argument(help="A cassette, or a recording of agentic-api, VCR or HAR.")]
 
 
 def replay(
@@ -42,12 +42,12 @@ def replay(
 ) -> None:
     """Check a cassette, send its requests again, or answer a client from it.
 
-    Without options, every stream and body is checked, and what holds between
-    turns. With --model the requests are sent again with the ids of the new
+    Without options, every stream and body is checked, as are the rules between
+    turns. With --model, the requests are sent again with the ids of the new
     run, a scripted model says what was recorded, and --output writes the new
-    answers as a cassette. With --serve each recorded request is answered once.
+    answers as a cassette. With --serve, each recorded request is answered once.
 
-    The exit code is 1 where a rule is broken, something differs, a request was
+    The exit code is 1 if a rule is broken, something differs, a request was
     not recorded, or an exchange was never played; known defects do not count.
     """
     recording = read(file)

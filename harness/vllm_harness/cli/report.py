@@ -1,4 +1,4 @@
-"""`vllm-harness report`: reports of a run folder, for people and for CI, and the comparison of two."""
+"""`vllm-harness report`: writes reports of a run folder, for people and for CI, and compares two runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vllm_harness.cli.by_default import by_default
 from vllm_harness.cli.compare import CompareFormat
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
-"""GitHub's variable with the file that a job's page shows."""
+"""GitHub's environment variable with the path of the file that a job's page shows."""
 
 
 class ReportFormat(StrEnum):
@@ -53,9 +53,9 @@ def show(
 ) -> None:
     """Write a report of a run (`report RUN` is `report show RUN`).
 
-    It goes to standard output, and as HTML to a file in the run folder.
-    `github` prints annotations. It and `markdown` also append the summary to
-    the file that GITHUB_STEP_SUMMARY names. The exit code is 0 whatever the
+    The report goes to standard output, or as HTML to a file in the run folder.
+    `github` prints annotations. `github` and `markdown` also append the summary
+    to the file that GITHUB_STEP_SUMMARY names. The exit code is 0 whatever the
     findings are, and 2 if there is no run.
     """
     folder = find_run(run)
@@ -96,7 +96,7 @@ def _compared_as(format: CompareFormat) -> Callable[[RecordedRun, RecordedRun, S
 
 @app.command("schema")
 def schema(output: Path | None = None) -> None:
-    """Print the JSON Schema of a line of a run folder's records."""
+    """Print the JSON Schema of the lines in a run folder's records."""
     _write(json.dumps(RECORD.json_schema(), indent=1) + "\n", output)
 
 

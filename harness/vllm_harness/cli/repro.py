@@ -1,4 +1,4 @@
-"""`vllm-harness repro`: sends a defect's requests to a real server, and says whether it shows the defect."""
+"""`vllm-harness repro`: sends a defect's requests to a real server, and reports whether the defect shows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RUNS = "repro"
 
 
 class NotReproduced(HarnessError):
-    """The vLLM does not show the defect that a report was requested for."""
+    """A report of a defect was requested, but the vLLM under test does not show the defect."""
 
 
 app = typer.Typer(
@@ -72,9 +72,9 @@ def run(
 ) -> None:
     """Reproduce known defects on real servers (`repro ID` is `repro run ID`).
 
-    --vllm takes several environments, repeated or by commas. The exit code is
-    0 where each verdict is what the entry's versions say, 1 where one is not,
-    and 2 for an unknown id or an entry without steps.
+    --vllm accepts several environments, repeated or separated by commas. The
+    exit code is 0 if each verdict agrees with the versions in the entry, 1 if
+    a verdict does not, and 2 for an unknown id or an entry without steps.
     """
     if resume_:
         resume(RUNS, resume_, ray, context.find_root().command.main, bundles=bundle)
@@ -93,7 +93,7 @@ def run(
 
 
 def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_markdown: bool) -> str:
-    """Reproduces one defect, and gives its report or its script."""
+    """Reproduces one defect, and returns its report or its script."""
     if len(defects) != 1 or len(environments) != 1:
         raise UsageError(
             "--markdown and --script need exactly one defect and one environment", hint="name one id"
@@ -118,7 +118,7 @@ def _chosen(ids: list[str], every: bool, defects: Defects) -> list[Defect]:
 
 
 def environments_of(specs: list[str] | None) -> list[VllmUnderTest]:
-    """The environments of `--vllm`, which are made if they do not exist yet."""
+    """The environments that `--vllm` names, which are created if they do not exist yet."""
     every = [spec for given in specs or [] for spec in given.split(",") if spec] or [""]
     with shown() as progress:
         return [VllmUnderTest(spec, resolve(spec or None, create=True, progress=progress)) for spec in every]
@@ -132,7 +132,7 @@ def _on_its_server(defect: Defect, vllm: VllmUnderTest) -> Measured:
 
 def _on_running_server(url: str, defect: Defect) -> Measured:
     if defect.repro is None:
-        outcome = Reproduction("not applicable", "the case of a parser needs a server of its family")
+        outcome = Reproduction("not applicable", "a parser's case needs a server of the parser's family")
         return Measured.of(defect.id, url, "0", outcome)
     from vllm_harness._defects.repro.steps import RequestedSteps
     from vllm_harness._server.attached import AttachedServer
@@ -150,7 +150,7 @@ def measured_in(
     ray: str = "",
     bundles: Sequence[Path] | None = None,
 ) -> list[Measured]:
-    """Measures the verdicts that a run does not have yet, and gives them all."""
+    """Measures the verdicts that a run lacks, and returns all requested verdicts of the run."""
     folder = run_folder(RUNS, name or time.strftime("%Y%m%d-%H%M%S"))
     keep_command(folder)
     run = MeasuredRun(folder)
@@ -158,7 +158,7 @@ def measured_in(
     requested = {(defect.id, vllm.spec) for vllm in environments for defect in defects}
     console = plain_console(stderr=True)
     if finished := len(requested & known.keys()):
-        console.print(f"{finished} verdicts of this run exist already")
+        console.print(f"{finished} verdicts of this run already exist")
     by_id = {defect.id: defect for defect in defects}
     specs = [each.spec for each in environments]
     with (
@@ -184,7 +184,7 @@ def table(
     runs: Annotated[list[str], typer.Argument(help="The names of runs of `repro`, or their folders.")],
     write: bool = False,
 ) -> None:
-    """Show which version shows which defect, by runs; exit 1 where an entry disagrees.
+    """Show which version has which defect, according to runs; exit 1 if an entry disagrees.
 
     --write updates the table of verdicts and the entries.
     """
@@ -222,10 +222,10 @@ def new(
     capture: Path | None = None,
     model: str = "qwen3",
 ) -> None:
-    """Print a new entry, made from a failed test, a cell or traffic, for a person to complete.
+    """Print a draft of a new entry, made from a failed test, a cell or recorded traffic.
 
     Give --test with --results, --cell with --family and --case, or --capture
-    with the model that serves the traffic.
+    with the model that served the traffic.
     """
     from vllm_harness._defects.repro.draft import as_yaml, from_capture, from_cell, from_test
 
@@ -243,7 +243,7 @@ def new(
 
 
 def _show(measured: Sequence[Measured], defects: Sequence[Defect], as_json: bool) -> None:
-    """Prints the verdicts. Raises Exit(1) if one is not what its entry says."""
+    """Prints the verdicts. Raises Exit(1) if a verdict does not agree with its entry."""
     by_id = {defect.id: defect for defect in defects}
     agreeing = [agrees(by_id[each.id], each) for each in measured]
     if as_json:
@@ -280,5 +280,5 @@ def _evidence(defect: Defect, answers: Sequence[Json]) -> Iterator[str]:
         for each in step.say:
             yield f"the model says: {json.dumps(each, ensure_ascii=False)}"
         yield f"answer: {json.dumps(answer, indent=2, ensure_ascii=False)}"
-    yield f"\nright where    {defect.repro.expected}"
-    yield f"the defect is  {defect.repro.actual}"
+    yield f"\ncorrect if     {defect.repro.expected}"
+    yield f"the defect if  {defect.repro.actual}"

@@ -1,4 +1,4 @@
-"""The line for a request that a scripted server answered, which `serve` and `book log` print."""
+"""Formats a request that a scripted server answered as the line that `serve` and `book log` print."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vllm_harness._terminal.tables import escaped
 
 
 def line(entry: Mapping[str, Any]) -> str:
-    """The line of a request: its time, number, API, rule and outcome.
+    """Formats a request as a line: its time, number, API, rule and outcome.
 
     Args:
         entry: an entry of the server's log; see `_scripted/in_server/vllm_harness_served.py`.
@@ -23,7 +23,7 @@ def line(entry: Mapping[str, Any]) -> str:
 
 
 def outcome(entry: Mapping[str, Any]) -> str:
-    """The status of the answer, and the state of its script or why it has none."""
+    """The status of an answer, with the state of its script, or the reason why it has no script."""
     if entry["status"] is None:
         return "no answer: the client left, or vLLM failed"
     if entry["reason"]:

@@ -1,4 +1,4 @@
-"""`vllm-harness run`: the suites over the models that this machine can run, and a table of results."""
+"""`vllm-harness run`: runs the suites on the models that this machine can run, and prints the results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_PYTEST = ("cold_start", "keep_servers", "report_all", "repeat")
 
 @dataclass(frozen=True)
 class RunOptions(ServerOptions):
-    """The options of the plugin that `run` passes on to pytest."""
+    """The options of the pytest plugin that `run` passes on."""
 
     model: list[str] | None = None
     keep_servers: bool = False
@@ -37,7 +37,7 @@ class RunOptions(ServerOptions):
     report_all: bool = False
 
     def for_pytest(self, names: Collection[str]) -> list[str]:
-        """The options of these names that were given, as the plugin spells them."""
+        """The options with these names, if they were given, as arguments for pytest."""
         return [flag for name in names for flag in _flags(named(name), getattr(self, name))]
 
 
@@ -53,9 +53,9 @@ def run(
 ) -> None:
     """Run the suites: behaviours, Harmony, standard, defects. Flags after `--` go to pytest.
 
-    The run folder is kept with the logs, unless --output names another. On a
-    cluster (--ray) --vllm takes several environments, by commas; the suites of
-    a target run on one node.
+    The run folder is stored with the logs, unless --output names another. On a
+    cluster (--ray), --vllm accepts several environments, separated by commas;
+    the suites of a target run on one node.
     """
     if resume_:
         resume("runs", resume_, ray, context.find_root().command.main, "--output", bundle)
@@ -77,7 +77,7 @@ def run(
 
 
 def _on_cluster(options: RunOptions, further: Sequence[str], ray: str, bundles: Sequence[Path]) -> int:
-    """Runs the suites on the nodes of a cluster, and gives the exit code."""
+    """Runs the suites on the nodes of a cluster, and returns the exit code."""
     run_on_cluster = extensions.load(extensions.SUITES_ON_CLUSTER, "--ray")
     code: int = run_on_cluster(
         address=ray,
@@ -104,6 +104,6 @@ def _flags(name: str, value: object) -> Iterator[str]:
 
 
 def _refuse_with_ray(values: dict[str, object]) -> None:
-    """Raises UsageError where an option is given that only this machine can follow."""
+    """Raises UsageError if an option is given that applies only to this machine."""
     if given := next((f"--{named(name)}" for name, value in values.items() if value), None):
         raise UsageError(f"{given} cannot be combined with --ray", hint=f"leave out {given} or --ray")

@@ -1,4 +1,4 @@
-"""The run folder of a command: created or resumed, and closed however the command ends."""
+"""Creates or resumes the run folder of a command, and closes it however the command ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INTERRUPTED = 130
 
 @contextmanager
 def kept_run(kind: Kind, folder: Path, name: str = "", seed: int | None = None) -> Iterator[RunWriter]:
-    """Creates a run folder, or resumes the one that is there; yields the writer of its records.
+    """Creates a run folder, or resumes an existing one; yields the writer of its records.
 
     Args:
         kind: the kind of the run.

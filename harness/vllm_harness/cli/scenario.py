@@ -1,4 +1,4 @@
-"""`vllm-harness scenario`: conversations as data, checked, and run on a server over every transport."""
+"""`vllm-harness scenario`: checks scenario files, and runs them on a server over every transport."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.cli.served import Mcp, served_for
 
 app = typer.Typer(
-    no_args_is_help=True, help="Check and run scenarios: conversations as data, over every transport."
+    no_args_is_help=True, help="Check scenarios (conversations in YAML), and run them over every transport."
 )
 FILE = Annotated[str, typer.Argument(help="A scenario file, or the name of one of the package's stories.")]
 
@@ -51,8 +51,8 @@ _DELIVERIES = {Streaming.BOTH: BOTH, Streaming.YES: (True,), Streaming.NO: (Fals
 def check(file: FILE) -> None:
     """Check a scenario file, and report every problem with its line (exit code 2).
 
-    The exit code is 1 where a scripted model does not say what its turn
-    expects, so that the turn fails on every server.
+    The exit code is 1 if a scripted model does not say what its turn expects,
+    so that the turn fails on every server.
     """
     path = find_scenario(file)
     scenario = read_scenario(path)
@@ -96,11 +96,11 @@ def run_(
     server_options: ServerOptions,
     json_: bool = False,
 ) -> None:
-    """Run a scenario on a server, over every transport, streamed and not.
+    """Run a scenario on a server over every transport, with and without streaming.
 
-    The exit code is 1 where something is not as expected, a rule of an API is
-    broken, a prompt has lost something, two transports disagree, or no turn
-    was answered; known defects of vLLM do not count.
+    The exit code is 1 if something is not as expected, a rule of an API is
+    broken, a prompt lacks something, two transports disagree, or no turn was
+    answered; known defects of vLLM do not count.
     """
     scenario = read_scenario(find_scenario(file))
     transports = transports_of(transport or (), _DELIVERIES[stream])

@@ -1,4 +1,4 @@
-"""`vllm-harness serve start`: a server until Ctrl-C, with or without a script book."""
+"""`vllm-harness serve start`: runs a server until Ctrl-C, with or without a script book."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def serve(
     *,
     vllm_options: VllmOptions,
 ) -> None:
-    """Start a server, and keep it until Ctrl-C; flags after `--` go to `vllm serve`.
+    """Start a server, and run it until Ctrl-C; flags after `--` go to `vllm serve`.
 
-    On the scripted lane it prints a line for each request: its API, the rule
+    On the scripted lane, a line is printed for each request: its API, the rule
     that matched it, and the outcome.
     """
     if book and lane == "live":
@@ -69,11 +69,11 @@ def serve(
 
 
 class _Source:
-    """The file of the book that is served.
+    """The file of a served script book.
 
     Args:
-        path: the file.
-        model, models_file, args: the server that answers from it.
+        path: the path of the file.
+        model, models_file, args: the options of the server that answers from it.
     """
 
     def __init__(self, path: Path, model: str, models_file: Path | None, args: list[str]) -> None:
@@ -82,7 +82,7 @@ class _Source:
         self._stamp: tuple[int, int] | None = None
 
     def read(self) -> tuple[BookRule, ...]:
-        """Prints the warnings of the file, and gives its rules. Raises BookFileError where it has errors."""
+        """Prints the file's warnings, and returns its rules. Raises BookFileError if it has errors."""
         self._stamp = self._stamp_now()
         checked = read_book(self._path, *self._for)
         rules = checked.usable()
@@ -91,11 +91,11 @@ class _Source:
         return rules
 
     def put(self, book: ScriptBook) -> None:
-        """Replaces the rules of a book by those of the file."""
+        """Replaces the rules of a book with those in the file."""
         book.replace(self.read(), str(self._path.resolve()))
 
     def follow(self, book: ScriptBook) -> None:
-        """Replaces the rules of a book if the file has changed; prints the errors of a file that has any."""
+        """Replaces the rules of a book if the file has changed; prints the errors in the file if any."""
         if self._stamp_now() == self._stamp:
             return
         try:

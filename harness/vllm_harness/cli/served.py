@@ -1,4 +1,4 @@
-"""The server of a command: one that the harness starts, or one that is already running."""
+"""The server that a command uses: a new server, or one that is already running."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def served_by(
     env: Mapping[str, str] | None = None,
     host: str = LOCAL,
 ) -> Iterator[VllmServer]:
-    """The server that the options name; a new one is started with these flags and variables."""
+    """Yields the server that the options name; a new server gets these flags and environment variables."""
     if server_options.server_url is not None:
         endpoint = attach(server_options.server_url, server_options.api_key_env, entry.limits.request_s)
         yield AttachedServer(endpoint, entry, model=server_options.server_model)
@@ -55,10 +55,10 @@ def served_by(
 def served_for(
     scenario: Scenario, server_options: ServerOptions, entry: ModelEntry, args: Sequence[str] = ()
 ) -> Iterator[tuple[VllmServer, Mcp | None]]:
-    """The server for a scenario; a new one is started with the scenario's MCP servers, which it may call.
+    """Yields the server for a scenario; a new server can call the scenario's MCP servers.
 
     Raises:
-        UsageError: the model lacks a capability that the scenario needs, or a tool of the server its key.
+        UsageError: the model lacks a capability that the scenario needs, or a built-in tool lacks its key.
     """
     lane = server_options.lane_of(entry, scriptable=scenario.scriptable)
     if server_options.server_url is not None:
@@ -76,7 +76,7 @@ def served_for(
 
 
 def redactor(server: VllmServer | None = None) -> Redactor:
-    """A redactor of the secrets of this process's environment, and of those of a server."""
+    """A redactor for the secrets in this process's environment, and for a server's secrets."""
     theirs: Sequence[str] = ()
     if isinstance(server, RemoteServer):
         theirs = secret_values(server.launch.env, server.launch.args)

@@ -1,4 +1,4 @@
-"""`vllm-harness validate`: findings in recorded streams and bodies, and what they mean."""
+"""`vllm-harness validate`: checks recorded streams and bodies, and explains the findings."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def validate(
     ignore: str = "",
     api: Literal["responses", "chat", "messages"] | None = None,
 ) -> None:
-    """Check recorded streams and bodies by the rules of their API.
+    """Check recorded streams and bodies against the rules of their API.
 
-    Without --api, the content of each file decides which API it is. The exit
-    code is 0 without errors and warnings, 1 with either, and 2 if a file
-    cannot be read or has nothing to check; the findings in the other files are
-    still printed.
+    Without --api, the API is detected from the content of each file. The exit
+    code is 0 if there are no errors or warnings, 1 if there are, and 2 if a
+    file cannot be read or contains nothing to check; the findings in the other
+    files are still printed.
     """
     from vllm_harness._cassettes import reading
     from vllm_harness._protocol.captures import check_not_empty, read_capture, validate_capture
@@ -72,9 +72,9 @@ def explain(
     code: Annotated[str, typer.Argument(help="The code of a rule; by default all codes are listed.")] = "",
     output: Path | None = None,
 ) -> None:
-    """Print the page of a rule: what it finds, why, a bad and a good example.
+    """Print the page of a rule: what it finds and why, with a bad and a good example.
 
-    With --output the pages of all rules are written into that folder.
+    With --output, the pages of all rules are written into that folder.
     """
     from vllm_harness._protocol.explain import page, pages
     from vllm_harness._protocol.rules import RULES
@@ -94,10 +94,10 @@ def explain(
 
 
 def _codes(text: str) -> tuple[str, ...]:
-    """Splits the codes of an option, each of which is a rule's code or the start of one.
+    """Splits the value of an option into codes, each of which is a rule's code or a prefix of codes.
 
     Raises:
-        UsageError: no rule's code starts with one of them.
+        UsageError: one of the codes is not a prefix of any rule's code.
     """
     from vllm_harness._protocol.rules import RULES
 
@@ -109,6 +109,6 @@ def _codes(text: str) -> tuple[str, ...]:
 
 
 def _write(text: str) -> None:
-    """Prints a text without characters that the terminal cannot show, or would act on."""
+    """Prints a string after escaping the characters that the terminal cannot show, or would act on."""
     encoding = sys.stdout.encoding or "utf-8"
     typer.echo(printable(text).encode(encoding, "backslashreplace").decode(encoding))

@@ -1,4 +1,4 @@
-"""The start of what the bare command prints: purposes, each with its commands."""
+"""The first text that `vllm-harness` without arguments prints: its purposes, each with commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DISTRIBUTION = "vllm-harness"
 
 
 def version_line() -> str:
-    """The name and the version of the distribution."""
+    """The name and the version of the installed distribution."""
     return f"{DISTRIBUTION} {vllm_harness.__version__}"
 
 

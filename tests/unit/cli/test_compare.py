@@ -29,7 +29,7 @@ WORDS = {
     "regression": "a run of `regression`",
     "run": "a run folder",
     "recording": "a recording of a gateway",
-    "nothing": "none of the things that `compare` knows",
+    "nothing": "nothing that `compare` can read",
 }
 OPTIONS = {
     "--json": {"cassette", "recording"},

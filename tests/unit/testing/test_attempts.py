@@ -1,4 +1,4 @@
-"""The number of attempts at a test: one if it is scripted or has repeats."""
+"""The number of attempts at a test, which is one if the test is scripted or repeated."""
 
 from __future__ import annotations
 

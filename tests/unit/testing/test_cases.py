@@ -1,4 +1,4 @@
-"""The case of a test in a run folder, made from pytest's reports."""
+"""The record of a test case in a run folder, which is made from pytest's reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEST = f"tests/behaviours/test_a.py::test_t[{QWEN3.id}-3]"
 
 
 def report(outcome: Any, when: Any = "call", longrepr: Any = None, **more: Any) -> pytest.TestReport:
-    """A report of the test."""
+    """A pytest report about TEST."""
     location = ("a.py", 1, "test_t")
     report = pytest.TestReport(TEST, location, {}, outcome, longrepr, when, duration=0.25, start=7.0)
     setattr(report, TARGET_OF, QWEN3.id)
@@ -32,7 +32,7 @@ def report(outcome: Any, when: Any = "call", longrepr: Any = None, **more: Any) 
 
 
 def around(*calls: pytest.TestReport, **facts: Any) -> list[pytest.TestReport]:
-    """The reports between those of a setup and a teardown that pass."""
+    """Puts reports between the reports of a setup and a teardown that pass."""
     return [report("passed", "setup"), *calls, report("passed", "teardown", **{CASE_OF: facts})]
 
 

@@ -1,4 +1,4 @@
-"""The cases of a short run: some of each test and one of each behaviour; each seed draws others."""
+"""The cases of a short run: some cases of each test and one of each behaviour, drawn with a seed."""
 
 from __future__ import annotations
 

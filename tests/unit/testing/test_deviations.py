@@ -1,4 +1,4 @@
-"""Known deviations that have gone, the runs that can show it, and the checks of tests."""
+"""Known deviations that no longer occur, the runs that can show this, and the checks in tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ERROR = KnownDeviation(
 
 
 def finding(code: str, path: str) -> Finding:
-    """An error at a path."""
+    """A finding with severity ERROR at a path."""
     return Finding(code, Severity.ERROR, 0, path, "wrong")
 
 

@@ -1,4 +1,4 @@
-"""The third-party clients of a short run: each client with all its cases, and in the end each API."""
+"""The third-party clients in a short run: each client with all its cases, and over many seeds each API."""
 
 from __future__ import annotations
 

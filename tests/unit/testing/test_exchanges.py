@@ -1,4 +1,4 @@
-"""The record of an exchange, its twin, and the findings in it."""
+"""The record of an exchange, its twin (the same request, streamed or not), and its findings."""
 
 from __future__ import annotations
 

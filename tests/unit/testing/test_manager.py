@@ -1,4 +1,4 @@
-"""How often the manager restarts a server that dies."""
+"""How many times the server manager restarts a server that dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vllm_harness._testing.results import TargetResult
 
 
 class _MortalServer:
-    """A stand-in with what the manager uses of a server."""
+    """A fake server with the methods that the server manager uses."""
 
     def __init__(self, log_path: Path) -> None:
         self.log_path = log_path

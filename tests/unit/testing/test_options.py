@@ -1,4 +1,4 @@
-"""The old names of the plugin's options, which work until 0.2."""
+"""The old names of the pytest plugin's options, which work until version 0.2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The division of a target's tests between forks and this process, and the order of their reports."""
+"""How a target's tests are divided between forks and this process, and the order of their reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST = 10
 
 
 class Item:
-    """A test, with what the division looks at."""
+    """A fake test, with the attributes that the division of tests uses."""
 
     def __init__(self, module: str, servers: int, marks: tuple[str, ...]) -> None:
         self.path = Path(module)
@@ -34,12 +34,12 @@ class Item:
 
 
 def items(count: int, module: str = "a.py", servers: int = 1, *marks: str) -> list[Any]:
-    """Tests of a module."""
+    """Fake tests in one module."""
     return [Item(module, servers, marks) for _ in range(count)]
 
 
 def received(count: int) -> ReceivedReports:
-    """No reports yet about `count` tests, whose names are their numbers."""
+    """The reports about `count` tests, whose names are their numbers, before the first report."""
     names: list[Any] = [str(number) for number in range(count)]
     return ReceivedReports(ChunkQueue([names], FIRST))
 
@@ -97,7 +97,7 @@ def test_chunks_with_further_servers_have_a_limit() -> None:
 
 
 def test_every_fork_takes_from_both_queues() -> None:
-    """So none of them is idle while there are tests."""
+    """No fork is idle while there are tests left in either queue."""
     names: list[Any] = []
     own, shared = ChunkQueue(names), ChunkQueue(names)
     assert queues_of_forks(own, shared, 3) == [(own, shared), (shared, own), (shared, own)]
@@ -113,7 +113,7 @@ def test_each_chunk_is_taken_once() -> None:
 
 
 def fork_message(number: int, kind: Literal["begin", "end"]) -> ForkMessage:
-    """A fork's message about one of the tests in `received`."""
+    """A fork's message about one of the tests that `received` returns."""
     return ForkMessage(FIRST + number, kind)
 
 

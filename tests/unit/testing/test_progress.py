@@ -1,4 +1,4 @@
-"""The progress of a run: whole lines in a log, nothing on a terminal; most tests have their own clock."""
+"""The progress of a run: whole lines in a log, nothing on a terminal; most tests use a fake clock."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_log_has_whole_lines_between_pytest_s_own(flags: list[str], pytester: 
 
 
 def test_lines_have_a_distance(pytester: pytest.Pytester) -> None:
-    """The clock advances by three seconds at each call, of which a test has several."""
+    """The fake clock advances by three seconds at each call, and is called several times per test."""
     pytester.makepyfile(TESTS)
     pytester.makeconftest(WITH_CLOCK)
     assert 2 <= len(progress_lines(pytester.runpytest_subprocess("-q").outlines)) <= 6
@@ -94,7 +94,7 @@ def on_a_terminal(folder: Path) -> list[str]:
         try:
             while piece := os.read(ours, 65536):
                 text += piece
-        except OSError:  # on Linux, once the other end is closed
+        except OSError:  # raised on Linux when the other end is closed
             pass
     os.close(ours)
     return text.decode().splitlines()

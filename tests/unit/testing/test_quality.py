@@ -1,4 +1,4 @@
-"""Tool-call quality: the calls in an answer, and the decisions to call compared with a reference."""
+"""Tool-call quality: the calls in an answer, and how decisions to call agree with a reference."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ PARIS = '{"city": "Paris"}'
 
 
 def chat(*arguments: str) -> bytes:
-    """A chat completion with these calls."""
+    """A chat completion with one call for each of these arguments."""
     calls = [{"function": {"name": "get_weather", "arguments": each}} for each in arguments]
     return json.dumps({"choices": [{"message": {"content": None, "tool_calls": calls}}]}).encode()
 
 
 def responses(*arguments: str) -> bytes:
-    """A response with these calls."""
+    """A response with one call for each of these arguments."""
     calls = [{"type": "function_call", "name": "get_weather", "arguments": each} for each in arguments]
     return json.dumps({"object": "response", "output": [{"type": "reasoning"}, *calls]}).encode()
 
@@ -101,14 +101,14 @@ def test_a_call_of_another_function_does_not_fit() -> None:
 
 
 def tally(**decisions: list[list[bool]]) -> QualityTally:
-    """A tally with these decisions."""
+    """A tally with these decisions to call."""
     return QualityTally(decisions=decisions)
 
 
 def test_agreement() -> None:
     reference = {"a": [True, True], "b": [False], "c": [True], "gone": [True]}
     made = {"a": [[True, False], [True, True]], "b": [[True]], "c": [[True, True]], "new": [[False]]}
-    # pairs: a 4 (TP TP TP FN), b FP, c TP; without a counterpart: c 1, new 1, gone 1
+    # pairs: 4 of a (TP, TP, TP, FN), 1 of b (FP), 1 of c (TP); unpaired: 1 each of c, new and gone
     assert agreement(made, reference) == Agreement(6, 4 / 5, 4 / 5, pytest.approx(0.8), 3)
 
 

@@ -1,4 +1,4 @@
-"""pass@k and pass^k, their intervals, and the requests of a repeated test."""
+"""pass@k and pass^k with their confidence intervals, and the requests of a repeated test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.covers("GO-009")
 
 @pytest.mark.parametrize(
     ("passed", "trials", "low", "high"),
-    # from statsmodels' proportion_confint(method="wilson")
+    # bounds from statsmodels' proportion_confint(method="wilson")
     [(8, 10, 0.4902, 0.9433), (0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (1, 2, 0.0945, 0.9055)],
 )
 def test_wilson(passed: int, trials: int, low: float, high: float) -> None:

@@ -1,4 +1,4 @@
-"""The outcome of a test's report: known defects, skips, expected failures and misses; and the counts."""
+"""The outcomes of tests (known defects, skips, expected failures and misses), and their counts."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ DEFECT = Defect(
 
 
 def report(outcome: Any, longrepr: Any = None, when: Any = "call") -> pytest.TestReport:
-    """A report as pytest makes it."""
+    """A report about a test, as pytest would create it."""
     return pytest.TestReport("tests/t.py::test_t", ("tests/t.py", 1, "test_t"), {}, outcome, longrepr, when)
 
 
 def skipped(reason: str, when: str = "call") -> pytest.TestReport:
-    """The report of a skip."""
+    """The report of a skipped test."""
     return report("skipped", ("tests/t.py", 3, f"Skipped: {reason}"), when)
 
 
 def settled(given: pytest.TestReport, raised: BaseException | None = None, **more: Any) -> pytest.TestReport:
-    """The settled report, by default without defects, expected skips and repeats."""
+    """Settles a report's outcome and returns it; by default no defects, skips or repeats are expected."""
     defects = {DEFECT.id: DEFECT}
     settle(
         given, raised, **{"known": (), "defects": defects, "expected_skips": (), "repeated": False, **more}
@@ -44,7 +44,7 @@ def settled(given: pytest.TestReport, raised: BaseException | None = None, **mor
 
 
 class Marked:
-    """A test with one mark, with what `defects_of` uses of it."""
+    """A fake test with one mark, which has the attributes that `defects_of` uses."""
 
     nodeid = "tests/t.py::test_t"
 
@@ -52,7 +52,7 @@ class Marked:
         self.mark = pytest.mark.vllm_known_defect(*args, **options).mark
 
     def iter_markers(self, name: str) -> list[pytest.Mark]:
-        """The mark, if it has the name."""
+        """A list of the mark, if it has this name."""
         return [self.mark] if self.mark.name == name else []
 
 
@@ -161,7 +161,7 @@ def test_expect_content_raises_what_allows_a_retry() -> None:
 
 
 def counted(*reports: pytest.TestReport, trial: tuple[str, int] | None = None) -> TargetResult:
-    """The result that a recorder makes of reports."""
+    """The result that a recorder counts from reports."""
     result = TargetResult()
     recorder = ReportRecorder(lambda target: result)
     for given in reports:

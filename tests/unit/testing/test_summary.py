@@ -1,4 +1,4 @@
-"""The end of a run: one screen in the terminal, and everything in report.md."""
+"""The summary at the end of a run, which fits on one screen, and report.md, which has all details."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def target(name: str) -> Target:
 def result(
     name: str, *, defects: int = 0, skips: int = 0, failures: int = 0, restarts: int = 0
 ) -> TargetResult:
-    """A result with so many defects, of two tests each, reasons to skip, and failures."""
+    """A result with these numbers of defects (in two tests each), skip reasons, failures and restarts."""
 
     def test(number: int, what: str) -> str:
         return f"tests/behaviours/test_chat_calls.py::test_{what}_{number}[scripted-{name}]"
@@ -54,7 +54,7 @@ def shown(
     models: tuple[str, ...] = MODELS,
     defects: Defects | None = None,
 ) -> list[str]:
-    """The lines on the terminal."""
+    """The lines of the summary on the terminal."""
     screen = Screen(terminal=terminal)
     console = plain_console(screen, width=80)
     show(
@@ -157,7 +157,7 @@ def test_control_characters_are_escaped(tmp_path: Path) -> None:
 
 
 def report(folder: Path, **results: TargetResult) -> list[str]:
-    """The lines of the report."""
+    """Writes report.md, and returns its lines."""
     write_report(by_target(**results), KNOWN, folder / REPORT)
     return (folder / REPORT).read_text().splitlines()
 

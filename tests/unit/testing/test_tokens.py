@@ -1,4 +1,4 @@
-"""Token recordings: what the recorder stores, what the client sees, and the comparison with a replay."""
+"""Token recordings: what the recorder stores, what clients see, and how a replay is compared."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Answer = Callable[[dict[str, Any]], Any]
 
 
 def app_of(answer: Answer) -> Any:
-    """An ASGI application that answers POST with `answer(body)`: a dict as JSON, a list as a stream."""
+    """An ASGI application that answers POST with `answer(body)`, a dict as JSON or a list as a stream."""
     stored: dict[str, Any] = {}
 
     async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -38,7 +38,7 @@ def app_of(answer: Answer) -> Any:
             await send({"type": "http.response.body", "body": json.dumps(given).encode()})
             return
         text = "".join(f"data: {json.dumps(event)}\n\n" for event in given) + "data: [DONE]\n\n"
-        for start in range(0, len(text), 11):  # split anywhere, as a proxy may
+        for start in range(0, len(text), 11):  # split at arbitrary positions, as a proxy may do
             await send(
                 {"type": "http.response.body", "body": text[start : start + 11].encode(), "more_body": True}
             )
@@ -49,7 +49,7 @@ def app_of(answer: Answer) -> Any:
 
 
 def ask(app: Any, method: str, path: str, body: Any = None) -> Any:
-    """One request: the JSON of the answer, or the events of its stream."""
+    """Sends one request; returns the JSON of the answer, or the events of its stream."""
     sent = [{"type": "http.request", "body": json.dumps(body).encode() if body is not None else b""}]
     got: list[dict[str, Any]] = []
 
@@ -75,7 +75,7 @@ def ask(app: Any, method: str, path: str, body: Any = None) -> Any:
 
 
 def completion(request: dict[str, Any]) -> dict[str, Any]:
-    """A chat completion with two choices, and with token ids where the request asks for them."""
+    """A chat completion with two choices, and with token ids if the request asks for them."""
     ids = [[5, 6], [7]] if request.get("return_token_ids") else [None, None]
     choices = [
         {"index": index, "message": {"content": f"word{index}"}, "finish_reason": "stop", "token_ids": each}
@@ -85,7 +85,7 @@ def completion(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def chunks(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """The stream of one choice, with one token in each chunk."""
+    """A chat stream with one choice, and with one token in each chunk."""
     return [
         {
             "object": "chat.completion.chunk",
@@ -103,7 +103,7 @@ def chunks(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def response(request: dict[str, Any]) -> dict[str, Any]:
-    """A response with the id that the request names."""
+    """A response whose id is given in the request."""
     shown = {"message": "Hi", "tokens": [3, 4]}
     return {
         "object": "response",
@@ -144,7 +144,7 @@ def test_tokens_of_a_stream_are_stored_and_hidden() -> None:
 
 
 def test_a_response_that_ends_in_the_background() -> None:
-    """Its tokens come with the finished response, which the client or the recorder requests later."""
+    """The tokens come with the finished response, which the client or the recorder requests later."""
     inner = app_of(lambda request: {**response({"id": "resp_1"}), "status": "queued", "output": []})
     inner.stored["later"] = lambda path: response(
         {"id": path.rpartition("/")[2], "enable_response_messages": True}

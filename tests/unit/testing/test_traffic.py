@@ -1,4 +1,4 @@
-"""The exchanges of each HTTP library are recorded; the server is an echo, not vLLM."""
+"""The exchanges that each HTTP library makes are recorded; the server is a small fake, not vLLM."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PIECES = [b"data: one\n\n", b"data: tw", b"o\n\n"]
 
 
 class Streams(BaseHTTPRequestHandler):
-    """Answers in chunks; a header repeats the id of the request."""
+    """Answers with a stream in chunks, and with a header that repeats the id of the exchange."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        """Sends the chunks one by one."""
+        """Sends the chunks of the answer one by one."""
         self.rfile.read(int(self.headers["Content-Length"] or 0))
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -42,7 +42,7 @@ class Streams(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """The server's URL."""
+    """The URL of the running server."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Streams) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/v1/responses"
@@ -59,24 +59,24 @@ def traffic() -> Iterator[TrafficRecorder]:
 
 
 def by_httpx(url: str) -> str:
-    """Sends with httpx."""
+    """Sends a request with httpx, and returns the exchange id that it had."""
     return httpx.post(url, json={"a": 1}).headers["X-Name"]
 
 
 def by_httpx_streaming(url: str) -> str:
-    """Sends with httpx, and reads the answer as it arrives."""
+    """Sends a request with httpx, and reads the answer as it arrives."""
     with httpx.stream("POST", url, json={"a": 1}) as answer:
         assert b"".join(answer.iter_raw()) == b"".join(PIECES)
         return answer.headers["X-Name"]
 
 
 def by_httpx2(url: str) -> str:
-    """Sends with the library of the openai SDK."""
+    """Sends a request with httpx2, the library that the openai SDK uses."""
     return str(httpx2.post(url, json={"a": 1}).headers["X-Name"])
 
 
 def by_async_httpx2(url: str) -> str:
-    """Sends with its async client."""
+    """Sends a request with the async client of httpx2."""
 
     async def send() -> str:
         async with httpx2.AsyncClient() as client:
@@ -86,12 +86,12 @@ def by_async_httpx2(url: str) -> str:
 
 
 def by_requests(url: str) -> str:
-    """Sends with requests."""
+    """Sends a request with the library requests."""
     return requests.post(url, json={"a": 1}, timeout=5).headers["X-Name"]
 
 
 def by_requests_streaming(url: str) -> str:
-    """Sends with requests, and reads the answer as it arrives."""
+    """Sends a request with the library requests, and reads the answer as it arrives."""
     with requests.post(url, json={"a": 1}, timeout=5, stream=True) as answer:
         assert b"".join(answer.iter_content(None)) == b"".join(PIECES)
         return answer.headers["X-Name"]

@@ -1,4 +1,4 @@
-"""The hooks of the openai client change requests, and observe what was read of the answers."""
+"""The hooks for the openai client change requests, and observe the part of each answer that was read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Echo(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """The server's URL."""
+    """The URL of the running server."""
     with HTTPServer(("127.0.0.1", 0), Echo) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -41,7 +41,7 @@ def url() -> Iterator[str]:
 
 
 class Seen:
-    """A tap that adds a seed, and stores what it observes."""
+    """A WireTap that adds a seed to requests, and the exchanges that it observes."""
 
     def __init__(self) -> None:
         self.all: list[tuple[dict[str, Any], int, bytes]] = []

@@ -1,4 +1,4 @@
-"""The tool server without vLLM: its answers to a client, and the restrictions on its code."""
+"""The tool server without vLLM: its answers to a client, and the restrictions on the code that it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.tool_server.running import ToolServer
 
 
 async def call(server: ToolServer, tool: str, arguments: dict[str, Any], **headers: str) -> Any:
-    """Makes a call in a separate session, and returns its result."""
+    """Calls a tool in a new session, and returns the result."""
     async with (
         sse_client(f"http://{server.address}/sse", headers=headers) as streams,
         ClientSession(*streams) as session,

@@ -1,1 +1,1 @@
-"""Readers of recordings of other tools: VCR cassettes, HAR files, agentic-api."""
+"""Readers for the recordings of other tools: VCR cassettes, HAR files, and agentic-api's recordings."""

@@ -1,4 +1,4 @@
-"""`vllm-harness cassette convert`: a recorded conversation from one format into another."""
+"""`vllm-harness cassette convert`: converts a recorded conversation into another format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vllm_harness.extras.foreign.turns import written
 
 
 def convert(
-    file: Annotated[Path, typer.Argument(help="A cassette, or a file of agentic-api, VCR or HAR.")],
+    file: Annotated[Path, typer.Argument(help="A cassette, or a recording of agentic-api, VCR or HAR.")],
     output: Path,
     format: Literal["cassette", "turns"] = "cassette",
 ) -> None:

@@ -1,4 +1,4 @@
-"""Helpers that the readers of all formats share."""
+"""Helpers that the readers of the other tools' formats share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PATHS = ("/responses", "/chat/completions", "/messages")
 
 
 class ForeignError(UsageError):
-    """A file does not have the format of its tool; the message names file, line and key."""
+    """A file is not in the format of the tool that wrote it; the message names the file, line and key."""
 
 
 class Loose(BaseModel):
@@ -24,7 +24,7 @@ class Loose(BaseModel):
 
 
 def of_the_apis(url: str) -> bool:
-    """Whether a URL belongs to one of the APIs."""
+    """Whether a URL belongs to Responses, Chat Completions or Messages."""
     return any(path in url for path in _PATHS)
 
 
@@ -35,7 +35,7 @@ def path_of(url: str) -> str:
 
 
 def first_values(headers: Mapping[str, Any]) -> dict[str, str]:
-    """The headers with one value each: the first one of a list."""
+    """The headers with a single value each: the first value if it is a list."""
     return {
         str(name): str(value[0] if isinstance(value, list) and value else value)
         for name, value in headers.items()

@@ -1,4 +1,4 @@
-"""HTTP archives (HAR), as browsers and proxies export them.
+"""Reads HTTP archives (HAR), which browsers and proxies export.
 
 Source: http://www.softwareishard.com/blog/har-12-spec/
 """
@@ -61,7 +61,7 @@ class _File(Loose):
 
 
 def read(path: Path, text: str) -> Cassette:
-    """Reads the exchanges of the APIs in an archive. Raises ForeignError, which names file, line and key."""
+    """Reads the API exchanges in an archive. Raises ForeignError, which names file, line and key."""
     try:
         file = _File.model_validate(json.loads(text))
     except json.JSONDecodeError as error:

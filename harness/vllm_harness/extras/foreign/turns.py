@@ -1,4 +1,4 @@
-"""The format of agentic-api: `turns`, each a request and its answer.
+"""Reads and writes the format of agentic-api: `turns`, each with a request and its answer.
 
 Source: `record_cassette.py` and the cassettes of https://github.com/vllm-project/agentic-api.
 """
@@ -85,7 +85,7 @@ def _exchange(turn: _Turn, name: str) -> RecordedExchange:
 
 
 def written(cassette: Cassette, redactor: Redactor) -> str:
-    """Writes a cassette in this format: the keys in order, and a stream as a list of its lines."""
+    """Formats a cassette in this format: with sorted keys, and a stream as a list of its lines."""
     turns = [_turn(without_secrets(exchange, redactor)) for exchange in cassette.exchanges]
     text: str = yaml.safe_dump({"turns": turns}, allow_unicode=True, default_flow_style=False)
     return text

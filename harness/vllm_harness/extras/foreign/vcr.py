@@ -1,6 +1,6 @@
-"""The format of VCR: `interactions`, as vcrpy and the tests of pydantic-ai write them.
+"""Reads the format of VCR: `interactions`, which vcrpy and the tests of pydantic-ai write.
 
-Source: https://vcrpy.readthedocs.io; `parsed_body` is pydantic-ai's.
+Source: https://vcrpy.readthedocs.io; the key `parsed_body` is an addition of pydantic-ai.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _File(Loose):
 
 
 def read(document: Document) -> Cassette:
-    """Reads the exchanges of the APIs from a file. Raises ForeignError, which names file, line and key."""
+    """Reads the API exchanges in a file. Raises ForeignError, which names file, line and key."""
     file = document.validated(_File, ForeignError)
     interactions = [interaction for interaction in file.interactions if of_the_apis(interaction.request.uri)]
     exchanges = tuple(_exchange(each, f"t{number}") for number, each in enumerate(interactions, start=1))

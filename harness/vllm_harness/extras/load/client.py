@@ -28,8 +28,8 @@ class ClientState:
     """The progress of a client.
 
     Attributes:
-        started: the number of conversations that it has started.
-        open: the numbers of the conversations that it holds now.
+        started: the count of conversations that it has started.
+        open: the numbers of the conversations that it is holding.
         cut_off: the number of conversations that were cancelled.
         late_s: the largest delay of a conversation's start.
         cpu_s: the CPU time of its process.
@@ -46,14 +46,14 @@ class LoadClient:
     """Holds its share of a load's conversations.
 
     Args:
-        job: what to do.
+        job: the conversations to hold, and the server.
         listener: receives the results.
         done: the numbers of conversations that have already ended; they are not held again.
         since_s: how many seconds ago the load started.
 
     Attributes:
         state: the client's progress.
-        samples: memory and handles of this process.
+        samples: measurements of this process's memory and handles.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class LoadClient:
         return time.perf_counter() - self._started
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Holds the conversations; setting `stop` cancels those that are open."""
+        """Holds the conversations; setting `stop` cancels open conversations."""
         job, before = self._job, time.process_time()
         timeout = aiohttp.ClientTimeout(total=job.endpoint.request_s)
         connector = aiohttp.TCPConnector(limit=0, ssl=tls())
@@ -111,16 +111,14 @@ class LoadClient:
                 conversations.create_task(self._hold(context, number, gate))
 
     async def _wait_to_start(self, at_s: float, gate: asyncio.Semaphore) -> bool:
-        """Waits until a further conversation may start; False if the load's time is over."""
+        """Waits until another conversation may start; returns False if the load's time is over."""
         plan = self._job.plan
         end_s = plan.duration_s or float("inf")
         await asyncio.sleep(max(0.0, min(at_s, end_s) - self.elapsed_s))
         await gate.acquire()
         if self.elapsed_s >= end_s:
             return False
-        if (
-            plan.rate and at_s >= self._since_s
-        ):  # a conversation of a lost client starts late by no fault of the plan
+        if plan.rate and at_s >= self._since_s:  # conversations of a lost client necessarily start late
             self.state.late_s = max(self.state.late_s, self.elapsed_s - at_s)
         return True
 
@@ -134,14 +132,14 @@ class LoadClient:
 
 
 class _KnownFindings:
-    """Marks known findings, and looks up each of them only once."""
+    """Marks findings that are known deviations, and looks up each only once."""
 
     def __init__(self, deviations: Sequence[KnownDeviation], version: str) -> None:
         self._deviations, self._version = deviations, version
         self._marks: dict[tuple[str, str, str, str], str] = {}
 
     def marked(self, finding: Finding) -> Finding:
-        """The finding, with the reference of its known deviation if it has one."""
+        """Adds the reference of the known deviation to a finding, if there is one."""
         key = (finding.code, finding.path, finding.expected, finding.kind)
         if key not in self._marks:
             if len(self._marks) >= KNOWN_KEPT:
@@ -159,7 +157,7 @@ class Clients(Protocol):
 
     @property
     def samples(self) -> dict[str, list[ProcessSample]]:
-        """Memory and handles of each client, by the client's name."""
+        """Measurements of memory and handles, by the client's name."""
 
     @property
     def elapsed_s(self) -> float:
@@ -167,10 +165,10 @@ class Clients(Protocol):
 
     @property
     def errors(self) -> Sequence[HarnessError]:
-        """The errors of the clients that were given up; their conversations were not held."""
+        """The errors of the clients that were lost for good; their conversations were not held."""
 
     async def run(self, job: ClientJob, listener: Listener, stop: asyncio.Event) -> None:
-        """Holds the conversations to their end; setting `stop` cancels those that are open.
+        """Holds all conversations to their end; setting `stop` cancels open conversations.
 
         Raises:
             HarnessError: the conversations cannot be held.
@@ -181,7 +179,7 @@ class Clients(Protocol):
 
 
 class LocalClient:
-    """This process as the only client."""
+    """The only client of a load, which runs in this process."""
 
     def __init__(self) -> None:
         self._client: LoadClient | None = None

@@ -1,4 +1,4 @@
-"""`vllm-harness load`: many conversations at once, every stream validated while it is timed."""
+"""`vllm-harness load`: holds many conversations at once, and validates every stream while it is timed."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ def load(
 ) -> None:
     """Run a scenario many times at once, and check every stream while it is timed.
 
-    --concurrency is 1, or without limit where --rate is given. The run folder
-    has the figures and every turn, even if Ctrl-C or SIGTERM ends the load.
-    The exit code is 1 where a request had no answer, something is not as
-    expected, a rule of an API is broken, or a request runs on after the end.
+    --concurrency defaults to 1, or to no limit with --rate. The run folder has
+    the figures and every turn, even if Ctrl-C or SIGTERM ends the load. The
+    exit code is 1 if a request was not answered, something is not as expected,
+    a rule of an API is broken, or a request still runs after the end.
     """
     conversation = read_scenario(find_scenario(scenario))
     _check_packages()
@@ -113,7 +113,7 @@ def load(
 def _clients(
     ray: str, number: int | None, folder: Path, bundles: Sequence[Path] | None = None
 ) -> Iterator[tuple[Clients, dict[str, Any]]]:
-    """Gives the clients, and the options by which a server that is started can be reached from them."""
+    """Yields the clients, and the options with which a new server can be reached from them."""
     from vllm_harness.extras.load.client import LocalClient
     from vllm_harness.extras.load.nodes import ClusterClients
 
@@ -159,7 +159,7 @@ def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clien
 
 
 async def _until_stopped(running: Load) -> None:
-    """Runs the load; the first signal ends it in order, a second one immediately."""
+    """Runs the load; the first signal ends it gracefully, a second signal immediately."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def stop_by(number: signal.Signals) -> None:

@@ -30,21 +30,21 @@ from vllm_harness.extras.load.streams import StreamResult, send_and_read
 
 LEFT = "the client went away"
 OF_OUTPUTS = "tool outputs"
-"""The subject of the mismatch if the scenario has no output for a call."""
+"""What a mismatch is about if the scenario has no output for a call."""
 
 
 @dataclass(frozen=True)
 class LoadTurn:
-    """A turn of a conversation, sent or left out.
+    """A turn of a conversation, which was sent or skipped.
 
     Attributes:
         conversation: the conversation's number.
         transport: the transport that the conversation uses.
         turn: the scenario's turn.
-        result: its result.
-        stream: the answer; None if the turn was left out.
-        began_s: its start, in seconds after the load's start.
-        node: the cluster's node that its client ran on; empty for this process.
+        result: the result of the turn.
+        stream: the answer; None if the turn was skipped.
+        began_s: when the turn started, in seconds after the load's start.
+        node: the cluster node that the client ran on; empty for this process.
     """
 
     conversation: int
@@ -58,17 +58,17 @@ class LoadTurn:
 
 @dataclass(frozen=True)
 class ClientJob:
-    """What a client is to do, as it is sent to the client's process.
+    """The work of a client, which is sent to the client's process.
 
     Attributes:
         scenario: the conversation to hold.
         plan: how often to hold it, and when.
         share: the conversations that this client holds.
         endpoint, model, version: the server, its model and its vLLM.
-        scripts: what the model says; None on the live lane.
-        context: the length of the model's context, if it is known.
+        scripts: what the scripted model says; None on the live lane.
+        context: the model's context length, if it is known.
         known: vLLM's known deviations.
-        named: the defects that the turns name and that hold for the server, by id.
+        named: the defects that the turns name and that apply to the server's vLLM, by id.
     """
 
     scenario: Scenario
@@ -89,9 +89,8 @@ class Listener:
 
     Attributes:
         on_turn: receives each turn.
-        on_findings: receives the findings between the turns of a conversation: the conversation's number, its
-            transport, and the findings.
-        on_end: receives the number of each conversation that was held to its end.
+        on_findings: receives a conversation's number, its transport, and the findings between its turns.
+        on_end: receives the number of each conversation that was completed.
     """
 
     on_turn: Callable[[LoadTurn], None]
@@ -101,12 +100,12 @@ class Listener:
 
 @dataclass(frozen=True)
 class LoadContext:
-    """What all conversations of a client share.
+    """The objects that all conversations of a client share.
 
     Attributes:
-        job: what the client is to do.
+        job: the client's work.
         session: the HTTP session.
-        started: the start of the load, by `time.perf_counter`.
+        started: the value of `time.perf_counter` at the start of the load.
         mark_known: marks a finding that is a known deviation of vLLM.
         listener: receives the results.
     """
@@ -142,7 +141,7 @@ class _LoadConversation:
             result, stream = await self._run_turn(turn)
             self._history.add(turn, result)
             result.findings = [self._context.mark_known(finding) for finding in result.findings]
-            if result.reason != LEFT:  # an answer that was not read to its end shows no defect, nor its fix
+            if result.reason != LEFT:  # an incomplete answer shows neither a defect nor that it is fixed
                 job, label = self._job, self._transport.label
                 missing_on = job.version if job.scripts is not None else ""
                 mark_turn(turn, result, label, job.named, missing_on=missing_on)

@@ -1,4 +1,4 @@
-"""A whole load: its clients hold the conversations; turns are counted and recorded here."""
+"""Runs a load: clients hold the conversations; their turns are counted and recorded here."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ IDS_REMEMBERED = 65_536
 
 @dataclass
 class Load:
-    """A load, while it runs and after it.
+    """A load, both while it runs and after its end.
 
     Args:
-        scenario: the conversation; its tools are functions.
-        server: the server.
+        scenario: the conversation to hold; all its tools are functions.
+        server: the server under test.
         plan: how many conversations there are, and when they start.
         recorder: writes the run folder.
         server_pid: the server's first process, if it runs on this machine.
-        defects: the known defects of vLLM; by default the package's.
+        defects: the known defects of vLLM; by default those in the package.
         clients: the clients that hold the conversations; by default this process.
 
     Attributes:
-        by_transport: the counts, by the transport's name.
+        by_transport: the counts and times of turns, by the transport's name.
         seconds: the duration of the load.
         running: the requests that the server still ran after the end; None if it does not report them.
-        stopped: the signal that ended the load early; empty if none did.
+        stopped: the name of the signal that ended the load early; empty if it was not ended early.
     """
 
     scenario: Scenario
@@ -68,7 +68,7 @@ class Load:
     def __post_init__(self) -> None:
         if self.scenario.mcp or self.scenario.built_in or self.scenario.in_background:
             raise UsageError(
-                "a load supports function tools only, and no answers in the background",
+                "a load supports function tools only, and no background responses",
                 hint="run the scenario with `vllm-harness scenario run`",
             )
         if self._scripted and not self.scenario.scriptable:
@@ -95,7 +95,7 @@ class Load:
 
     @property
     def total(self) -> LoadTally:
-        """The counts over all transports."""
+        """The counts and times of the turns over all transports."""
         return LoadTally.of(self.by_transport.values())
 
     @property
@@ -115,17 +115,17 @@ class Load:
 
     @property
     def late_s(self) -> float:
-        """The largest delay of a conversation's start."""
+        """The largest delay of a conversation's start, in seconds."""
         return max((state.late_s for state in self.clients.states), default=0.0)
 
     @property
     def cpu_s(self) -> float:
-        """The CPU time of the clients."""
+        """The CPU time of the clients, in seconds."""
         return sum(state.cpu_s for state in self.clients.states)
 
     @property
     def samples(self) -> dict[str, list[ProcessSample]]:
-        """The samples of memory and handles, by the name of the process."""
+        """The measurements of memory and handles, by the name of the process."""
         return {**self.clients.samples, **self._server}
 
     @property
@@ -140,7 +140,7 @@ class Load:
         return total.wrong or bool(self.running) or not (total.passed or total.known_turns or total.left)
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
-        """Runs the load; setting `stop` cancels open conversations, and keeps what was recorded.
+        """Runs the load; setting `stop` cancels open conversations, but the records so far are kept.
 
         Raises:
             DialectError: the model's family cannot express what a turn says.
@@ -175,7 +175,7 @@ class Load:
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
-        """Samples the server and its engine while the block runs, and measures its duration."""
+        """Samples the memory and handles of the server and its engine, and measures the load's duration."""
         watchers = []
         for name, processes in (("server", health.server_processes), ("engine", health.engine_processes)):
             if self.server_pid is not None:
@@ -201,7 +201,7 @@ class Load:
         self.recorder.record_findings(conversation, transport, findings)
 
     def as_json(self) -> Json:
-        """The figures, for `--json` and `summary.json`."""
+        """The figures of the load, for `--json` and `summary.json`."""
         total = self.total
         return {
             "scenario": self.scenario.title,
@@ -233,13 +233,13 @@ class Load:
 
 
 class _Ids:
-    """The ids of the last answers, of which no two may be equal."""
+    """The ids of the latest answers, which must all be different."""
 
     def __init__(self) -> None:
         self._latest: OrderedDict[str, None] = OrderedDict()
 
     def add(self, identifier: str) -> bool:
-        """Adds an id; returns False if an earlier answer had it."""
+        """Adds an id; returns False if an earlier answer had the same id."""
         if identifier in self._latest:
             return False
         self._latest[identifier] = None

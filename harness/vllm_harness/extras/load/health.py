@@ -1,4 +1,4 @@
-"""Memory and handles of processes while a load runs, and the requests that a server still runs after it."""
+"""Measures the memory and handles of processes during a load, and the requests that still run after it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 @dataclass(frozen=True)
 class ProcessSample:
-    """The memory and handles of some processes at one time.
+    """The memory and handles of a group of processes at one time.
 
     Attributes:
-        at_s: the seconds after the load's start.
-        memory_mib: the resident memory of all.
-        handles: the open file descriptors of all.
+        at_s: the time in seconds after the load's start.
+        memory_mib: the resident memory of all processes, in MiB.
+        handles: the number of open file descriptors of all processes.
     """
 
     at_s: float
@@ -46,12 +46,12 @@ def sample(at_s: float, processes: Iterable[psutil.Process]) -> ProcessSample:
 
 
 def own_process() -> list[psutil.Process]:
-    """This process."""
+    """This process as a list, for `watch`."""
     return [psutil.Process()]
 
 
 def server_processes(pid: int) -> list[psutil.Process]:
-    """A server's process and its descendants, without those of the engine; empty if it has ended."""
+    """A server's process and its descendants, without the engine's processes; empty if it has ended."""
     return [process for process in _with_descendants(pid) if not _is_of_engine(process)]
 
 
@@ -75,21 +75,21 @@ def _is_of_engine(process: psutil.Process) -> bool:
 
 @dataclass(frozen=True)
 class Drift:
-    """How memory and handles changed: the medians of the second and of the last quarter of the samples.
+    """How memory and handles changed: the medians over the second and the last quarter of the samples.
 
-    The first quarter does not count, because caches fill in it.
+    The first quarter does not count, because caches fill during it.
     """
 
     memory_mib: tuple[float, float]
     handles: tuple[float, float]
 
     def as_json(self) -> Json:
-        """For a report."""
+        """The medians as a JSON object, for the report."""
         return asdict(self)
 
 
 def drift(samples: Sequence[ProcessSample]) -> Drift | None:
-    """The change over the samples; None if there are too few of them."""
+    """Calculates the change over the samples; returns None if there are too few samples."""
     quarter = len(samples) // 4
     if not quarter:
         return None
@@ -103,17 +103,17 @@ def drift(samples: Sequence[ProcessSample]) -> Drift | None:
 async def watch(
     elapsed: Callable[[], float], processes: Callable[[], list[psutil.Process]], samples: list[ProcessSample]
 ) -> None:
-    """Samples processes until it is cancelled."""
+    """Appends a sample of the processes every two seconds, until it is cancelled."""
     while True:
         samples.append(await asyncio.to_thread(lambda: sample(elapsed(), processes())))
         await asyncio.sleep(SAMPLE_EVERY_S)
 
 
 async def left_running(endpoint: Endpoint, within_s: float = END_WITHIN_S) -> int | None:
-    """Waits until a server runs no request and has none waiting, or until the time is over.
+    """Waits until a server has no running or waiting requests, or until the time is over.
 
     Returns:
-        The number of requests that are left; None if the server does not report it.
+        The number of requests that are left; None if the server does not report them.
     """
     end = asyncio.get_running_loop().time() + within_s
     while True:

@@ -1,6 +1,6 @@
-"""The mark of a conversation: its number, which the user says, and a scripted model repeats in every answer.
+"""The mark of a conversation: its number, which is in the user's message and in every scripted answer.
 
-An answer with the mark of another conversation shows that something between client and model mixed them up.
+An answer with another conversation's mark shows that something between client and model mixed them up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vllm_harness._scripted.quoting import Quoting, sample
 from vllm_harness._scripted.when import MessageCondition, When
 
 TURN_HEADER = "x-vllm-harness-turn"
-"""Names the turn of a request, so that the rule of that turn answers it."""
+"""The header with the turn's name, by which the script book chooses the rule for a request."""
 _GROUP = "conversation"
 _MARK = re.compile(r"\[conversation (\d+)\]")
 _PATTERN = rf"\[conversation (?P<{_GROUP}>\d+)\]"
@@ -30,12 +30,12 @@ _QUOTED = f" [conversation ${{{_GROUP}}}]"
 
 
 def mark(conversation: int) -> str:
-    """The mark of a conversation."""
+    """The mark of a conversation, as it appears in messages."""
     return f"[conversation {conversation}]"
 
 
 def marked(parts: tuple[ContentPart, ...], conversation: int) -> tuple[ContentPart, ...]:
-    """What the user says, followed by the conversation's mark."""
+    """Adds the conversation's mark to the end of a user's message."""
     *before, last = parts
     if last.text is None:
         return (*parts, ContentPart(text=mark(conversation)))
@@ -43,7 +43,7 @@ def marked(parts: tuple[ContentPart, ...], conversation: int) -> tuple[ContentPa
 
 
 def mixed_up(answer: Answer, conversation: int) -> TurnMismatch | None:
-    """The mismatch of an answer that has the mark of another conversation; None if it has not."""
+    """The mismatch if an answer contains another conversation's mark; None if it does not."""
     others = {int(number) for number in _MARK.findall(f"{answer.reasoning} {answer.text}")} - {conversation}
     if not others:
         return None
@@ -52,10 +52,10 @@ def mixed_up(answer: Answer, conversation: int) -> TurnMismatch | None:
 
 @dataclass(frozen=True)
 class LoadScripts:
-    """What a scripted model says in a load: a book with a rule for each turn of any conversation.
+    """What a scripted model says in a load: a script book with a rule for each turn of the scenario.
 
     Attributes:
-        book: the book's name on the server.
+        book: the name of the script book on the server.
         says: what the model says, by the name of the turn.
     """
 
@@ -63,14 +63,14 @@ class LoadScripts:
     says: Mapping[str, Content]
 
     def meaning(self, turn: Turn, conversation: int) -> Meaning | None:
-        """What the model means in a turn of a conversation; None if it is not a single meaning."""
+        """The meaning of what the model says in a turn; None if it is not a single meaning."""
         say = self.says.get(turn.name)
         meaning = sample(say, str(conversation)) if isinstance(say, Quoting) else say
         return meaning if isinstance(meaning, Meaning) else None
 
 
 def put_scripts(scenario: Scenario, server: VllmServer) -> tuple[ScriptBook, LoadScripts]:
-    """Puts the script book of a load on a server; returns the book, and what the clients need to know of it.
+    """Puts the script book of a load on a server; returns the book, and its description for the clients.
 
     Raises:
         DialectError: the model's family cannot express what a turn says.
@@ -92,7 +92,7 @@ def put_scripts(scenario: Scenario, server: VllmServer) -> tuple[ScriptBook, Loa
                 ),
                 times=None,
                 by_choice=len(says) == 1,
-                constrained=True,  # without the blanks that a model may write around a call
+                constrained=True,  # without the whitespace that a model may write around a call
                 expect="cut" if turn.expect.status == "incomplete" else "done",
                 keep_uses=False,
             )
@@ -103,7 +103,7 @@ def put_scripts(scenario: Scenario, server: VllmServer) -> tuple[ScriptBook, Loa
 
 
 def repeating(say: Content) -> Content:
-    """What is said, with the conversation's mark after its text, or else after its reasoning."""
+    """Adds the conversation's mark to a model's text, or else to its reasoning."""
     if not isinstance(say, Meaning):
         return say
     parts = tuple(map(_literal, say.parts))
@@ -116,7 +116,7 @@ def repeating(say: Content) -> Content:
 
 
 def _literal(part: Spoken) -> Spoken:
-    """A part with the quotations in its text escaped."""
+    """Escapes references such as `${name}` in a part's text, so that they are taken literally."""
     if isinstance(part, Text | Reasoning):
         return type(part)(re.sub(r"\$(\{\w+\})", r"$$\1", part.text))
     return part

@@ -1,7 +1,7 @@
-"""The clients of a load on the nodes of a cluster: each holds its share, and sends its turns here.
+"""The clients of a load on the nodes of a cluster; each holds its share, and sends the turns to this process.
 
-A client sends the turns of a conversation once it has ended. So a conversation that is lost with its node is
-not counted, and is held again on another node.
+A client sends the turns of a conversation when it has ended. A conversation that is lost with its node is
+therefore not counted, and is held again on another node.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ ConversationFindings = tuple[int, Transport, list[Finding]]
 
 @dataclass(frozen=True)
 class ClientOrder:
-    """How a client starts, or starts again on another node.
+    """How a client starts, or restarts on another node.
 
     Attributes:
-        done: the conversations of its share that have ended, and are not held again.
+        done: the conversations in its share that have ended, and are not held again.
         since_s: how many seconds ago the load started.
     """
 
@@ -50,10 +50,10 @@ class ClientReport:
 
     Attributes:
         state: the client's progress.
-        samples: memory and handles of its process.
+        samples: measurements of its process's memory and handles.
         turns: the turns of the conversations that have ended.
-        findings: the findings between the turns of each of them.
-        ended: their numbers.
+        findings: the findings between the turns of each of these conversations.
+        ended: the numbers of these conversations.
     """
 
     state: ClientState
@@ -94,7 +94,7 @@ class NodeClient:
             await asyncio.wait((running,), timeout=EVERY_S)
             yield self._report(client, self._ended)
         await running
-        yield self._report(client, list(self._turns))  # with the conversations that were cancelled
+        yield self._report(client, list(self._turns))  # including conversations that were cancelled
 
     def stop(self) -> None:
         """Cancels the open conversations."""
@@ -107,7 +107,7 @@ class NodeClient:
         self._findings[conversation] = (conversation, transport, findings)
 
     def _without_bytes(self, load_turn: LoadTurn) -> LoadTurn:
-        """A turn without its bytes, unless it is the first here with a problem of its kind."""
+        """A turn without its request and answer, unless it is this client's first with a kind of problem."""
         lean = replace(load_turn, result=replace(load_turn.result, exchange=None))
         kinds = problem_kinds(load_turn) - self._seen
         self._seen |= kinds
@@ -131,12 +131,12 @@ class NodeClient:
 
 @dataclass
 class ClientProgress:
-    """What a client has reported so far, over all nodes that it ran on.
+    """The reports of a client so far, from all nodes that it ran on.
 
     Attributes:
         nodes: the nodes that it ran on, in order.
         state: its progress on its current node.
-        before: its progress on nodes that were lost; counts only the conversations that ended there.
+        before: its progress on nodes that were lost, which counts only conversations that ended there.
         done: the conversations that have ended.
     """
 
@@ -147,7 +147,7 @@ class ClientProgress:
 
     @property
     def whole(self) -> ClientState:
-        """Its progress over all nodes; a conversation that started twice counts once."""
+        """The client's progress over all nodes; a conversation that started twice counts once."""
         state, before = self.state, self.before
         return replace(
             state,
@@ -161,12 +161,12 @@ class ClusterClients:
     """Clients on the nodes of a cluster; see `Clients`.
 
     Args:
-        cluster: the cluster.
+        cluster: the cluster whose nodes run the clients.
         clients: the number of clients; by default one for each node.
 
     Attributes:
         progress: the progress of each client.
-        lost_with: the node that each lost conversation was lost with, by the conversation's number.
+        lost_with: the lost node of each lost conversation, by the conversation's number.
     """
 
     def __init__(self, cluster: RayCluster, clients: int | None = None) -> None:
@@ -200,7 +200,7 @@ class ClusterClients:
 
     @property
     def held_again(self) -> int:
-        """The number of conversations that were lost with a node, and held to their end on another."""
+        """The number of conversations that were lost with a node, and completed on another node."""
         return sum(number in client.done for number in self.lost_with for client in self.progress)
 
     async def run(self, job: ClientJob, listener: Listener, stop: asyncio.Event) -> None:
@@ -213,15 +213,15 @@ class ClusterClients:
         await self._together.run(stop)
 
     def begins(self) -> None:
-        """Starts the time of the load, once all clients are up; see `extras.cluster.together.Hearer`."""
+        """Starts the load's clock when all clients are up; see `extras.cluster.together.MemberListener`."""
         self._started = time.perf_counter()
 
     def order(self, number: int) -> ClientOrder:
-        """How a client starts; see `Hearer`."""
+        """How a client starts; see `MemberListener`."""
         return ClientOrder(frozenset(self.progress[number].done), self.elapsed_s)
 
     def came(self, number: int, node: str, report: ClientReport) -> None:
-        """Takes in the report of a client; see `Hearer`."""
+        """Adds a client's report; see `MemberListener`."""
         progress = self.progress[number]
         assert self._listener is not None
         if not progress.nodes or progress.nodes[-1] != node:
@@ -235,7 +235,7 @@ class ClusterClients:
             self._listener.on_findings(conversation, transport, findings)
 
     def lost(self, number: int, node: str) -> None:
-        """Notes the conversations that were open on a lost node; see `Hearer`."""
+        """Records the conversations that were open on a lost node; see `MemberListener`."""
         progress = self.progress[number]
         self.lost_with |= dict.fromkeys(progress.state.open, node)
         progress.before = replace(progress.whole, started=len(progress.done), open=set())

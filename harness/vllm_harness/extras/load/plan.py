@@ -1,4 +1,4 @@
-"""The plan of a load: how many conversations, when each starts, which streams the client leaves."""
+"""The plan of a load: how many conversations it has, when each starts, which streams the client leaves."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from vllm_harness._scenarios.format import MissingToolCall
 from vllm_harness._scenarios.transports import Transport
 
 LEFT_BY = 12
-"""A client that leaves a stream does so before the event of this number."""
+"""A client that leaves a stream does so before the event with this number."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a load does; equal plans draw the same random numbers.
+    """The plan of a load; equal plans draw the same random numbers.
 
     Attributes:
-        transports: dealt to the conversations in turn; all are streamed.
-        concurrency: the number of conversations at once; None: as many as the rate brings.
-        requests: the number of requests, rounded up to whole conversations; None: no limit.
-        duration_s: the seconds in which conversations start; None: no limit.
-        rate: the conversations that start each second, at random intervals (a Poisson process); None: a
-            conversation starts as soon as another has ended.
-        cancel: the share of the streams that the client leaves before their end.
+        transports: the transports, which conversations use in turn; all of them are streamed.
+        concurrency: the maximum number of conversations at once; if None, 1, or no limit if there is a rate.
+        requests: the number of requests, rounded up to whole conversations; None for no limit.
+        duration_s: the period in which conversations start, in seconds; None for no limit.
+        rate: the number of conversations that start each second, at random intervals (a Poisson process); if
+            None, a conversation starts as soon as another has ended.
+        cancel: the fraction of the streams that the client leaves before their end.
         seed: the random seed.
-        missing_tool_call: replaces the scenario's setting.
+        missing_tool_call: overrides the scenario's setting.
 
     Raises:
         UsageError: the load has no end, or a number is out of range.
@@ -62,15 +62,15 @@ class Plan:
 
     @property
     def at_once(self) -> int | None:
-        """The maximum number of conversations at once; None: no limit."""
+        """The maximum number of conversations at once; None if there is no limit."""
         return self.concurrency or (None if self.rate else 1)
 
     def conversations(self, turns: int) -> int | None:
-        """The maximum number of conversations of `turns` turns; None: no limit."""
+        """The maximum number of conversations with `turns` turns; None if there is no limit."""
         return None if self.requests is None else -(-self.requests // turns)
 
     def starts(self) -> Iterator[float]:
-        """When each conversation is to start, in seconds after the load's start."""
+        """Yields when each conversation starts, in seconds after the load's start."""
         draw, at = random.Random(f"{self.seed}/begins"), 0.0
         while True:
             yield at
@@ -81,7 +81,7 @@ class Plan:
         return self.transports[conversation % len(self.transports)]
 
     def leaves_after(self, conversation: int, turn: str) -> int | None:
-        """The number of events after which the client leaves a stream; None: it reads to the end."""
+        """The number of events after which the client leaves a stream; None if it reads to the end."""
         if not self.cancel:
             return None
         draw = random.Random(f"{self.seed}/{conversation}/{turn}")
@@ -90,7 +90,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class LoadShare:
-    """The conversations that one client holds: every `of`-th one, starting with `number`.
+    """The conversations that one client holds: every `of`-th conversation, starting with `number`.
 
     Attributes:
         number: the number of the share, from 0.
@@ -101,14 +101,14 @@ class LoadShare:
     of: int = 1
 
     def at_once(self, plan: Plan) -> int | None:
-        """The maximum number of conversations of this share at once; None: no limit."""
+        """The maximum number of conversations of this share at once; None if there is no limit."""
         if plan.at_once is None:
             return None
         each, rest = divmod(plan.at_once, self.of)
         return each + (self.number < rest)
 
     def starts(self, plan: Plan, turns: int) -> Iterator[tuple[int, float]]:
-        """The numbers of the conversations, and when each is to start, in seconds after the load's start."""
+        """Yields the number and start of each conversation, in seconds after the load's start."""
         most = plan.conversations(turns)
         numbers = count() if most is None else range(most)
         for number, at_s in zip(numbers, plan.starts(), strict=False):
@@ -117,7 +117,7 @@ class LoadShare:
 
 
 def shares_of(plan: Plan, turns: int, clients: int) -> list[LoadShare]:
-    """One share for each client, but no more shares than there are conversations at once."""
+    """Makes a share for each client, but no more shares than conversations that run at once."""
     bounds = [bound for bound in (plan.at_once, plan.conversations(turns)) if bound is not None]
     of = max(1, min([clients, *bounds]))
     return [LoadShare(number, of) for number in range(of)]

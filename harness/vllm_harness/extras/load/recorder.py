@@ -1,4 +1,4 @@
-"""Writes the run folder of a load: every turn as it ends, and the first exchange of each kind of problem."""
+"""Writes the run folder of a load: every turn when it ends, and one exchange for each kind of problem."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class LoadRecorder:
     """Writes the results of a load to its run folder.
 
     Args:
-        writer: writes the run folder.
-        target: the id of the server in it.
+        writer: the writer of the run folder.
+        target: the id of the server in the run folder.
         epoch: the start of the load, in seconds since the epoch.
     """
 
@@ -35,7 +35,7 @@ class LoadRecorder:
         self._seen: set[str] = set()
 
     def record_turn(self, load_turn: LoadTurn) -> None:
-        """Writes a turn."""
+        """Writes a turn, with its exchange if it is the first with some kind of problem."""
         result, name = load_turn.result, f"{load_turn.conversation}/{load_turn.turn.name}"
         exchange = self._record_exchange(load_turn, name) if self._is_first(load_turn) else ""
         mismatches = [
@@ -78,7 +78,7 @@ class LoadRecorder:
     def record_figures(
         self, by_transport: Sequence[tuple[str, LoadTally]], health: dict[str, list[ProcessSample]]
     ) -> None:
-        """Writes the distributions of times, and memory and handles over time."""
+        """Writes the distributions of times, and the memory and handles over time."""
         for name, tally in by_transport:
             for title, times in (
                 ("time to first token", tally.first),
@@ -106,7 +106,7 @@ class LoadRecorder:
             self._writer.write(series)
 
     def _is_first(self, load_turn: LoadTurn) -> bool:
-        """Whether a turn is the first with a problem of its kind."""
+        """Whether a turn is the first with some kind of problem."""
         kinds = problem_kinds(load_turn) - self._seen
         if not kinds or load_turn.stream is None or len(self._seen) >= EXCHANGES:
             return False

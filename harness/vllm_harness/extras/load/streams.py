@@ -28,14 +28,14 @@ from vllm_harness._protocol.responses import schema
 
 @dataclass(frozen=True)
 class StreamResult:
-    """An answer and its figures.
+    """An answer and its timings.
 
     Attributes:
-        exchange: the request and its answer, with the events already read.
-        body: the sum of a stream's events, or the body of an answer in one piece; None if there is none.
-        findings: the findings of the stream, by the rules of its API.
-        first_s: the seconds until the first text, reasoning or part of a call; None if none came.
-        gaps_s: the seconds between arrivals that brought events.
+        exchange: the request and its answer, with parsed events.
+        body: the object that a stream's events add up to, or the body of an unstreamed answer, if any.
+        findings: the findings in the stream, according to the rules of its API.
+        first_s: the seconds until the first text, reasoning or part of a call; None if nothing came.
+        gaps_s: the seconds between successive arrivals of events.
         events: the number of events.
     """
 
@@ -48,10 +48,10 @@ class StreamResult:
 
 
 class StreamReader:
-    """Reads a stream from the pieces in which its bytes arrive.
+    """Reads a stream from its chunks of bytes, as they arrive.
 
     Args:
-        api: the API whose rules the stream is validated against.
+        api: the API with whose rules the stream is validated.
         request: the request's body.
     """
 
@@ -93,9 +93,9 @@ class StreamReader:
 
     @property
     def body(self) -> Json | None:
-        """The sum of the events so far; for Responses, the object of the terminal event.
+        """The object that the events so far add up to; for Responses, the object in the terminal event.
 
-        The validator compares the deltas with that object.
+        The validator compares the deltas of Responses with that object.
         """
         return self._sum.terminal if isinstance(self._sum, ResponseAccumulator) else self._sum.body
 
@@ -120,13 +120,13 @@ _SUMS: Mapping[Api, type[ResponseAccumulator | ChatAccumulator | MessageAccumula
 async def send_and_read(
     session: aiohttp.ClientSession, outgoing: Outgoing, api: Api, *, leaves_after: int | None = None
 ) -> StreamResult:
-    """Sends a request once, and reads its answer.
+    """Sends a request once, without retries, and reads its answer.
 
     Args:
         session: the HTTP session.
         outgoing: the request.
-        api: the API whose rules the answer is validated against.
-        leaves_after: the client closes the connection after more events than this; None: it reads to the end.
+        api: the API with whose rules the answer is validated.
+        leaves_after: close the connection after more events than this; if None, read to the end.
     """
     pending, reader = PendingExchange(outgoing.asked), StreamReader(api, outgoing.body)
     url, headers = outgoing.endpoint.url_for(outgoing.path), outgoing.arguments["headers"]

@@ -1,4 +1,4 @@
-"""The counts of a load, and the distributions of its times, in bounded memory."""
+"""Counts the results of a load, and collects the distributions of its times, in bounded memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INDEX = re.compile(r"\[\d+\]")
 
 
 class Distribution:
-    """A distribution of durations from a microsecond to an hour, to three digits."""
+    """A distribution of durations from a microsecond to an hour, with three significant digits."""
 
     def __init__(self) -> None:
         self._histogram = HdrHistogram(1, _LONGEST_US, _DIGITS)
@@ -45,13 +45,13 @@ class Distribution:
         return int(self._histogram.get_total_count())
 
     def at(self, percentile: float) -> float | None:
-        """The duration, in seconds, at a percentile; None if there are none."""
+        """The duration at a percentile, in seconds; None if the distribution is empty."""
         if not self.count:
             return None
         return float(self._histogram.get_value_at_percentile(percentile)) / 1e6
 
     def as_json(self) -> Json:
-        """The percentiles and the mean, in milliseconds."""
+        """The count, and the mean, percentiles and maximum in milliseconds."""
         if not self.count:
             return {"count": 0}
         percentiles = {f"p{percentile:g}": self._ms(self.at(percentile)) for percentile in PERCENTILES}
@@ -65,25 +65,25 @@ class Distribution:
 
 @dataclass
 class LoadTally:
-    """The counts and times of some turns.
+    """The counts and times of a group of turns.
 
     Attributes:
-        requests: the requests that were sent.
-        passed: the turns that were answered without any problem.
-        known_turns: the turns whose every problem is known.
-        left: the streams that the client left before their end.
-        left_out: the turns that were not sent.
-        calls: the calls that the model made.
-        missing: the turns that expect calls and got an answer without any.
-        unparsable: the calls whose arguments are not a JSON object.
-        mixed: the answers with the mark or the id of another conversation.
-        tokens: the tokens that the model generated, as the server counts them.
-        events: the events of streams.
-        errors: the requests without an answer where one was expected, by code.
-        mismatches: the mismatches that are not known, by their subject.
-        findings: the findings that are not known, by code and place.
-        known: the known problems, by the deviation's reference or the id of the defect that the turn names.
-        first, gap, turn: the times until the first text, between arrivals, and until the end of an answer.
+        requests: the number of requests that were sent.
+        passed: the number of turns that were answered without any problem.
+        known_turns: the number of turns whose problems are all known.
+        left: the number of streams that the client left before their end.
+        left_out: the number of turns that were not sent.
+        calls: the number of calls that the model made.
+        missing: the number of turns that expect calls but whose answer has no call.
+        unparsable: the number of calls whose arguments are not a JSON object.
+        mixed: the number of answers with another conversation's mark or id.
+        tokens: the number of tokens that the model generated, according to the server.
+        events: the number of events in the streams.
+        errors: the number of answers whose status is not the expected one, by error code.
+        mismatches: the number of unknown mismatches, by what they are about.
+        findings: the number of unknown findings, by code and path.
+        known: the number of known problems, by the deviation's reference or the defect's id.
+        first, gap, turn: the times to the first text, between arrivals, and to the end of the answer.
     """
 
     requests: int = 0
@@ -107,7 +107,7 @@ class LoadTally:
 
     @classmethod
     def of(cls, tallies: Iterable[LoadTally]) -> LoadTally:
-        """The sum of several tallies."""
+        """Adds up several tallies."""
         whole = cls()
         for tally in tallies:
             for name in (field_.name for field_ in fields(cls)):
@@ -120,11 +120,11 @@ class LoadTally:
 
     @property
     def wrong(self) -> bool:
-        """Whether there is an error, mismatch or finding that is not known."""
+        """Whether there is an error, mismatch or finding that is not a known one."""
         return bool(self.errors or self.mismatches or self.findings)
 
     def add(self, load_turn: LoadTurn) -> None:
-        """Adds a turn."""
+        """Counts a turn."""
         result, stream = load_turn.result, load_turn.stream
         self.add_findings(result.findings)
         self.mismatches.update(_plain(mismatch.what) for mismatch in result.mismatches if not mismatch.known)
@@ -146,7 +146,7 @@ class LoadTally:
         self._add_times(stream)
 
     def add_findings(self, findings: Iterable[Finding]) -> None:
-        """Adds findings, known or not."""
+        """Counts findings, both known and unknown."""
         for finding in findings:
             if finding.known:
                 self.known[finding.known] += 1
@@ -171,7 +171,7 @@ class LoadTally:
         self.tokens += _tokens(stream.body)
 
     def as_json(self, seconds: float) -> Json:
-        """The figures for a report, with rates over the duration of the load."""
+        """The figures for the report, with rates over the duration of the load."""
         counts = {
             field_.name: getattr(self, field_.name)
             for field_ in fields(self)
@@ -192,17 +192,17 @@ class LoadTally:
 
 
 SAME_ID = "id"
-"""The subject of the mismatch if two answers have the same id."""
+"""What a mismatch is about if two answers have the same id."""
 MIXED = ("conversation", SAME_ID)
 
 
 def outcome_of(result: TurnResult) -> Outcome:
-    """The outcome of a turn; a missing call that the scenario allows is only counted."""
+    """The outcome of a turn; a missing call that the scenario allows is not a problem."""
     return case_outcome(result.problems, cancelled=bool(result.reason))
 
 
 def error_of(load_turn: LoadTurn) -> str:
-    """The code of an answer whose status is not the expected one; empty if it is, or the error is known."""
+    """The error code of a turn whose status is not the expected one; empty if it is, or if it is known."""
     result, stream = load_turn.result, load_turn.stream
     if stream is None or result.answer is None or result.answer.status == load_turn.turn.expect.status:
         return ""
@@ -217,12 +217,12 @@ def error_of(load_turn: LoadTurn) -> str:
 
 
 def place_of(finding: Finding) -> str:
-    """The code and place of a finding, without list indices."""
+    """The code and path of a finding, without list indices."""
     return f"{finding.code} {_plain(finding.path)}"
 
 
 def problem_kinds(load_turn: LoadTurn) -> set[str]:
-    """The kinds of problems of a turn that are not known, each with the transport's name."""
+    """The kinds of unknown problems that a turn has, each with the transport's name."""
     result = load_turn.result
     kinds = [
         _plain(mismatch.what)
@@ -250,7 +250,7 @@ def _sorted(counter: Counter[str]) -> dict[str, int]:
 
 
 def summary_rows(tallies: Sequence[tuple[str, LoadTally]], seconds: float) -> list[tuple[Any, ...]]:
-    """One row for each tally: its name, counts, rates and times, as text."""
+    """A table row for each tally: its name, counts, rates and times, as strings."""
     return [
         (
             name,

@@ -21,16 +21,16 @@ def choose(
     about: str = "",
     texts: Mapping[str, str] | None = None,
 ) -> list[TestLines]:
-    """Chooses tests, in the order in which they run; those of one target stay together.
+    """Chooses tests, in the order in which they run; the tests of one target stay together.
 
-    First come the tests that have killed mutants of the same file. Then follow by turns the tests whose names
-    have most words in common with the change, those whose texts do, and those that run most of the changed
-    lines. The last begin with one case of every test, continue with a second case of every test, and prefer
-    the target with the most tests. Among the chosen tests the slow ones run last, module by module.
+    Tests that have killed mutants of the same file are chosen first. Then three lists take turns: the tests
+    whose names have most words in common with the change, the tests whose texts do, and the tests that run
+    most of the changed lines. The third list has one case of every test, then a second case of each, and so
+    on, and prefers the target with the most tests. Chosen slow tests run last, module by module.
 
     Args:
-        tests: the tests that run what the mutant changes.
-        most: the largest number of tests; 0 for all.
+        tests: the tests that run the lines that the mutant changes.
+        most: the maximum number of tests; 0 for all.
         kills: test -> the number of mutants of the same file that it has killed.
         depth: returns the number of changed lines that a test runs.
         about: the change in words: its text, its description, and the functions that contain it.
@@ -48,13 +48,13 @@ def choose(
 
 
 def _by_words(tests: Sequence[TestLines], common: Mapping[str, float]) -> list[TestLines]:
-    """The tests that have words in common with the change, those with the most first."""
+    """The tests that have words in common with the change, sorted by decreasing weight of these words."""
     related = [test for test in tests if common.get(test.test)]
     return sorted(related, key=lambda test: -common[test.test])
 
 
 def _common_words(texts: Mapping[str, str], about: str) -> dict[str, float]:
-    """Weighs the words that each test's text has in common with the change; rare words weigh more."""
+    """The weight of the words that each test's text has in common with the change; rare words weigh more."""
     words = _words(about)
     shared = {test: _words(text) & words for test, text in texts.items()}
     counts = Counter(chain.from_iterable(shared.values()))
@@ -65,7 +65,7 @@ def _common_words(texts: Mapping[str, str], about: str) -> dict[str, float]:
 
 @cache
 def _words(text: str) -> frozenset[str]:
-    """The identifiers in a text, and the single words in it and in its identifiers, without a plural s."""
+    """The identifiers in a text, and all single words, including those in identifiers, without a plural s."""
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", text)
     words = {word.lower().removesuffix("s") for word in re.findall(r"[A-Za-z]{3,}", apart)}
     return frozenset(words | {name.lower() for name in re.findall(r"[A-Za-z]+_\w+", text)})

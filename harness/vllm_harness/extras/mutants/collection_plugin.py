@@ -12,14 +12,14 @@ from vllm_harness.extras.mutants.plans import COLLECTED, TestText
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Collects only, if the environment names a file to write."""
+    """Collects the tests without running them if an environment variable names the file to write."""
     if path := os.environ.get(COLLECTED):
         config.option.collectonly = True
         config.pluginmanager.register(CollectionPlugin(Path(path)))
 
 
 class CollectionPlugin:
-    """The hook that writes the texts of the tests."""
+    """The pytest hook that writes the texts of the tests."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,7 +33,7 @@ class CollectionPlugin:
 
 
 def _text(item: pytest.Item) -> str:
-    """The code of a test's function, and the values of its case."""
+    """The source code of a test's function, and the values of its parameters."""
     code = inspect.getsource(item.function) if isinstance(item, pytest.Function) else ""
     case = getattr(item, "callspec", None)
     values = {name: value for name, value in case.params.items() if name[0] != "_"} if case else ""

@@ -1,4 +1,4 @@
-"""A pytest plugin (`-p`) that records the lines of vLLM that each test runs, and its outcome."""
+"""A pytest plugin (`-p`) that records which lines of vLLM each test runs, and the outcome of the test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vllm_harness.extras.review.coverage import Outcome, TestLines, read_coverag
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watches the lines, if the environment names a plan."""
+    """Watches the lines if an environment variable names a plan."""
     if plan := os.environ.get(WATCHING_PLAN):
         config.pluginmanager.register(
             WatchingPlugin(WatchingPlan.model_validate_json(Path(plan).read_text()))
@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class WatchingPlugin(OutcomePlugin):
-    """The hooks that record what servers run during a test's own code and, separately, during its setup."""
+    """The pytest hooks that record the lines that servers run during a test's code and during its setup."""
 
     def __init__(self, plan: WatchingPlan) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class WatchingPlugin(OutcomePlugin):
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leaves out the tests whose lines are known."""
+        """Deselects the tests whose lines are already known."""
         done = [item for item in items if item.nodeid in self._known]
         items[:] = [item for item in items if item.nodeid not in self._known and TARGET in item.stash]
         config.hook.pytest_deselected(items=done)
@@ -82,7 +82,7 @@ class WatchingPlugin(OutcomePlugin):
 
 
 def lines_of(memory: bytes, starts: Mapping[str, int]) -> dict[str, str]:
-    """File -> its lines that ran, from the bytes that servers have set; without files that did not run."""
+    """File -> its lines that ran, from the bytes that servers have set; only for files with such lines."""
     ends = [*list(starts.values())[1:], len(memory)]
     return {
         file: ranges([line for line in range(end - start) if memory[start + line]])

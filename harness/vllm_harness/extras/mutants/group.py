@@ -1,4 +1,4 @@
-"""`vllm-harness mutants`: changes of vLLM's code, and the tests and cases that notice them."""
+"""`vllm-harness mutants`: changes vLLM's code, and finds the tests and cases that notice."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import typer
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Change vLLM's code in one place at a time, and list what no test notices.",
+    help="Change vLLM's code in one place at a time, and list the changes that no test notices.",
 )

@@ -1,4 +1,4 @@
-"""Finds the modules of vLLM that must be imported again if one of them has changed."""
+"""Finds the modules of vLLM that must be imported again if a module has changed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from vllm_harness.extras.review.imports import Import, ModuleSource, Package
 
 Importers = dict[str, list[str]]
-"""Module -> the modules that import it at their own import."""
+"""Module -> the modules that import it when they are imported themselves."""
 
 
 def importers_of(package: Path, cached: Path) -> Importers:
-    """The importers in vLLM's package, read from a file, which is made if it is missing."""
+    """The importers in vLLM's package, read from a cache file, which is created if it is missing."""
     if not cached.exists():
         cached.write_text(json.dumps(direct_importers(package)))
     importers: Importers = json.loads(cached.read_text())
@@ -22,7 +22,7 @@ def importers_of(package: Path, cached: Path) -> Importers:
 
 
 def direct_importers(package: Path) -> Importers:
-    """Finds the importers in the code of vLLM's package, which takes ten seconds."""
+    """Finds the direct importers in the code of vLLM's package, which takes ten seconds."""
     vllm = Package(package)
     modules = set(vllm.modules("vllm"))
     importers: dict[str, set[str]] = defaultdict(set)

@@ -1,4 +1,4 @@
-"""Judges mutants of vLLM's serving code by the suites: each on its own servers, until a test fails."""
+"""Judges mutants of vLLM's serving code with the suites: each on its own servers, until a test fails."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from vllm_harness.extras.review.coverage import Coverage, TestLines, lines_run
 
 MutantStatus = Literal["killed", "noticed", "survived", "unreached", "not judged"]
 LIMIT_S = 1800.0
-"""Seconds that the tests of one mutant may take."""
+"""The seconds that the tests of one mutant may take."""
 NOT_IMPORTED = "cannot be imported as"
-"""Part of the error of a server whose mutant does not import; see `in_server/vllm_harness_changed.py`."""
+"""Part of the error if a server cannot import its mutant; see `in_server/vllm_harness_changed.py`."""
 TIMEOUTS = ("Timeout (>", "was not ready after", "timed out", "ReadTimeout")
-"""Parts of the texts of failures by a timeout."""
+"""Strings that show that a test failed because of a timeout."""
 
 
 class JudgedMutant(StrictModel):
-    """A mutant and its status, one line of the file that `--keep` names.
+    """A mutant and its status, one line of the file that `--output` names.
 
     Attributes:
-        id, file, kind, digest: the fields of the mutant.
-        status: `noticed` if no test failed, but one that should show a known defect passed; `unreached` if
-            no test runs what it changes; `not judged` if no server loaded it, or the tests did not run. Its
-            key in files is `fate`.
-        by: the test that decided.
+        id, file, kind, digest: see `ServingMutant`.
+        status: `noticed` if no test failed, but a test that should show a known defect passed; `unreached` if
+            no test runs the changed lines; `not judged` if no server loaded the mutant, or the tests did not
+            run. The key in files is `fate`.
+        by: the test that decided the status.
         why: how that test failed, or why the mutant was not judged.
-        ran: how many tests ran.
-        of: how many tests run what it changes.
-        seconds: how long judging took.
+        ran: the number of tests that ran.
+        of: the number of tests that run the changed lines.
+        seconds: the time that judging took.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -71,9 +71,9 @@ class MutantTrial:
     Attributes:
         mutant: the mutant.
         chosen: the tests, in the order in which they run.
-        of: how many tests run what it changes.
-        importers: the modules that import the one that it changes.
-        suites: the vLLM that it changes.
+        of: the number of tests that run the changed lines.
+        importers: the modules that import the changed module.
+        suites: the suites, with the vLLM that the mutant changes.
     """
 
     mutant: ServingMutant
@@ -112,7 +112,7 @@ class MutantTrial:
         return {**update, "ran": len(outcomes)}
 
     def _passes_unchanged(self, test: TestLines, folder: Path) -> bool:
-        """Whether a test that timed out passes without the mutant, with the machine as busy as it is now."""
+        """Whether a test that timed out passes without the mutant, under the current load of the machine."""
         startup_file = folder / "nothing.py"
         startup_file.touch()
         _, outcomes = self._run([test], startup_file, folder / "unchanged", folder / "log")
@@ -121,7 +121,7 @@ class MutantTrial:
     def _run(
         self, tests: Sequence[TestLines], startup_file: Path, outcomes: Path, log: Path
     ) -> tuple[int | None, list[TestOutcome]]:
-        """Runs tests, with their models and files alone; returns pytest's exit code and their outcomes."""
+        """Runs tests, with only their models and files; returns pytest's exit code and their outcomes."""
         plan = outcomes.with_suffix(".plan")
         plan.write_text(
             JudgingPlan(tests=tuple(test.test for test in tests), outcomes=outcomes).model_dump_json()
@@ -140,11 +140,11 @@ class Judge:
     """Chooses the tests that judge each mutant of one vLLM.
 
     Attributes:
-        suites: the tests, and the models that they run on.
+        suites: the suites, with the vLLM and the models that they run on.
         coverage: the lines that each test runs.
         importers: the importers of vLLM's modules.
-        most: the largest number of tests for a mutant; 0: all.
-        texts: test -> its code and case.
+        most: the maximum number of tests for a mutant; 0 for all.
+        texts: test -> the code of its function and the values of its case.
     """
 
     suites: Suites
@@ -155,13 +155,13 @@ class Judge:
     _kills: dict[str, Counter[str]] = field(default_factory=dict)
 
     def learn(self, results: Iterable[JudgedMutant]) -> None:
-        """Lets the tests that killed mutants of a file run first for other mutants of it."""
+        """Remembers which tests killed mutants of a file, so that they run first for the file's mutants."""
         for result in results:
             if result.status == "killed":
                 self._kills.setdefault(result.file, Counter())[result.by] += 1
 
     def trial(self, mutant: ServingMutant) -> MutantTrial:
-        """The mutant with the tests that judge it, chosen by what is known now."""
+        """Chooses the tests that judge a mutant, according to the results so far."""
         running = self.coverage.running(mutant.file, mutant.span, mutant.caught_by)
         depth = partial(lines_run, file=mutant.file, span=mutant.span)
         about = f"{mutant.change} {mutant.what}"
@@ -177,7 +177,7 @@ class Judge:
 def verdict(outcomes: Sequence[TestOutcome], *, loaded: bool) -> dict[str, str]:
     """The fields `status`, `by` and `why` of a judged mutant, from the outcomes of its tests.
 
-    A failure counts only if a server had loaded the mutant, or could not import it.
+    A failed test kills the mutant only if a server had loaded the mutant, or could not import it.
     """
     for outcome in outcomes:
         if outcome.outcome == "failed":
@@ -192,5 +192,5 @@ def verdict(outcomes: Sequence[TestOutcome], *, loaded: bool) -> dict[str, str]:
 
 
 def read_judged(path: Path) -> list[JudgedMutant]:
-    """Reads the results of earlier runs; empty without the file. Raises UsageError for any other file."""
+    """Reads the results of earlier runs, if the file exists. Raises UsageError if its content is invalid."""
     return read_lines(path, JudgedMutant, what="result of a mutant", hint="give the file that --output wrote")

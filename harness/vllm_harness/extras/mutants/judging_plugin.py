@@ -14,13 +14,13 @@ from vllm_harness.extras.review.coverage import Outcome
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Judges a mutant, if the environment names a plan."""
+    """Judges a mutant if an environment variable names a plan."""
     if plan := os.environ.get(JUDGING_PLAN):
         config.pluginmanager.register(JudgingPlugin(JudgingPlan.model_validate_json(Path(plan).read_text())))
 
 
 class JudgingPlugin(OutcomePlugin):
-    """The hooks that select the tests, write their outcomes, and stop after a failure."""
+    """The pytest hooks that select the tests, write their outcomes, and stop after a failure."""
 
     def __init__(self, plan: JudgingPlan) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class JudgingPlugin(OutcomePlugin):
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Selects the tests of the plan, in its order; tests that no longer exist count as skipped."""
+        """Selects the tests in the plan, in its order; tests that no longer exist count as skipped."""
         places = {test: place for place, test in enumerate(self._plan.tests)}
         collected = {item.nodeid for item in items}
         for test in (test for test in places if test not in collected):

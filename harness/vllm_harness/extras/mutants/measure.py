@@ -1,4 +1,4 @@
-"""Measures the lines of vLLM that each test runs, once for each vLLM, and collects the tests' texts."""
+"""Measures which lines of vLLM each test runs, once for each vLLM version, and collects the tests' texts."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from vllm_harness.extras.review.serving import serving_files
 def measure(
     package: Path, suites: Suites, coverage: Path, progress: Callable[[str], None], *, parallel: int = 1
 ) -> Coverage:
-    """Runs every test that the file of coverage lacks, one by one on each model, and adds what it ran.
+    """Runs each test that the coverage file lacks, one by one on each model, and adds the lines it ran.
 
     Args:
         package: the folder of vLLM's package.
         suites: the vLLM, the models and the paths of the tests.
-        coverage: the file of coverage.
-        progress: called when a model is done.
-        parallel: models at a time.
+        coverage: the path of the coverage file.
+        progress: called with a message when a model is done.
+        parallel: the number of models to measure at a time.
 
     Returns:
-        The coverage of all tests in the file.
+        The coverage of all tests in the coverage file.
 
     Raises:
         HarnessError: pytest could not run the tests.
@@ -57,7 +57,7 @@ def measure(
 
 
 def texts_of(suites: Suites) -> dict[str, str]:
-    """Collects the code of each test's function and the values of its case; no test runs.
+    """Collects the code of each test's function and the values of its case, without running tests.
 
     Raises:
         HarnessError: pytest could not collect the tests.

@@ -1,4 +1,4 @@
-"""Mutants of vLLM's serving code: those of by_hand/*.yaml, and those of the mutation library."""
+"""Mutants of vLLM's serving code: those in by_hand/*.yaml, and those that the mutation library generates."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Kind = Literal["reverted", "by hand", "library"]
 
 
 class HandMutant(StrictModel):
-    """A change made by hand, an item of a file in `by_hand`.
+    """A mutant made by hand, an item of a file in `by_hand`.
 
     Attributes:
-        id: unique among all mutants made by hand.
-        file: the changed file, below vLLM's package.
-        old, new: the text to replace, which the file must have exactly once, and its replacement.
+        id: the mutant's id, which is unique among all mutants made by hand.
+        file: the path of the changed file, relative to vLLM's package.
+        old, new: the code to replace, which the file must contain exactly once, and its replacement.
         what: the effect that a client sees.
-        fixed_in: the release with the fix that this mutant reverts; none: it reverts nothing.
+        fixed_in: the release with the fix that this mutant reverts; None if it reverts no fix.
         upstream: the issue or pull request of that fix, if known, such as `vllm#46940`.
-        equivalent: why no client can notice it.
-        survives: why no test notices it, though a client could.
-        caught_by: the id of the test that must kill it, whatever other tests do.
+        equivalent: why no client can notice the mutant.
+        survives: why no test notices the mutant, though a client could.
+        caught_by: the id of the test that must kill the mutant, whatever other tests do.
     """
 
     id: str
@@ -50,7 +50,7 @@ class HandMutant(StrictModel):
 
     @property
     def known_survivor(self) -> bool:
-        """Whether the file says why no test kills it; judging it takes the time of all its tests."""
+        """Whether the file says why no test kills it; judging such a mutant means running all its tests."""
         return bool(self.equivalent or self.survives)
 
     @model_validator(mode="after")
@@ -67,7 +67,7 @@ class HandMutant(StrictModel):
 
 
 class HandMutants(StrictModel):
-    """A file of mutants made by hand."""
+    """The content of a file of mutants made by hand."""
 
     mutants: tuple[HandMutant, ...]
 
@@ -77,15 +77,15 @@ class ServingMutant:
     """A file of vLLM with one change, made by hand or by the library.
 
     Attributes:
-        id: unique among the mutants of one vLLM.
-        file: the file, below the package.
-        kind: `reverted`: made by hand, and reverts a fix.
-        code: the whole changed file.
+        id: the mutant's id, which is unique among the mutants of one vLLM version.
+        file: the path of the file, relative to vLLM's package.
+        kind: `reverted` if the mutant was made by hand and reverts a fix.
+        code: the code of the whole changed file.
         change: the lines before and after the change.
-        what: the effect that a client sees, if it was made by hand.
-        span: first and last line of the changed statements; None if they run on import.
-        equivalent, survives: why it is not killed, if known.
-        caught_by: the id of the test that must kill it, if one is named.
+        what: the effect that a client sees, if the mutant was made by hand.
+        span: the first and last line of the changed statements; None if they run on import.
+        equivalent, survives: why the mutant is not killed, if known.
+        caught_by: the id of the test that must kill the mutant, if a test is named.
     """
 
     id: str
@@ -101,15 +101,15 @@ class ServingMutant:
 
     @property
     def digest(self) -> str:
-        """A hash of the changed file; a stored result holds for this text only."""
+        """A hash of the changed file; a stored result is valid only for a mutant with the same hash."""
         return hashlib.sha256(self.code.encode()).hexdigest()[:16]
 
 
 def load_by_hand(folder: Path = BY_HAND) -> list[HandMutant]:
-    """Reads all mutants made by hand: reverted fixes first, those that are known to survive last.
+    """Reads all mutants made by hand: reverted fixes first, known survivors last.
 
     Raises:
-        UsageError: a file is malformed, with file and line; or two mutants have the same id.
+        UsageError: a file is malformed (the message gives the file and line), or two mutants share an id.
     """
     by_id: dict[str, HandMutant] = {}
     for path in sorted(folder.glob("*.yaml")):
@@ -123,7 +123,7 @@ def load_by_hand(folder: Path = BY_HAND) -> list[HandMutant]:
 
 
 def applied(mutant: HandMutant, package: Path) -> ServingMutant | None:
-    """The mutant on a vLLM, by `changed_text`; None unless the file has the old text exactly once."""
+    """Applies a mutant to an installed vLLM; returns None unless the file contains `old` exactly once."""
     path = package / mutant.file
     before = path.read_text() if path.is_file() else ""
     after = changed_text(mutant, before)
@@ -144,7 +144,7 @@ def applied(mutant: HandMutant, package: Path) -> ServingMutant | None:
 
 
 def changed_text(mutant: HandMutant, before: str) -> str | None:
-    """The text of a file with the mutant in it; None unless the text has the old one exactly once.
+    """The text of a file after applying the mutant; None unless it contains `mutant.old` exactly once.
 
     Raises:
         UsageError: the changed file is not valid Python.
@@ -160,7 +160,7 @@ def changed_text(mutant: HandMutant, before: str) -> str | None:
 
 
 def _replaced(before: str, old: str, new: str) -> str:
-    """The file with the new text, padded with blank lines so that later lines keep their numbers."""
+    """Replaces old code with new code, and adds blank lines so that later lines keep their numbers."""
     head, tail = before.split(old)
     line, newline, rest = tail.partition("\n")
     missing = max(0, old.count("\n") - new.count("\n"))
@@ -168,7 +168,7 @@ def _replaced(before: str, old: str, new: str) -> str:
 
 
 def of_library(mutant: Mutant, file: str) -> ServingMutant:
-    """The mutant that the library has made of a file."""
+    """The serving mutant for a mutant that the mutation library generated from a file."""
     digest = hashlib.sha256(mutant.change.encode()).hexdigest()[:6]
     return ServingMutant(
         id=f"{file}:{mutant.line} {mutant.operator} {digest}",

@@ -12,7 +12,7 @@ from vllm_harness.extras.review.coverage import Outcome
 
 
 class OutcomePlugin:
-    """Base of a pytest plugin that records the outcome of each test."""
+    """The base class of pytest plugins that record the outcome of each test."""
 
     def __init__(self) -> None:
         self._reports: list[pytest.TestReport] = []
@@ -22,7 +22,7 @@ class OutcomePlugin:
         raise NotImplementedError
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collects the reports of the running test."""
+        """Adds a report to those of the running test."""
         self._reports.append(report)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -36,9 +36,9 @@ class OutcomePlugin:
 
 
 def outcome_of(reports: Sequence[pytest.TestReport]) -> Outcome | None:
-    """The outcome of a test; None without a report.
+    """The outcome of a test; None if pytest reported none.
 
-    A test that should show a known defect and passed is `gone`: what it asserts did not fail.
+    The outcome is `gone` if a test that should show a known defect passed: the defect no longer shows.
     """
     outcome: Outcome | None = None
     for report in reports:
@@ -52,7 +52,7 @@ def outcome_of(reports: Sequence[pytest.TestReport]) -> Outcome | None:
 
 
 def why(reports: Sequence[pytest.TestReport]) -> str:
-    """The beginning of the text of the first failure, on one line; empty without a failure."""
+    """The first 400 characters of the first failure's message, on one line; empty without a failure."""
     for report in reports:
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)

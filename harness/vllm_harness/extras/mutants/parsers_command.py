@@ -1,4 +1,4 @@
-"""`vllm-harness mutants parsers`: the changes of a parser that no case notices."""
+"""`vllm-harness mutants parsers`: changes one of vLLM's parsers, and lists changes that no case notices."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Judging:
 
 
 def mutants(
-    file: Annotated[str, typer.Argument(help="A file of vLLM's: tool_parsers/hermes_tool_parser.py.")],
+    file: Annotated[str, typer.Argument(help="A file in vLLM: tool_parsers/hermes_tool_parser.py.")],
     parsers: str,
     vllm: str = "0.32.0",
     cases: str = "",
@@ -68,8 +68,8 @@ def mutants(
 ) -> None:
     """Change one of vLLM's files in every way cosmic-ray knows, and list the changes that no case notices.
 
-    The cases of the families or parsers of --parsers judge each mutant.
-    --output has a line of JSON for each.
+    The cases of the families or parsers that --parsers names judge each mutant.
+    --output gets a line of JSON for each mutant.
     """
     environment = resolve(vllm, create=True, progress=notes.print)
     judging = _Judging(environment, file, parsers, cases, jobs or interpreters(), most)
@@ -151,7 +151,7 @@ def _show_results(file: str, results: list[MutantResult], served: list[MutantRes
     console.print(f"{file}: {killed} of {counted_mutants} mutants killed, {share:.1f} %{suffix}")
     if served:
         noticed = sum(result.status == "killed" for result in served)
-        console.print(f"over HTTP: {noticed} of {len(served)} run on servers killed there")
+        console.print(f"over HTTP: {noticed} of {len(served)} mutants that ran on servers were killed")
     return share
 
 
@@ -165,7 +165,7 @@ def _show_survivor(result: MutantResult) -> None:
 
 
 def show_coverage(environment: Environment, case_sets: Sequence[CaseSet], *, parallel: int) -> None:
-    """Measures and prints which lines of vLLM's files the cases run, and why other lines do not run."""
+    """Measures and prints which lines of vLLM's parsers the cases run, and why other lines do not run."""
     files = measure(environment, case_sets, note, parallel=parallel)
     rows = []
     for file in files:

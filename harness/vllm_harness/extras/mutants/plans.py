@@ -1,4 +1,4 @@
-"""The plans that the pytest plugins of this extra read, and the lines that they write; needs no pytest."""
+"""The plans that this extra's pytest plugins read, and the lines that they write; does not import pytest."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ JUDGING, WATCHING = (
     "vllm_harness.extras.mutants.coverage_plugin",
 )
 COLLECTING = "vllm_harness.extras.mutants.collection_plugin"
-"""The modules of the plugins."""
+"""The modules of the pytest plugins."""
 JUDGING_PLAN, WATCHING_PLAN = "VLLM_HARNESS_JUDGING", "VLLM_HARNESS_WATCHING"
-"""The variables that name the files of their plans."""
+"""The environment variables that name the files of the plugins' plans."""
 COLLECTED = "VLLM_HARNESS_COLLECTED"
-"""The variable that names the file for the texts, a `TestText` a line."""
+"""The environment variable that names the file for the tests' texts, with a `TestText` on each line."""
 
 
 class JudgingPlan(StrictModel):
     """The tests that judge a mutant, and the file for their outcomes.
 
     Attributes:
-        tests: ids of tests, in the order in which they run.
-        outcomes: the file to write, a `TestOutcome` a line.
+        tests: the ids of the tests, in the order in which they run.
+        outcomes: the file to write, with a `TestOutcome` on each line.
     """
 
     tests: tuple[str, ...]
@@ -32,7 +32,7 @@ class JudgingPlan(StrictModel):
 
 
 class TestOutcome(StrictModel):
-    """The outcome of a test on a mutant, and why it failed if it did."""
+    """The outcome of a test on a mutant; if the test failed, with the reason."""
 
     __test__ = False
 
@@ -54,9 +54,9 @@ class WatchingPlan(StrictModel):
     """The files whose lines are watched, and the file for the coverage of the tests.
 
     Attributes:
-        memory: the file whose bytes servers set, see `in_server/vllm_harness_lines.py`.
-        starts: file below vLLM's package -> the byte of its line 0, the one before its first line.
-        coverage: the file of coverage; the tests in it do not run again.
+        memory: the file whose bytes servers set; see `in_server/vllm_harness_lines.py`.
+        starts: file in vLLM's package -> the position of the byte for its line 0 in `memory`.
+        coverage: the coverage file to append to; tests that are already in it do not run again.
     """
 
     memory: Path

@@ -1,4 +1,4 @@
-"""Mutants as shards of one cell each, for an executor; each is judged on its own servers where it runs."""
+"""Runs mutants on an executor, as shards with one mutant each, which is judged on its own servers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class JudgingOptions:
     """How mutants are judged.
 
     Attributes:
-        judge: chooses the tests of each mutant; learns from the results which tests kill.
+        judge: chooses the tests for each mutant, and learns from the results which tests kill mutants.
         vllm: the vLLM that a node installs before its first mutant.
-        needs: the resources that the servers of one mutant take.
-        ends: when to start no further mutant, in seconds since the epoch; None: no limit.
+        needs: the resources that the servers of one mutant need.
+        ends: the time after which no mutant is started, in seconds since the epoch; None for no limit.
     """
 
     judge: Judge
@@ -35,12 +35,12 @@ class JudgingOptions:
     def judge_all(
         self, mutants: Sequence[ServingMutant], executor: Executor, done: Callable[[JudgedMutant], None]
     ) -> list[HarnessError]:
-        """Judges mutants in their order, as many at a time as the executor runs.
+        """Judges mutants in their order, as many at a time as the executor can run.
 
         Args:
-            mutants: the mutants.
-            executor: runs them, here or on a cluster.
-            done: called with each result, by one thread at a time.
+            mutants: the mutants to judge.
+            executor: runs the mutants, on this machine or on a cluster.
+            done: called with each result, from one thread at a time.
 
         Returns:
             The errors of mutants that did not run.
@@ -68,9 +68,9 @@ class JudgingOptions:
 
 @dataclass(frozen=True)
 class _JudgeWork:
-    """Judges a mutant, with tests that are chosen when the work starts.
+    """Judges a mutant with tests that are chosen when the work starts.
 
-    When it is pickled for another machine, it chooses them then and sends only these, not the coverage.
+    If the work is pickled for another machine, the tests are chosen then, so that the coverage is not sent.
     """
 
     judge: Judge
@@ -87,6 +87,6 @@ class _JudgeWork:
 def _in_time(
     trial: MutantTrial, ends: float | None, cells: Sequence[str]
 ) -> Iterator[tuple[str, JudgedMutant | None]]:
-    """Judges a mutant, unless its time is over: then the result is None."""
+    """Judges a mutant; the result is None if the time for judging mutants is over."""
     for cell in cells:
         yield cell, None if ends is not None and time.time() > ends else trial.judge()

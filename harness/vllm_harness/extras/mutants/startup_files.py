@@ -1,4 +1,4 @@
-"""Writes the Python files that servers run before they serve: they load a mutant, or watch lines."""
+"""Writes Python files that servers run before they serve, to load a mutant or to watch lines."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from vllm_harness.extras.mutants.parsers.mutants import MUTANT_WORKERS, module_o
 
 IN_SERVER = Path(__file__).with_name("in_server")
 MOST_IMPORTERS = 400
-"""A module with more importers has kernels among them, which cannot be imported twice."""
+"""If a module has more importers than this, some of them load kernels, which cannot be imported twice."""
 
 
 def write_changed(folder: Path, mutant: ServingMutant, importers: Sequence[str]) -> tuple[Path, Path]:
-    """Writes the file that loads a mutant.
+    """Writes the startup file that loads a mutant.
 
-    It imports the mutated module and its importers again. If these are too many, it replaces the code of the
-    module's functions instead.
+    The startup file imports the mutated module and its importers again. If there are too many importers, it
+    replaces the code of the module's functions instead.
 
     Returns:
-        The file, and the file that it makes once the mutant is loaded.
+        The startup file, and the file that it creates once the mutant is loaded.
 
     Raises:
-        UsageError: the module has too many importers, and the mutant changes what runs on import.
+        UsageError: the module has too many importers, and the mutant changes code that runs on import.
     """
     code, first, mark = folder / "code.py", folder / "first.py", folder / "loaded"
     module = module_of(mutant.file).removesuffix(".__init__")
@@ -35,19 +35,19 @@ def write_changed(folder: Path, mutant: ServingMutant, importers: Sequence[str])
     elif mutant.span is not None:
         return write_put(folder, {mutant.file: mutant.code})
     else:
-        raise UsageError(f"too many modules import {mutant.file} to change what runs on its import")
+        raise UsageError(f"too many modules import {mutant.file} to change code that runs on its import")
     return first, mark
 
 
 def write_put(folder: Path, codes: Mapping[str, str]) -> tuple[Path, Path]:
-    """Writes the file that replaces the code of the functions in vLLM's files; code run on import stays.
+    """Writes the startup file that replaces the code of functions in vLLM's files, but no other code.
 
     Args:
-        folder: where the file and the code are written.
-        codes: path below the package -> the whole new text; each function must begin on the same line.
+        folder: the folder in which the startup file and the new code are written.
+        codes: path in vLLM's package -> the new code of the file; each function must begin on the same line.
 
     Returns:
-        The file, and the file that it makes once the code is replaced.
+        The startup file, and the file that it creates once the code is replaced.
     """
     first, mark = folder / "first.py", folder / "loaded"
     calls = []
@@ -62,10 +62,10 @@ def write_put(folder: Path, codes: Mapping[str, str]) -> tuple[Path, Path]:
 
 
 def write_watched(folder: Path, package: Path, files: Sequence[str]) -> tuple[Path, Path, Mapping[str, int]]:
-    """Writes the file that watches lines.
+    """Writes the startup file that watches lines.
 
     Returns:
-        The file, the memory in which servers mark the lines, and file -> the place of its line 0 there.
+        The startup file, the file in which servers mark lines, and file -> the position of its line 0 there.
     """
     starts, end = {}, 0
     for file in files:

@@ -20,12 +20,12 @@ from vllm_harness._server.records import running, sweep
 from vllm_harness.extras.cluster.tests_root import root_of_tests
 
 SUITES = ("tests/behaviours", "tests/harmony", "tests/standard")
-"""The suites that judge, relative to the checkout."""
+"""The paths of the suites that judge mutants, relative to the checkout."""
 TESTS = "tests"
 TEST_LIMIT_S = 240
-"""Seconds after which a test counts as failed."""
+"""The seconds after which a test counts as failed."""
 COMPLETED = {0, 1, 2, 5}
-"""Exit codes of pytest after which the outcomes count: all passed, some failed, ended early, none ran."""
+"""pytest's exit codes after which the outcomes count: all passed, some failed, interrupted, no test ran."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Suites:
     """A choice of tests, with the vLLM and the models to run them on.
 
     Attributes:
-        vllm: the spec of the environment.
-        models: names of entries of models.yaml.
-        paths: paths of tests, relative to the checkout.
+        vllm: the spec of the server environment, such as `0.32.0`.
+        models: the names of entries in models.yaml.
+        paths: the paths of the tests, relative to the checkout.
     """
 
     vllm: str
@@ -50,20 +50,20 @@ class Suites:
         log: Path,
         limit_s: float | None = None,
     ) -> int | None:
-        """Runs the tests.
+        """Runs the tests in a pytest process.
 
         Args:
-            plugin: module of the pytest plugin to load.
-            startup_file: the file that each server runs before it serves.
+            plugin: the module of the pytest plugin to load.
+            startup_file: the Python file that each server runs before it serves.
             variables: environment variables for the process.
-            log: the file for its output; the tests have their files in its folder.
-            limit_s: seconds after which the process is killed.
+            log: the file for the process's output; the tests' temporary files go to the same folder.
+            limit_s: the seconds after which the process is killed.
 
         Returns:
-            pytest's exit code; None after `limit_s`.
+            pytest's exit code; None if the process was killed after `limit_s`.
 
         Raises:
-            KeyboardInterrupt: the parallel tasks that this is one of must end.
+            KeyboardInterrupt: another parallel task has failed or was interrupted.
         """
         root = root_of_tests(TESTS)
         arguments = self._arguments(plugin, root, log.parent)
@@ -101,13 +101,13 @@ class Suites:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kills a process and its whole session; its servers end with it."""
+    """Kills a process and its whole session; the servers that it started end with it."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def _await_end_of(owner: int, wait_s: float = 30.0) -> None:
-    """Waits until the servers of a killed owner have ended, and clears what is left of them."""
+    """Waits until the servers of a killed process have ended, and removes what they left behind."""
     deadline = time.monotonic() + wait_s
     while any(record.owner == owner for record in running()) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Tallies of mutants by file and by kind, with their scores."""
+"""Tallies of mutants by file and by kind, with scores."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from vllm_harness.extras.mutants.mutant import ServingMutant
 
 @dataclass(frozen=True)
 class MutantTally:
-    """Numbers of mutants.
+    """The number of mutants with each status.
 
     Attributes:
-        killed: a test failed.
-        noticed: no test failed, but one that should show a known defect passed.
-        survived: no test noticed the mutant, though a client could.
-        equivalent: no client could notice the mutant.
-        not_judged: no server loaded the mutant, or the tests did not run.
+        killed: mutants with which a test failed.
+        noticed: mutants with which no test failed, but a test that should show a known defect passed.
+        survived: mutants that no test noticed, though a client could.
+        equivalent: mutants that no client could notice.
+        not_judged: mutants that no server loaded, or for which the tests did not run.
     """
 
     killed: int = 0
@@ -39,7 +39,7 @@ class MutantTally:
 
 
 def tally(results: Iterable[JudgedMutant], mutants: Mapping[str, ServingMutant]) -> MutantTally:
-    """Counts results by status; a mutant that is declared equivalent counts as such unless it was killed."""
+    """Counts results by status; a mutant declared equivalent counts as equivalent unless it was killed."""
     every = list(results)
     equivalent = [result for result in every if result.status != "killed" and _is_equivalent(result, mutants)]
     rest = [result.status for result in every if result not in equivalent]
@@ -57,7 +57,7 @@ def tallies(
     mutants: Mapping[str, ServingMutant],
     by: Callable[[JudgedMutant], str] = lambda result: result.file,
 ) -> dict[str, MutantTally]:
-    """The tally of each file, or of each value of another key, sorted by that."""
+    """The tally of each file, or of each value that `by` returns, sorted by file or value."""
     names = sorted({by(result) for result in results})
     return {name: tally([result for result in results if by(result) == name], mutants) for name in names}
 

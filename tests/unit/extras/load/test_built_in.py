@@ -20,5 +20,5 @@ from vllm_harness.extras.load.recorder import LoadRecorder
 def test_a_scenario_with_answers_in_the_background_is_refused(tmp_path: Path) -> None:
     plan = Plan(transports_of(["responses"], (True,)), requests=1)
     server = DescribedServer(load_models().get("gpt-oss"))
-    with pytest.raises(UsageError, match="no answers in the background"):
+    with pytest.raises(UsageError, match="no background responses"):
         Load(STORY, server, plan, LoadRecorder(RunWriter(tmp_path), "gpt-oss", 0.0))

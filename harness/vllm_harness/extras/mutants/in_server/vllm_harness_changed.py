@@ -1,4 +1,4 @@
-"""Replaces one of vLLM's modules by changed code, in a forked server before it serves."""
+"""Replaces one of vLLM's modules with changed code, in a forked server before it serves."""
 
 import sys
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ def load_changed(module: str, code: str, importers: Sequence[str], mark: str) ->
     Args:
         module: the name of the module.
         code: the path of the changed file.
-        importers: the modules that import it, directly or not; their next import loads them again.
-        mark: a file to make once the changed code has run.
+        importers: the modules that import it, directly or not; they are loaded again when next imported.
+        mark: the path of a file to create once the changed code has run.
 
     Raises:
         SystemExit: the code cannot be imported, so that the server does not start.
@@ -58,7 +58,7 @@ class _Changed(SourceFileLoader):
 
 
 def _forget(name: str) -> None:
-    """Unloads a module, and removes it from its package, through which it could still be imported."""
+    """Unloads a module, and removes it as an attribute of its package, which imports could still use."""
     module = sys.modules.pop(name, None)
     package, _, last = name.rpartition(".")
     holder = sys.modules.get(package)

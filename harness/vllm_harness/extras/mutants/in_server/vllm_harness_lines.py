@@ -1,4 +1,4 @@
-"""Records which lines of some files run in a forked server and all its processes, from its start on."""
+"""Records which lines of given files run in a forked server and in all its processes, from its start on."""
 
 import mmap
 import sys
@@ -12,8 +12,8 @@ def watch(starts: Mapping[str, int], memory: str) -> None:
     """Sets a byte of a shared file for each line that runs, until the process ends.
 
     Args:
-        starts: watched file -> the byte of its line 0, the one before its first line.
-        memory: the shared file; its readers may set bytes back to zero at any time.
+        starts: watched file -> the position of the byte for its line 0; the byte for line 1 follows.
+        memory: the path of the shared file; its readers may reset bytes to zero at any time.
     """
     with open(memory, "r+b") as file:  # noqa: PTH123
         ran = mmap.mmap(file.fileno(), 0)

@@ -1,4 +1,4 @@
-"""Measures the lines and branches of vLLM's parsers that the cases run, by coverage.py."""
+"""Measures with coverage.py which lines and branches of vLLM's parsers the cases run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORKER = Path(__file__).parents[1] / "workers" / "vllm_harness_coverage.py"
 PACKAGE = "coverage==7.17.3"
 DELIVERIES = deliveries("whole tokens_1 tokens_5 held_back all_with_end")
 TRUNCATED_DELIVERIES = deliveries("whole tokens_1")
-"""Deliveries that reach as much as all of them, which take three times as long under coverage.py."""
+"""Deliveries that reach as many lines as all deliveries, in a third of the time under coverage.py."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class FileCoverage:
     """The coverage of one of vLLM's files.
 
     Attributes:
-        name: the path below the package.
-        lines, branches: the percentage that ran; None: the file has no branches.
+        name: the path of the file, relative to vLLM's package.
+        lines, branches: the percentage that ran; `branches` is None if the file has no branches.
         statements: the number of lines that can run.
-        missing: the lines that did not run and have no reason, as ranges.
-        reasons: reason -> the number of lines that did not run for it.
+        missing: the lines that did not run and for which no reason is known, as ranges.
+        reasons: reason -> the number of lines that did not run for this reason.
         families: the families whose cases ran lines of the file.
     """
 
@@ -53,7 +53,7 @@ class FileCoverage:
 
     @property
     def explained(self) -> float:
-        """The percentage of lines that ran or have a reason."""
+        """The percentage of lines that ran, or for which the reason is known why they did not."""
         return min(100.0, self.lines + 100 * sum(self.reasons.values()) / self.statements)
 
 
@@ -68,9 +68,9 @@ def measure(
 
     Args:
         environment: the vLLM to measure.
-        case_sets: the cases; only those of their deliveries that are in `DELIVERIES` run.
+        case_sets: the cases; only their deliveries that are also in `DELIVERIES` run.
         progress: called with a line for each finished case set.
-        parallel: interpreters at a time.
+        parallel: the number of interpreters to run at a time.
 
     Raises:
         InstallError: coverage.py cannot be installed.
@@ -86,7 +86,7 @@ def measure(
 
 
 def with_coverage(environment: Environment, progress: Callable[[str], None]) -> dict[str, str]:
-    """Installs coverage.py; returns the variables with which the environment's interpreter can import it.
+    """Installs coverage.py; returns environment variables with which the interpreter can import it.
 
     Raises InstallError. `progress` is called if coverage.py is not installed yet.
     """
@@ -98,7 +98,7 @@ def with_coverage(environment: Environment, progress: Callable[[str], None]) -> 
 
 
 def _source(path: str) -> str:
-    """The text of a file by its path in a report, which may be relative to the interpreter's folder."""
+    """Reads a file by its path in a report, which may be relative to the interpreter's folder."""
     return Path(INTERPRETERS_FOLDER, path).read_text()
 
 
@@ -122,10 +122,10 @@ def _measured(input_: CaseInput) -> CaseInput:
 
 
 def files_of(reports: Sequence[dict[str, Any]], source: Callable[[str], str]) -> list[FileCoverage]:
-    """The coverage of the files that have lines that can run, combined from several reports.
+    """The coverage of all files with executable lines, combined from several reports.
 
     Args:
-        reports: JSON reports of coverage.py with contexts.
+        reports: coverage.py's JSON reports, with contexts.
         source: returns the text of a file by its path in the reports.
     """
     paths = {path for report in reports for path in report["files"]}
@@ -154,7 +154,7 @@ def _file(path: str, reports: Sequence[dict[str, Any]], source: Callable[[str], 
 
 
 def _ran(reports: Sequence[dict[str, Any]], unit: str) -> tuple[set[Any], set[Any]]:
-    """The lines or branches that ran in any report, and those that ran in none."""
+    """The lines or branches that ran according to any report, and the lines or branches that never ran."""
     ran = {_hashable(place) for report in reports for place in report[f"executed_{unit}"]}
     every = ran | {_hashable(place) for report in reports for place in report[f"missing_{unit}"]}
     return ran, every - ran
@@ -169,7 +169,7 @@ def _share(part: int, rest: int) -> float:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Sorted line numbers as text, such as `3-5, 9`."""
+    """Formats sorted line numbers as ranges, such as `3-5, 9`."""
     if not numbers:
         return ""
     starts = [numbers[0], *(after for before, after in pairwise(numbers) if after != before + 1)]

@@ -1,4 +1,4 @@
-"""Prints mutants of a Python file, one JSON object a line. Runs in an interpreter that has cosmic-ray.
+"""Prints the mutants of a Python file, one JSON object per line. Needs an interpreter with cosmic-ray.
 
 usage: python make_mutants.py FILE
 """
@@ -16,13 +16,13 @@ from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator, operator_names
 
 EQUIVALENT = {"Is_Eq", "IsNot_NotEq", "Eq_Is", "NotEq_IsNot"}
-"""Swaps of identity and equality, which give the same for None, interned strings and small numbers."""
+"""Swaps of identity and equality, which have the same result for None, interned strings and small numbers."""
 WITH_ARGUMENTS = {"VariableReplacer", "VariableInserter"}
 LOGGERS = {"logger", "logging", "warnings"}
 
 
 class _Bare(ast.NodeTransformer):
-    """Removes what does not affect a result: annotations, docstrings and calls of loggers."""
+    """Removes code that does not affect results: annotations, docstrings and calls of loggers."""
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None
@@ -72,14 +72,14 @@ def _change(before: str, after: str) -> tuple[int, str]:
 
 
 def _statements(tree: ast.Module) -> list[tuple[int, int]]:
-    """First and last line of every statement in a function; of the head alone if it has a body."""
+    """The first and last line of every statement in functions; for a statement with a body, of its head."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     inside = {id(node): node for function in functions for part in function.body for node in ast.walk(part)}
     return [_span(node) for node in inside.values() if isinstance(node, ast.stmt | ast.ExceptHandler)]
 
 
 def _innermost(statements: list[tuple[int, int]], line: int) -> tuple[int, int] | None:
-    """The smallest statement around a line; None if the line runs on import."""
+    """The smallest statement that contains a line; None if the line runs on import."""
     around = [(first, last) for first, last in statements if first <= line <= last]
     return min(around, key=lambda span: span[1] - span[0], default=None)
 
@@ -102,7 +102,7 @@ def _mutated(code: str, operator: Operator) -> Iterator[str]:
 
 
 def main() -> None:
-    """Prints every mutant whose behaviour may differ from the file's and from that of earlier mutants."""
+    """Prints every mutant that may behave differently from the file and from earlier mutants."""
     before = Path(sys.argv[1]).read_text()
     statements = _statements(ast.parse(before))
     seen = {_decisive(before), None}

@@ -1,8 +1,8 @@
 """Generated mutants of one of vLLM's parser files, judged by the cases of parser regression.
 
-A mutant is killed if a case regresses from the unchanged file, by `compare.changes`, as in the release gate.
-cosmic-ray makes the mutants. Those that only change annotations, docstrings or logging are left out, as are
-swaps of identity and equality. mutants.yaml says why mutants survive; equivalent ones do not count.
+A mutant is killed if a case regresses from the unchanged file according to `compare.changes`. cosmic-ray
+generates the mutants. Mutants that only change annotations, docstrings or logging are left out, as are swaps
+of identity and equality. mutants.yaml says why mutants survive; equivalent mutants do not count.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class Mutant(StrictModel):
     """A file with one change.
 
     Attributes:
-        line: the line of the change.
-        statement: first and last line of the changed statement, or of its head if it has a body; None if it
-            runs on import.
-        operator: cosmic-ray's name for the change.
+        line: the number of the first changed line.
+        statement: the first and last line of the changed statement, or of its head if it has a body; None if
+            it runs on import.
+        operator: cosmic-ray's name for the kind of change.
         change: the lines before and after the change.
-        code: the whole changed file; empty in stored results.
+        code: the code of the whole changed file; empty in stored results.
     """
 
     line: int
@@ -81,8 +81,8 @@ class SurvivalReason(StrictModel):
     """The reason why no case notices some mutants.
 
     Attributes:
-        file, changes: the mutants, by their file and their changes.
-        equivalent: whether no client could notice them.
+        file, changes: identify the mutants, by their file and their changes.
+        equivalent: whether no client could notice the mutants.
         why: the reason, in words.
     """
 
@@ -93,7 +93,7 @@ class SurvivalReason(StrictModel):
 
 
 class SurvivalReasons(StrictModel):
-    """The file of reasons."""
+    """The content of the file of reasons."""
 
     reasons: tuple[SurvivalReason, ...]
 
@@ -103,10 +103,10 @@ class MutantResult(StrictModel):
 
     Attributes:
         mutant: the mutant.
-        status: `differs` if answers differ, but no case regressed. Its key in files is `fate`.
-        by: the first case that shows the status.
+        status: `differs` if answers differ, but no case regressed. The key in files is `fate`.
+        by: the first case that led to the status.
         served: whether the mutant also ran on servers.
-        reason: why it was not killed, if known.
+        reason: why the mutant was not killed, if known.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -126,7 +126,7 @@ def load_reasons(path: Path = REASONS) -> tuple[SurvivalReason, ...]:
 def with_reasons(
     results: Iterable[MutantResult], file: str, reasons: Iterable[SurvivalReason]
 ) -> list[MutantResult]:
-    """The results of a file's mutants, with the known reasons of survivors."""
+    """Adds the known reasons for survivors to the results of a file's mutants."""
     by_change = {
         change.strip(): reason for reason in reasons if reason.file == file for change in reason.changes
     }
@@ -142,7 +142,7 @@ def read_results(path: Path) -> list[MutantResult]:
     """Reads the results of an earlier run.
 
     Raises:
-        UsageError: the file does not exist, or holds something else.
+        UsageError: the file does not exist, or its content is invalid.
     """
     hint = "give the file that --output wrote"
     if not path.exists():
@@ -153,7 +153,7 @@ def read_results(path: Path) -> list[MutantResult]:
 def split_killed(
     mutants: Iterable[Mutant], earlier: Iterable[MutantResult]
 ) -> tuple[list[MutantResult], list[Mutant]]:
-    """The results of mutants that an earlier run killed, and the mutants that must run."""
+    """Splits mutants into the results of those that an earlier run killed, and the mutants still to run."""
     killed = {result.mutant.key: result for result in earlier if result.status == "killed"}
     every = list(mutants)
     return (
@@ -171,13 +171,13 @@ def score(results: Sequence[MutantResult]) -> tuple[int, int]:
 def make_mutants(
     environment: Environment, file: str, progress: Callable[[str], None], *, sample: int = 0, seed: int = 0
 ) -> list[Mutant]:
-    """The mutants of one of vLLM's files.
+    """Generates the mutants of one of vLLM's files.
 
     Args:
-        environment: the environment of that vLLM.
-        file: the path in the package, such as `tool_parsers/x.py`.
+        environment: the environment in which vLLM is installed.
+        file: the path in vLLM's package, such as `tool_parsers/x.py`.
         progress: called if cosmic-ray must be installed.
-        sample: how many of the mutants to draw; 0: all.
+        sample: the number of mutants to draw at random; 0 for all.
         seed: the random seed of the sample.
 
     Raises:
@@ -197,7 +197,7 @@ def make_mutants(
 
 
 def _made(path: Path, progress: Callable[[str], None]) -> bytes:
-    """All mutants of a file, a line each; cached, since a long file takes minutes."""
+    """All mutants of a file, as JSON lines; cached, since generating them can take minutes."""
     code = hashlib.sha256(path.read_bytes() + _MAKER.read_bytes()).hexdigest()[:16]
     cached = cache_dir() / "library-mutants" / f"{PACKAGE.replace('==', '-')}-{path.stem}-{code}.jsonl"
     if cached.exists():
@@ -235,18 +235,18 @@ def judge_mutants(
     done: Callable[[MutantResult], None] = lambda _: None,
     progress: Callable[[str], None] = quiet,
 ) -> list[MutantResult]:
-    """Judges each mutant in process by the cases that run the changed statement, until a case kills it.
+    """Judges each mutant in process with the cases that run the changed statement, until a case kills it.
 
-    A few cases kill most mutants, so the cases run in stages, each with twice as many case sets as the one
+    A few cases kill most mutants, so the cases run in stages, each with twice as many case sets as the stage
     before. Each mutant runs in a fork of an interpreter that has loaded vLLM.
 
     Args:
-        environment: the environment of vLLM.
-        file: the file that the mutants change, below vLLM's package.
-        mutants: the mutants.
-        case_sets: the cases that judge them.
-        most: the largest number of cases in a stage, evenly spread over those that run the change; 0: all.
-        parallel: interpreters at a time.
+        environment: the environment in which vLLM is installed.
+        file: the path of the file that the mutants change, relative to vLLM's package.
+        mutants: the mutants to judge.
+        case_sets: the cases that judge the mutants.
+        most: the maximum number of cases in a stage, evenly spread over those that run the change; 0 for all.
+        parallel: the number of interpreters to run at a time.
         done: called with each mutant's final result.
         progress: called if coverage.py must be installed.
 
@@ -255,7 +255,7 @@ def judge_mutants(
 
     Raises:
         InstallError: coverage.py cannot be installed.
-        InProcessError: vLLM does not import, or takes longer than an hour for a mutant.
+        InProcessError: vLLM cannot be imported, or the mutants take too long.
     """
     driver = _Driver(environment, file, most, with_coverage(environment, progress))
     results: dict[int, MutantResult] = {}
@@ -278,7 +278,7 @@ def judge_mutants(
 
 
 def stages_of(case_sets: Sequence[CaseSet]) -> list[list[CaseSet]]:
-    """The case sets in stages of one, two, four and so on, ordered by group and then by family."""
+    """Divides case sets into stages of one, two, four and so on, ordered by group and then by family."""
     groups = list(dict.fromkeys(cases.group for cases in case_sets))
     by_group = sorted(case_sets, key=lambda cases: groups.index(cases.group))
     bounds = takewhile(lambda bound: bound < len(by_group), ((1 << power) - 1 for power in count()))
@@ -287,7 +287,7 @@ def stages_of(case_sets: Sequence[CaseSet]) -> list[list[CaseSet]]:
 
 @dataclass(frozen=True)
 class _Driver:
-    """Runs the worker that drives the mutants of a file."""
+    """Runs the worker process that runs the mutants of a file."""
 
     environment: Environment
     file: str
@@ -297,7 +297,7 @@ class _Driver:
     def lines(
         self, mutants: Sequence[Mutant], case_sets: Sequence[CaseSet]
     ) -> Iterator[tuple[int | None, list[dict[str, Any]]]]:
-        """Yields the worker's lines by the number of the mutant; those of the unchanged file have None."""
+        """Yields the number of each mutant with the worker's lines for it; None is the unchanged file."""
         families = [worker_family(cases.family, cases.inputs) for cases in case_sets]
         codes = [mutant.model_dump(include={"code", "statement"}) for mutant in mutants]
         module = module_of(self.file)

@@ -1,4 +1,4 @@
-"""Runs mutants that no case notices in process on servers, over HTTP."""
+"""Runs mutants on servers over HTTP if no case notices them in process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vllm_harness.extras.mutants.parsers.mutants import MUTANT_WORKERS, Mutant, 
 
 
 def sample_survivors(results: Sequence[MutantResult], count: int, seed: int) -> list[MutantResult]:
-    """Draws survivors that a client could notice; only those within functions, as a server needs."""
+    """Draws survivors that a client could notice, and whose change is in a function, as servers require."""
     survivors = [
         result
         for result in results
@@ -43,14 +43,14 @@ def judge_over_http(
 
     Args:
         environment: the environment of the servers.
-        file: the file that the mutants change.
-        survivors: results of the run in process.
-        case_sets: cases planned for the engine `http`.
-        parallel: servers at a time.
+        file: the path of the file that the mutants change.
+        survivors: the results of the mutants in process.
+        case_sets: the cases that judge the mutants, for the engine `http`.
+        parallel: the number of servers to run at a time.
         done: called with the new result of each mutant.
 
     Returns:
-        The new results.
+        The new results of the mutants.
 
     Raises:
         HarnessError: the cases could not run.
@@ -96,7 +96,7 @@ def _with(family: Family, plugin: Path) -> Family:
 
 
 def _served_result(survivor: MutantResult, before: Sequence[Cell], after: Sequence[Cell]) -> MutantResult:
-    if any(cell.start_error for cell in after):  # its parsers could be made in process, so this shows nothing
+    if any(cell.start_error for cell in after):  # the parsers work in process, so this proves nothing
         return survivor
     regression = next((change for change in changes(before, after) if change.regressed), None)
     if regression is None:

@@ -1,4 +1,4 @@
-"""Reasons why no case runs some lines of vLLM's parsers: unreached.yaml, by kind and place of a line."""
+"""The reasons in unreached.yaml why no case runs some lines of vLLM's parsers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class UnreachedReason(StrictModel):
 
     Attributes:
         why: the reason, in words.
-        shapes: what the lines belong to: a statement that raises, a handler of exceptions, or a call of a
-            logger; none: anything.
-        functions, files: shell patterns of the function and the file; none: any.
-        branches: shell patterns of the condition of an `if` around the lines; none: any.
+        shapes: what the lines must belong to: a raise statement, an exception handler, or a call of a logger;
+            if empty, anything.
+        functions, files: shell patterns that the function and the file must match; if empty, any.
+        branches: shell patterns that the condition of an `if` around the lines must match; if empty, any.
     """
 
     why: str
@@ -35,7 +35,7 @@ class UnreachedReason(StrictModel):
     branches: tuple[str, ...] = ()
 
     def holds(self, file: str, function: str, shapes: set[Shape], conditions: set[str]) -> bool:
-        """Whether this is the reason for a line of a function, under conditions."""
+        """Whether this reason applies to a line with this file, function, shapes and `if` conditions."""
         return (
             not self.branches
             or any(fnmatchcase(condition, branch) for condition in conditions for branch in self.branches)
@@ -47,7 +47,7 @@ class UnreachedReason(StrictModel):
 
 
 class Unreached(StrictModel):
-    """The whole file; the first reason that applies counts."""
+    """The content of unreached.yaml; for each line, the first reason that applies counts."""
 
     reasons: tuple[UnreachedReason, ...]
 
@@ -59,10 +59,10 @@ def load_unreached(path: Path = FILE) -> tuple[UnreachedReason, ...]:
 
 
 def reasons(file: str, source: str, lines: Sequence[int], known: Sequence[UnreachedReason]) -> dict[int, str]:
-    """The lines that have a reason -> the reason.
+    """Line -> the reason why it did not run, for all lines with a known reason.
 
     Args:
-        file: the path in the package, such as `parser/qwen3.py`.
+        file: the path in vLLM's package, such as `parser/qwen3.py`.
         source: the text of the file.
         lines: the lines that did not run.
         known: the reasons; the first that applies counts.
@@ -99,7 +99,7 @@ def _shapes(tree: ast.Module) -> Iterator[tuple[int, Shape]]:
 
 
 def _branches(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yields each line in the body of an `if`, with the condition."""
+    """Yields each line in the body of an `if` statement, with the statement's condition."""
     for node in ast.walk(tree):
         if isinstance(node, ast.If):
             condition = ast.unparse(node.test)

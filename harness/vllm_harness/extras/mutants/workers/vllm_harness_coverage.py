@@ -1,6 +1,6 @@
 """Measures which lines and branches of vLLM's parsers run; prepended to the code of `vllm_harness_parse`.
 
-Needs coverage.py on the path; the variable `VH_COVERAGE` names the file for the report.
+Needs coverage.py on the path; the environment variable `VH_COVERAGE` names the file for the report.
 """
 
 import atexit

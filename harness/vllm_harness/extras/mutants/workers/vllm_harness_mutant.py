@@ -1,4 +1,4 @@
-"""Replaces the code of the functions of one of vLLM's modules, in a server. A parser plugin calls it."""
+"""Replaces the code of all functions in one vLLM module inside a running server. A parser plugin calls it."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def put(module: str, file: str) -> None:
-    """Replaces the code of each function and method of a module by that of a changed copy of its file.
+    """Replaces the code of each function and method in a module with that from a changed copy of its file.
 
     Raises:
-        SystemExit: the copy lacks a function, or one has other free variables. vLLM would only log an error.
+        SystemExit: the copy lacks a function, or changes its free variables; vLLM only logs other exceptions.
     """
     try:
         _put(module, file)
@@ -27,8 +27,8 @@ def _put(module: str, file: str) -> None:
 
 
 def _functions(module: ModuleType, holder: Any) -> Iterator[FunctionType]:
-    """The functions of the module's own file, including those in properties, class methods and caches."""
-    for thing in tuple(vars(holder).values()):  # a copy, as access to a deferred model of pydantic adds to it
+    """Yields the functions in the module's own file, also from properties, class methods and caches."""
+    for thing in tuple(vars(holder).values()):  # a copy, as access to a deferred pydantic model adds values
         if isinstance(thing, type) and thing.__module__ == module.__name__:
             yield from _functions(module, thing)
         for part in ("fget", "fset", "__func__", "__wrapped__"):

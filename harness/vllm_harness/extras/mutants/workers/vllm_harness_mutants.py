@@ -1,14 +1,14 @@
-"""Runs mutants of one of vLLM's files over given texts, in a server's interpreter that has coverage.py.
+"""Runs the cases on mutants of one of vLLM's parser files, in a server environment with coverage.py.
 
-Standard input has one JSON object:
-- `families`: as for `vllm_harness_parse`;
+Standard input is one JSON object:
+- `families`: the families, as for `vllm_harness_parse`;
 - `module`: the name of the file's module;
-- `mutants`: each has `code`, the whole file, and `statement`, first and last changed line, or null;
-- `most`: the largest number of cases for a mutant, evenly spread; 0: all that run its statement.
+- `mutants`: each has `code`, the whole file, and `statement`, its first and last changed line, or null;
+- `most`: the maximum number of cases for a mutant, evenly spread; 0 for all that run its statement.
 
-Each mutant runs in a fork, after the unchanged file. Standard output gets one JSON object for each answer:
-all answers of the unchanged file, and of each mutant those of the cases whose answers differ, up to `MOST`
-cases. Then each mutant gets `{"mutant": NUMBER, "error": ...}`; one that hangs has an error.
+Each mutant runs in a fork, after the unchanged file. Standard output is one JSON object for each answer: all
+answers of the unchanged file, and for each mutant the answers in cases that differ, up to `MOST` cases. The
+last line of each mutant is `{"mutant": NUMBER, "error": ...}`; a mutant that hangs has an error.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ from pathlib import Path
 from types import CodeType
 from typing import IO, TYPE_CHECKING, Any
 
-sys.path.append(sys.argv[1])  # the folder of the next module
+sys.path.append(sys.argv[1])  # the folder of vllm_harness_parse
 import vllm_harness_parse as parse
 from vllm.tokenizers import get_tokenizer
 
@@ -42,11 +42,11 @@ CasePlace = tuple[int, str]
 """The position of a family in the input, and the name of a case."""
 Answers = list[dict[str, Any]]
 Known = dict[CasePlace, tuple[Answers, list[int]]]
-"""Case -> its answers, and the lines of the file that it runs."""
+"""Case -> the answers with the unchanged file, and the lines of the file that the case runs."""
 
 
 class _Hung(BaseException):
-    """A parser gave no answer in time. Not an Exception, so that the parser does not catch it."""
+    """A parser did not finish in time. Not an Exception, so that the parser does not catch it."""
 
 
 class _Mutant(SourceFileLoader):
@@ -87,7 +87,7 @@ def _cases(
 
 
 def _forked(run: Callable[[], None]) -> int:
-    """Runs a function in a fork that ends with this process; returns its exit status."""
+    """Runs a function in a fork that ends with this process; returns the exit status of the fork."""
     child = os.fork()
     if not child:
         _end_with_parent()
@@ -129,7 +129,7 @@ def _original(output: IO[str], document: dict[str, Any], path: str) -> None:
 
 
 def _by_context(data: "CoverageData") -> dict[str, list[int]]:
-    """Context -> the lines that ran in it."""
+    """Coverage context -> the lines that ran in that context."""
     ran: dict[str, list[int]] = {}
     for file in data.measured_files():
         for line, names in data.contexts_by_lineno(file).items():
@@ -172,7 +172,7 @@ def _hangs(*_: Any) -> None:
 
 
 def _spread(places: list[CasePlace], most: int) -> set[CasePlace]:
-    """At most so many of the places, evenly spread from the first; all if `most` is 0."""
+    """At most `most` of the cases, evenly spread and starting with the first; all if `most` is 0."""
     count = min(most, len(places)) if most else len(places)
     return {places[position * len(places) // count] for position in range(count)}
 
