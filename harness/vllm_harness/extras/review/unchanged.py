@@ -9,6 +9,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from vllm_harness import _regression
 from vllm_harness._environments.git import git, git_output
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.spec import Environment
@@ -20,7 +21,7 @@ from vllm_harness._files.paths import state_dir
 from vllm_harness._regression.results.cells import RegressionRun
 from vllm_harness._terminal.status import Progress
 
-_REGRESSION = Path(__file__).parents[1]
+_REGRESSION = Path(_regression.__file__).parent
 _COMMIT = "commit"
 """The name of the file that contains the commit, beside the code of a revision."""
 

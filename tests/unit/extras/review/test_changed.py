@@ -12,12 +12,14 @@ from typer.testing import CliRunner
 
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
+from vllm_harness._regression.results import judge
 from vllm_harness._scripted.families import load_families
 from vllm_harness.cli.main import app
+from vllm_harness.extras.review import unchanged as before_a_change
 from vllm_harness.extras.review.change import changed_files
 from vllm_harness.extras.review.imports import Import, Package
 from vllm_harness.extras.review.touched import APIS, touched_apis, touched_families
-from vllm_harness.extras.review.unchanged import unchanged
+from vllm_harness.extras.review.unchanged import cells_before, unchanged
 
 FILES = {
     "tool_parsers/__init__.py": """
@@ -210,3 +212,13 @@ def test_conflicting_options_are_rejected(arguments: list[str], words: str) -> N
     answer = CliRunner().invoke(app, ["regression", *arguments])
     assert isinstance(answer.exception, UsageError)
     assert words in answer.exception.message
+
+
+def test_a_change_of_parser_regression_renews_the_cells_of_unchanged_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Path(judge.__file__).is_relative_to(before_a_change._REGRESSION)
+    monkeypatch.setattr(before_a_change, "_REGRESSION", tmp_path)
+    first = cells_before().folder
+    (tmp_path / "judge.py").write_text("CHANGED = True\n")
+    assert cells_before().folder != first
