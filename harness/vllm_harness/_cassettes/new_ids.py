@@ -16,7 +16,7 @@ _WORD = re.compile(r"[\w-]+")
 
 
 class NewIds:
-    """Maps the ids of a recording to those of a new run, as far as it has come."""
+    """Maps the ids of a recording to those of a new run, answer by answer."""
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}
@@ -26,7 +26,7 @@ class NewIds:
         """Puts the new ids into the body and the path of a request.
 
         Returns:
-            The request, and why it cannot be sent, if the new run lacks something that it refers to.
+            The request, and the reason why it cannot be sent in the new run; empty if it can be sent.
         """
         request = recorded.request
         body = self._renamed(request.body)
