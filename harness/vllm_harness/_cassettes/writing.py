@@ -146,7 +146,7 @@ def _yaml(data: Any) -> str:
     text: str = yaml.dump(
         data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**16, default_flow_style=False
     )
-    return text.removesuffix("...\n")  # the end marker that YAML writes after a string with trailing line breaks
+    return text.removesuffix("...\n")  # the end marker that follows a string with trailing newlines
 
 
 def without_secrets(exchange: RecordedExchange, redactor: Redactor) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
 
 
 def _texts(value: Any, place: str) -> Iterable[tuple[str, dict[str, Any], str]]:
-    """Yields the strings of an event that other events may continue: place, parent mapping and key of each."""
+    """Yields the strings of an event that other events may continue: place, mapping and key of each."""
     if isinstance(value, dict):
         own = "/".join(f"{value.get(name, '')}" for name in ("output_index", "content_index", "index"))
         for key, each in value.items():

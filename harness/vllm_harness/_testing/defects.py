@@ -17,7 +17,7 @@ DEFECT_GONE = "vllm_harness_defect_gone"  # attribute of a report: the test pass
 
 
 class DefectShown(AssertionError):
-    """A test recognised a defect that shows only by chance, for example if deltas are divided badly.
+    """A test recognised a defect that shows only by chance, such as for one division into deltas.
 
     Args:
         defect_id: the id of the defect, whose entry must apply to the server's version and model entry.

@@ -23,8 +23,8 @@ class RunProgress:
     Args:
         reporter: pytest's terminal reporter.
         total: the number of tests.
-        target: gives the target of the test with a node id; empty for a test without one.
-        clock: gives a time in seconds.
+        target: returns the target of the test with a node id; empty for a test without a target.
+        clock: returns a time in seconds.
     """
 
     def __init__(

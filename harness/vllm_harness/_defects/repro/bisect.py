@@ -40,7 +40,7 @@ def bisect(names: Sequence[str], good: str, bad: str, try_: Try, at_a_time: int 
     """Finds the neighbours between which the verdict changes; tries both ends first.
 
     Args:
-        names: all releases or commits in order; the first and the last are `good` and `bad`, or `bad` and `good`.
+        names: all releases or commits in order, from `good` to `bad` or from `bad` to `good`.
         good: the name of the release or commit that does not show the defect.
         bad: the name of the release or commit that shows it.
         try_: reproduces the defect; names with verdicts other than `reproduced` and `fixed` are skipped.

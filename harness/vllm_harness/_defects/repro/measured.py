@@ -88,7 +88,7 @@ def shards_of(
     environments: Iterable[VllmUnderTest],
     known: Container[tuple[str, str]] = (),
 ) -> list[Shard[Measured]]:
-    """Makes the shards to measure defects in environments, without the pairs of id and environment in `known`."""
+    """Makes shards that measure defects in environments, except the (id, environment) pairs in `known`."""
     jobs = jobs_of(defects)
     shards = []
     for vllm in environments:

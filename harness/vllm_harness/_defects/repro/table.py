@@ -65,8 +65,8 @@ class Table(StrictModel):
         """Replaces cells with those that were measured later.
 
         Args:
-            later: the later cells.
-            kept: the ids whose rows are kept, so that rows of removed entries are dropped.
+            later: the table of later measurements.
+            kept: the ids whose rows are kept, so that the rows of removed entries are dropped.
         """
         cells = {place: letter for place, letter in self._cells().items() if place[0] in kept}
         return self._of_cells({**cells, **later._cells()})
