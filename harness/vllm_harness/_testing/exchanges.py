@@ -1,4 +1,4 @@
-"""Writes a test's exchanges into the run folder, with token ids, links between twins, and the server's log."""
+"""Writes a test's exchanges into the run folder, with token ids, links to twins, and the server's log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HIDDEN_HEADERS = {names.EXCHANGE_HEADER, names.OWN_HEADER}
 
 FAILED = pytest.StashKey[bool]()
 EXCHANGES = pytest.StashKey["ExchangeWriter"]()
-SERVED = pytest.StashKey[tuple[VllmServer, int]]()  # the size is that of its log when the test began
+SERVED = pytest.StashKey[tuple[VllmServer, int]]()  # the server, and the size of its log when the test began
 
 
 @dataclass

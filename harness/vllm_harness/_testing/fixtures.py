@@ -47,7 +47,7 @@ class ScriptWriter:
         expect: Expectation = "done",
         keep_prompt: bool = False,
     ) -> Script | None:
-        """Adds a script to the test's book, as `ScriptBook.script` does; returns None if nothing is scripted."""
+        """Adds a script to the test's book, as `ScriptBook.script` does; None if nothing is scripted."""
         if self._book is None:
             return None
         return self._book.script(

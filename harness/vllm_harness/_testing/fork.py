@@ -74,7 +74,7 @@ class ChunkQueue:
         self._opened.set()
 
     def take(self) -> Iterator[tuple[int, Sequence[pytest.Item]]]:
-        """Waits until the queue is open, then takes chunks until it is empty: (number of first test, chunk)."""
+        """Waits until the queue is open, then takes chunks until none is left: (first number, chunk)."""
         self._opened.wait()
         while True:
             with self._next.get_lock():

@@ -100,7 +100,7 @@ class ServerManager:
             raise self._refused
 
     def ready(self, target: Target, needed: Collection[str]) -> VllmServer:
-        """Returns a target's server, started if necessary; skips a test that needs an API not served by it."""
+        """Returns a target's server, started if necessary; skips a test that needs an API it lacks."""
         server, result = self.server_of(target), self.result(target.id)
         if isinstance(server, RemoteServer):
             log = server.log_path
@@ -162,7 +162,7 @@ class ServerManager:
 
     @contextmanager
     def lent(self, target: RemoteServer, servers: int) -> Iterator[None]:
-        """Lends the target's server to forks: it is not stopped, and memory for `servers` servers is reserved."""
+        """Lends the target's server to forks: it keeps running, and memory for `servers` is reserved."""
         with self._reserve(target, servers):
             self._lent = target
             try:

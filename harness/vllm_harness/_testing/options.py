@@ -104,7 +104,7 @@ RENAMED = {
 
 MODELS_FILE_INI = "vllm_models_file"
 INI = {
-    MODELS_FILE_INI: "another models.yaml, relative to pytest's rootdir; --vllm-models-file overrides it"
+    MODELS_FILE_INI: "another models.yaml, relative to pytest's rootdir; --vllm-models-file takes precedence"
 }
 
 
