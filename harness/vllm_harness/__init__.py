@@ -21,7 +21,7 @@ Launching servers and getting openai SDK clients; every error is a `HarnessError
     except HarnessError as error:
         print(error.message, error.hint)
 
-Servers that the harness did not start; `VllmServer` is the type of both kinds:
+Servers that the harness did not start; `VllmServer` is the common type of these and its own servers:
 
     from vllm_harness import AttachedServer, Endpoint, ModelEntry, VllmServer, attach, load_models
 
@@ -29,7 +29,7 @@ Servers that the harness did not start; `VllmServer` is the type of both kinds:
     entry: ModelEntry = load_models().get("qwen3")
     attached: VllmServer = AttachedServer(endpoint, entry, model="my-model")
 
-Scripts for the scripted lane, as meaning or as a model family's native text, in a rule book for each client:
+Scripts for the scripted lane, given as a meaning or as a model family's raw text; one book for each client:
 
     from vllm_harness import Meaning, Raw, RemoteServer, Script, ScriptBook, ScriptError, ToolCall, When
 

@@ -36,7 +36,7 @@ class HarnessError(Exception):
 
     Attributes:
         exit_code: the exit code of a command that fails with this error.
-        of_machine: whether the cause is this machine, so that the same may succeed on another machine.
+        of_machine: whether the cause is this machine, so that another machine may succeed.
     """
 
     __module__ = "vllm_harness"  # the name that tracebacks show

@@ -96,7 +96,7 @@ def _of_words(difference: TurnDifference) -> bool:
 
 
 def paired(left: Cassette, right: Cassette) -> Iterator[Pair]:
-    """Pairs the turns of two cassettes; yields each pair after its name, the left turn's if there is one."""
+    """Pairs the turns of two cassettes; yields the name of the left turn, or else the right, and both."""
     lefts, rights = left.exchanges, right.exchanges
     if not {each.turn for each in lefts} & {each.turn for each in rights}:
         for one, other in zip_longest(lefts, rights):
@@ -113,7 +113,7 @@ def compared(turn: str, left: RecordedExchange, right: RecordedExchange) -> list
     """Lists the differences between two exchanges in meaning and in protocol."""
     differing = [*_meanings(turn, left, right)]
     first, second = facts(left), facts(right)
-    only_in_one = set(_events_of(first)) ^ set(_events_of(second))  # the order of events shows these
+    only_in_one = set(_events_of(first)) ^ set(_events_of(second))  # `_orders` reports these
     for place in {**first, **second}:
         sides = first.get(place, ()), second.get(place, ())
         if sides[0] != sides[1] and _event_of(place) not in only_in_one:
@@ -122,7 +122,7 @@ def compared(turn: str, left: RecordedExchange, right: RecordedExchange) -> list
 
 
 def _event_of(place: str) -> str:
-    """The type of the events that a fact is about; empty if it is not about events."""
+    """The type of the events that a field belongs to; empty if it does not belong to events."""
     return place.partition(": ")[0] if place.startswith(_EVENT) else ""
 
 
@@ -194,7 +194,7 @@ def _collect(
 def _form(key: str, value: Any, in_pieces: bool) -> str:
     """Describes a value, by its form alone if it differs between any two answers.
 
-    An empty text in a chunk counts as any other, because a busy server merges an empty chunk with the next.
+    An empty text in a chunk counts as any other text, as a busy server merges an empty chunk with the next.
     """
     if isinstance(value, bool) or value is None:
         return brief(value)

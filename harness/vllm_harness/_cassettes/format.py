@@ -28,7 +28,7 @@ class Recorded(StrictModel):
         lane: `live`, `scripted` or `attached`.
         vllm, commit: the version and the commit of vLLM.
         environment: the kind and the versions of the server's environment.
-        frontend: vLLM's HTTP front end.
+        frontend: vLLM's HTTP front end, `python` or `rust`.
         device: the device that the model ran on.
         command: the command line of the server.
         variables: the environment variables that the harness set for the server.
@@ -56,7 +56,7 @@ class Recorded(StrictModel):
 
 
 class RecordedRequest(StrictModel):
-    """A request.
+    """A recorded HTTP request.
 
     Attributes:
         method: the HTTP method.
@@ -74,11 +74,11 @@ class RecordedRequest(StrictModel):
 
 
 class RecordedChunk(StrictModel):
-    """A chunk of a stream.
+    """A chunk of a recorded stream.
 
     Attributes:
-        at: the seconds since the request was sent.
-        data: the bytes.
+        at: the time when it arrived, in seconds after the request was sent.
+        data: the bytes of the chunk.
     """
 
     at: float = Field(ge=0)
@@ -86,7 +86,7 @@ class RecordedChunk(StrictModel):
 
     @property
     def content(self) -> bytes:
-        """The bytes."""
+        """The data as bytes."""
         return self.data.encode("utf-8", "surrogatepass") if isinstance(self.data, str) else self.data
 
 

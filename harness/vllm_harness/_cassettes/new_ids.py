@@ -45,13 +45,13 @@ class NewIds:
         if after is None or (after.status in _WITHOUT and before.status not in _WITHOUT):
             status = new.response.status
             self._lose(
-                recorded, f"turn {recorded.turn}, which it continues, has no answer now (HTTP {status})"
+                recorded, f"turn {recorded.turn}, which it continues, was not answered (HTTP {status})"
             )
             return
         self._ids.update(_pairs(before, after))
         for call in before.calls:
             if call.id not in self._ids:
-                why = f"it is about a call of {call.name}, which was not made now in turn {recorded.turn}"
+                why = f"it refers to a call of {call.name}, which was not made again in turn {recorded.turn}"
                 self._lost[call.id] = why
 
     def _renamed(self, value: Any) -> Any:

@@ -73,8 +73,8 @@ def _own(document: Document) -> Cassette:
     if "count" not in content and isinstance(content.get("exchanges"), list):
         count = len(content["exchanges"])
         raise CassetteError(
-            f"{document.path}:{_last_line(document)}: count: the file ends without it: it is truncated or "
-            "still being recorded",
+            f"{document.path}:{_last_line(document)}: count: missing at the end of the file, which is "
+            "truncated or still being recorded",
             hint=f"record it again, or add the line `count: {count}` if no exchange is missing",
         )
     cassette = document.validated(Cassette, CassetteError, _keys_at)

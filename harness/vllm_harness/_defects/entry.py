@@ -85,9 +85,9 @@ class FailureSelector(_Entry):
         families: the families that fail.
         case: the smallest test case that shows the defect, from the first of `groups`.
         groups: the groups of test cases; by default all but `forced`.
-        cases, deliveries, mismatches: selections of the failures; by default all. Cases are shell patterns of
-            names, for the group `forced` without the part for what the request forces. A delivery in
-            process also matches the corresponding one over HTTP.
+        cases, deliveries, mismatches: selections of the failures; by default all. Cases are shell patterns
+            for names; in the group `forced`, `call` selects `call, named` and `call, required`. A delivery
+            in process also matches the corresponding one over HTTP.
         says: a regular expression that the model's text must match, for generated test cases, whose names
             have no meaning; if empty, any text matches.
         served: whether the defect shows only on servers, not in process.
@@ -181,7 +181,7 @@ class Defect(_Entry):
     """One root cause in vLLM or in a gateway.
 
     Attributes:
-        id: such as `vllm-46940` if it is reported, otherwise a short name; also the name of its file.
+        id: the id: `vllm-46940` if it is reported, otherwise a short name; also the name of its file.
         product: the package name of the affected gateway, to which `versions`, `component` and `upstream`
             then refer; `deviations` are then findings of `vllm-harness gateway check`. Empty for vLLM.
         title: one sentence that says what goes wrong.

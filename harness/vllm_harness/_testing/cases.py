@@ -122,7 +122,7 @@ def _details(report: pytest.TestReport) -> str:
 
 @dataclass(eq=False)  # pytest keeps plugins in sets
 class CaseWriter:
-    """A pytest plugin that writes a case record when a test ends, and target records with the first cases.
+    """A pytest plugin that writes a case record when a test ends, and with a target's first, its record.
 
     Attributes:
         writer: writes records into the run folder.

@@ -17,7 +17,7 @@ DEFECT_GONE = "vllm_harness_defect_gone"  # attribute of a report: the test pass
 
 
 class DefectShown(AssertionError):
-    """A test recognised a defect that shows only by chance, such as for one division into deltas.
+    """A test recognised a defect that shows only by chance, depending for example on how tokens are grouped.
 
     Args:
         defect_id: the id of the defect, whose entry must apply to the server's version and model entry.

@@ -121,7 +121,7 @@ def record_of_seen(
 
 
 def with_twins(exchanges: Sequence[ExchangeRecord]) -> Iterator[ExchangeRecord]:
-    """Yields the exchanges; if two send the same request, but only one for a stream, they name each other."""
+    """Yields the exchanges; two with the same request, of which one is streamed, name each other as twins."""
     single: dict[tuple[str, bool], list[str]] = {}
     twins: dict[str, str] = {}
     for exchange in exchanges:

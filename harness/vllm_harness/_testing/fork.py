@@ -40,7 +40,7 @@ class ForkMessage:
         test: the number of the test in the queues.
         kind: "begin" has no content, "report" the data of a report, "warning" the arguments of the warning's
             hook, and "end" the findings of the checks.
-        content: the content that belongs to `kind`.
+        content: the content, as described for `kind`.
     """
 
     test: int
@@ -74,7 +74,7 @@ class ChunkQueue:
         self._opened.set()
 
     def take(self) -> Iterator[tuple[int, Sequence[pytest.Item]]]:
-        """Waits until the queue is open, then takes chunks until none is left: (first number, chunk)."""
+        """Waits until the queue is open, then yields taken chunks: (number of the first test, chunk)."""
         self._opened.wait()
         while True:
             with self._next.get_lock():

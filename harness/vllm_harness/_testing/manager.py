@@ -1,6 +1,6 @@
 """Manages the servers of a pytest run: makes, starts, shares and stops them, and reserves their memory.
 
-A server outlives the test that started it. Before a test, while no server is in use, the memory of all its
+A server outlives the test that started it. Before a test, while no server is in use, memory for all its
 servers is reserved. `ready` and `use` start servers that do not run. After the test its servers are idle, and
 can be stopped to release their memory.
 """
@@ -100,7 +100,7 @@ class ServerManager:
             raise self._refused
 
     def ready(self, target: Target, needed: Collection[str]) -> VllmServer:
-        """Returns a target's server, started if necessary; skips a test that needs an API it lacks."""
+        """Returns a target's server, started if necessary; skips the test if a needed API is not served."""
         server, result = self.server_of(target), self.result(target.id)
         if isinstance(server, RemoteServer):
             log = server.log_path
@@ -126,7 +126,7 @@ class ServerManager:
         if self._deaths[server] >= MOST_DEATHS:
             raise ServerDied(
                 f"the server died in {MOST_DEATHS} tests in a row, and is not started again",
-                hint="run one of these tests alone, and read how its server ended",
+                hint="run one of these tests alone, and read its server's log",
                 lines=last_words(server.log_path),
                 log_path=server.log_path,
             )
@@ -162,7 +162,7 @@ class ServerManager:
 
     @contextmanager
     def lent(self, target: RemoteServer, servers: int) -> Iterator[None]:
-        """Lends the target's server to forks: it keeps running, and memory for `servers` is reserved."""
+        """Lends the target's server to forks, keeps it running, and reserves memory for `servers` servers."""
         with self._reserve(target, servers):
             self._lent = target
             try:

@@ -64,7 +64,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--vllm-books-url": {"metavar": "URL", "help": "The scripted server behind that server."},
     "--vllm-product": {
         "metavar": "NAME==VERSION",
-        "help": "A gateway, such as litellm==1.106.12: --vllm-server-url is one; its known defects apply.",
+        "help": "A gateway, such as litellm==1.106.12, at --vllm-server-url; its known defects apply.",
     },
     "--vllm-server-model": {"metavar": "NAME", "help": "The model's name on that server."},
     "--vllm-api-key-env": {"metavar": "NAME", "help": "Variable with the API key of that server."},
@@ -84,7 +84,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "K",
         "help": "Run each live test K times: pass@k, pass^k.",
     },
-    "--vllm-quality-reference": {**_FILE, "help": "Compare decisions to call tools with this run's."},
+    "--vllm-quality-reference": {**_FILE, "help": "Compare decisions to call tools with a stored run's."},
     "--vllm-write-quality-reference": {**_FILE, "help": "Write this run's decisions to call tools."},
     "--vllm-output": {
         "metavar": "DIR",
@@ -92,7 +92,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--vllm-report-all": {**_FLAG, "help": "Keep the exchanges of tests that passed too."},
     "--vllm-record-tokens": {**_FOLDER, "help": "Keep the token ids of every generation."},
-    "--vllm-replay-tokens": {**_FOLDER, "help": "Script what was recorded live, on the scripted lane."},
+    "--vllm-replay-tokens": {**_FOLDER, "help": "Replay a live run's tokens on the scripted lane."},
 }
 RENAMED = {
     "--vllm-spec": "--vllm",

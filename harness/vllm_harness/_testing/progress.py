@@ -41,7 +41,7 @@ class RunProgress:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Counts a test, and prints a line if the last one is old enough."""
+        """Counts a test, and prints a line if the previous line is old enough."""
         self._pace.advance()
         if self._clock() - self._printed < EVERY_S or self._pace.done >= self._pace.total:
             return

@@ -34,7 +34,7 @@ class TargetResult:
 
     Attributes:
         environment, vllm: a long and a short description of the server's environment.
-        server: the target's record for a run folder, with what is known of the server; None before that.
+        server: the target's record for a run folder; None until the server has been made.
         startup_s: the seconds until the server was ready; None if it has not started.
         restarts: how often the server was restarted after it had died.
         logs: the server's log files.

@@ -1,4 +1,4 @@
-"""Makes the run folder of a pytest run (--vllm-output), and passes it to pytest-xdist's workers."""
+"""Makes the run folder of a pytest run (--vllm-output), and passes its path to pytest-xdist's workers."""
 
 from __future__ import annotations
 

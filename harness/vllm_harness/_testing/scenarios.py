@@ -26,7 +26,7 @@ class ScenarioRunner:
 
     Attributes:
         server: the server of the test.
-        item: the test; findings go into the record of its target.
+        item: the test; findings are added to the result of its target.
     """
 
     server: VllmServer

@@ -171,7 +171,7 @@ def _prepare(config: pytest.Config) -> PytestRun:
     defects = load_defects(option.vllm_folder)
     if option.vllm_books_url and not option.vllm_server_url:
         raise UsageError(
-            "--vllm-books-url needs --vllm-server-url: it names the scripted server behind that one",
+            "--vllm-books-url needs --vllm-server-url: it names the scripted server behind that URL",
             hint="add --vllm-server-url, or leave out --vllm-books-url to start a scripted server",
         )
     gateway_deviations(option.vllm_product or "", defects)  # raises an error if the name is invalid

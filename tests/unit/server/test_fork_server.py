@@ -66,7 +66,7 @@ def test_a_template_is_held_once(path: Path) -> None:
 
 
 def test_a_killed_template_s_socket_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sockets stay of a living template, and of one whose lock a process holds to start it."""
+    """The sockets of a living template, and of one that another process is starting, stay."""
     folder = private_folder(tmp_path / "fork", "state")
     monkeypatch.setattr(fork_server, "_folder", lambda: folder)
     dead, starting, living = folder / "dead-1.sock", folder / "starting.sock", folder / "living.sock"

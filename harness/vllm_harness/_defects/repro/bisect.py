@@ -37,7 +37,7 @@ class Bisection:
 
 
 def bisect(names: Sequence[str], good: str, bad: str, try_: Try, at_a_time: int = 1) -> Bisection:
-    """Finds the neighbours between which the verdict changes; tries both ends first.
+    """Finds the neighbouring releases or commits with different verdicts; tries both ends first.
 
     Args:
         names: all releases or commits in order, from `good` to `bad` or from `bad` to `good`.

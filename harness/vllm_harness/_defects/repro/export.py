@@ -14,7 +14,7 @@ REPORT, SCRIPT, INDEX = "README.md", "reproduce.py", "index.md"
 
 
 def export(reproduced: Sequence[tuple[Defect, Measured]], environment: str, into: Path) -> list[Path]:
-    """Writes a folder for each defect, with its report and its script, and the index of all.
+    """Writes a folder for each defect, with its report and its script, and an index.
 
     Args:
         reproduced: the defects, each with the measurement that reproduced it.

@@ -45,12 +45,12 @@ class Measured(StrictModel):
 
     @classmethod
     def of(cls, defect: str, vllm: str, version: str, outcome: Reproduction) -> Measured:
-        """Makes it from a reproduction by adding the defect and the environment."""
+        """Makes a `Measured` from a reproduction, the defect and the environment."""
         return cls(id=defect, vllm=vllm, version=version, **asdict(outcome))
 
     @property
     def outcome(self) -> Reproduction:
-        """The reproduction."""
+        """The verdict as a `Reproduction`."""
         return Reproduction(self.verdict, self.why, self.case, self.delivery, self.answers)
 
 
@@ -67,7 +67,7 @@ class MeasuredRun:
         self._is_whole = False
 
     def verdicts(self) -> dict[tuple[str, str], Measured]:
-        """Reads the verdicts by id and environment. Raises UsageError, which names the file and the line."""
+        """Reads the verdicts by id and environment. Raises UsageError, with the line, if one is invalid."""
         hint = "remove the line to measure it again"
         lines = read_lines(self.path, Measured, what="verdict of a run", hint=hint)
         return {(measured.id, measured.vllm): measured for measured in lines}
@@ -145,7 +145,7 @@ def target_of(measured: Measured) -> TargetRecord:
 def case_of(defect: Defect, measured: Measured) -> CaseRecord:
     """Makes the case record of a measured defect, with a finding if the verdict contradicts the entry."""
     agreed, shows = agrees(defect, measured), measured.verdict == "reproduced"
-    says = f"the entry says {expected_verdict(defect, measured.version)}, and it is {measured.verdict}"
+    says = f"the entry says {expected_verdict(defect, measured.version)}, but it is {measured.verdict}"
     findings = () if agreed else (RunFinding(message=says),)
     defects = (measured.id,) if shows else ()
     return CaseRecord(

@@ -48,7 +48,7 @@ def checked_bundles(
         return []
     if not ships():
         raise UsageError(
-            f"{SHIP}=0 says that the nodes have the harness", hint=f"unset {SHIP}, or leave out --bundle"
+            f"{SHIP}=0 means that the nodes have the harness", hint=f"unset {SHIP}, or leave out --bundle"
         )
     plain_console(stderr=True).print(f"checking {', '.join(map(str, folders))}")
     return bundles_for(folders, vllm, tests=tests)

@@ -29,7 +29,7 @@ OUTCOMES = list(Outcome)
 SUMMARY = 300  # characters
 LINES = 2_000  # lines of a log, for each case
 _LEAST_URGENT = (Outcome.SKIPPED, Outcome.PASSED)
-_TOO_LARGE = "The exchanges are left out, since the page would become too large; the run folder contains them."
+_TOO_LARGE = "The exchanges are left out, since the page would become too large; the run folder has them."
 
 
 @dataclass
