@@ -8,7 +8,7 @@ import pytest
 
 from tests.docs.blocks import BLOCKS, Block, written_in
 
-pytestmark = pytest.mark.vllm_scripted
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]  # the model that the pages name
 
 PROGRAMS = [block for block in written_in("python") if not block.has_tests]
 

@@ -118,6 +118,14 @@ def test_similar_defects_of_other_families_are_shown() -> None:
     assert "of longcat, dots:" in line.replace("\n", " ")
 
 
+def test_similar_defects_of_the_same_parser_come_first() -> None:
+    """`qwen3_thinking` has the tool parser of hermes."""
+    other, same = known(families=("longcat",), cases=("call",)), known(families=("qwen3_thinking",))
+    run = [cell("in-process", {"tokens_1": ("call_lost",)})]
+    failures = [failure for _, _, failure in explain([other, same], run).unexplained]
+    assert [defect for defect, _ in known_elsewhere([other, same], failures)] == [same, other]
+
+
 def test_two_defects_may_explain_one_failure() -> None:
     wide = dataclasses.replace(known(mismatches=()), defect=ENTRY.model_copy(update={"id": "wide"}))
     explained = explain([wide, LOST], [cell("in-process", {"tokens_1": ("call_lost", "text_lost")})])

@@ -159,7 +159,7 @@ def test_an_unknown_model_is_rejected() -> None:
 
 
 def test_models_select_the_families_with_their_parsers() -> None:
-    assert [family.name for family in select_families("", "qwen3")] == ["qwen3_thinking"]
+    assert "qwen3_thinking" in [family.name for family in select_families("", "qwen3")]
     assert [family.name for family in select_families("", "gpt-oss,llama3.1")] == [
         "openai",
         "llama3_json",

@@ -20,7 +20,7 @@ from vllm_harness._regression.cases.groups import unforced
 from vllm_harness._regression.engines.plan import Engine, like_in_process
 from vllm_harness._regression.results.cells import Cell
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode, MismatchField
-from vllm_harness._scripted.families import REAL
+from vllm_harness._scripted.families import REAL, load_families
 
 WITH_RUST = "0.33.0@0.32.0"
 """A server environment that has the front end in Rust."""
@@ -210,13 +210,19 @@ def known_elsewhere(
 ) -> list[tuple[ParserDefect, list[Failure]]]:
     """The defects of other families with the same mismatches as failures, each with these failures.
 
-    Defects whose selectors name cases come first, then those with the most failures.
+    Defects of a parser that the failing families share come first, then those whose selectors name cases,
+    then those with the most failures.
     """
+    parser_of = {name: each.tool_parser or each.reasoning_parser for name, each in load_families().items()}
+
+    def rank(pair: tuple[ParserDefect, list[Failure]]) -> tuple[bool, bool, int]:
+        defect, alike = pair
+        parsers = {parser_of.get(failure.plain_family) for failure in alike} - {None}
+        shared = any(parser_of.get(family) in parsers for family in defect.defect.families)
+        return not shared, not any(selection.cases for selection in defect.selections), -len(alike)
+
     pairs = [(defect, [failure for failure in failures if defect.is_like(failure)]) for defect in known]
-    return sorted(
-        ((defect, alike) for defect, alike in pairs if alike),
-        key=lambda pair: (not any(selection.cases for selection in pair[0].selections), -len(pair[1])),
-    )
+    return sorted(((defect, alike) for defect, alike in pairs if alike), key=rank)
 
 
 def by_family(known: Iterable[ParserDefect]) -> dict[str, list[ParserDefect]]:
