@@ -96,7 +96,7 @@ def _of_words(difference: TurnDifference) -> bool:
 
 
 def paired(left: Cassette, right: Cassette) -> Iterator[Pair]:
-    """Pairs the turns of two cassettes; yields the name of the left turn, or else the right, and both."""
+    """Pairs the turns of two cassettes; yields each pair's name (the left turn's, if any) and both turns."""
     lefts, rights = left.exchanges, right.exchanges
     if not {each.turn for each in lefts} & {each.turn for each in rights}:
         for one, other in zip_longest(lefts, rights):

@@ -122,7 +122,7 @@ def _details(report: pytest.TestReport) -> str:
 
 @dataclass(eq=False)  # pytest keeps plugins in sets
 class CaseWriter:
-    """A pytest plugin that writes a case record when a test ends, and with a target's first, its record.
+    """A pytest plugin that writes each test's case record, and each target's record with its first case.
 
     Attributes:
         writer: writes records into the run folder.

@@ -142,7 +142,7 @@ def _is_for(item: pytest.Item, target: Target) -> bool:
 
 
 def _runs(item: pytest.Item) -> bool:
-    """Whether a test has a target and, in a replay, a recording; or uses no server."""
+    """Whether a test runs: it has a target and, in a replay, a recording, or it uses no server."""
     if TARGET not in item.stash:
         uses_server = TARGET_FIXTURE in getattr(item, "fixturenames", ())
         return not (uses_server or item.config.option.vllm_replay_tokens)

@@ -132,7 +132,7 @@ class Dispatcher:
         return self._failed_elsewhere(node, others, gpus) or self._queued(node, gpus)
 
     def take_unrunnable(self, nodes: list[NodeState]) -> list[Attempt]:
-        """Removes and returns the shards that fit on none of the nodes, given with all resources free."""
+        """Removes and returns the shards that fit on none of the nodes, even with all resources free."""
         unrunnable = []
         for needs, preparation in [kind for kind, number in self._waiting.items() if number]:
             if any(node.fits(needs) and preparation not in node.refused for node in nodes):

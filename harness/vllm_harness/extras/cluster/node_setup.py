@@ -22,8 +22,8 @@ class SetupPlan:
     """How to set up a node so that the harness can run on it.
 
     Attributes:
-        set_up: a function that sets up the node on which it runs, sent there by value. It yields lines of
-            progress with False, or the reason of a failure with True.
+        set_up: a function that sets up the node on which it runs, sent there by value. It yields pairs:
+            False and a line of progress, or True and the reason for a failure.
         by_value: the modules to send with it, which the nodes do not have.
         runtime_env: Ray's runtime environment for tasks that run on the node afterwards.
     """

@@ -52,14 +52,14 @@ class NodeUse:
 
 
 def placements_in(folder: Path) -> list[Placement]:
-    """Reads where the cells of a run ran; ignores a last line that was truncated by a kill."""
+    """Reads where the cells of a run ran; ignores a truncated last line, as a killed process leaves."""
     path = folder / FILE
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [Placement(**json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 class Places:
-    """Writes where each cell ran, in a line that is written without delay.
+    """Writes where each cell ran, one line for each cell, without delay.
 
     Args:
         folder: the folder of the run, which is created with the first line.

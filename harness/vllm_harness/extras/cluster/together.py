@@ -143,7 +143,7 @@ class Together:
         )
 
     async def _failure(self, step: Awaitable[None], limit_s: float | None, late: str) -> str | None:
-        """Waits for a step of a member; returns why the member was lost, None if it was not.
+        """Waits for a step of a member; returns why the member was lost, or None if it was not lost.
 
         Raises:
             Exception: the member itself raised it.

@@ -36,7 +36,7 @@ class Blocks:
         return self._room <= 0
 
     def add(self, detail: Any) -> tuple[int, int]:
-        """Adds the details of a case; returns the index of the block, and the index in it."""
+        """Adds the details of a case; returns the index of the block, and the index within the block."""
         place = (len(self.packed), len(self._open))
         self._open.append(detail)
         self._size += len(json.dumps(detail))
