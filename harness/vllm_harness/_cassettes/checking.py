@@ -31,8 +31,7 @@ def check(read: LoadedCassette, defects: Defects | None = None) -> list[Cassette
 
     Args:
         read: the cassette.
-        defects: the known defects of vLLM; by default the package's. They apply only if the cassette names
-            the vLLM version that it was recorded from.
+        defects: vLLM's known defects, by default the package's; used if the cassette names a vLLM version.
     """
     findings = [*_in_turns(read), *_between_turns(read)]
     recorded = read.cassette.recorded

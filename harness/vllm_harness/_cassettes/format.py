@@ -159,8 +159,7 @@ class Cassette(StrictModel):
         title: a one-line description.
         recorded: the origin of the cassette.
         exchanges: the exchanges in order.
-        count: the number of exchanges. It is the last key: a file without it is truncated or still being
-            recorded.
+        count: the number of exchanges, as the last key: a file without it is incomplete.
     """
 
     cassette: Literal[1]

@@ -88,8 +88,7 @@ class FailureSelector(_Entry):
         cases, deliveries, mismatches: selections of the failures; by default all. Cases are shell patterns
             for names; in the group `forced`, `call` selects `call, named` and `call, required`. A delivery
             in process also matches the corresponding one over HTTP.
-        says: a regular expression that the model's text must match, for generated test cases, whose names
-            have no meaning; if empty, any text matches.
+        says: a regular expression for the model's text, in generated test cases; if empty, any text matches.
         served: whether the defect shows only on servers, not in process.
     """
 
@@ -208,8 +207,7 @@ class Defect(_Entry):
         scripts: `used` if a test that shows it must have used all its scripts; `any` if it need not have.
         deviations: the validator findings that show it.
         failures: the parser regression failures that show it.
-        in_process: whether it shows only if parsers are driven in process, because no server can be made to
-            divide the tokens into the necessary deltas.
+        in_process: whether it shows only in process, as no server can be made to send the necessary deltas.
         repro: how to reproduce it with one command.
         evidence: what was seen and where, or the lines of vLLM's source.
         judged: the day on which it was checked against the contract and vLLM's source; None if it was not.
