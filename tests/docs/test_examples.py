@@ -1,4 +1,4 @@
-"""Runs the Python code of the README and the manual: tests as tests of this module, the rest as programs."""
+"""Runs the Python code in README and manual: tests as tests in this module, other blocks as programs."""
 
 from __future__ import annotations
 
