@@ -3,7 +3,7 @@
 The names below are the public interface. Each is loaded when it is first used, so that importing the package
 costs nothing; `vllm_harness.__version__` is the version of the package.
 
-Servers with clients of the openai SDK; every error is a `HarnessError`, and wrong use a `UsageError`:
+Launching servers and getting openai SDK clients; every error is a `HarnessError`, wrong use a `UsageError`:
 
     from vllm_harness import HarnessError, RemoteServer, ServerDied, ServerError, StartupError, StopFailed
     from vllm_harness import UsageError
@@ -21,7 +21,7 @@ Servers with clients of the openai SDK; every error is a `HarnessError`, and wro
     except HarnessError as error:
         print(error.message, error.hint)
 
-Servers that the harness did not start; `VllmServer` is the type of both kinds:
+Servers that the harness did not start; `VllmServer` is the common type of these and its own servers:
 
     from vllm_harness import AttachedServer, Endpoint, ModelEntry, VllmServer, attach, load_models
 
@@ -29,7 +29,7 @@ Servers that the harness did not start; `VllmServer` is the type of both kinds:
     entry: ModelEntry = load_models().get("qwen3")
     attached: VllmServer = AttachedServer(endpoint, entry, model="my-model")
 
-Scripts of the scripted lane, as meaning or as a family's native text, with one book of rules for each client:
+Scripts for the scripted lane, given as a meaning or as a model family's raw text; one book for each client:
 
     from vllm_harness import Meaning, Raw, RemoteServer, Script, ScriptBook, ScriptError, ToolCall, When
 
@@ -45,7 +45,7 @@ Scripts of the scripted lane, as meaning or as a family's native text, with one 
         except ScriptError as error:
             print(broken.name, error)
 
-Checks of what a client received, of any of the APIs, without a server:
+Checking, without a server, what a client received over any of the APIs:
 
 >>> from vllm_harness import KnownDeviation, apply_known, compare_stream, parse_sse
 >>> from vllm_harness import validate_body, validate_stream
@@ -62,7 +62,7 @@ True
 >>> compare_stream([])
 []
 
-A stream of the SDK that is validated while it is read:
+Validating an SDK stream while it is read:
 
     from openai import AsyncOpenAI, OpenAI
 
@@ -82,7 +82,7 @@ A stream of the SDK that is validated while it is read:
         stream = await client.responses.create(model="m", input="Hi", stream=True)
         findings = await validate_stream_async(stream)
 
-Tests with the fixtures of the pytest plugin; each fixture has a type:
+Tests that use the fixtures of the pytest plugin, with the type of each fixture:
 
     from openai import OpenAI
 
@@ -227,7 +227,7 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """Loads a name of `__all__` when it is first used. Raises AttributeError for any other name."""
+    """Loads a name in `__all__` when it is first used. Raises AttributeError for any other name."""
     if name == "__version__":
         value: object = _importlib.import_module("importlib.metadata").version("vllm-harness")
     elif name in _HOMES:
@@ -239,5 +239,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """The public names, loaded or not, and those of the module itself."""
+    """Lists the public names, loaded or not, and the other globals of this module."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""The errors of the harness: one hierarchy; each error has a message, a hint, and an exit code.
+"""The error hierarchy of the harness; each error has a message, a hint, and an exit code.
 
     HarnessError                        a failure, or findings: exit code 1
         AssetError
@@ -20,8 +20,8 @@
             BookFileError, CassetteError, DefectsError, DialectError, MissingExtra, ModelsFileError
             ProtocolInputError, ScenarioError, StandInError, UntrustedFolder, YamlFileError
 
-`vllm_harness.extras` lists the errors of the extras. A failed check of a test is an AssertionError instead,
-such as `ProtocolViolation`. Code that runs without the harness has its own errors.
+`vllm_harness.extras` lists the errors of the extras. A failed check in a test raises an AssertionError
+instead, such as `ProtocolViolation`. Code that runs without the harness has its own errors.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class HarnessError(Exception):
         hint: what to try, in the imperative; empty if that is unknown.
 
     Attributes:
-        exit_code: exit code of a command that this error ends.
-        of_machine: whether the cause is this machine, so that another machine may not have it.
+        exit_code: the exit code of a command that fails with this error.
+        of_machine: whether the cause is this machine, so that another machine may succeed.
     """
 
-    __module__ = "vllm_harness"  # as tracebacks show it
+    __module__ = "vllm_harness"  # the name that tracebacks show
     exit_code = 1
     of_machine = False
 
@@ -53,7 +53,7 @@ class HarnessError(Exception):
 
 
 class UsageError(HarnessError):
-    """Invalid input from the user: an unknown name, a malformed file, a wrong flag. Exit code 2."""
+    """Invalid input from the user: an unknown name, a malformed file, an invalid flag. Exit code 2."""
 
     __module__ = "vllm_harness"
     exit_code = 2

@@ -1,7 +1,7 @@
-"""The table of what the extras add; the core reaches them only through it.
+"""The table of what the extras add; the core imports objects from extras only through it.
 
-An extra is a package in `vllm_harness.extras`, with optional dependencies of the same name. A place in it is
-written `extra:module.attribute`.
+An extra is a package in `vllm_harness.extras`, with optional dependencies of the same name. An object in an
+extra is referred to as `extra:module.attribute`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ COMMANDS: Mapping[str, str] = {
     "upstream": "upstream:command.app",
     "weights": "weights:command.check_weights",
 }
-"""Commands, and commands in groups: a function, or a group of commands."""
+"""Top-level commands and commands within groups, each mapped to a function or a command group."""
 RECORDING = "recording.json"
-"""The file that marks a folder as the recording of a gateway."""
+"""The file that marks a folder as a recording of a gateway."""
 COMPARE_RECORDINGS = "gateways:command.compare_recordings"
 RECORDINGS: Mapping[str, str] = {
     ".har": "foreign:har.read",
@@ -37,19 +37,19 @@ RECORDINGS: Mapping[str, str] = {
     "interactions": "foreign:vcr.read",
     "turns": "foreign:turns.read",
 }
-"""Readers of foreign recordings, by the suffix of a file or the key at its top."""
+"""Readers of foreign recordings, by file suffix or top-level key."""
 RULES = ("gateways:rules",)
 """Modules of protocol rules."""
 COMPARE_ANSWERS = "gateways:compare.compare_samples"
-"""Finds the differences of an answer that came directly and one that came through a gateway."""
+"""Finds the differences between an answer that came directly and one that came through a gateway."""
 CLUSTER = "cluster:options.executor_on_nodes"
-"""The executor of `--ray`."""
+"""Makes the executor for `--ray`."""
 SUITES_ON_CLUSTER = "cluster:run_suites.run_on_cluster"
 REPORT_PAGE = "html:page.write"
 CHANGED_FAMILIES = "review:families.run_changed"
 CHANGED_TESTS = "review:suites.arguments_of_change"
 GROWING_CASES = "costs:growing.cost_cases"
-"""The cases of the group `cost`."""
+"""Makes the parser regression test cases of the group `cost`."""
 MEASURED_IN_PROCESS = "costs:in_process.measure_all"
 MEASURED_OVER_HTTP = "costs:run.measure_cell"
 CURVE_MISMATCHES = "costs:curves.curve_mismatches"
@@ -64,11 +64,11 @@ class MissingExtra(UsageError):
 
 
 def load(place: str, what: str = "this") -> Any:
-    """Loads the object at a place of an extra.
+    """Loads an object from an extra.
 
     Args:
-        place: such as `load:command.load`, or `gateways:rules` for a module.
-        what: what needs it, for the message.
+        place: the object, such as `load:command.load`, or a module, such as `gateways:rules`.
+        what: what needs the extra, for the error message.
 
     Raises:
         MissingExtra: the extra is not installed.
@@ -90,5 +90,5 @@ def installed(extra: str) -> bool:
 
 
 def rule_modules() -> Iterator[Any]:
-    """The modules of rules that installed extras add."""
+    """The modules with protocol rules that installed extras add."""
     return (load(place) for place in RULES if installed(place.partition(":")[0]))

@@ -1,4 +1,4 @@
-"""The pytest plugin: options, markers and fixtures; the first test with one of them imports what it needs.
+"""The pytest plugin: options, markers and fixtures, whose code is imported when a test first uses them.
 
 In a project that has the package installed but does not use it, only this module, `_testing/options.py` and
 `_testing/fixtures.py` are imported, which import nothing but pytest.
@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the markers, and what depends on other plugins."""
+    """Registers the markers, and the modules that depend on other plugins."""
     for marker in options.MARKERS:
         config.addinivalue_line("markers", marker)
     runner = "with" if config.pluginmanager.hasplugin("asyncio") else "without"
@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Names the options of this plugin that were given, and the new names of old ones."""
+    """Lists the options of this plugin that were given, and the new names of renamed options."""
     given = options.given(config)
     header = [f"vllm-harness: {', '.join(f'{name} {value}' for name, value in given.items())}"]
     return [*(header if given else ()), *options.old_names(config)]

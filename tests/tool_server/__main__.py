@@ -1,4 +1,4 @@
-"""The program: `python -m tests.tool_server NAME PORT [--journal FILE] [--key KEY] [--owned]`, SSE at /sse.
+"""Tool server: `python -m tests.tool_server NAME PORT [--journal FILE] [--key KEY] [--owned]`, SSE at /sse.
 
 With `--owned` it ends when its standard input is closed, and thus with the process that started it.
 
@@ -100,7 +100,7 @@ class Journal:
 
 
 class SessionsNeedTheKey:
-    """ASGI middleware: listing tools needs no key; a request's session (`x-session-id`) requires it."""
+    """ASGI middleware: listing tools needs no key; a request's session (`x-session-id`) needs one."""
 
     def __init__(self, app: Any, key: str | None, journal: Journal) -> None:
         self._app, self._key, self._journal = app, key, journal

@@ -42,10 +42,10 @@ def run(code: str) -> str:
     """Runs code and returns what it prints, including errors.
 
     Args:
-        code: a Python program; it gets an empty folder and no environment.
+        code: a Python program; it runs in an empty folder and without environment variables.
 
     Returns:
-        Its output, truncated to 20000 characters; or a TimeoutError as text.
+        The output, truncated to 20000 characters; or the text of a TimeoutError.
     """
     with tempfile.TemporaryDirectory(prefix="vh-tool-") as folder:
         try:

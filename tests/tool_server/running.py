@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class ToolServer:
-    """A context manager that starts and stops a tool server; `stop` and `start` also work in between.
+    """A context manager that starts and stops a tool server; inside, it can be stopped and started again.
 
     Attributes:
         name: `python`, `container` or `browser`.

@@ -1,4 +1,4 @@
-"""Converts recorded exchanges to exchanges and answers, and back."""
+"""Converts recorded exchanges to `Exchange` objects and answers, and received answers to recorded ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ERROR = 400
 
 
 def exchange_of(recorded: RecordedExchange) -> Exchange:
-    """Converts a recorded exchange to an exchange."""
+    """Converts a recorded exchange to an `Exchange`."""
     request, response = recorded.request, recorded.response
     sent = request.body if isinstance(request.body, dict) else {}
     asked = Exchange(sent, method=request.method, path=request.path)
@@ -33,7 +33,7 @@ def answer_of(recorded: RecordedExchange) -> Answer | None:
 
 
 def response_of(exchange: Exchange) -> RecordedResponse:
-    """Converts the answer of an exchange to a recorded one."""
+    """Converts an exchange's answer to a `RecordedResponse`."""
     seconds = exchange.chunks[-1].at_s if exchange.chunks else None
     came = partial(
         RecordedResponse,
@@ -49,7 +49,7 @@ def response_of(exchange: Exchange) -> RecordedResponse:
 
 
 def json_of(content: bytes) -> object:
-    """Parses bytes as JSON; returns None if they are not valid JSON or YAML cannot hold the value."""
+    """Parses bytes as JSON; returns None if they are not valid JSON, or if YAML cannot store the value."""
     try:
         value: object = json.loads(content)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
@@ -59,7 +59,7 @@ def json_of(content: bytes) -> object:
 
 
 def text_of(content: bytes) -> str | bytes:
-    """Decodes bytes as UTF-8; returns them unchanged if they are not valid."""
+    """Decodes bytes as UTF-8; returns them unchanged if they are not valid UTF-8."""
     try:
         return content.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Checks a cassette: the rules of the APIs over its exchanges and between them."""
+"""Checks the exchanges of a cassette, one by one and as a conversation, against the API rules."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from vllm_harness._protocol.captures import every_finding, line_between
 
 
 class CassetteFinding(NamedTuple):
-    """A finding of a cassette.
+    """A finding in a cassette.
 
     Attributes:
-        turn: the name of its turn; empty if it is between turns.
-        line: its line in the file.
-        finding: the finding, with the known defect that explains it.
+        turn: the name of the turn; empty if the finding concerns several turns.
+        line: the line number in the cassette file.
+        finding: the finding, marked with the known defect that explains it, if any.
     """
 
     turn: str
@@ -27,12 +27,11 @@ class CassetteFinding(NamedTuple):
 
 
 def check(read: LoadedCassette, defects: Defects | None = None) -> list[CassetteFinding]:
-    """Runs the rules of the APIs over a cassette.
+    """Checks a cassette against the API rules.
 
     Args:
         read: the cassette.
-        defects: the known defects of vLLM; by default the package's. They apply if the cassette says from
-            which vLLM it was recorded.
+        defects: vLLM's known defects, by default the package's; used if the cassette names a vLLM version.
     """
     findings = [*_in_turns(read), *_between_turns(read)]
     recorded = read.cassette.recorded
@@ -60,7 +59,7 @@ def _between_turns(read: LoadedCassette) -> Iterator[CassetteFinding]:
 
 
 def about(recorded: Recorded) -> str:
-    """Describes in a line where a cassette comes from."""
+    """Describes the origin of a cassette in one line."""
     parts = (
         recorded.model or recorded.served,
         f"vLLM {recorded.vllm}" if recorded.vllm else "",

@@ -37,12 +37,12 @@ _WORDS = frozenset(
         *("refusal", "input", "signature", "encrypted_content", "instructions", "description"),
     }
 )
-"""Keys with words of the model or the request, which are compared as meanings."""
+"""Keys whose values are words of the model or the request, which are compared by meaning instead."""
 _OF_THE_REQUEST = frozenset({"tools", "metadata"})
-"""Keys that repeat a value of the request, which is compared as a whole."""
+"""Keys that repeat a value from the request; the fields inside that value are not compared."""
 _TOKENS = re.compile(r"tokens?(?:_per_turn)?$")
 _BEFORE_WORDS = ("role", *REASONING_KEYS)
-"""The keys of a delta that count as first, in whatever order they are written."""
+"""The keys of a delta that are listed before all others, whatever their order in the delta."""
 _SHOWN = 6
 Pair = tuple[str, RecordedExchange | None, RecordedExchange | None]
 _EVENT = "event "
@@ -55,9 +55,9 @@ class TurnDifference:
 
     Attributes:
         turn: the name of the turn.
-        layer: `request`, `meaning` or `protocol`; `turn` if one cassette lacks it.
-        place: the place, such as `calls[0].name` or `function_call.status`.
-        left, right: both values, as text.
+        layer: `request`, `meaning` or `protocol`; `turn` if one cassette lacks the turn.
+        place: the field that differs, such as `calls[0].name` or `function_call.status`.
+        left, right: the values in the left and the right cassette, as text.
     """
 
     turn: str
@@ -70,8 +70,8 @@ class TurnDifference:
 def compare(left: Cassette, right: Cassette) -> list[TurnDifference]:
     """Lists the differences between two cassettes, in the order of their turns.
 
-    Turns are paired by their names, or by their order if the cassettes share no name. Ids, times and other
-    values that differ in any two answers are compared by their form: `call_…`, a number.
+    Turns are paired by name, or by order if the cassettes share no name. Ids, times and other values that
+    differ between any two answers are compared only by form: `call_…`, or "a number".
     """
     differing: list[TurnDifference] = []
     for name, one, other in paired(left, right):
@@ -84,7 +84,7 @@ def compare(left: Cassette, right: Cassette) -> list[TurnDifference]:
 
 
 def without_words(differing: Sequence[TurnDifference]) -> list[TurnDifference]:
-    """Drops the differences in texts and their lengths, which vary if the model is not scripted."""
+    """Drops the differences in wording and token counts, which vary if the model is not scripted."""
     return [difference for difference in differing if not _of_words(difference)]
 
 
@@ -96,7 +96,7 @@ def _of_words(difference: TurnDifference) -> bool:
 
 
 def paired(left: Cassette, right: Cassette) -> Iterator[Pair]:
-    """Pairs the turns of two cassettes; yields each pair with the left name, or else the right one."""
+    """Pairs the turns of two cassettes; yields each pair's name (the left turn's, if any) and both turns."""
     lefts, rights = left.exchanges, right.exchanges
     if not {each.turn for each in lefts} & {each.turn for each in rights}:
         for one, other in zip_longest(lefts, rights):
@@ -113,7 +113,7 @@ def compared(turn: str, left: RecordedExchange, right: RecordedExchange) -> list
     """Lists the differences between two exchanges in meaning and in protocol."""
     differing = [*_meanings(turn, left, right)]
     first, second = facts(left), facts(right)
-    only_in_one = set(_events_of(first)) ^ set(_events_of(second))  # the order of events shows these
+    only_in_one = set(_events_of(first)) ^ set(_events_of(second))  # `_orders` reports these
     for place in {**first, **second}:
         sides = first.get(place, ()), second.get(place, ())
         if sides[0] != sides[1] and _event_of(place) not in only_in_one:
@@ -122,7 +122,7 @@ def compared(turn: str, left: RecordedExchange, right: RecordedExchange) -> list
 
 
 def _event_of(place: str) -> str:
-    """The type of the events that a fact is about; empty if it is not about events."""
+    """The type of the events that a field belongs to; empty if it does not belong to events."""
     return place.partition(": ")[0] if place.startswith(_EVENT) else ""
 
 
@@ -140,7 +140,7 @@ def _meanings(turn: str, left: RecordedExchange, right: RecordedExchange) -> Ite
 
 
 def facts(exchange: RecordedExchange) -> dict[str, tuple[str, ...]]:
-    """Collects the values of each field of each kind of object in an answer, apart from its words.
+    """Collects the values in an answer by object type and field, without the model's words.
 
     Returns:
         Fields such as `function_call.status` or `event response.completed: sequence_number`, each with its
@@ -183,7 +183,7 @@ def _collect(
             fields.setdefault(f"{kind}{mark or '.'}{place}", []).append("an object")
         for part in objects:
             named = part.get("type")
-            # only the first chunk of a call has its type, and it may hold the whole call
+            # only the first chunk of a call has its type, and that chunk may contain the whole call
             if isinstance(named, str) and not in_pieces and not (key == "delta" and within_event):
                 owner = f"{kind}: {named}" if within_event else named
                 _collect(part, owner, "", fields)
@@ -192,9 +192,9 @@ def _collect(
 
 
 def _form(key: str, value: Any, in_pieces: bool) -> str:
-    """Describes a value: by its form if two answers never share it.
+    """Describes a value, by its form alone if it differs between any two answers.
 
-    The first chunk of a text may be empty; a busy server merges it with the next.
+    An empty text in a chunk counts as any other text, as a busy server merges an empty chunk with the next.
     """
     if isinstance(value, bool) or value is None:
         return brief(value)
@@ -219,7 +219,7 @@ def _listed(values: Sequence[str]) -> str:
 
 
 def _orders(turn: str, left: RecordedExchange, right: RecordedExchange) -> Iterator[TurnDifference]:
-    """Finds differences in the order of events; equal events in a row count as one."""
+    """Finds differences in the order of events; consecutive equal events count as one."""
     first, second = order_of(left), order_of(right)
     if not first or not second or first == second:
         return
@@ -233,7 +233,7 @@ def _orders(turn: str, left: RecordedExchange, right: RecordedExchange) -> Itera
 
 
 def order_of(exchange: RecordedExchange) -> list[str]:
-    """Lists the types of a stream's events by choice; equal types in a row count once."""
+    """Lists the event types of a stream, choice by choice; consecutive equal types count once."""
     lines: dict[int, list[str]] = {}
     for event in exchange_of(exchange).json_events:
         kinds = [(0, str(event["type"]))] if event.get("type") else _of_chat(event)
@@ -243,10 +243,10 @@ def order_of(exchange: RecordedExchange) -> list[str]:
 
 
 def _of_chat(chunk: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-    """Lists what a chunk of Chat Completions adds to which choice.
+    """Yields the index of a choice and what a Chat Completions chunk adds to that choice.
 
-    A busy server merges chunks, and the order of keys in an object has no meaning: reasoning comes before the
-    words of the same delta.
+    A busy server merges chunks, and the order of keys in an object has no meaning, so reasoning is always
+    listed before the text of the same delta.
     """
     choices = chunk.get("choices")
     valid = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []

@@ -10,7 +10,7 @@ from vllm_harness._files.strict import StrictModel
 
 VERSION = 1
 Data = str | bytes
-"""Bytes of an answer: a text if they are valid UTF-8."""
+"""Bytes of a request or an answer; a string if they are valid UTF-8."""
 
 
 class Recorded(StrictModel):
@@ -20,19 +20,19 @@ class Recorded(StrictModel):
         at: the time of the recording in UTC, in ISO 8601.
         harness: the version of the harness.
         by: what recorded it: `scenario`, `replay`, `proxy`, or the format of the file that it was read from.
-        scenario: the file of the scenario, without folder and suffix.
+        scenario: the name of the scenario file, without folder and suffix.
         transport: the transport of the scenario, such as `chat-stream`.
         model: the model entry.
         served: the served name of the model.
-        hub, revision: the weights on a model hub.
+        hub, revision: the id and the revision of the weights on a model hub.
         lane: `live`, `scripted` or `attached`.
         vllm, commit: the version and the commit of vLLM.
         environment: the kind and the versions of the server's environment.
-        frontend: vLLM's HTTP front end.
-        device: the device of the model.
+        frontend: vLLM's HTTP front end, `python` or `rust`.
+        device: the device that the model ran on.
         command: the command line of the server.
         variables: the environment variables that the harness set for the server.
-        url: the URL of a server that ran already.
+        url: the URL of a server that the harness did not start.
     """
 
     at: str = ""
@@ -56,14 +56,14 @@ class Recorded(StrictModel):
 
 
 class RecordedRequest(StrictModel):
-    """A request.
+    """A recorded HTTP request.
 
     Attributes:
         method: the HTTP method.
         path: the path of the URL, with its query.
         headers: the relevant headers, without secrets.
-        body: the JSON body; None if it has none.
-        text: in place of `body`: a body that is not JSON.
+        body: the JSON body; None if there is none.
+        text: the body if it is not JSON, in place of `body`.
     """
 
     method: str = "POST"
@@ -74,11 +74,11 @@ class RecordedRequest(StrictModel):
 
 
 class RecordedChunk(StrictModel):
-    """A chunk of a stream.
+    """A chunk of a recorded stream.
 
     Attributes:
-        at: the seconds since the request was sent.
-        data: the bytes.
+        at: the time when it arrived, in seconds after the request was sent.
+        data: the bytes of the chunk.
     """
 
     at: float = Field(ge=0)
@@ -86,12 +86,12 @@ class RecordedChunk(StrictModel):
 
     @property
     def content(self) -> bytes:
-        """The bytes."""
+        """The data as bytes."""
         return self.data.encode("utf-8", "surrogatepass") if isinstance(self.data, str) else self.data
 
 
 class RecordedResponse(StrictModel):
-    """An answer with one of body, text and sse.
+    """An answer, with at most one of body, text and sse.
 
     Attributes:
         status: the HTTP status; 0 if no answer came.
@@ -119,11 +119,11 @@ class RecordedResponse(StrictModel):
 
 
 class ToolOutput(StrictModel):
-    """The output for a call of the previous turn, which the request sent.
+    """The output of a tool call from the previous turn, sent with the request.
 
     Attributes:
         call: the id of the call.
-        output: the text.
+        output: the text that the tool returned.
         failed: whether the tool failed.
     """
 
@@ -136,11 +136,11 @@ class RecordedExchange(StrictModel):
     """A request and its answer.
 
     Attributes:
-        turn: its name, unique in the cassette.
-        after: the turn that it continues, if that is known.
-        outputs: the outputs of tools that it sent.
+        turn: the name of its turn, unique in the cassette.
+        after: the name of the turn that it continues; None if there is none or it is unknown.
+        outputs: the tool outputs that the request sent.
         request, response: the request and the answer.
-        tokens: the token ids that the model generated, by choice or generation.
+        tokens: the token ids that the model generated, for each choice or generation.
     """
 
     turn: str
@@ -152,15 +152,14 @@ class RecordedExchange(StrictModel):
 
 
 class Cassette(StrictModel):
-    """A recorded conversation, or all exchanges of a client while it was recorded.
+    """A recorded conversation, or all exchanges that a proxy recorded.
 
     Attributes:
         cassette: the version of the format.
-        title: one line for people.
-        recorded: its origin.
+        title: a one-line description.
+        recorded: the origin of the cassette.
         exchanges: the exchanges in order.
-        count: the number of exchanges. It is the last key: a file without it is truncated or still being
-            recorded.
+        count: the number of exchanges, as the last key: a file without it is incomplete.
     """
 
     cassette: Literal[1]

@@ -1,4 +1,4 @@
-"""An HTTP server of the harness, on aiohttp, that runs until it is interrupted."""
+"""Runs an HTTP server with aiohttp until the process is interrupted."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def check_installed() -> None:
 
 
 async def listen(handler: Handler, port: int, ready: Callable[[str], None]) -> None:
-    """Serves requests until SIGINT or SIGTERM, which aborts those that are not finished.
+    """Serves requests until SIGINT or SIGTERM, which aborts unfinished requests.
 
     Args:
-        handler: answers every request; it is cancelled if its client leaves.
+        handler: answers every request; it is cancelled if its client disconnects.
         port: the port on this machine; 0 for a free one.
-        ready: receives the address when the server listens.
+        ready: is called with the server's URL when the server listens.
 
     Raises:
         UsageError: the port is in use.

@@ -16,7 +16,7 @@ _WORD = re.compile(r"[\w-]+")
 
 
 class NewIds:
-    """Maps the ids of a recording to those of a new run, as far as it has come."""
+    """Maps the ids of a recording to those of a new run, answer by answer."""
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}
@@ -26,7 +26,7 @@ class NewIds:
         """Puts the new ids into the body and the path of a request.
 
         Returns:
-            The request, and why it cannot be sent, if the new run lacks something that it refers to.
+            The request, and the reason why it cannot be sent in the new run; empty if it can be sent.
         """
         request = recorded.request
         body = self._renamed(request.body)
@@ -45,13 +45,13 @@ class NewIds:
         if after is None or (after.status in _WITHOUT and before.status not in _WITHOUT):
             status = new.response.status
             self._lose(
-                recorded, f"turn {recorded.turn}, which it continues, has no answer now (HTTP {status})"
+                recorded, f"turn {recorded.turn}, which it continues, was not answered (HTTP {status})"
             )
             return
         self._ids.update(_pairs(before, after))
         for call in before.calls:
             if call.id not in self._ids:
-                why = f"it is about a call of {call.name}, which was not made now in turn {recorded.turn}"
+                why = f"it refers to a call of {call.name}, which was not made again in turn {recorded.turn}"
                 self._lost[call.id] = why
 
     def _renamed(self, value: Any) -> Any:

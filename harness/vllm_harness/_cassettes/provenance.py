@@ -22,7 +22,7 @@ _COMMIT = re.compile(r"^__commit_id__ = commit_id = ['\"]g?([0-9a-f]{7,40})", re
 
 
 def of(server: VllmServer) -> Recorded:
-    """Describes a server; little is known of one that the harness did not start."""
+    """Describes a server, in less detail if the harness did not start it."""
     entry = server.entry
     if not isinstance(server, RemoteServer):
         known = {"model": entry.name, "served": server.model, "vllm": server.vllm_version}
@@ -46,7 +46,7 @@ def of(server: VllmServer) -> Recorded:
 
 
 def of_endpoint(endpoint: Endpoint) -> Recorded:
-    """Describes a server by what it says itself."""
+    """Describes a server by its URL and the version that it reports."""
     return Recorded(
         **_now(), lane="attached", vllm=endpoint.vllm_version() or "", url=_address(endpoint.base_url)
     )

@@ -31,8 +31,8 @@ class RecordingProxy:
 
     Args:
         upstream: the URL of the server, without `/v1`.
-        recording: the cassette to write.
-        report: receives a line for each exchange.
+        recording: writes the cassette.
+        report: is called with a line about each exchange.
     """
 
     def __init__(self, upstream: str, recording: CassetteWriter, report: Callable[[str], None]) -> None:
@@ -42,7 +42,7 @@ class RecordingProxy:
         self._turns: dict[str, str] = {}
 
     async def run(self, port: int, ready: Callable[[str], None]) -> None:
-        """Forwards and records until SIGINT or SIGTERM. Raises as `listen`."""
+        """Forwards and records until SIGINT or SIGTERM. Raises the same errors as `listen`."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
@@ -86,7 +86,7 @@ class RecordingProxy:
                 return answer
         except (aiohttp.ClientError, TimeoutError) as error:
             if isinstance(error, ConnectionResetError):
-                raise  # of the client's connection
+                raise  # the client's connection broke, not the server's
             forwarded.pending.ended(error)
             if answer is not None:
                 raise
@@ -103,14 +103,14 @@ class RecordingProxy:
 
 
 class _ForwardedRequest:
-    """A request, and as much of its answer as has come."""
+    """A request, and the part of its answer that has arrived so far."""
 
     def __init__(self, turn: str, request: web.Request, content: bytes) -> None:
         self.turn, self.request, self.content = turn, request, content
         self.pending = PendingExchange(Exchange(method=request.method, path=request.raw_path))
 
     def exchange(self, turns: Mapping[str, str]) -> RecordedExchange:
-        """Makes the recorded exchange; `turns` are the turns of earlier answers by their ids."""
+        """Makes the recorded exchange; `turns` maps the ids of earlier answers to their turns."""
         body = json_of(self.content)
         previous = body.get("previous_response_id") if isinstance(body, dict) else None
         request = RecordedRequest(

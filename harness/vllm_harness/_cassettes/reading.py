@@ -1,4 +1,4 @@
-"""Reads cassette files of every format strictly; errors name the file, the line and the key."""
+"""Reads cassettes and other tools' recordings strictly; errors name the file, the line and the key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vllm_harness._protocol.captures import Capture
 MAX_BYTES = 32 * 2**20
 _ARCHIVES = tuple(ending for ending in RECORDINGS if ending.startswith("."))
 WHOLE = ("", "scenario", "replay")
-"""Recorders of whole conversations; a proxy may start in the middle of one."""
+"""The values of `Recorded.by` for whole conversations; a proxy may start recording in the middle of one."""
 ENDINGS = (".yaml", ".yml", ".yaml.gz", ".yml.gz", *_ARCHIVES)
 """The suffixes of files that can be read."""
 
@@ -37,7 +37,7 @@ class LoadedCassette:
     Attributes:
         cassette: the cassette.
         path: the path of the file.
-        capture: its exchanges for the validator, with the lines of exchanges and events.
+        capture: its exchanges as input for the validator, with the line numbers of exchanges and events.
     """
 
     cassette: Cassette
@@ -46,7 +46,7 @@ class LoadedCassette:
 
 
 def is_cassette(name: str) -> bool:
-    """Whether a file has the name of a cassette of any format."""
+    """Whether a file name has the suffix of a cassette or of another tool's recording."""
     return name.endswith(ENDINGS)
 
 
@@ -54,7 +54,7 @@ def read(path: Path) -> LoadedCassette:
     """Reads a cassette, or a recording of agentic-api, VCR or an HTTP archive.
 
     Raises:
-        UsageError: names the file, the line and the key of every problem.
+        UsageError: the file is invalid; the message names the file, the line and the key of every problem.
     """
     if path.name.endswith(_ARCHIVES):
         reader = load(RECORDINGS[_ARCHIVES[0]], f"to read {path.name}")
@@ -73,8 +73,8 @@ def _own(document: Document) -> Cassette:
     if "count" not in content and isinstance(content.get("exchanges"), list):
         count = len(content["exchanges"])
         raise CassetteError(
-            f"{document.path}:{_last_line(document)}: count: the file ends without it: it is truncated or "
-            "still being recorded",
+            f"{document.path}:{_last_line(document)}: count: missing at the end of the file, which is "
+            "truncated or still being recorded",
             hint=f"record it again, or add the line `count: {count}` if no exchange is missing",
         )
     cassette = document.validated(Cassette, CassetteError, _keys_at)
@@ -127,7 +127,7 @@ def _placed(cassette: Cassette, document: Document) -> LoadedCassette:
 def _event_lines(
     exchange: RecordedExchange, events: Sequence[Any] | None, document: Document, number: int
 ) -> list[int]:
-    """Finds the line of each event of a stream; that of the exchange if it is unknown."""
+    """Finds the line of each event of a stream; the exchange's line if the event's is unknown."""
     begins, blocks, at = [1], [0], 1
     for index, chunk in enumerate(exchange.response.sse or ()):
         node = document.node(("exchanges", number, "response", "sse", index, "data"))

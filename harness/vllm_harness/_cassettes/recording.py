@@ -28,7 +28,7 @@ def of_conversation(
 
     Args:
         scenario: the scenario.
-        conversation: its result.
+        conversation: the conversation that the scenario produced.
         recorded: the description of the server.
         tokens: the generated token ids for each turn that was answered; empty if they are unknown.
     """

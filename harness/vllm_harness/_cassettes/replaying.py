@@ -32,10 +32,10 @@ class ReplayedExchange:
 
     Attributes:
         turn: the name of the turn.
-        reason: why it was not replayed; else empty.
-        exchange: the new exchange.
-        differences: its differences from the recorded one.
-        findings: the findings of the rules of its API.
+        reason: why the turn was not replayed; empty if it was.
+        exchange: the new exchange; None if the turn was not replayed.
+        differences: the differences between the recorded and the new exchange.
+        findings: the violations of API rules in the new exchange.
     """
 
     turn: str
@@ -46,7 +46,7 @@ class ReplayedExchange:
 
     @property
     def wrong(self) -> bool:
-        """Whether it was not replayed, differs, or breaks a rule."""
+        """Whether the turn was not replayed, differs from the recording, or breaks a rule."""
         return bool(self.reason or self.differences) or any(each.counts for each in self.findings)
 
 
@@ -54,8 +54,8 @@ def replay(cassette: Cassette, server: VllmServer, defects: Defects | None = Non
     """Sends the requests of a cassette in order, and compares the answers with the recorded ones.
 
     Ids of responses, items and calls are replaced with those of the new run. On the scripted lane the model
-    says what was recorded: the tokens if the cassette has them and the model entry is the same, else the
-    meaning.
+    is scripted with the recording: with its tokens if the cassette contains them and the model entry is the
+    same, otherwise with the meaning of its answers.
 
     Args:
         cassette: the cassette.
@@ -63,8 +63,8 @@ def replay(cassette: Cassette, server: VllmServer, defects: Defects | None = Non
         defects: the known defects of vLLM; by default the package's.
 
     Raises:
-        DialectError: the family of a scripted model cannot express what was recorded.
-        BookError: the server takes no scripts.
+        DialectError: a recorded answer cannot be expressed in the format of the scripted model's family.
+        BookError: the server does not accept scripts.
     """
     ids, same_model = NewIds(), cassette.recorded.model == server.entry.name
     known = known_deviations(server.entry.name, server.vllm_version, defects)
@@ -91,7 +91,7 @@ def as_cassette(cassette: Cassette, played: Sequence[ReplayedExchange], recorded
 
 
 def objections(cassette: Cassette, server: VllmServer) -> list[str]:
-    """Lists the differences from the recording that may change answers, a sentence each."""
+    """Lists the ways, each in a sentence, in which a replay on this server may differ from the recording."""
     recorded, sentences = cassette.recorded, []
     if recorded.vllm and recorded.vllm != server.vllm_version:
         sentences.append(f"it was recorded from vLLM {recorded.vllm}, and this is {server.vllm_version}")
@@ -125,7 +125,7 @@ def _play(
 
 @contextmanager
 def _scripted(server: VllmServer, recorded: RecordedExchange, same_model: bool) -> Iterator[dict[str, str]]:
-    """Yields the header of a book with the recorded script; empty if the model is not scripted."""
+    """Yields the HTTP header that selects a book with the recorded answer; empty if nothing is scripted."""
     api = exchange_of(recorded).api
     takes = _takes(server, recorded, same_model) if server.lane == "scripted" and api else []
     if not takes:

@@ -1,4 +1,4 @@
-"""Answers clients from a cassette: each recorded exchange once, for the same request."""
+"""Answers clients from a cassette: each recorded answer once, to the request that it was recorded for."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class CassettePlayer:
 
     Args:
         cassette: the cassette.
-        redactor: redacts the same secrets as in the cassette, so that requests can be compared.
+        redactor: redacts the secrets that are redacted in the cassette, so that requests can be compared.
 
     Attributes:
-        misses: why requests were not answered.
+        misses: the reasons why requests were not answered.
     """
 
     def __init__(self, cassette: Cassette, redactor: Redactor) -> None:
@@ -43,7 +43,7 @@ class CassettePlayer:
         return [exchange.turn for exchange in self._unplayed]
 
     def take(self, method: str, path: str, content: bytes) -> RecordedExchange | str:
-        """Finds the next exchange with this request.
+        """Finds the next exchange with this request, and marks it as played.
 
         Args:
             method: the HTTP method.
@@ -87,13 +87,13 @@ async def serve(
     *,
     timed: bool,
 ) -> None:
-    """Answers clients until SIGINT or SIGTERM. Raises as `listen`.
+    """Answers clients until SIGINT or SIGTERM. Raises the same errors as `listen`.
 
     Args:
-        player: the exchanges.
+        player: finds the recorded exchange for a request.
         port: the port on this machine; 0 for a free one.
-        ready: receives the address when the server listens.
-        report: receives a line for each request.
+        ready: is called with the server's URL when the server listens.
+        report: is called with a line about each request.
         timed: whether to send the bytes of an answer at the recorded times.
     """
 
@@ -120,7 +120,7 @@ async def _answer(request: web.Request, response: RecordedResponse, timed: bool)
             at = moment
         await answer.write(data)
     if response.broken and request.transport is not None:
-        request.transport.abort()  # as for the client that was recorded
+        request.transport.abort()  # the recorded answer broke off too
     else:
         await answer.write_eof()
     return answer

@@ -1,4 +1,4 @@
-"""Writes cassette files without secrets, at once or exchange by exchange, but never half an exchange."""
+"""Writes cassette files without secrets, whole or exchange by exchange, but never half an exchange."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SECRET_HEADERS = frozenset(
 _TEXTS = frozenset(
     {"delta", "content", "text", "arguments", "partial_json", "thinking", "reasoning", "reasoning_content"}
 )
-"""Keys of an event whose text comes in pieces."""
+"""Keys of an event whose text may be split over several events."""
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
@@ -99,7 +99,7 @@ class CassetteWriter:
 
     Args:
         path: the path of the file, which is replaced if it exists.
-        title, recorded: as in `Cassette`.
+        title, recorded: the attributes of `Cassette` with these names.
         redactor: redacts secrets.
     """
 
@@ -123,7 +123,7 @@ class CassetteWriter:
 
 
 def _packed(text: str, path: Path) -> bytes:
-    """Encodes a part of a file; in a compressed file, each part is a member."""
+    """Encodes a part of a file; in a compressed file, each part is a gzip member."""
     data = text.encode()
     return gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data
 
@@ -146,7 +146,7 @@ def _yaml(data: Any) -> str:
     text: str = yaml.dump(
         data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**16, default_flow_style=False
     )
-    return text.removesuffix("...\n")  # which YAML writes after a text with trailing line ends
+    return text.removesuffix("...\n")  # the end marker that follows a string with trailing newlines
 
 
 def without_secrets(exchange: RecordedExchange, redactor: Redactor) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def without_secrets(exchange: RecordedExchange, redactor: Redactor) -> dict[str,
 
 
 def kept_headers(headers: Mapping[str, str], redactor: Redactor) -> dict[str, str]:
-    """Selects the headers that a cassette keeps, by their names in lower case."""
+    """Selects the headers that a cassette keeps, and converts their names to lower case."""
     kept = {}
     for name, value in headers.items():
         lower = name.lower()
@@ -259,7 +259,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
 
 
 def _texts(value: Any, place: str) -> Iterable[tuple[str, dict[str, Any], str]]:
-    """Yields the texts of an event that other events may continue: place, holder and key of each."""
+    """Yields the strings of an event that other events may continue: place, mapping and key of each."""
     if isinstance(value, dict):
         own = "/".join(f"{value.get(name, '')}" for name in ("output_index", "content_index", "index"))
         for key, each in value.items():

@@ -1,4 +1,4 @@
-"""The format of an entry of the registry: one root cause in vLLM, or in a gateway."""
+"""The format of a registry entry: one root cause in vLLM or in a gateway."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vllm_harness._protocol.known import KnownDeviation, RuleCode, Versions, hol
 
 DefectClass = Literal["defect", "deviation", "feature gap", "arguable"]
 Severity = Literal["wrong data", "lost data", "broken output", "error", "delay", "contract"]
-"""From silent data corruption to differences from the contract."""
+"""From silent data corruption, the most severe, to differences from the contract."""
 Frontend = Literal["python", "rust"]
 DefectApi = Literal["responses", "chat", "messages", "other"]
 ID = re.compile(r"[a-z0-9][a-z0-9.-]{2,79}")
@@ -36,9 +36,9 @@ class Upstream(_Entry):
     """The upstream report of the defect.
 
     Attributes:
-        reference: an issue or a pull request, such as `vllm#46940`; None if it is not reported: a judged
-            entry then says how this was searched for.
-        state: the state of the reference.
+        reference: an issue or a pull request, such as `vllm#46940`; None if the defect is not reported. A
+            judged entry without a reference must say how a report was searched for.
+        state: the state of the issue or pull request.
         searched: the search queries over upstream's issues and pull requests.
         searched_on: the day of the search.
     """
@@ -53,7 +53,7 @@ class ExpectedBehaviour(_Entry):
     """The correct behaviour.
 
     Attributes:
-        text: one sentence.
+        text: one sentence that describes it.
         source: the section of the contract, or of the family's published format, that requires it.
     """
 
@@ -62,7 +62,7 @@ class ExpectedBehaviour(_Entry):
 
 
 class ShownFinding(_Entry):
-    """A finding of the validator by which a defect shows.
+    """A validator finding that shows a defect.
 
     Attributes:
         code, path, expected, kind: as in `KnownDeviation`.
@@ -79,18 +79,17 @@ class ShownFinding(_Entry):
 
 
 class FailureSelector(_Entry):
-    """Failures of parser regression by which a defect shows.
+    """Parser regression failures that show a defect.
 
     Attributes:
         families: the families that fail.
-        case: the smallest test case that shows it, from the first of the groups.
+        case: the smallest test case that shows the defect, from the first of `groups`.
         groups: the groups of test cases; by default all but `forced`.
-        cases, deliveries, mismatches: which failures; by default all. Cases are shell patterns; those of the
-            group `forced` stand without what the request forces. A delivery in process also matches the
-            corresponding one over HTTP.
-        says: a regular expression that the model's text must match, for generated test cases, whose names
-            have no meaning; empty: any text.
-        served: whether only servers show it.
+        cases, deliveries, mismatches: selections of the failures; by default all. Cases are shell patterns
+            for names; in the group `forced`, `call` selects `call, named` and `call, required`. A delivery
+            in process also matches the corresponding one over HTTP.
+        says: a regular expression for the model's text, in generated test cases; if empty, any text matches.
+        served: whether the defect shows only on servers, not in process.
     """
 
     families: tuple[str, ...] = Field(min_length=1)
@@ -104,21 +103,21 @@ class FailureSelector(_Entry):
 
 
 class ReproStep(_Entry):
-    """A request of a reproduction, and what the model answers.
+    """A request of a reproduction, and the model's scripted answer.
 
     Attributes:
-        path: the path, such as `/v1/chat/completions`; here and in the body, `{steps[0].body.id}` is a
-            JMESPath over the answers so far.
+        path: the path, such as `/v1/chat/completions`; in it and in the body, braces contain a JMESPath over
+            the answers so far, such as `{steps[0].body.id}`.
         method: the HTTP method.
         headers: headers in addition to those of a JSON request.
         body: the JSON body; the name of the model is added.
         content: the body as text, in place of `body`; `{model}` stands for the name of the model.
-        say: what the model says, as in a rule of a script book: a text, or a mapping with `raw`, or with
-            `text`, `reasoning` and `calls`; a list if the server generates several times.
-        hang_up_after: the number of events of the stream after which the client leaves.
-        until: a JMESPath over the answer: the request is sent again until it holds, for at most `limit_s`.
-        meanwhile: the next step is sent without waiting; the answer to this one is read after the last step.
-        limit_s: the timeout of the whole answer in seconds; `broken` then says so.
+        say: what the model says in each generation, as in a rule of a script book: a string, a mapping with
+            `raw`, or a mapping with `text`, `reasoning` and `calls`.
+        hang_up_after: the number of stream events after which the client disconnects.
+        until: a JMESPath condition on the answer; the request is repeated until it holds, at most `limit_s`.
+        meanwhile: whether the next step is sent without waiting for this answer, which is read at the end.
+        limit_s: the timeout for the whole answer in seconds; if it expires, `broken` says so.
     """
 
     path: str
@@ -141,18 +140,18 @@ class ReproStep(_Entry):
 class Repro(_Entry):
     """How to reproduce a defect on a real server.
 
-    The two conditions are JMESPath over the last answer: `status` and `headers` of HTTP (names in lower
-    case), `body` (JSON), `events` (those of a stream, as JSON), `stream` (the body that the events add up
-    to), `text` (a body that is not JSON), `broken` (how the answer broke off), `unscripted` (true if the
-    model did not follow its script), and `steps`, the answers to all requests in order.
+    The conditions `expected` and `actual` are JMESPath over the last answer: HTTP `status` and `headers`
+    (names in lower case), `body` (JSON), `events` (of a stream, as JSON), `stream` (the body that the events
+    add up to), `text` (a body that is not JSON), `broken` (how the answer broke off), `unscripted` (true if
+    the model did not follow its script), and `steps`, the answers to all requests in order.
 
     Attributes:
         model: the model entry, on the scripted lane.
         family: a family of parsers, whose stand-in is served in place of a model entry.
-        frontend: the front end that answers.
-        args, env: flags of `vllm serve` and variables beyond those of the model entry.
+        frontend: vLLM's HTTP front end that answers.
+        args, env: `vllm serve` flags and environment variables in addition to those of the model entry.
         steps: the requests in order.
-        expected: a condition that holds if vLLM is right.
+        expected: a condition that holds if vLLM behaves correctly.
         actual: a condition that holds if the defect shows.
     """
 
@@ -178,41 +177,40 @@ class Repro(_Entry):
 
 
 class Defect(_Entry):
-    """One root cause.
+    """One root cause in vLLM or in a gateway.
 
     Attributes:
-        id: `vllm-46940` if it is reported, else a short name; also the name of its file.
-        product: the package name of the gateway that has it; empty for vLLM. `versions`, `component` and
-            `upstream` are then those of the product, and `deviations` those of `vllm-harness gateway check`.
+        id: the id: `vllm-46940` if it is reported, otherwise a short name; also the name of its file.
+        product: the package name of the affected gateway, to which `versions`, `component` and `upstream`
+            then refer; `deviations` are then findings of `vllm-harness gateway check`. Empty for vLLM.
         title: one sentence that says what goes wrong.
-        kind: `class` in the file. `defect`: against vLLM's own contract, or data lost or changed;
-            `deviation`: from OpenAI's or Anthropic's contract; `feature gap`: missing; `arguable`: the
-            contract is open.
+        kind: `class` in the file. `defect`: violates vLLM's own contract, or loses or changes data;
+            `deviation`: deviates from OpenAI's or Anthropic's contract; `feature gap`: a missing feature;
+            `arguable`: the contract is unclear.
         severity: the effect on a client: wrong data without a sign, lost data, output that cannot be parsed,
-            an error, a delay (also for other clients), or a difference from the contract. None: derived from
-            the mismatches of `failures`.
+            an error, a delay (also for other clients), or a difference from the contract. None if it follows
+            from the mismatches of `failures`.
         component: files and functions of vLLM, as `path: function`.
         apis, frontends: the APIs and the front ends that show it.
         models: the model entries that show it; by default all.
-        parser: vLLM's name of the parser, if it is a defect of one parser.
-        like: the name of the common text (`defects/common`) of an entry, if many parsers have the same fault
-            for different reasons; `{parser}` in it stands for the parser.
-        versions: the versions that show it, as in PEP 440; empty: all.
-        upstream: its upstream report.
+        parser: vLLM's name for the parser, if the defect is in a single parser.
+        like: the name of a file in `common`, next to the folder of entries, with text for several entries,
+            if many parsers have the same fault for different reasons; `{parser}` stands for the parser.
+        versions: the versions that show it, as a PEP 440 specifier; if empty, all versions.
+        upstream: the upstream report of the defect.
         request: the smallest request that shows it.
         says: what the model says: raw text, or a meaning.
         delivery: how the tokens must arrive, if that matters.
         expected, actual: the correct behaviour, and what happens instead.
-        pattern: a regular expression that a failure by this defect matches: the type and the message of the
-            exception, `AssertionError: ...`.
-        scripts: `used`: a test that shows it has used all its scripts; `any`: it shows before that.
-        deviations: the findings of the validator by which it shows.
-        failures: the failures of parser regression by which it shows.
-        in_process: whether only parsers driven in process show it: it needs a division of the tokens into
-            deltas that no server makes on request.
+        pattern: a regular expression for the test failures that the defect causes, which is matched against
+            the type and the message of the exception: `AssertionError: ...`.
+        scripts: `used` if a test that shows it must have used all its scripts; `any` if it need not have.
+        deviations: the validator findings that show it.
+        failures: the parser regression failures that show it.
+        in_process: whether it shows only in process, as no server can be made to send the necessary deltas.
         repro: how to reproduce it with one command.
         evidence: what was seen and where, or the lines of vLLM's source.
-        judged: the day on which it was checked against the contract and vLLM's source; None: not yet.
+        judged: the day on which it was checked against the contract and vLLM's source; None if it was not.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -272,7 +270,7 @@ class Defect(_Entry):
         return re.search(self.pattern, f"{type(raised).__name__}: {raised}", re.DOTALL) is not None
 
     def known_deviations(self, version: str, model: str = "") -> tuple[KnownDeviation, ...]:
-        """Lists the findings of the validator by which a server of this version and model entry shows it."""
+        """Lists the validator findings that show it on a server of this version and model entry."""
         if not self.holds_for(version, model):
             return ()
         return tuple(

@@ -18,14 +18,14 @@ from vllm_harness._protocol.known import KnownDeviation
 
 ENTRIES = Path(__file__).with_name("entries")
 ENGINE = "the parser engine"
-"""The name in texts of what the parsers of `vllm/parser` share; entries name the parser `engine`."""
+"""The name, in texts, of the code shared by the parsers in `vllm/parser`; in entries, it is `engine`."""
 COMMON = "common"
-"""The folder next to the entries with texts that several entries share."""
+"""The name of the folder, next to the folder of entries, with text that several entries share."""
 Defects = Mapping[str, Defect]
 
 
 class DefectsError(UsageError):
-    """A file of the registry is invalid (names the file, the line and the key), or an id is unknown."""
+    """A registry file is invalid (the message names file, line and key), or an id is unknown."""
 
 
 class _Registry(Mapping[str, Defect]):
@@ -61,15 +61,15 @@ class _Registry(Mapping[str, Defect]):
 
 @cache
 def load_defects(folder: Path | None = None) -> Defects:
-    """Loads the defects of the package and of a further folder, by id.
+    """Loads the defects of the package and of an additional folder, by id.
 
-    The package's entries are read when they are first used, those of the folder at once.
+    The package's entries are read when they are first used, the folder's entries immediately.
 
     Args:
         folder: a folder with a file `ID.yaml` for each defect.
 
     Raises:
-        DefectsError: names the file, the line and the key.
+        DefectsError: a file is invalid; the message names the file, the line and the key.
     """
     if folder is None:
         return _Registry([ENTRIES])
@@ -80,7 +80,7 @@ def load_defects(folder: Path | None = None) -> Defects:
 
 
 def find(id: str, defects: Defects) -> Defect:
-    """Finds a defect by its id. Raises DefectsError, which names similar ids."""
+    """Finds a defect by its id. Raises DefectsError, which suggests similar ids, if there is none."""
     if id in defects:
         return defects[id]
     near = get_close_matches(id.replace("#", "-"), defects, n=3, cutoff=0.5)
@@ -107,7 +107,7 @@ def gateway_deviations(product: str, defects: Defects | None = None) -> tuple[Kn
     """Lists the known deviations of a gateway, whichever vLLM is behind it.
 
     Args:
-        product: its name and version, such as `litellm==1.106.12`; empty: none are known.
+        product: its name and version, such as `litellm==1.106.12`; if empty, the list is empty.
         defects: the defects; by default the package's.
 
     Raises:
@@ -146,13 +146,13 @@ def _read(path: Path) -> Defect:
 
 
 def _with_common_text(entry: Any, path: Path) -> Any:
-    """Adds the keys of the common text that an entry names under `like`."""
+    """Adds the keys of the common file that an entry names under `like`."""
     if not isinstance(entry, dict) or "like" not in entry:
         return entry
     text = path.parent.parent / COMMON / f"{entry['like']}.yaml"
     if not text.is_file():
         raise DefectsError(
-            f"{path}: like: the common text {text} does not exist", hint="name a file of that folder"
+            f"{path}: like: the common file {text} does not exist", hint="name a file in that folder"
         )
     parser = str(entry.get("parser", ""))
     return {**_named(_common_text(text), ENGINE if parser == "engine" else parser), **entry}
@@ -162,12 +162,12 @@ def _with_common_text(entry: Any, path: Path) -> Any:
 def _common_text(path: Path) -> dict[str, Any]:
     common = read_yaml(path).data
     if not isinstance(common, dict):
-        raise DefectsError(f"{path}:1: a common text must be a mapping with keys of an entry")
+        raise DefectsError(f"{path}:1: a common file must be a mapping with keys of an entry")
     return common
 
 
 def _named(value: Any, parser: str) -> Any:
-    """Puts the name of the parser into all texts of a value."""
+    """Replaces `{parser}` with the name of the parser in all strings of a value."""
     if isinstance(value, dict):
         return {key: _named(each, parser) for key, each in value.items()}
     if isinstance(value, list):

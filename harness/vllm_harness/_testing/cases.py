@@ -1,4 +1,4 @@
-"""Makes the cases and targets of a run folder from pytest's reports and the results of targets."""
+"""Makes the case and target records of a run folder from pytest's reports and the targets' results."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from vllm_harness._testing.recorder import TARGET_OF
 from vllm_harness._testing.results import MISSED, TargetResult, outcome_of, reason_of
 
 CASE_OF = "vllm_harness_case"
-"""The attribute of a test's last report with further data of its case, as JSON values."""
+"""The attribute of a test's last report with additional data for its case record, as JSON values."""
 LONGEST = 100_000
-"""How many characters of a failure a case has at most."""
+"""The maximum number of characters of a failure in a case record."""
 _WORST_FIRST = ("error", "failed", "xfailed", MISSED, "skipped", "passed")
-"""The outcomes of reports."""
+"""The outcomes of reports, the worst first."""
 
 
 @dataclass(frozen=True)
 class Noted:
-    """A finding, and the id of the response, completion or message that has it."""
+    """A finding, and the id of the response, completion or message in which it was found."""
 
     finding: Finding
     answer: str = ""
@@ -38,12 +38,12 @@ NOTED = pytest.StashKey[list[Noted]]()
 
 
 def note(item: pytest.Item, findings: Iterable[Finding], answer: str = "") -> None:
-    """Stores findings for a test's case."""
+    """Stores findings for a test's case record."""
     item.stash.setdefault(NOTED, []).extend(Noted(finding, answer) for finding in findings)
 
 
 def facts_of(item: pytest.Item, exchange_of: Callable[[Noted], str]) -> dict[str, Any]:
-    """The data of a test's case that its reports lack, as JSON values."""
+    """The data for a test's case record that its reports lack, as JSON values."""
     findings = [RunFinding.of(noted.finding, exchange_of(noted)) for noted in item.stash.get(NOTED, [])]
     return {
         "covers": list(dict.fromkeys(str(id) for mark in item.iter_markers("covers") for id in mark.args)),
@@ -59,12 +59,12 @@ def case_id(nodeid: str, target: str) -> str:
 
 
 def group_of(nodeid: str) -> str:
-    """The test module, as the matrix of a report shows it."""
+    """The name of the test module, as a report's matrix shows it."""
     return nodeid.partition("::")[0].removeprefix("tests/").removesuffix(".py")
 
 
 def case_of(reports: Sequence[pytest.TestReport]) -> CaseRecord:
-    """Makes the case of a test from the reports of all its attempts."""
+    """Makes the case record of a test from the reports of all its attempts."""
     target: str = getattr(reports[0], TARGET_OF)
     nodeid = reports[0].nodeid
     kinds = [(kind, report) for report in reports if (kind := outcome_of(report))]
@@ -76,7 +76,7 @@ def case_of(reports: Sequence[pytest.TestReport]) -> CaseRecord:
     findings = tuple(RunFinding(**fields) for fields in facts.get("findings", ()))
     explaining, reason = _defects_and_reason(kind, decisive)
     failure = (RunFinding(message=reason),) if kind in ("error", "failed") else ()
-    # a test fails by what it raises: known findings of its checks do not make a test that passed known
+    # only a raised error decides the outcome: a test that passed with known findings is not `known`
     outcome = case_outcome(
         failure, defects=explaining, cancelled=not kind, skipped=kind in ("skipped", MISSED)
     )
@@ -122,12 +122,12 @@ def _details(report: pytest.TestReport) -> str:
 
 @dataclass(eq=False)  # pytest keeps plugins in sets
 class CaseWriter:
-    """A pytest plugin that writes the case of each test when it ends, and the target of its first test.
+    """A pytest plugin that writes each test's case record, and each target's record with its first case.
 
     Attributes:
-        writer: the writer of the run.
+        writer: writes records into the run folder.
         targets: the targets of the run.
-        result: gives the result of a target by its id.
+        result: returns the result of a target, given its id.
     """
 
     writer: RunWriter
@@ -142,7 +142,7 @@ class CaseWriter:
             self._reports.setdefault(report.nodeid, []).append(report)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Writes a test's case."""
+        """Writes a test's case record."""
         if reports := self._reports.pop(nodeid, None):
             case = case_of(reports)
             self._write_target(case.target)
@@ -150,7 +150,7 @@ class CaseWriter:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Writes the targets again, if they have changed, and the cases that were interrupted."""
+        """Writes the records of interrupted tests, and those of targets that have changed."""
         for nodeid in list(self._reports):
             self.pytest_runtest_logfinish(nodeid)
         for target in list(self._written):
@@ -165,7 +165,7 @@ class CaseWriter:
 
 
 def target_record(target: Target, result: TargetResult) -> records.TargetRecord:
-    """The record of a target, with what is known of its server so far."""
+    """The record of a target, with what is known about its server so far."""
     entry = target.entry
     record = result.server or records.TargetRecord(
         id=target.id, title=entry.name, family=entry.family, lane=target.lane

@@ -1,4 +1,4 @@
-"""The checks of a test: streams, bodies, and the two compared, against the API's contract."""
+"""The checks for tests: validate streams and bodies against the API's contract, and compare them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from vllm_harness._testing.session import BODY
 
 @dataclass
 class Checker:
-    """Fails a test for the findings in what it received, apart from known deviations.
+    """Fails a test on findings in the answers that it received, except known deviations.
 
     Attributes:
         known: the known deviations of the model entry.
         version: the server's version.
         exact: whether the model answers exactly what is scripted.
         findings: all findings so far, known ones marked.
-        report: gets the findings in an answer, and the answer's id.
-        uncalled: the names of the fixtures that the test has not called yet.
+        report: is called with the findings in an answer and the answer's id.
+        uncalled: the names of the check fixtures that the test requested and has not called yet.
     """
 
     known: Sequence[KnownDeviation]
@@ -47,7 +47,7 @@ class Checker:
     def judge(
         self, findings: Iterable[Finding], answer: str, error: type[AssertionError] = AssertionError
     ) -> None:
-        """Takes in the findings in one answer. Raises `error` if one of them counts."""
+        """Adds the findings in one answer. Raises `error` if one of them counts as a failure."""
         marked = apply_known(findings, self.known, self.version)
         self.findings += marked
         self.report(marked, answer)
@@ -55,7 +55,7 @@ class Checker:
             raise error("\n".join(map(str, counting)))
 
     def check_calls(self, item: pytest.Item) -> None:
-        """Fails a test that passed without calling a check that it has as a fixture."""
+        """Fails a test that passed without calling a check fixture that it requested."""
         if item.stash.get(BODY, None) == "passed" and self.uncalled:
             names = ", ".join(sorted(self.uncalled))
             pytest.fail(f"the test has the fixture {names} and never called it", pytrace=False)
@@ -89,7 +89,7 @@ class StreamCheck(_Check):
         """Validates a stream.
 
         Args:
-            events, api, request, resumed: as `validate_stream` takes them.
+            events, api, request, resumed: the arguments of `validate_stream`.
 
         Raises:
             AssertionError: a finding is not a known deviation of the model entry.
@@ -114,7 +114,7 @@ class BodyCheck(_Check):
         """Validates a body.
 
         Args:
-            body, api, request: as `validate_body` takes them.
+            body, api, request: the arguments of `validate_body`.
 
         Raises:
             AssertionError: a finding is not a known deviation of the model entry.
@@ -135,7 +135,7 @@ class SameCheck(_Check):
         *,
         ignore: Collection[str] = (),
     ) -> None:
-        """Compares a stream's deltas, its terminal event and a body by meaning: null is the same as absent.
+        """Compares a stream's deltas, its terminal event and a body by meaning; null equals an absent value.
 
         Args:
             events: the stream, of any API.
@@ -143,8 +143,8 @@ class SameCheck(_Check):
             ignore: further keys that are not compared with the body.
 
         Raises:
-            AssertionError: they differ, and not by a known deviation. Where the model is not scripted, a
-                difference from the body is an unexpected content, for which the test may run again.
+            AssertionError: they differ, other than by a known deviation. If the model is not scripted, a
+                difference from the body is unexpected content, for which the test may run again.
         """
         seen = list(events)
         within, answer = compare_stream(seen), answer_of(*seen[:1])
@@ -155,7 +155,7 @@ class SameCheck(_Check):
 
 
 def answer_of(*values: Any) -> str:
-    """The id of an answer of any API, from its body or its first event; empty where it has none."""
+    """The id of an answer of any API, from its body or its first event; empty if it has none."""
     for value in values:
         for whole in (_field(value, "response"), _field(value, "message"), value):
             if isinstance(answer := _field(whole, "id"), str):

@@ -11,7 +11,7 @@ def expect_content(condition: object, message: str) -> None:
     """Asserts something about the model's words.
 
     On the live lane a test that fails in this way runs again, up to the entry's `limits.live_attempts`, and
-    each retry is counted. On the scripted lane it never does, so there this is a plain assertion.
+    each retry is counted. On the scripted lane no test runs again, so this is a plain assertion there.
 
     Args:
         condition: what must be true.

@@ -1,4 +1,4 @@
-"""Ends a run for CUDA on a machine without it, so that the run does not pass without a test."""
+"""Fails a run of CUDA tests on a machine without CUDA, so that it does not pass without a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vllm_harness._machine.gpus import gpus
 
 
 def explain_missing_gpu(config: pytest.Config, items: Iterable[pytest.Item], marker: str) -> None:
-    """Ends a run of `-m MARKER` without a test on CUDA, with one line that names the reason.
+    """Ends a run with `-m MARKER` that has no test on CUDA, with one line that gives the reason.
 
     Args:
         config: pytest's configuration, with its marker expression.
@@ -18,7 +18,7 @@ def explain_missing_gpu(config: pytest.Config, items: Iterable[pytest.Item], mar
         marker: the marker that selects tests on CUDA.
 
     Raises:
-        pytest.exit.Exception: the expression asks for the marker, and no test has it.
+        pytest.exit.Exception: the expression selects the marker, and no test has it.
     """
     words = config.option.markexpr.split()
     if marker not in words or "not" in words or any(item.get_closest_marker(marker) for item in items):

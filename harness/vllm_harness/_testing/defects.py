@@ -1,4 +1,4 @@
-"""Known defects in tests: a test states what is right, and fails as an entry of the registry describes."""
+"""Known defects in tests: a test asserts the correct behaviour, and fails as a registry entry describes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ DEFECT_GONE = "vllm_harness_defect_gone"  # attribute of a report: the test pass
 
 
 class DefectShown(AssertionError):
-    """A test recognised a defect that shows by chance, as one that depends on how tokens form deltas.
+    """A test recognised a defect that shows only by chance, depending for example on how tokens are grouped.
 
     Args:
-        defect_id: its id; the entry must hold for the server's version and model entry.
+        defect_id: the id of the defect, whose entry must apply to the server's version and model entry.
     """
 
     def __init__(self, defect_id: str) -> None:
@@ -29,7 +29,7 @@ class DefectShown(AssertionError):
 
 
 def defects_of(item: pytest.Item, version: str, model: str, defects: Defects) -> list[Defect]:
-    """The known defects, one of which a test should show on a server of this version and model entry."""
+    """The known defects of which a test should show one on a server of this version and model entry."""
     return [
         defect
         for defect, models in marked(item, defects)
@@ -41,7 +41,7 @@ def marked(item: pytest.Item, defects: Defects) -> Iterator[tuple[Defect, Collec
     """The defects that a test is marked with, each with the model entries that the mark names.
 
     Raises:
-        UsageError: naming the test, a mark is wrong, or there is no such defect.
+        UsageError: a mark is malformed or names an unknown defect; the message names the test.
     """
     for mark in item.iter_markers(MARK):
         if len(mark.args) != 1 or not isinstance(mark.args[0], str) or set(mark.kwargs) - {"models"}:
@@ -56,7 +56,7 @@ def marked(item: pytest.Item, defects: Defects) -> Iterator[tuple[Defect, Collec
 
 
 def judge(report: pytest.TestReport, raised: BaseException | None, known: Sequence[Defect]) -> None:
-    """Turns a failure that shows a defect of the test into an expected one, and a pass into a failure."""
+    """Turns a failure that shows a known defect into an expected failure, and a pass into a failure."""
     if report.passed:
         report.outcome = "failed"
         setattr(report, DEFECT_GONE, True)
@@ -78,16 +78,16 @@ def is_shown(defect: Defect, raised: BaseException) -> bool:
 
 
 def _errors_of_servers() -> tuple[type[BaseException], ...]:
-    """The errors that a wrong server can cause; a NameError, for example, is a mistake in the test."""
+    """The errors that a faulty server can cause; a NameError, for example, is a mistake in the test."""
     from openai import OpenAIError
 
-    timed_out = pytest.fail.Exception  # by the test's own timeout
+    timed_out = pytest.fail.Exception  # raised by the test's own timeout
     of_httpx = (error for library in LIBRARIES for error in (library.HTTPError, library.StreamError))
     return AssertionError, OSError, *of_httpx, OpenAIError, timed_out
 
 
 def _expected(defect: Defect) -> str:
-    return f"the test should show {defect.id} ({defect.title}) by a failure that matches {defect.pattern}"
+    return f"the test should show {defect.id} ({defect.title}) with a failure that matches {defect.pattern}"
 
 
 def expect(report: pytest.TestReport, raised: BaseException, defect: Defect) -> None:

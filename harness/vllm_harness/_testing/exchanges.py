@@ -1,4 +1,4 @@
-"""Writes the exchanges of a test into the run folder, with their tokens, their twins and the server's log."""
+"""Writes a test's exchanges into the run folder, with token ids, links to twins, and the server's log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vllm_harness._testing.session import BODY, TARGET
 from vllm_harness._testing.traffic import SeenExchange, TrafficRecorder
 
 EXAMPLES = 2
-"""For how many tests that passed the exchanges are written because of the same known deviation."""
+"""The number of passed tests whose exchanges are written because of the same known deviation."""
 MOST_LINES, MOST_LOG = 400, 256 * 1024
 TOKENS_TIMEOUT_S = 30.0
 _SECRET_HEADERS = {"authorization", "x-api-key", "cookie", "set-cookie", "proxy-authorization"}
@@ -35,7 +35,7 @@ _HIDDEN_HEADERS = {names.EXCHANGE_HEADER, names.OWN_HEADER}
 
 FAILED = pytest.StashKey[bool]()
 EXCHANGES = pytest.StashKey["ExchangeWriter"]()
-SERVED = pytest.StashKey[tuple[VllmServer, int]]()  # and the size of its log when the test began
+SERVED = pytest.StashKey[tuple[VllmServer, int]]()  # the server, and the size of its log when the test began
 
 
 @dataclass
@@ -43,9 +43,9 @@ class ExchangeWriter:
     """Writes the exchanges of the tests that this process runs.
 
     Attributes:
-        writer: the writer of the run; a fork writes its own part.
-        traffic: the recorder of what this process sends.
-        every: whether to write the exchanges of all tests, or only of those that show something.
+        writer: writes the run folder; in a fork, it is replaced with the writer of a separate part.
+        traffic: records the requests that this process sends.
+        every: whether to write the exchanges of all tests; otherwise only those of tests with problems.
     """
 
     writer: RunWriter
@@ -55,20 +55,20 @@ class ExchangeWriter:
     _shown: Counter[str] = field(default_factory=Counter)
 
     def begin(self, item: pytest.Item, server: VllmServer) -> None:
-        """Starts a test, or an attempt at one, with its server."""
-        self.traffic.take()  # drops requests of the harness
+        """Marks the start of a test, or of an attempt at it, on a server."""
+        self.traffic.take()  # drops the harness's own requests
         offset = server.log_path.stat().st_size if server.log_path and server.log_path.exists() else 0
         item.stash[SERVED] = server, offset
 
     def end(self, item: pytest.Item) -> dict[str, Any]:
-        """Ends a test, or an attempt: writes its exchanges if they are wanted, and gives its case's data."""
+        """Ends a test or an attempt: writes its exchanges if wanted, and returns data for its case record."""
         noted = item.stash.get(NOTED, [])
         seen = self.traffic.take()
         written = seen if seen and self._wanted(item, noted) else []
         if written:
             self._write(item, written)
         facts = facts_of(item, lambda finding: exchange_of(finding, written))
-        item.stash[NOTED] = []  # a further attempt starts without findings
+        item.stash[NOTED] = []  # another attempt starts without findings
         return facts
 
     def _write(self, item: pytest.Item, seen: Sequence[SeenExchange]) -> None:
@@ -121,7 +121,7 @@ def record_of_seen(
 
 
 def with_twins(exchanges: Sequence[ExchangeRecord]) -> Iterator[ExchangeRecord]:
-    """The exchanges; where two send the same request, one of them for a stream, each names the other."""
+    """Yields the exchanges; two with the same request, of which one is streamed, name each other as twins."""
     single: dict[tuple[str, bool], list[str]] = {}
     twins: dict[str, str] = {}
     for exchange in exchanges:
@@ -140,7 +140,7 @@ def with_twins(exchanges: Sequence[ExchangeRecord]) -> Iterator[ExchangeRecord]:
 
 
 def exchange_of(noted: Noted, seen: Sequence[SeenExchange]) -> str:
-    """The id of the exchange whose answer has a finding: by the answer's id, else the last with an answer."""
+    """The id of the exchange with a finding: the one with the answer's id, or the last that was answered."""
     if noted.answer:
         answer = noted.answer.encode()
         for exchange in seen:
@@ -158,7 +158,7 @@ def _public_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _generations(seen: Sequence[SeenExchange], books: Endpoint | None) -> dict[str, list[GenerationRecord]]:
-    """The generations of the exchanges that scripted servers answered, by the id of the exchange."""
+    """The generations of the exchanges that scripted servers answered, by exchange id."""
     ids: dict[Endpoint, list[str]] = {}
     for exchange in seen:
         if exchange.asked.method == "POST" and exchange.status:
@@ -168,7 +168,7 @@ def _generations(seen: Sequence[SeenExchange], books: Endpoint | None) -> dict[s
 
 
 def _stored_by(server: Endpoint, ids: Sequence[str]) -> dict[str, list[GenerationRecord]]:
-    """The generations that a server has stored; nothing if it has ended, or is not scripted."""
+    """The generations that a server has stored; empty if it has ended or is not scripted."""
     headers = {names.OWN_HEADER: "1"}
     try:
         answer = server.post(

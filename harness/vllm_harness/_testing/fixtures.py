@@ -1,4 +1,4 @@
-"""The fixtures; each imports what it needs when a test first uses it."""
+"""The pytest fixtures; each imports its dependencies when a test first uses it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TARGET_FIXTURE, SEED_FIXTURE = "_vllm_target_server", "_vllm_seed"
 
 
 class ScriptWriter:
-    """The fixture `script`: scripts the answers of a test; on the other lanes it writes nothing.
+    """The fixture `script`: scripts the model's answers in a test; does nothing if the model is not scripted.
 
     Attributes:
         exact: whether the model answers exactly what is scripted, so that a test can compare content.
@@ -47,7 +47,7 @@ class ScriptWriter:
         expect: Expectation = "done",
         keep_prompt: bool = False,
     ) -> Script | None:
-        """Adds a script to the test's book, as `ScriptBook.script` does; None where nothing is scripted."""
+        """Adds a script to the test's book, as `ScriptBook.script` does; None if nothing is scripted."""
         if self._book is None:
             return None
         return self._book.script(
@@ -65,7 +65,7 @@ class ScriptWriter:
         )
 
     def prompts(self, script: str) -> list[list[int]]:
-        """The prompts that a script with `keep_prompt` got, as token ids; see `ScriptBook.prompts`."""
+        """The prompts that a script with `keep_prompt` received, as token ids; see `ScriptBook.prompts`."""
         return self._book.prompts(script) if self._book else []
 
     def sampling(self, script: str) -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ class ScriptWriter:
 
 @pytest.fixture(scope="session")
 def _vllm_target_server(request: pytest.FixtureRequest) -> Iterator[VllmServer]:
-    """The server of a target, not started yet; it ends when the tests of the target are over."""
+    """The server of a target, not started yet; it is stopped after the target's last test."""
     from vllm_harness._testing.session import the_run
 
     servers = the_run(request.config).servers
@@ -90,7 +90,7 @@ def _vllm_seed(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def _vllm_reservation(request: pytest.FixtureRequest) -> None:
-    """Raises the HarnessError for which no memory could be reserved for the test, if there is one."""
+    """Raises the HarnessError that prevented reserving memory for the test, if there was one."""
     from vllm_harness._testing.session import the_run
 
     the_run(request.config).servers.check_reserved()
@@ -100,7 +100,7 @@ def _vllm_reservation(request: pytest.FixtureRequest) -> None:
 def vllm_server(
     _vllm_target_server: VllmServer, _vllm_seed: int, _vllm_reservation: None, request: pytest.FixtureRequest
 ) -> Iterator[VllmServer]:
-    """A ready server of the target; if it died in an earlier test, it is restarted, which is counted."""
+    """A ready server of the target; if it died in an earlier test, it is restarted; restarts are counted."""
     from vllm_harness._server.remote import RemoteServer
     from vllm_harness._testing.exchanges import EXCHANGES
     from vllm_harness._testing.session import TARGET, needed_by, the_run
@@ -118,7 +118,7 @@ def vllm_server(
 
 @pytest.fixture
 def _vllm_book(vllm_server: VllmServer, request: pytest.FixtureRequest) -> Iterator[ScriptBook | None]:
-    """The test's script book, verified at its end; None where the model cannot be scripted."""
+    """The test's script book, verified after the test; None if the model cannot be scripted."""
     if vllm_server.books is None:
         yield None
         return
@@ -141,13 +141,13 @@ def _vllm_book(vllm_server: VllmServer, request: pytest.FixtureRequest) -> Itera
 
 @pytest.fixture
 def script(_vllm_book: ScriptBook | None, request: pytest.FixtureRequest) -> ScriptWriter:
-    """Scripts this test's answers; at its end every script must have been used and followed."""
+    """Scripts the model's answers; at the end of the test, every script must have been used and followed."""
     return ScriptWriter(None if request.config.option.vllm_replay_tokens else _vllm_book)
 
 
 @pytest.fixture
 def _vllm_tap(vllm_server: VllmServer, _vllm_seed: int, request: pytest.FixtureRequest) -> Iterator[WireTap]:
-    """Observes tool calls where nothing is scripted; with --vllm-repeat it sets temperature and seed."""
+    """Observes tool calls if nothing is scripted; with --vllm-repeat it sets temperature and seed."""
     from vllm_harness._testing.quality import ObservedRequest, observe
     from vllm_harness._testing.repeats import sampled
     from vllm_harness._testing.session import case_anywhere, is_repeated, result_of
@@ -165,7 +165,7 @@ def _vllm_tap(vllm_server: VllmServer, _vllm_seed: int, request: pytest.FixtureR
 def openai_client(
     vllm_server: VllmServer, _vllm_book: ScriptBook | None, _vllm_tap: WireTap
 ) -> Iterator[OpenAI]:
-    """A sync openai client of the server that gets answers from this test's scripts and never retries."""
+    """A sync openai client for the server; it is answered from this test's scripts, and never retries."""
     with _vllm_book.client() if _vllm_book else _vllm_tap.client(vllm_server) as openai:
         yield openai
 
@@ -180,7 +180,7 @@ def scenario(vllm_server: VllmServer, request: pytest.FixtureRequest) -> Scenari
 
 @pytest.fixture
 def _vllm_checker(vllm_server: VllmServer, request: pytest.FixtureRequest) -> Iterator[Checker]:
-    """What the test's checks share; their findings go into the record of its target."""
+    """The state that the test's checks share; their findings are added to the target's result."""
     from vllm_harness._testing.cases import note
     from vllm_harness._testing.checks import Checker
     from vllm_harness._testing.session import result_of, the_run
@@ -203,7 +203,7 @@ def check_stream(_vllm_checker: Checker) -> StreamCheck:
 
 @pytest.fixture
 def check_body(_vllm_checker: Checker) -> BodyCheck:
-    """Validates a body, or an error body, as `check_stream` does a stream."""
+    """Validates a body, or an error body, as `check_stream` validates a stream."""
     from vllm_harness._testing.checks import BodyCheck
 
     return BodyCheck(_vllm_checker)

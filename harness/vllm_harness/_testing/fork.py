@@ -1,4 +1,4 @@
-"""A fork of the pytest process that takes chunks of tests from a queue and sends their reports."""
+"""A fork of the pytest process that takes chunks of tests from a queue and sends reports to its parent."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Kind = Literal["begin", "report", "warning", "end"]
 
 @dataclass(frozen=True)
 class ForkMessage:
-    """A message of a fork about a test.
+    """A message from a fork about a test.
 
     Attributes:
         test: the number of the test in the queues.
         kind: "begin" has no content, "report" the data of a report, "warning" the arguments of the warning's
             hook, and "end" the findings of the checks.
-        content: as `kind` says.
+        content: the content, as described for `kind`.
     """
 
     test: int
@@ -49,12 +49,12 @@ class ForkMessage:
 
 
 class ChunkQueue:
-    """Chunks of tests from which this process and its forks take the next.
+    """A queue of test chunks that this process shares with its forks.
 
     Args:
-        chunks: the chunks; their tests are numbered through.
+        chunks: the chunks, whose tests are numbered consecutively.
         first: the number of the first test.
-        opened: whether chunks can be taken at once, or only after `open`.
+        opened: whether chunks can be taken immediately, or only after `open`.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class ChunkQueue:
             self.open()
 
     def open(self) -> None:
-        """Lets processes take chunks."""
+        """Allows processes to take chunks."""
         self._opened.set()
 
     def take(self) -> Iterator[tuple[int, Sequence[pytest.Item]]]:
-        """Waits until the queue is open, then takes all chunks: (number of the first test, chunk)."""
+        """Waits until the queue is open, then yields taken chunks: (number of the first test, chunk)."""
         self._opened.wait()
         while True:
             with self._next.get_lock():
@@ -86,11 +86,11 @@ class ChunkQueue:
 
 
 class Forks:
-    """Running forks, and the messages that they send.
+    """The running forks, and the messages that they send.
 
     Args:
         session: the pytest session.
-        server: the target's server; a fork ends when it has died.
+        server: the target's server; if it dies, the forks end.
         queues: for each fork, the queues from which it takes chunks, in order.
     """
 
@@ -99,7 +99,7 @@ class Forks:
     ) -> None:
         self._messages: SimpleQueue[ForkMessage | None] = SimpleQueue()
         self._running = len(queues)
-        # here, as the first process that asks for it empties --basetemp
+        # called here, because the first process that calls it empties --basetemp
         config: Any = session.config
         config._tmp_path_factory.getbasetemp()
         for name in LATE_IMPORTS:
@@ -119,7 +119,7 @@ class Forks:
             yield from self._next()
 
     def end(self) -> None:
-        """Kills the forks that still run; what they started ends with them."""
+        """Kills the forks that still run; the processes that they started end with them."""
         for pid in self._pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -185,7 +185,7 @@ class _Sender:
 def _run(
     session: pytest.Session, server: RemoteServer, queues: Iterable[ChunkQueue], writer: Connection
 ) -> NoReturn:
-    """Runs chunks until none is left; it never returns, so that it ends nothing of the parent's."""
+    """Runs chunks until none is left, and exits: if it returned, it would run the parent's cleanup."""
     try:
         sender = _Sender(session.config, writer)
         _send_only(session.config, sender)

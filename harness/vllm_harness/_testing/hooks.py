@@ -67,7 +67,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Gives a test its target and the number of its attempts; marks tests on CUDA."""
+    """Stores a test's target and the number of its attempts; marks tests on CUDA."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     target = parameters.get(TARGET_FIXTURE)
     if isinstance(target, Target):
@@ -83,7 +83,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out tests without a target or a recording, and sorts the others so that each server starts once.
 
-    Raises pytest.UsageError if the options do not make a run.
+    Raises pytest.UsageError if the options do not make a valid run.
     """
     if error := config.stash.get(NO_RUN, None):
         raise pytest.UsageError(str(error)) from error
@@ -104,7 +104,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Starts what writes the run folder, what prints the progress of the run, and the loop with forks."""
+    """Registers the writers of the run folder, the progress display, and the loop that uses forks."""
     if RUN not in session.config.stash:
         return
     if writer := session.config.stash.get(WRITER, None):
@@ -116,7 +116,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _write_records(config: pytest.Config, writer: RunWriter) -> None:
-    """Starts writing the run's cases and exchanges."""
+    """Registers the plugins that write the run's cases and exchanges."""
     run = config.stash[RUN]
     config.pluginmanager.register(CaseWriter(writer, run.choice.targets, run.result))
     url = urlsplit(config.option.vllm_server_url or "")
@@ -137,12 +137,12 @@ def _check_marks(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _is_for(item: pytest.Item, target: Target) -> bool:
-    """Whether a test, or a case with its own marks, is for a target; a replay runs tests of the live lane."""
+    """Whether a test, or a parameter set with marks, is for a target; replays run tests of the live lane."""
     return is_for(item, target, "live" if item.config.option.vllm_replay_tokens else target.lane)
 
 
 def _runs(item: pytest.Item) -> bool:
-    """Whether a test has a target and, in a replay, a recording; or uses no server."""
+    """Whether a test runs: it has a target and, in a replay, a recording, or it uses no server."""
     if TARGET not in item.stash:
         uses_server = TARGET_FIXTURE in getattr(item, "fixturenames", ())
         return not (uses_server or item.config.option.vllm_replay_tokens)
@@ -168,7 +168,7 @@ def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Reserves the memory of a test's servers while the run uses none, and before the test's time counts."""
+    """Reserves memory for a test's servers while the run uses none, before the test's time is measured."""
     if TARGET not in item.stash:
         return (yield)
     with the_run(item.config).servers.reserved(item.stash[TARGET], servers_of(item)):
@@ -177,7 +177,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Sets the outcome of a report of a target's test, and its attributes for the other plugins."""
+    """Sets the outcome of a report on a target's test, and attributes for the other plugins."""
     if TARGET not in item.stash:
         yield
         return
@@ -203,12 +203,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
-    """Shows a miss of a repeated test."""
+    """Shows a repeated test with unexpected content as missed."""
     return (MISSED, "m", "MISSED") if report.outcome == MISSED else None
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Writes the results beside the logs."""
+    """Writes the results next to the logs."""
     if RUN not in session.config.stash or not session.config.stash[RUN].results:
         return
     run = session.config.stash[RUN]

@@ -1,6 +1,6 @@
 """Manages the servers of a pytest run: makes, starts, shares and stops them, and reserves their memory.
 
-A server outlives the test that started it. Before a test, while no server is in use, the memory of all its
+A server outlives the test that started it. Before a test, while no server is in use, memory for all its
 servers is reserved. `ready` and `use` start servers that do not run. After the test its servers are idle, and
 can be stopped to release their memory.
 """
@@ -39,7 +39,7 @@ from vllm_harness._testing.run_folder import WRITER
 from vllm_harness._testing.skips import NOT_SERVED, skip
 
 MOST_DEATHS = 5
-"""After how many tests in a row in which it died a server is not restarted."""
+"""A server is not restarted once it has died in this many tests in a row."""
 SHARE_S = 20.0
 """How long another run may wait for memory before this run stops all its idle servers, even the target's."""
 T = TypeVar("T")
@@ -52,13 +52,13 @@ class ServerManager:
     Attributes:
         config: pytest's configuration.
         planned: the environment of the servers that it starts; None if they are attached.
-        result: gives the result of a target by its id.
+        result: returns the result of a target, given its id.
     """
 
     config: pytest.Config
     planned: PlannedEnvironment | None
     result: Callable[[str], TargetResult]
-    _made: dict[str, Any] = field(default_factory=dict)  # or the error that each test raises
+    _made: dict[str, Any] = field(default_factory=dict)  # or the errors that tests raise
     _started: list[RemoteServer] = field(default_factory=list)  # the least recently used first
     _used: set[RemoteServer] = field(default_factory=set)
     _lent: RemoteServer | None = None
@@ -71,7 +71,7 @@ class ServerManager:
         return self._started[-1] if self._started else None
 
     def server_of(self, target: Target) -> VllmServer:
-        """A target's server, which this does not start.
+        """Returns a target's server without starting it.
 
         Raises:
             HarnessError: it cannot be made; every test of the target raises the same error.
@@ -80,7 +80,7 @@ class ServerManager:
 
     @contextmanager
     def reserved(self, target: Target, servers: int) -> Iterator[None]:
-        """Reserves the memory of a test's servers, or stores why it cannot; after the test they are idle."""
+        """Reserves memory for a test's servers, or stores the error; after the test the servers are idle."""
         with ExitStack() as stack:
             try:
                 server = self.server_of(target)
@@ -95,12 +95,12 @@ class ServerManager:
                 self._used.clear()
 
     def check_reserved(self) -> None:
-        """Raises the HarnessError for which no memory could be reserved for the test, if there is one."""
+        """Raises the HarnessError that prevented reserving memory for the test, if there was one."""
         if self._refused:
             raise self._refused
 
     def ready(self, target: Target, needed: Collection[str]) -> VllmServer:
-        """Returns a target's server, started if necessary; skips a test that needs an API that it lacks."""
+        """Returns a target's server, started if necessary; skips the test if a needed API is not served."""
         server, result = self.server_of(target), self.result(target.id)
         if isinstance(server, RemoteServer):
             log = server.log_path
@@ -116,7 +116,7 @@ class ServerManager:
         return server
 
     def use(self, server: RemoteServer) -> bool:
-        """Starts a server for the current test if necessary; returns whether it had died.
+        """Starts a server for the current test if necessary; returns whether the server had died.
 
         Raises:
             ServerDied: it died in too many tests in a row.
@@ -126,7 +126,7 @@ class ServerManager:
         if self._deaths[server] >= MOST_DEATHS:
             raise ServerDied(
                 f"the server died in {MOST_DEATHS} tests in a row, and is not started again",
-                hint="run one of these tests alone, and read how its server ended",
+                hint="run one of these tests alone, and read its server's log",
                 lines=last_words(server.log_path),
                 log_path=server.log_path,
             )
@@ -162,7 +162,7 @@ class ServerManager:
 
     @contextmanager
     def lent(self, target: RemoteServer, servers: int) -> Iterator[None]:
-        """Lends the target's server to forks: it is not stopped, and the memory of `servers` is reserved."""
+        """Lends the target's server to forks, keeps it running, and reserves memory for `servers` servers."""
         with self._reserve(target, servers):
             self._lent = target
             try:
@@ -172,7 +172,7 @@ class ServerManager:
 
     @contextmanager
     def forked(self, target: RemoteServer, servers: int) -> Iterator[bool]:
-        """In a fork: uses the lent server of the target; whether the fork may start `servers` further ones.
+        """In a fork: uses the lent server; yields whether the fork may start `servers` additional servers.
 
         It does not wait for their memory, as the parent process waits for the fork.
         """

@@ -1,4 +1,4 @@
-"""Markers of tests, as functions with types."""
+"""Typed functions for the plugin's test markers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 
 def known_defect(defect_id: str, *, models: Iterable[str] = ()) -> pytest.MarkDecorator:
-    """Marks a test that states what is right and fails because of a known defect of vLLM.
+    """Marks a test that asserts the correct behaviour and fails because of a known defect of vLLM.
 
-    The mark is strict: the test fails once vLLM is right, with "fixed", and also if its failure does not
-    match the pattern of the defect's entry.
+    The mark is strict: the test fails with the message "fixed" once vLLM behaves correctly, and also if its
+    failure does not match the pattern of the defect's entry.
 
     Example:
         @known_defect("vllm-46940")

@@ -1,6 +1,6 @@
 """The plugin's command-line options and markers, all with the prefix `vllm`.
 
-An option of `vllm-harness` is the same word here with the prefix `--vllm-`.
+Options of the `vllm-harness` command have the same names here, after the prefix `--vllm-`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ MARKERS = (
     "vllm_scripted: only on the scripted lane",
     "vllm_live: only on the live lane",
     "vllm_greedy: holds for greedy sampling only; --vllm-repeat runs it once, without a seed",
-    "vllm_harmony: only for model entries that speak Harmony (gpt-oss)",
-    "vllm_standard: only for model entries that do not speak Harmony",
+    "vllm_harmony: only for model entries that use the Harmony format (gpt-oss)",
+    "vllm_standard: only for model entries that do not use the Harmony format",
     "vllm_model(*names): only for these model entries",
-    "vllm_needs(*names): only for entries with these capabilities, servers with these APIs (chat, ...)",
-    "vllm_servers(n): uses n servers at once (default: the target's), whose memory is reserved before it",
-    "vllm_alone: no other test may run meanwhile (--vllm-at-once)",
-    "vllm_long: takes or waits for seconds, so that it starts before others (--vllm-at-once)",
+    "vllm_needs(*names): only for model entries with these capabilities, servers with these APIs (chat, ...)",
+    "vllm_servers(n): uses n servers at once (default: the target's); their memory is reserved in advance",
+    "vllm_alone: no other test may run at the same time (--vllm-at-once)",
+    "vllm_long: takes several seconds, so it starts before other tests (--vllm-at-once)",
     "vllm_slow: takes minutes; run with --vllm-slow",
-    "vllm_known_defect(id, *, models=()): shows a defect of the registry, or of --vllm-folder",
+    "vllm_known_defect(id, *, models=()): shows a known defect from the registry or from --vllm-folder",
 )
 
 _FLAG: dict[str, Any] = {"action": "store_true"}
@@ -64,7 +64,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--vllm-books-url": {"metavar": "URL", "help": "The scripted server behind that server."},
     "--vllm-product": {
         "metavar": "NAME==VERSION",
-        "help": "A gateway, such as litellm==1.106.12: --vllm-server-url is one; its known defects apply.",
+        "help": "A gateway, such as litellm==1.106.12, at --vllm-server-url; its known defects apply.",
     },
     "--vllm-server-model": {"metavar": "NAME", "help": "The model's name on that server."},
     "--vllm-api-key-env": {"metavar": "NAME", "help": "Variable with the API key of that server."},
@@ -84,7 +84,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "K",
         "help": "Run each live test K times: pass@k, pass^k.",
     },
-    "--vllm-quality-reference": {**_FILE, "help": "Compare decisions to call tools with this run's."},
+    "--vllm-quality-reference": {**_FILE, "help": "Compare decisions to call tools with a stored run's."},
     "--vllm-write-quality-reference": {**_FILE, "help": "Write this run's decisions to call tools."},
     "--vllm-output": {
         "metavar": "DIR",
@@ -92,7 +92,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--vllm-report-all": {**_FLAG, "help": "Keep the exchanges of tests that passed too."},
     "--vllm-record-tokens": {**_FOLDER, "help": "Keep the token ids of every generation."},
-    "--vllm-replay-tokens": {**_FOLDER, "help": "Script what was recorded live, on the scripted lane."},
+    "--vllm-replay-tokens": {**_FOLDER, "help": "Replay a live run's tokens on the scripted lane."},
 }
 RENAMED = {
     "--vllm-spec": "--vllm",
@@ -100,11 +100,11 @@ RENAMED = {
     "--vllm-gateway": "--vllm-product",
     "--vllm-report": "--vllm-output",
 }
-"""The options of 0.1 by their old names, which work until 0.2."""
+"""The new option names by those of version 0.1, which work until 0.2."""
 
 MODELS_FILE_INI = "vllm_models_file"
 INI = {
-    MODELS_FILE_INI: "another models.yaml, relative to pytest's rootdir; --vllm-models-file comes before it"
+    MODELS_FILE_INI: "another models.yaml, relative to pytest's rootdir; --vllm-models-file takes precedence"
 }
 
 
@@ -119,7 +119,7 @@ class _OldName(argparse.Action):
 
 
 def models_file(config: pytest.Config) -> Path | None:
-    """The file of --vllm-models-file, else that of the ini key, relative to pytest's rootdir."""
+    """The file from --vllm-models-file, otherwise from the ini key, relative to pytest's rootdir."""
     named = config.getini(MODELS_FILE_INI)
     return config.option.vllm_models_file or (config.rootpath / named if named else None)
 
@@ -149,13 +149,13 @@ def add(parser: pytest.Parser) -> None:
 
 
 def old_names(config: pytest.Config) -> list[str]:
-    """A line for each old name of an option that was given."""
+    """A line for each renamed option that was given under its old name."""
     given = dict.fromkeys(getattr(config.option, "vllm_old_names", ()))
     return [f"`{name}` is now `{RENAMED[name]}`; the old name goes with 0.2" for name in given]
 
 
 def given(config: pytest.Config) -> dict[str, str]:
-    """The options that have another value than their default, by their names in `vllm-harness`."""
+    """The options whose values differ from the defaults, by their names in `vllm-harness`."""
     values = {name: getattr(config.option, dest(name)) for name in OPTIONS}
     return {
         name.removeprefix("--").removeprefix("vllm-"): (

@@ -1,10 +1,10 @@
 """Runs the tests of a target in parallel: forks of this process share its server and take tests from a queue.
 
-On the scripted lane each test has its own script book, so other tests may use the server meanwhile. A test of
-the whole server is marked `vllm_alone`, and runs in this process before any fork uses the server. Tests that
-start further servers run in this process, which reserves the memory before it forks, and if there is enough
-memory also in forks: in one of them from the start, in the others once no shared test is left. This process
-makes all reports, in the order of collection as far as they have arrived.
+On the scripted lane each test has its own script book, so several tests can use a server at the same time. A
+test that needs the server to itself is marked `vllm_alone`, and runs in this process before any fork uses the
+server. Tests that start further servers run in this process, which reserves memory for them before it forks,
+and if there is enough memory also in forks: in one fork from the start, in the others once no shared test is
+left. This process reports all tests, in the order of collection as far as their reports have arrived.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from vllm_harness._testing.recorder import TARGET_OF
 from vllm_harness._testing.session import RUN, TARGET, PytestRun, result_of, servers_of
 
 CHUNK = 4
-"""How many tests of a module a fork takes at a time."""
+"""How many tests from a module a fork takes at a time."""
 OWN_CHUNK = 64
-"""The same for tests that start further servers, which each process starts for itself."""
+"""How many tests that start further servers a process takes at a time; it starts its own servers."""
 MIN_SHARED = 24
 """How many shared tests a target must have for forks to be worthwhile."""
 
 
 @dataclass(frozen=True)
 class ForkPlan:
-    """Where the tests of one target run.
+    """The plan of where and when the tests of a target run.
 
     Attributes:
         first: the test that starts the target's server, in this process.
@@ -52,12 +52,12 @@ class ForkPlan:
 
     @property
     def servers(self) -> int:
-        """The most servers that a test of this process uses, the target's included."""
+        """The maximum number of servers that a test in this process uses, including the target's."""
         return max(map(servers_of, chain(self.alone, *self.own)), default=1)
 
 
 def fork_plan(items: Sequence[pytest.Item]) -> ForkPlan | None:
-    """Divides the tests of a target; None if there are too few for forks."""
+    """Divides the tests of a target; returns None if there are too few for forks."""
     alone = [item for item in items if item.get_closest_marker("vllm_alone")]
     own = [item for item in items if servers_of(item) != 1 and item not in alone]
     not_shared = {*own, *alone}
@@ -89,7 +89,7 @@ def queues_of_forks(own: ChunkQueue, shared: ChunkQueue, forks: int) -> list[tup
 
 @dataclass
 class ReceivedReports:
-    """The messages of forks about the tests of a queue, until these tests are reported.
+    """The messages from forks about the tests of a queue, until these tests are reported.
 
     Attributes:
         queue: the tests, in the order of their reports.
@@ -113,7 +113,7 @@ class ReceivedReports:
             self.done.add(number)
 
     def ready(self) -> Iterator[tuple[pytest.Item, list[ForkMessage]]]:
-        """The next tests that have ended, up to the first that has not."""
+        """The next tests that have ended, up to the first that has not, with their messages."""
         while self.reported in self.done:
             number, self.reported = self.reported, self.reported + 1
             if messages := self.messages.pop(number, []):
@@ -132,7 +132,7 @@ class ParallelLoop:
     """A pytest plugin that runs tests in forks of this process.
 
     Args:
-        forks: how many.
+        forks: the number of forks.
     """
 
     def __init__(self, forks: int) -> None:
@@ -171,7 +171,7 @@ class ParallelLoop:
             not_run = list(chain(plan.alone, *plan.own, *plan.shared))
         else:
             with run.servers.lent(server, plan.servers):
-                with suppress(HarnessError):  # each test raises it again
+                with suppress(HarnessError):  # each test raises the error again
                     run.servers.use(server)  # it may have been stopped for another run that needed its memory
                 not_run = self._run_in_forks(session, server, plan)
         _run_all(session, not_run)
@@ -208,7 +208,7 @@ class ParallelLoop:
 
 
 def _run_each(session: pytest.Session, items: Sequence[pytest.Item]) -> Iterator[None]:
-    """Runs tests one after the other in this process; the session's fixtures, such as the server, stay."""
+    """Runs tests one after the other in this process; session fixtures, such as the server, are kept."""
     for item, following in zip(items, [*items[1:], session], strict=False):
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         _check_stop(session)
@@ -261,7 +261,7 @@ def _report_of_dead_fork(item: pytest.Item) -> pytest.TestReport:
 
 
 def _check_stop(session: pytest.Session) -> None:
-    """Raises what pytest raises in its own loop when the run is to stop."""
+    """Raises the exception with which pytest's own loop ends if the run should stop."""
     if session.shouldfail:
         raise session.Failed(session.shouldfail)
     if session.shouldstop:

@@ -23,8 +23,8 @@ class RunProgress:
     Args:
         reporter: pytest's terminal reporter.
         total: the number of tests.
-        target: gives the target of the test with a node id; empty for a test without one.
-        clock: gives a time in seconds.
+        target: returns the target of the test with a node id; empty for a test without a target.
+        clock: returns a time in seconds.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class RunProgress:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Counts a test, and prints a line if the last one is old enough."""
+        """Counts a test, and prints a line if the previous line is old enough."""
         self._pace.advance()
         if self._clock() - self._printed < EVERY_S or self._pace.done >= self._pace.total:
             return

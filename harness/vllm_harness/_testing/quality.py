@@ -1,8 +1,8 @@
-"""The quality of tool calls on the live lane: how many calls fit their schema, and when the model calls.
+"""The quality of tool calls on the live lane: how many fit their schema, and when the model makes calls.
 
-The decisions to call are compared with those of a stored reference run, often of the same model at its own
-provider. Source: MoonshotAI's K2-Vendor-Verifier measures providers in this way (schema accuracy; precision,
-recall and F1 of the decisions).
+The decisions to make a call are compared with those of a stored reference run, often of the same model at its
+own provider. Source: MoonshotAI's K2-Vendor-Verifier measures providers in this way (schema accuracy;
+precision, recall and F1 of the decisions).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Decisions = dict[str, list[bool]]
 
 @dataclass
 class QualityTally:
-    """The tool calls of a run.
+    """Counts of the tool calls in a run.
 
     Attributes:
         calls: the number of function calls.
         valid: the number of calls whose function was offered and whose arguments fit its schema.
-        decisions: for each test and each of its attempts, whether the model called, request by request; only
-            requests that left it the choice.
+        decisions: for each test and each of its attempts, whether the model made a call, request by request;
+            only for requests that left the choice to the model.
     """
 
     calls: int = 0
@@ -53,7 +53,7 @@ class ObservedRequest:
     """One request that offered functions.
 
     Attributes:
-        free: whether the model could choose to call or not.
+        free: whether the model could choose whether to make a call.
         calls: the number of calls.
         valid: the number of calls that fit their schema.
     """
@@ -65,14 +65,14 @@ class ObservedRequest:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How the decisions to call agree with the reference's.
+    """How well the decisions to make a call agree with those of the reference run.
 
     Attributes:
-        decisions: how many were compared.
-        precision: the share of calls where the reference called too; None if there was no call.
-        recall: the share of the reference's calls that this run made too; None if the reference never called.
-        f1: their harmonic mean; None if either is None or both are 0.
-        unmatched: the number of decisions without a counterpart.
+        decisions: the number of decisions that were compared.
+        precision: the share of this run's calls that the reference made too; None if this run made none.
+        recall: the share of the reference's calls that this run made too; None if the reference made none.
+        f1: the harmonic mean of precision and recall; None if either is None or both are 0.
+        unmatched: the number of decisions without a counterpart in the other run.
     """
 
     decisions: int
@@ -83,9 +83,9 @@ class Agreement:
 
 
 def observe(request: Mapping[str, Any], status: int, answer: bytes) -> ObservedRequest | None:
-    """Counts the calls in an answer; None if the request offered no function, or was refused (4xx).
+    """Counts the calls in an answer; returns None if the request offered no function or was refused (4xx).
 
-    An answer that failed (5xx, or not JSON) counts as one without a call.
+    A failed answer (5xx, or not JSON) counts as an answer without a call.
     """
     offered = _offered(request)
     if not offered or 400 <= status < 500:
@@ -99,7 +99,7 @@ def fits(name: object, arguments: object, offered: Mapping[str, Any]) -> bool:
     """Whether a call's function was offered, and its arguments are JSON that fits the function's schema."""
     if name not in offered:
         return False
-    import jsonschema  # here, as it takes a tenth of a second
+    import jsonschema  # imported here, as this takes a tenth of a second
 
     try:
         jsonschema.validate(json.loads(str(arguments)), offered[str(name)] or {})
@@ -126,7 +126,7 @@ def agreement(decisions: Mapping[str, list[list[bool]]], reference: Mapping[str,
 
 
 def read_reference(path: Path) -> Decisions:
-    """The decisions of a stored run. Raises UsageError if the file is not one."""
+    """Reads the decisions of a stored run. Raises UsageError if the file contains none."""
     try:
         decisions = json.loads(path.read_text())["decisions"]
         return {str(case): [bool(called) for called in calls] for case, calls in decisions.items()}
@@ -144,7 +144,7 @@ def write_reference(path: Path, of: Mapping[str, Any], tally: QualityTally) -> N
 
 
 def summary(tally: QualityTally, reference: Mapping[str, list[bool]] | None) -> Json:
-    """The object in results.json; empty if there was no call and no decision."""
+    """The value of `quality` in results.json; empty if there was no call and no decision."""
     if not tally.calls and not tally.decisions:
         return {}
     valid = {"valid_share": asdict(wilson(tally.valid, tally.calls))} if tally.calls else {}

@@ -19,10 +19,10 @@ TRIAL_OF = "vllm_harness_trial"
 
 
 class ReportRecorder:
-    """A pytest plugin that counts the reports of tests, by the attributes that `hooks` gave them.
+    """A pytest plugin that counts the reports of tests, using the attributes that `hooks` has set on them.
 
     Args:
-        result: gives the result of a target by its id.
+        result: returns the result of a target, given its id.
     """
 
     def __init__(self, result: Callable[[str], TargetResult]) -> None:
@@ -60,7 +60,7 @@ def settle(
     expected_skips: Collection[str],
     repeated: bool,
 ) -> None:
-    """Sets the outcome of a report of a target's test: known defects, skips, pytest's own xfail, misses."""
+    """Sets the outcome of a report on a target's test: known defects, skips, pytest's own xfail, misses."""
     if hasattr(report, "wasxfail"):
         fail(report, "an expected failure without a reference: mark the test vllm_known_defect(...) instead")
     elif report.skipped and isinstance(report.longrepr, tuple):
@@ -85,7 +85,7 @@ def is_expected(call: pytest.CallInfo[None], known: Sequence[Defect]) -> bool:
 
 @contextmanager
 def plain_traceback(config: pytest.Config, plain: bool) -> Iterator[None]:
-    """Reports a failure with Python's own traceback, which is faster: pytest's parses each file in it."""
+    """If `plain`, reports failures with Python's own traceback; pytest's is slower, as it parses files."""
     style = config.option.tbstyle
     config.option.tbstyle = "native" if plain else style
     try:

@@ -1,9 +1,9 @@
 """Repeats: each live test runs K times, with the seeds 0 to K-1, for pass@k and pass^k.
 
 pass@k is the chance that at least one of k tries passes, and pass^k the chance that all do. Both are computed
-from the chance of a single try, as their unbiased estimates need more than k tries: with k they are always 0
-or 1. Sources: Chen et al. 2021, "Evaluating Large Language Models Trained on Code" (pass@k); Yao et al. 2024,
-"tau-bench" (pass^k); Wilson 1927 (the interval).
+from the chance that a single try passes, as their unbiased estimates need more than k tries: with exactly k
+tries these are always 0 or 1. Sources: Chen et al. 2021, "Evaluating Large Language Models Trained on Code"
+(pass@k); Yao et al. 2024, "tau-bench" (pass^k); Wilson 1927 (the interval).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Estimate:
 
 
 def wilson(passed: int, trials: int) -> Estimate:
-    """The share of passes with Wilson's score interval, which also holds for few trials."""
+    """The share of passes with Wilson's score interval, which is also valid for few trials."""
     z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     share = passed / trials
     middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
@@ -50,14 +50,14 @@ def pass_all(k: int, single: Estimate) -> Estimate:
 
 
 def sampled(request: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """The request with temperature 0.8 and a seed, if it generates and sets no temperature above 0."""
+    """Adds temperature 0.8 and a seed to a request that generates text and sets no temperature above 0."""
     if request.get("temperature") or ("input" not in request and "messages" not in request):
         return dict(request)
     return {**request, "temperature": TEMPERATURE, "seed": seed}
 
 
 def summary(trials: Mapping[str, Mapping[int, bool]]) -> dict[str, Any]:
-    """The estimates for results.json: of each case, and of the share of cases that passed.
+    """The estimates for results.json: for each case, and for the share of cases that passed.
 
     Args:
         trials: case -> seed -> whether it passed; an error is a failure.

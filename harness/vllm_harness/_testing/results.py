@@ -1,4 +1,4 @@
-"""The results of a run by target, which stand as JSON beside the logs."""
+"""The results of a run by target, which are written as JSON next to the logs."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ class TargetResult:
     """The results of one target.
 
     Attributes:
-        environment, vllm: the server's environment, in full and in short.
-        server: its record in a run folder, as far as it is known.
-        startup_s: seconds until it was ready.
-        restarts: how often it was restarted after it had died.
-        logs: its log files.
-        lacking: the APIs that it does not serve.
+        environment, vllm: a long and a short description of the server's environment.
+        server: the target's record for a run folder; None until the server has been made.
+        startup_s: the seconds until the server was ready; None if it has not started.
+        restarts: how often the server was restarted after it had died.
+        logs: the server's log files.
+        lacking: the APIs that the server does not serve.
         known: the references of the known deviations that occurred.
         outcomes: the number of tests by outcome; `rerun` counts the attempts that were repeated.
         tests: the outcome of each test, in the order of the run.
         failures: the message of each test that failed, in one line.
         skips: the number of skips by reason code.
-        skipped: the skipped tests: reason, with its code -> tests.
+        skipped: the skipped tests, by the reason with its code.
         defects: the known defects that tests showed: id -> test -> how it failed.
-        findings: one finding of each code and path.
+        findings: one finding for each code and path.
         gone: messages about the known deviations that no longer occur.
         trials: with --vllm-repeat: case -> seed -> whether it passed.
-        tally: the tool calls of the live lane.
-        reference: the decisions to call with which those of this run are compared.
+        tally: counts of the tool calls on the live lane.
+        reference: the reference run's decisions to make a call; None if this run is not compared with one.
     """
 
     environment: str = ""
@@ -81,7 +81,7 @@ class TargetResult:
                 self.known.add(finding.known)
 
     def as_json(self) -> dict[str, Any]:
-        """The object of this target in results.json."""
+        """The value for this target in results.json."""
         return {
             **{name: getattr(self, name) for name in (*_OF_SERVER, *_OF_TESTS)},
             "lacking": sorted(self.lacking),
@@ -96,7 +96,7 @@ class TargetResult:
 
 
 def outcome_of(report: pytest.TestReport) -> str | None:
-    """The outcome that a report adds to the counts; None for a phase that adds none."""
+    """The outcome that a report adds to the counts; None for a phase that adds no outcome."""
     if report.outcome in ("rerun", MISSED):
         return report.outcome
     if report.when == "call":
@@ -109,7 +109,7 @@ def outcome_of(report: pytest.TestReport) -> str | None:
 
 
 def reason_of(report: pytest.TestReport) -> str:
-    """Why a report is a failure, in one line."""
+    """The reason why a report is a failure, in one line."""
     crash = getattr(report.longrepr, "reprcrash", None)
     message = str(crash.message if crash else report.longrepr or "")
     return one_line(f"{report.when}: {message}" if report.when != "call" else message)

@@ -1,4 +1,4 @@
-"""Makes the run folder of a pytest run (--vllm-output), and passes it to pytest-xdist's workers."""
+"""Makes the run folder of a pytest run (--vllm-output), and passes its path to pytest-xdist's workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vllm_harness._runs.records import End, Kind
 from vllm_harness._server.records import run_folder
 
 AUTO = "auto"
-"""The value of --vllm-output that stands for the folder of the logs."""
+"""The value of --vllm-output that selects the folder of the logs."""
 WRITER = pytest.StashKey[RunWriter]()
 
 
@@ -25,7 +25,7 @@ class ReportedRun:
     """A pytest plugin that stores the records of a run.
 
     Args:
-        config: pytest's configuration; its option gets the path of the folder.
+        config: pytest's configuration; its `vllm_output` option is set to the path of the folder.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -50,14 +50,14 @@ class ReportedRun:
         if worker := getattr(self._config, "workerinput", None):
             return RunWriter(Path(option.vllm_output), worker["workerid"], secrets)
         folder = run_folder() if option.vllm_output == AUTO else Path(option.vllm_output).absolute()
-        option.vllm_output = str(folder)  # for the workers, which get the options
+        option.vllm_output = str(folder)  # for pytest-xdist's workers, which receive the options
         seed = getattr(option, "seed", None) if getattr(option, "dealt", None) else None
         header = new_header(Kind.SUITES, ", ".join(option.vllm_model), seed)
         return RunWriter.begin(folder, header, secrets)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Ends the run."""
+        """Writes the end of the run."""
         if (writer := self._config.stash.get(WRITER, None)) is None:
             return
         if not hasattr(self._config, "workerinput"):
@@ -68,7 +68,7 @@ class ReportedRun:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Names the folder."""
+        """Prints the path of the folder."""
         if WRITER in self._config.stash:
             folder = self._config.option.vllm_output
             terminalreporter.write_line(f"run folder: {folder} (vllm-harness report {folder})")

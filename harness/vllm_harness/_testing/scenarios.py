@@ -26,7 +26,7 @@ class ScenarioRunner:
 
     Attributes:
         server: the server of the test.
-        item: the test; findings go into the record of its target.
+        item: the test; findings are added to the result of its target.
     """
 
     server: VllmServer
@@ -43,7 +43,7 @@ class ScenarioRunner:
         """Runs a scenario.
 
         Args:
-            scenario: a file, relative to the test's, or the name of one of the package's stories.
+            scenario: a file, relative to the test's folder, or the name of one of the package's stories.
             transports: `responses`, `responses-history`, `chat`, `messages`; by default all.
             streamed: whether the answers are streamed; by default each conversation runs both ways.
             mcp: the scenario's MCP servers, if they are already running.
@@ -54,7 +54,7 @@ class ScenarioRunner:
         Raises:
             AssertionError: a finding or a mismatch is not known. On the live lane, if only the model's words
                 are wrong and no turn forbids retries, the test runs again.
-            UsageError: the file is not a scenario, or the model lacks a capability that it needs.
+            UsageError: the file is not a scenario, or the model lacks a capability that the scenario needs.
         """
         parsed = scenario if isinstance(scenario, Scenario) else self._read(scenario)
         hint = "mark the test with pytest.mark.vllm_needs and these names"
@@ -70,7 +70,7 @@ class ScenarioRunner:
         return conversations
 
     def _record(self, conversation: Conversation) -> None:
-        """Adds findings and known mismatches to the record of the target and to the test's case."""
+        """Adds findings and known mismatches to the target's result and to the test's case record."""
         record = result_of(self.item)
         record.add(conversation.every_finding)
         for turn in conversation.turns:
@@ -99,7 +99,7 @@ class ScenarioRunner:
 
 
 def answer_of(turn: TurnResult) -> str:
-    """What identifies the exchange of a turn: the id of its answer, or the body of a refusal."""
+    """A string that identifies the exchange of a turn: the id of its answer, or the body of a refusal."""
     if turn.answer is None or turn.exchange is None:
         return ""
     if turn.answer.status == "refused":

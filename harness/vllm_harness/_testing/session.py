@@ -33,12 +33,12 @@ class PytestRun:
 
     Attributes:
         config: pytest's configuration.
-        choice: the targets.
+        choice: the chosen targets.
         defects: the known defects.
         planned: the environment of the servers that the run starts; None for an attached server.
-        reference: the decisions to call tools with which this run's are compared.
+        reference: a reference run's decisions to call tools, with which this run's are compared, if any.
         results: the result of each target, by its id.
-        servers: the servers of its targets, and all others that it has started.
+        servers: the servers of the targets, and all other servers that the run has started.
     """
 
     config: pytest.Config
@@ -66,7 +66,7 @@ class PytestRun:
         return self.results.setdefault(target, TargetResult(reference=self.reference))
 
     def is_scripted(self, target: Target) -> bool:
-        """Whether tests script the model; behind an attached server there may be a scripted one."""
+        """Whether tests script the model; an attached server may have a scripted server behind it."""
         return target.lane == "scripted" or bool(self.config.option.vllm_books_url)
 
     def seeds(self, target: Target, item: pytest.Item) -> range:
@@ -79,7 +79,7 @@ class PytestRun:
         return self.planned.vllm_version if self.planned else self.result(target.id).vllm or "0"
 
     def expected_skips(self, target: Target) -> set[str]:
-        """The reason codes with which a target's tests may skip."""
+        """The reason codes with which a target's tests may be skipped."""
         narrow = target.lane == "attached" or self.config.option.vllm_frontend == "rust"
         return {SLOW, OTHER_DEVICE, *([NOT_SERVED] if narrow else []), *target.entry.expected_skips}
 
@@ -96,7 +96,7 @@ def the_run(config: pytest.Config) -> PytestRun:
     """The run, prepared when the first test that uses a server is collected.
 
     Raises:
-        HarnessError: the options do not make a run.
+        HarnessError: the options do not make a valid run.
     """
     if RUN not in config.stash:
         run = config.stash[RUN] = _prepare(config)
@@ -126,13 +126,13 @@ def needed_by(item: pytest.Item | pytest.Function) -> set[str]:
 
 
 def servers_of(item: pytest.Item) -> int:
-    """How many servers a test uses at once: by its mark, or else one if it has the fixture."""
+    """How many servers a test uses at once: the number in its mark, or 1 if it has the server fixture."""
     mark = item.get_closest_marker("vllm_servers")
     return int(mark.args[0]) if mark else int("vllm_server" in getattr(item, "fixturenames", ()))
 
 
 def is_for(item: pytest.Item | pytest.Function, target: Target, lane: RunLane) -> bool:
-    """Whether a test is for a target, if the target were on this lane."""
+    """Whether a test would be for a target if the target were on this lane."""
     entry = target.entry
     if (item.get_closest_marker("vllm_harmony") and not entry.harmony) or (
         item.get_closest_marker("vllm_standard") and entry.harmony
@@ -148,7 +148,7 @@ def is_for(item: pytest.Item | pytest.Function, target: Target, lane: RunLane) -
 
 
 def uses_scripts(item: pytest.Item) -> bool:
-    """Whether a test that has run must have used all its scripts; one that shows a defect may end early."""
+    """Whether a finished test must have used all its scripts; a test that shows a defect may end early."""
     body = item.stash.get(BODY, None)
     return item.stash[SHOWN].scripts == "used" if body == "defect" else body in {"passed", "failed"}
 
@@ -171,10 +171,10 @@ def _prepare(config: pytest.Config) -> PytestRun:
     defects = load_defects(option.vllm_folder)
     if option.vllm_books_url and not option.vllm_server_url:
         raise UsageError(
-            "--vllm-books-url needs --vllm-server-url: it names the scripted server behind that one",
+            "--vllm-books-url needs --vllm-server-url: it names the scripted server behind that URL",
             hint="add --vllm-server-url, or leave out --vllm-books-url to start a scripted server",
         )
-    gateway_deviations(option.vllm_product or "", defects)  # raises for a wrong name
+    gateway_deviations(option.vllm_product or "", defects)  # raises an error if the name is invalid
     if option.vllm_server_url:
         choice = choose(entries, Machine("cpu"), models=_one_model(option.vllm_model), lane="attached")
         return PytestRun(config, choice, defects, None, reference)

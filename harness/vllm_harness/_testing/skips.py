@@ -1,4 +1,4 @@
-"""Skips have a reason code and are counted by model; an unexpected skip is a failure."""
+"""Skips with reason codes, which are counted by model; an unexpected skip is a failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 SLOW = "slow"
 NOT_SERVED = "not-served"
 OTHER_DEVICE = "other-device"
-"""The code of a test for servers on CPU that has a server on CUDA, or the reverse."""
+"""The code to skip a test for servers on CPU if its server runs on CUDA, or the reverse."""
 
 _CODED = re.compile(r"(?:Skipped: )?\[([a-z0-9][a-z0-9-]*)\] ")
 
@@ -25,7 +25,7 @@ def skip(code: str, reason: str) -> NoReturn:
     """Skips the running test.
 
     Args:
-        code: lower-case words joined by `-`. The model entry must name it in `expected_skips`.
+        code: lower-case words joined by `-`. The model entry must list it in `expected_skips`.
         reason: one sentence.
 
     Raises:
@@ -43,7 +43,7 @@ def code_of(reason: str) -> str | None:
 
 
 def objection(reason: str, expected: Collection[str]) -> str | None:
-    """Why a skip is not allowed; None if it is.
+    """The reason why a skip is not allowed; None if it is allowed.
 
     Args:
         reason: the reason, as pytest reports it.

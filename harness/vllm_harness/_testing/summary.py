@@ -1,4 +1,4 @@
-"""Prints the end of a run on one screen: a table, the failures, and the paths of the rest."""
+"""Prints the summary of a run on one screen: a table, the failures, and the paths of files with details."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from vllm_harness._testing import quality, repeats
 from vllm_harness._testing.results import TargetResult
 
 MAX_LISTED = 10
-"""How many failures, reason codes of skips and cases of repeats are listed at most."""
+"""The maximum number of failures, of reason codes and of repeated cases that are listed."""
 HEADINGS = ("target", "start", "passed", "known", "failed", "skipped")
 _LINE = 150
-"""How long the line of a failure is where the output is not a terminal."""
+"""The maximum length of a failure's line if the output is not a terminal."""
 
 
 def show(
@@ -33,7 +33,7 @@ def show(
     *,
     listed: bool = False,
 ) -> None:
-    """Prints the end of a run.
+    """Prints the summary of a run.
 
     Args:
         console: a console without markup.

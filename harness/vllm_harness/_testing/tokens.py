@@ -1,6 +1,6 @@
 """Records the tokens of a live run, replays them as scripts, and compares both runs.
 
-Each test has a file, with a line of JSON for each request that generates: path, body, status, answer, tokens.
+Each test has a file with a line of JSON for each generating request: path, body, status, answer, tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _USAGE = ("input_tokens", "output_tokens", "prompt_tokens", "completion_tokens")
 
 @contextmanager
 def recorded_tokens(server: VllmServer, item: pytest.Item) -> Iterator[None]:
-    """Records what a server generates for a test, if the run stores it or compares it with a recording."""
+    """Records the tokens generated for a test, if the run stores or compares them with a recording."""
     folder, replayed, target = item.config.option.vllm_record_tokens, recording(item), item.stash[TARGET]
     if target.lane == "attached" or not (folder or replayed):
         yield
@@ -42,7 +42,7 @@ def recorded_tokens(server: VllmServer, item: pytest.Item) -> Iterator[None]:
 
 
 def recording(item: pytest.Item) -> Path | None:
-    """The recording that a test replays; None where the run replays nothing."""
+    """The path of the recording that a test replays; None if the run replays nothing."""
     folder, target = item.config.option.vllm_replay_tokens, item.stash[TARGET]
     return folder and file_in(folder / f"live-{target.entry.name}", item.nodeid, target.id)
 
@@ -67,7 +67,7 @@ def write(records: Iterable[TokenRecord], path: Path) -> None:
 
 
 def read(path: Path) -> list[TokenRecord]:
-    """Reads a recording. Raises UsageError if the file is not one."""
+    """Reads a recording. Raises UsageError if the file is not a recording."""
     try:
         return [TokenRecord.model_validate_json(line) for line in path.read_bytes().splitlines()]
     except (OSError, ValidationError) as error:
@@ -89,7 +89,7 @@ def script_recording(records: Sequence[TokenRecord], book: ScriptBook) -> None:
 
 
 def differences(recorded: Sequence[TokenRecord], replayed: Sequence[TokenRecord]) -> list[str]:
-    """Where a replay differs in meaning from its recording; empty where it does not."""
+    """Lists the differences in meaning between a recording and its replay, each in a line."""
     lines = []
     if len(recorded) != len(replayed):
         lines.append(f"{len(recorded)} requests were recorded, {len(replayed)} came")
@@ -102,7 +102,7 @@ def differences(recorded: Sequence[TokenRecord], replayed: Sequence[TokenRecord]
 
 
 def meaning(record: TokenRecord) -> dict[str, Any]:
-    """The meaning of an answer, which does not depend on streaming or on vLLM's version; lists by choice."""
+    """The meaning of an answer, regardless of streaming and vLLM's version; lists have an item per choice."""
     if record.refused:
         return {"status": record.status}
     body = _folded(record.answer) if isinstance(record.answer, list) else record.answer
@@ -111,7 +111,7 @@ def meaning(record: TokenRecord) -> dict[str, Any]:
         answers = list(answers_of("responses", body))
         reason = (body.get("incomplete_details") or {}).get("reason")
         more = {"incomplete": reason, "items": [item["type"] for item in body["output"]]}
-    else:  # of chat completions, or of text completions
+    else:  # chat completions or text completions
         choices = [{"message": {"content": choice.get("text")}, **choice} for choice in body["choices"]]
         answers, more = list(answers_of("chat", {**body, "choices": choices})), {}
     return {

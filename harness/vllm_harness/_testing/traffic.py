@@ -1,7 +1,7 @@
 """Records the requests that this process sends with any library, and the chunks of their answers.
 
-Tests send requests with the SDKs of OpenAI and Anthropic, with httpx and with requests. What these have in
-common is patched: the transports of httpx and httpx2 (used by the openai SDK), and the sessions of requests.
+Tests send requests with the SDKs of OpenAI and Anthropic, with httpx and with requests. The layers that these
+share are patched: the transports of httpx and httpx2 (used by the openai SDK), and the sessions of requests.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SeenExchange(PendingExchange):
     """A request that a test sent, and its answer so far.
 
     Attributes:
-        id: unique in the run; a header carries it, so that a scripted server can report the tokens.
+        id: an id that is unique in the run; a header sends it, so that a scripted server can report tokens.
         url: the request's URL.
         sent_headers, content: the request's headers and body.
         at: when it was sent, in seconds since the epoch.
@@ -77,7 +77,7 @@ class TrafficRecorder:
         return seen
 
     def begin(self, method: str, url: str, headers: Mapping[str, str], content: bytes) -> SeenExchange | None:
-        """Records a request that is about to be sent; returns None if it is not one of a test's."""
+        """Records a request that is about to be sent; returns None if no test sends it."""
         parts = urlsplit(url)
         if parts.hostname not in self._hosts or parts.path.startswith(_UNSEEN) or names.OWN_HEADER in headers:
             return None
@@ -94,7 +94,7 @@ class TrafficRecorder:
 
 
 def _over_httpx(recorder: TrafficRecorder, library: Any) -> Callable[[Any], Any]:
-    """Patches a transport's method, sync or async."""
+    """Returns a patch for a transport's method, sync or async."""
 
     def patch(original: Any) -> Any:
         def handle(transport: Any, request: Any) -> Any:
@@ -124,7 +124,7 @@ async def _awaited(seen: SeenExchange, library: Any, response: Any) -> Any:
 
 
 def _answered(seen: SeenExchange, library: Any, response: Any) -> Any:
-    """The response; its stream is recorded as the test reads it."""
+    """Returns the response, whose stream is recorded as the test reads it."""
     seen.answered(response.status_code, response.headers)
     response.stream = tapped(library, response.stream, seen.arrived, seen.ended)
     return response

@@ -1,4 +1,4 @@
-"""Hooks into HTTP clients: requests that are changed, and answers that are observed while they are read."""
+"""Hooks into HTTP clients that change requests, and observe answers while they are read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
 
 LIBRARIES = [httpx2]
-"""The library of the openai client, and httpx if it is installed, as tests may have clients of both."""
+"""The openai client's HTTP library, and httpx if it is installed, as tests may use clients of both."""
 with suppress(ImportError):
     import httpx
 
@@ -32,21 +32,21 @@ class WireTap:
     """Changes and observes each POST of a JSON object.
 
     Attributes:
-        change: gets the request's body, and gives the body to send.
-        seen: gets the sent body, the status, and the bytes of the answer that were read.
+        change: receives the request's body, and returns the body to send.
+        seen: receives the sent body, the status, and the bytes of the answer that were read.
     """
 
     change: Callable[[Json], Json]
     seen: Callable[[Json, int, bytes], None]
 
     def client(self, server: VllmServer) -> OpenAI:
-        """A sync openai client of a server."""
+        """A sync openai client for a server."""
         from openai import DefaultHttpxClient
 
         return server.client(http_client=DefaultHttpxClient(event_hooks=self.hooks(), verify=tls()))
 
     def async_client(self, server: VllmServer) -> AsyncOpenAI:
-        """An async openai client of a server."""
+        """An async openai client for a server."""
         from openai import DefaultAsyncHttpxClient
 
         http_client = DefaultAsyncHttpxClient(event_hooks=self.async_hooks(), verify=tls())
@@ -102,8 +102,8 @@ def tapped(
     Args:
         library: httpx or httpx2.
         inner: the stream.
-        arrived: gets each chunk, and returns it.
-        ended: gets the error that breaks the stream, or None when the stream is closed.
+        arrived: receives each chunk, and returns it.
+        ended: receives the error that breaks the stream, or None when the stream is closed.
     """
 
     @contextmanager

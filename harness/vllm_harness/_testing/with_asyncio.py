@@ -1,4 +1,4 @@
-"""The async fixture, run by pytest-asyncio in its strict and its auto mode."""
+"""The async fixture, for pytest-asyncio in strict and in auto mode."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ if TYPE_CHECKING:
 async def async_openai_client(
     vllm_server: VllmServer, _vllm_book: ScriptBook | None, _vllm_tap: WireTap
 ) -> AsyncIterator[AsyncOpenAI]:
-    """An async openai client of the server that gets answers from this test's scripts and never retries."""
+    """An async openai client for the server; it is answered from this test's scripts, and never retries."""
     async with _vllm_book.async_client() if _vllm_book else _vllm_tap.async_client(vllm_server) as openai:
         yield openai

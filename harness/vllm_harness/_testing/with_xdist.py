@@ -1,7 +1,7 @@
 """pytest-xdist: each worker is a separate run, with its own servers and results.
 
-The leases of all runs on a machine keep the workers' servers within its memory, so that a worker may wait for
-another one. The forks of `--vllm-at-once`, which share a server, cannot be combined with workers.
+Leases, which all runs on a machine share, keep the workers' servers within its memory, so a worker may wait
+for another. The forks of `--vllm-at-once`, which share a server, cannot be combined with workers.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def async_openai_client() -> NoReturn:
-    """An async openai client of the server; it needs pytest-asyncio."""
+    """An async openai client for the server; it needs pytest-asyncio."""
     pytest.fail(
         "async_openai_client needs pytest-asyncio, which is not installed, or disabled: "
         "pip install 'vllm-harness[asyncio]'",

@@ -110,7 +110,7 @@ WRONG = {
     "truncated within a word": (lambda text: _truncated(text, "call_1") + "'", r":\d+: "),
     "cut between exchanges": (
         lambda text: _truncated(text, "- turn: answer"),
-        r":\d+: count: the file ends without it",
+        r":\d+: count: missing at the end of the file",
     ),
     "a turn is missing": (
         lambda text: _truncated(text, "- turn: answer") + "count: 2\n",

@@ -42,7 +42,7 @@ def test_requests_have_the_ids_of_the_new_run() -> None:
 
 def test_a_call_that_is_not_made_again_cannot_be_answered() -> None:
     _, reason = _second(conversation(), exchange("ask", {}, response("resp_new", message("No."))))
-    assert reason == "it is about a call of get_weather, which was not made now in turn ask"
+    assert reason == "it refers to a call of get_weather, which was not made again in turn ask"
 
 
 def test_turns_cannot_continue_a_refused_turn() -> None:

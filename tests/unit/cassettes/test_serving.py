@@ -161,7 +161,7 @@ def test_nothing_is_lost_if_the_client_leaves_or_the_proxy_is_killed(ends: str, 
         code, out, _ = _end(server)
         assert (code, out.splitlines()[1:]) == (1, ["turn answer was never played"])
     if ends == "killed":
-        with pytest.raises(UsageError, match="count: the file ends without it"):
+        with pytest.raises(UsageError, match="count: missing at the end of the file"):
             read(recorded)
         with recorded.open("a") as file:
             file.write("count: 1\n")

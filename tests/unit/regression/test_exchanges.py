@@ -1,4 +1,4 @@
-"""The request of each API for a case, and the answer read from its response."""
+"""The request for a test case over each API, and the answer that is read from the response."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BLOCKS = [
 
 
 def read(delivery: str, content: str, status: int = 200, broken: str = "") -> dict[str, Any]:
-    """The fields of the answer for a response in a delivery."""
+    """The fields of the answer that is read from a response with this content."""
     parsed = Delivery.parse(delivery)
     kind = "application/json" if parsed.shape is Chunking.WHOLE else "text/event-stream"
     exchange = Exchange(path=path_of(parsed))

@@ -1,4 +1,4 @@
-"""The cases of a family in each group."""
+"""The test cases of a parser family in each group."""
 
 from __future__ import annotations
 
@@ -243,4 +243,4 @@ def test_marker_variants_are_plain_content(family: str) -> None:
     plain = cases["text with a list of numbers"].input.text
     before = {token: plain.count(token) for token in tokens}
     alone = [text for text in ends if not any(text.count(token) > before[token] for token in tokens)]
-    assert len(alone) >= len(ends) - 4  # those before a call
+    assert len(alone) >= len(ends) - 4  # except the texts before a call

@@ -46,7 +46,7 @@ ENTRY = Defect.model_validate(
 
 
 def known(**changes: Any) -> ParserDefect:
-    """The entry with a changed selector."""
+    """The defect of `ENTRY` with a changed selector."""
     (selector,) = ENTRY.failures
     changed = ENTRY.model_copy(update={"failures": (selector.model_copy(update=changes),)})
     (defect,) = parser_defects({ENTRY.id: changed})

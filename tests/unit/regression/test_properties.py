@@ -1,4 +1,4 @@
-"""Generated meanings, and the files of their failures."""
+"""Generated meanings, and the files that store their failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of a run folder for the cells of parser regression."""
+"""The records in a run folder for the cells of a parser regression run."""
 
 from __future__ import annotations
 

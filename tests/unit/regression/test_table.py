@@ -1,4 +1,4 @@
-"""The table of a run, on terminals of several widths and in a pipe."""
+"""The table of a parser regression run, on terminals of several widths and in a pipe."""
 
 from __future__ import annotations
 

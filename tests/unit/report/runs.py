@@ -28,7 +28,7 @@ def run_in(
 
 
 def case(name: str, outcome: Outcome = Outcome.PASSED, **more: object) -> CaseRecord:
-    """A case of QWEN3."""
+    """A case record for the target `QWEN3`."""
     given = {"target": QWEN3.id, "group": "behaviours/test_a", "seconds": 0.5, **more}
     return CaseRecord.model_validate(
         {"id": f"tests/behaviours/test_a.py::{name}", "outcome": outcome, **given}
@@ -36,7 +36,7 @@ def case(name: str, outcome: Outcome = Outcome.PASSED, **more: object) -> CaseRe
 
 
 def every_outcome() -> list[CaseRecord]:
-    """A case of each outcome, with texts as a server may send them."""
+    """A case record for each outcome, with hostile texts such as a server may send."""
     return [
         case("test_passed", defects=("vllm-1",)),
         case("test_known", Outcome.KNOWN, defects=("vllm-2",), reason=HOSTILE),

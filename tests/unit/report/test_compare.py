@@ -1,4 +1,4 @@
-"""Two runs compared."""
+"""Comparisons of two runs."""
 
 from __future__ import annotations
 

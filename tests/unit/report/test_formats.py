@@ -1,4 +1,4 @@
-"""Reports for CI, of runs with hostile texts."""
+"""Reports for CI about runs with hostile texts."""
 
 from __future__ import annotations
 

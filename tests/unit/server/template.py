@@ -17,6 +17,6 @@ Template(sys.argv[2], float(sys.argv[3]), os.getppid()).serve()
 
 
 def serving(path: Path, linger_s: float = 0.0) -> subprocess.Popen[str]:
-    """A template that listens at a path."""
+    """Starts a template that listens on a socket at a path."""
     command = [sys.executable, "-c", SERVE, str(TEMPLATE.parent), str(path), str(linger_s)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

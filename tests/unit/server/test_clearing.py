@@ -72,7 +72,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server_id() -> Iterator[str]:
-    """The id of no server; its blocks are removed afterwards."""
+    """An id that no server has; shared memory blocks with this id are removed afterwards."""
     server_id = secrets.token_hex(6)
     yield server_id
     blocks.remove(blocks.of_server(server_id))
@@ -142,7 +142,7 @@ def nothing_left(config: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("killed", ["server", "supervisor"])
 def test_a_kill_leaves_no_shared_memory(killed: str, server_id: str, tmp_path: Path) -> None:
-    """A block from before the server stays."""
+    """A shared memory block that existed before the server stays."""
     native, earlier = f"native-{server_id}", f"earlier-{server_id}"
     (blocks.FOLDER / earlier).touch()
     argv = maps("twice", f"vh-{server_id}-1", f"sem.vh-{server_id}-2", native, earlier)
@@ -234,7 +234,7 @@ def record_of(server_id: str, tmp: Path, owner: int, owner_started: int) -> Serv
 
 
 def test_only_servers_of_dead_owners_are_swept(server_id: str, tmp_path: Path) -> None:
-    """Even without a supervisor: while the owner lives, it is starting the server."""
+    """A server without a supervisor stays while its owner lives, as the owner may be starting it."""
     left = tmp_path / f"vh-{server_id}"
     left.mkdir()
     with (
@@ -259,7 +259,7 @@ def test_only_servers_of_dead_owners_are_swept(server_id: str, tmp_path: Path) -
 
 
 def test_half_written_records_of_dead_writers_are_removed() -> None:
-    """A file of another version names no writer."""
+    """A file that names no writer, as one from another version of the harness, is removed too."""
     (records_folder() / "id0.half").touch()
     with subprocess.Popen([sys.executable, "-c", WRITES]) as writer:
         wait_until(lambda: len(list(records_folder().glob("id1.*.half"))) == 1)

@@ -1,4 +1,4 @@
-"""vLLM's demo tool server: the flags that name it, and what it needs."""
+"""vLLM's demo tool server: the flags that select it, and its requirements."""
 
 from __future__ import annotations
 

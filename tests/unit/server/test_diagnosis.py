@@ -1,4 +1,4 @@
-"""Causes of failed starts, from lines that vLLM wrote where there was a GPU, a hub or a broken machine."""
+"""Causes of failed starts, diagnosed from log lines that vLLM wrote on various machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from vllm_harness._server import errors
 from vllm_harness._server.diagnosis import RULES, diagnose, log_lines
 
-# line of a log -> error; each line was written by vLLM or the library that it uses
+# log line -> error; each line was written by vLLM or a library that it uses
 LINES = [
     (
         "(EngineCore pid=9) ERROR torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. "

@@ -66,7 +66,7 @@ def test_a_template_is_held_once(path: Path) -> None:
 
 
 def test_a_killed_template_s_socket_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But not the socket of a living template, or one whose lock another process holds to start it."""
+    """The sockets of a living template, and of one that another process is starting, stay."""
     folder = private_folder(tmp_path / "fork", "state")
     monkeypatch.setattr(fork_server, "_folder", lambda: folder)
     dead, starting, living = folder / "dead-1.sock", folder / "starting.sock", folder / "living.sock"
@@ -102,7 +102,7 @@ def test_a_template_removes_its_note_at_its_end(path: Path) -> None:
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_template_without_its_socket_ends_with_its_last_client(path: Path, replaced: bool) -> None:
-    """Its socket is removed, or replaced by another one, which stays."""
+    """The template's socket is removed, or replaced with another socket, which stays."""
     with serving(path, linger_s=300) as template:
         try:
             with connect(wait_for_path(path)):
@@ -150,7 +150,7 @@ def test_connecting_does_not_prolong_the_life_of_a_template(path: Path) -> None:
 
 
 def test_a_run_without_lingering_ends_the_template(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if the process that started it wanted it to linger; it ends after its last client."""
+    """It ends after its last client, even if the process that started it wanted it to linger."""
     monkeypatch.setenv(fork_server.LINGER, "0")
     with serving(path, linger_s=300) as template:
         try:
@@ -172,7 +172,7 @@ def test_an_unused_template_is_dismissed(path: Path, monkeypatch: pytest.MonkeyP
             with connect(wait_for_path(path)) as client:
                 client.sendall(fork_server.HOLD)
                 assert not fork_server.dismiss_unused()
-            while not fork_server.dismiss_unused():  # it may not have seen yet that its client is gone
+            while not fork_server.dismiss_unused():  # it may not have noticed yet that its client is gone
                 assert template.poll() is None
             assert template.wait(20) == 0
             assert not fork_server.dismiss_unused()
@@ -185,7 +185,7 @@ def test_a_note_is_removed_after_its_template(path: Path, monkeypatch: pytest.Mo
     note = path.with_suffix(".json")
     with subprocess.Popen(["sleep", "60"]) as template:
         note.write_text(json.dumps({"socket": str(path), "pid": template.pid, "environment": "release 0"}))
-        assert fork_server.templates() == []  # it still imports
+        assert fork_server.templates() == []  # the template is still importing modules
         assert note.exists()
         with listener(path):
             assert [info.pid for info in fork_server.templates()] == [template.pid]

@@ -1,4 +1,4 @@
-"""Servers before they are entered, and the interface that both kinds share."""
+"""Servers that have not been started, and the interface of launched and attached servers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vllm_harness._server.remote import RemoteServer
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for everything that would be installed, fetched and recorded."""
+    """The folder for everything that a server would install, fetch and record."""
     for name in ("CACHE", "STATE"):
         monkeypatch.setenv(f"VLLM_HARNESS_{name}", str(tmp_path / "folders" / name))
     return tmp_path / "folders"

@@ -51,7 +51,7 @@ def test_a_port_in_use_names_its_holder() -> None:
 
 
 def test_a_port_of_another_user_names_that_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel shows the user, but not the process."""
+    """The kernel shows the user who holds the port, but not the process."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         monkeypatch.setattr(ports, "listeners", lambda port: {None})

@@ -25,9 +25,9 @@ class Bisection:
     """The result of a bisection.
 
     Attributes:
-        before, after: neighbours with different verdicts; `before` is nearer to the start of the range.
-        skipped: those between them without a clear verdict, with the reasons.
-        tried: the verdicts, in the order in which they were measured.
+        before, after: neighbouring releases or commits with different verdicts, in the order of the range.
+        skipped: the releases or commits between them without a clear verdict, with the reasons.
+        tried: the verdict on each release or commit that was tried, in that order.
     """
 
     before: str
@@ -37,14 +37,14 @@ class Bisection:
 
 
 def bisect(names: Sequence[str], good: str, bad: str, try_: Try, at_a_time: int = 1) -> Bisection:
-    """Finds the neighbours between which the verdict changes; tries both ends first.
+    """Finds the neighbouring releases or commits with different verdicts; tries both ends first.
 
     Args:
-        names: all names in order; the first and the last are `good` and `bad`, in either order.
-        good: the name that does not show the defect.
-        bad: the name that shows it.
-        try_: reproduces it; names with other verdicts than `reproduced` and `fixed` are skipped.
-        at_a_time: the number of names to try together; one is a binary search.
+        names: all releases or commits in order, from `good` to `bad` or from `bad` to `good`.
+        good: the name of the release or commit that does not show the defect.
+        bad: the name of the release or commit that shows it.
+        try_: reproduces the defect; names with verdicts other than `reproduced` and `fixed` are skipped.
+        at_a_time: the number of names to try together; 1 makes a binary search.
 
     Raises:
         UsageError: the verdict of `good` is not `fixed`, or that of `bad` not `reproduced`.
@@ -86,16 +86,16 @@ def _wrong_end(name: str, expected: str, outcome: Reproduction) -> UsageError:
 
 
 def spread(indices: Sequence[int], number: int) -> list[int]:
-    """Selects this number of indices evenly; a single one is the middle."""
+    """Selects this number of evenly spaced indices; the middle one if the number is 1."""
     number = min(number, len(indices))
     return [indices[(place + 1) * len(indices) // (number + 1)] for place in range(number)]
 
 
 def releases_between(good: str, bad: str) -> list[str]:
-    """Lists the releases from the older to the newer of two that can be installed here.
+    """Lists two releases and those between them that can be installed on this machine, oldest first.
 
     Raises:
-        UsageError: one is not a version.
+        UsageError: `good` or `bad` is not a version.
     """
     first, last = sorted((good, bad), key=_version)
     known = {lock.version for lock in locks.locks() if lock.device == default_device()}
@@ -113,7 +113,7 @@ def _version(spec: str) -> Version:
 
 
 def commits_between(tree: Path, good: str, bad: str) -> list[str]:
-    """Lists the commits from one revision to the other along first parents, both included.
+    """Lists the commits between two revisions along first parents, both revisions included.
 
     Raises:
         UsageError: a revision is unknown, or neither is an ancestor of the other.
@@ -152,7 +152,7 @@ def checkouts(tree: Path) -> Iterator[Callable[[str], Path]]:
 
 
 def subject(tree: Path, commit: str) -> str:
-    """Describes a commit in a line."""
+    """Describes a commit in one line."""
     return git_output(tree, "show", "--no-patch", "--format=%h %s", commit, required=True)
 
 

@@ -1,6 +1,6 @@
-"""Drafts an entry from a failed test, a cell of parser regression, or recorded traffic.
+"""Drafts a defect entry from a failed test, a cell of a parser regression run, or recorded traffic.
 
-What was observed is filled in; what a person must judge is marked.
+Observations are filled in; the fields that a person must judge are marked `TO DO`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Draft = dict[str, Any]
 
 
 def as_yaml(defect: str, draft: Draft) -> str:
-    """Makes the file of an entry: the draft, and the keys that a person must fill in."""
+    """Makes the text of an entry's file: the draft, and the keys that a person must fill in."""
     judged = {
         "title": OPEN,
         "class": "arguable",
@@ -40,7 +40,7 @@ def from_test(results: Path, test: str) -> Draft:
     """Drafts an entry from the failure of a test.
 
     Args:
-        results: `results.json` of a run's folder, or the folder.
+        results: the folder of a test run, or `results.json` in that folder.
         test: the node id, or a part of it that is unique among the failed tests.
 
     Raises:
@@ -73,10 +73,10 @@ def from_test(results: Path, test: str) -> Draft:
 
 
 def from_cell(run: str, family: str, case: str) -> Draft:
-    """Drafts an entry from the failures of a test case of parser regression.
+    """Drafts an entry from the failures of a parser regression test case.
 
     Raises:
-        UsageError: the run lacks the family, or the case did not fail.
+        UsageError: the run does not include the family, or the case did not fail.
     """
     cells = [cell for cell in RegressionRun.named(run).cells() if cell.family == family]
     failed = [cell for cell in cells if case in cell.cases and cell.cases[case].mismatches]
@@ -113,15 +113,15 @@ def _selector(cell: Cell, case: str) -> Draft:
 
 
 def from_capture(path: Path, model: str) -> Draft:
-    """Drafts an entry from recorded traffic: a step for each exchange, with what the model said.
+    """Drafts an entry from recorded traffic: a step for each exchange, with the content of its answer.
 
     Args:
-        path: a file that `vllm-harness validate` reads.
+        path: a file that `vllm-harness validate` can read.
         model: the model entry that serves the steps.
 
     Raises:
-        ProtocolInputError: the file has another format.
-        UsageError: it contains no requests.
+        ProtocolInputError: the format of the file is unknown.
+        UsageError: the file contains no requests.
     """
     exchanges = [exchange for exchange in read_capture(path).exchanges if exchange.request]
     if not exchanges:
@@ -145,7 +145,7 @@ def _step(exchange: Exchange) -> Draft:
 
 
 def _said(exchange: Exchange) -> Draft:
-    """The meaning of an answer, as a script."""
+    """The content of an answer (reasoning, text and calls), in the form of a script."""
     body = accumulate(exchange.json_events).body if exchange.streamed else exchange.body or {}
     api: Api = "responses" if "output" in body else "messages" if body.get("type") == "message" else "chat"
     answer = answer_of(api, body)
@@ -158,6 +158,6 @@ def _said(exchange: Exchange) -> Draft:
 
 
 def _around(version: str) -> str:
-    """A specifier of the release that was seen."""
+    """A version specifier for the release on which the failure was seen."""
     release = version.partition("@")[0]
     return f"=={release.rpartition('.')[0]}.*" if release[:1].isdigit() else ""

@@ -1,4 +1,4 @@
-"""Exports defects as reports to file upstream: a folder for each, and an index."""
+"""Exports defects as upstream reports: a folder for each defect, and an index."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ REPORT, SCRIPT, INDEX = "README.md", "reproduce.py", "index.md"
 
 
 def export(reproduced: Sequence[tuple[Defect, Measured]], environment: str, into: Path) -> list[Path]:
-    """Writes a folder for each defect, with its report and its script, and the index of all.
+    """Writes a folder for each defect, with its report and its script, and an index.
 
     Args:
-        reproduced: the defects, each with its verdict `reproduced`.
-        environment: the vLLM that showed them, in words.
+        reproduced: the defects, each with the measurement that reproduced it.
+        environment: a description of the vLLM that showed them.
         into: the folder; created if it does not exist.
 
     Returns:

@@ -25,11 +25,11 @@ from vllm_harness._server.progress import StartProgress
 
 
 class Measured(StrictModel):
-    """The verdict of one defect on one vLLM.
+    """The verdict on one defect in one vLLM environment.
 
     Attributes:
         id: the id of the defect.
-        vllm: the environment, as in `--vllm`.
+        vllm: the environment, as a value of `--vllm`.
         version: the version of vLLM.
         verdict, why, case, delivery, answers: as in `Reproduction`.
     """
@@ -45,17 +45,17 @@ class Measured(StrictModel):
 
     @classmethod
     def of(cls, defect: str, vllm: str, version: str, outcome: Reproduction) -> Measured:
-        """Adds the defect and the environment to a reproduction."""
+        """Makes a `Measured` from a reproduction, the defect and the environment."""
         return cls(id=defect, vllm=vllm, version=version, **asdict(outcome))
 
     @property
     def outcome(self) -> Reproduction:
-        """The reproduction."""
+        """The verdict as a `Reproduction`."""
         return Reproduction(self.verdict, self.why, self.case, self.delivery, self.answers)
 
 
 class MeasuredRun:
-    """The folder of a run.
+    """The run folder in which verdicts are stored.
 
     Args:
         folder: the folder with `verdicts.jsonl`.
@@ -67,7 +67,7 @@ class MeasuredRun:
         self._is_whole = False
 
     def verdicts(self) -> dict[tuple[str, str], Measured]:
-        """Reads the verdicts by id and environment. Raises UsageError, which names the file and the line."""
+        """Reads the verdicts by id and environment. Raises UsageError, with the line, if one is invalid."""
         hint = "remove the line to measure it again"
         lines = read_lines(self.path, Measured, what="verdict of a run", hint=hint)
         return {(measured.id, measured.vllm): measured for measured in lines}
@@ -88,7 +88,7 @@ def shards_of(
     environments: Iterable[VllmUnderTest],
     known: Container[tuple[str, str]] = (),
 ) -> list[Shard[Measured]]:
-    """Makes the shards of defects on environments, without the pairs of id and environment that are known."""
+    """Makes shards that measure defects in environments, except the (id, environment) pairs in `known`."""
     jobs = jobs_of(defects)
     shards = []
     for vllm in environments:
@@ -131,7 +131,7 @@ def agrees(defect: Defect, measured: Measured) -> bool:
 
 
 def expected_verdict(defect: Defect, version: str) -> Verdict:
-    """The verdict that an entry states for a version."""
+    """The verdict that an entry implies for a version."""
     return "reproduced" if defect.holds_for(version) else "fixed"
 
 
@@ -143,9 +143,9 @@ def target_of(measured: Measured) -> TargetRecord:
 
 
 def case_of(defect: Defect, measured: Measured) -> CaseRecord:
-    """Makes the case of a defect on a vLLM: known if it shows as its entry says, a finding if it does not."""
+    """Makes the case record of a measured defect, with a finding if the verdict contradicts the entry."""
     agreed, shows = agrees(defect, measured), measured.verdict == "reproduced"
-    says = f"the entry says {expected_verdict(defect, measured.version)}, and it is {measured.verdict}"
+    says = f"the entry says {expected_verdict(defect, measured.version)}, but it is {measured.verdict}"
     findings = () if agreed else (RunFinding(message=says),)
     defects = (measured.id,) if shows else ()
     return CaseRecord(

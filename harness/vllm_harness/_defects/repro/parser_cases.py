@@ -35,9 +35,9 @@ WHOLE, *_ = CANDIDATES = deliveries(
 )
 """Deliveries that a server supports, the cheapest first; each of the last five needs a separate server."""
 SERVER_ERRORS = {"http_500", "error_event", "ChunkedEncodingError"}
-"""The errors by which an exception in a parser shows over HTTP."""
+"""The errors that an exception in a parser causes over HTTP."""
 CUTS = 40
-"""The approximate number of places at which a text is truncated."""
+"""The approximate number of lengths to which a text is truncated."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class ServedCase:
 
     Attributes:
         defect: the entry.
-        selection: the failures by which the defect shows.
+        selection: the failures that show the defect.
         family: the family whose server answers.
         group: the group of the test case.
         name: the name of the test case.
         cases: the test case with the deliveries to request and a name that is unique over all groups; several
-            if the text is truncated at several places.
+            copies if the text is truncated to several lengths.
     """
 
     defect: Defect
@@ -63,17 +63,17 @@ class ServedCase:
 
     @property
     def place(self) -> str:
-        """The server that it needs."""
+        """The name of the server that it needs."""
         return f"family {self.family.name}{' rust' if self.frontend == 'rust' else ''}"
 
     @property
     def frontend(self) -> Frontend:
-        """The front end that answers."""
+        """The HTTP front end that answers."""
         return self.selection.frontend
 
     @property
     def entry(self) -> ModelEntry:
-        """The stand-in of its family."""
+        """The model entry of the family's stand-in."""
         return entry_of(self.family)
 
     @property
@@ -82,7 +82,7 @@ class ServedCase:
         return self.cases[0].input.deliveries
 
     def in_more_deliveries(self) -> ServedCase:
-        """Makes the same requests in every delivery in which the defect may show."""
+        """Returns a copy with every delivery in which the defect may show."""
         changes = {"deliveries": _with_first(_fitting(self.selection), self.cases[0])}
         return replace(self, cases=tuple(_with_input(case, changes) for case in self.cases))
 
@@ -110,7 +110,7 @@ class ServedCase:
     def reproduce(
         alike: Sequence[ServedCase], environment: Environment, progress: StartProgress
     ) -> Iterator[tuple[Defect, Reproduction]]:
-        """Requests the test cases of a family, and those that do not show again in more deliveries."""
+        """Requests the test cases of a family; repeats those that show no defect in more deliveries."""
         results = _requested(environment, alike)
         hidden = [served for served in alike if results[served.defect.id].verdict != "reproduced"]
         if hidden:
@@ -136,7 +136,7 @@ class ServedCase:
             yield {"method": "POST", "path": path_of(each), "body": body, "say": say}
 
     def _is_shown_by(self, delivery: Delivery, mismatch: Mismatch) -> bool:
-        """Whether the defect explains a mismatch; an error only if the entry names one."""
+        """Whether the defect explains a mismatch; it explains errors only if its entry names an error."""
         if mismatch.code is not MismatchCode.ERROR:
             return self._explains(delivery, mismatch)
         named = [each for each in self.selection.mismatches if each.code is MismatchCode.ERROR]
@@ -161,7 +161,7 @@ def served_case(defect: Defect) -> ServedCase | None:
 
 
 def _requested(environment: Environment, alike: Sequence[ServedCase]) -> dict[str, Reproduction]:
-    """Requests the test cases of a server; returns the results by the ids of the defects."""
+    """Requests the test cases that share a server; returns the results by defect id."""
     every = [case for served in alike for case in served.cases]
     case_names = dict.fromkeys(case.name for case in every)
     merged = [_merged(case.input for case in every if case.name == name) for name in case_names]
@@ -188,7 +188,7 @@ def _delivery(answer: CaseAnswer) -> Delivery:
 
 
 def documents(answers: Iterable[CaseAnswer]) -> list[Json]:
-    """Converts answers to JSON, as in a reproduction."""
+    """Converts answers to JSON, as a `Reproduction` stores them."""
     return [answer.model_dump(mode="json", exclude_defaults=True) for answer in answers]
 
 
@@ -207,7 +207,7 @@ def _served(defect: Defect, selection: FailureSelection, group: Group, case: Cas
 
 
 def _marker_spans(text: str, family: Family) -> tuple[tuple[int, int], ...]:
-    """Finds the markers of a text that are one token each."""
+    """Finds the spans of the markers in a text that are one token each."""
     longest_first = sorted(marker_tokens(family), key=len, reverse=True)
     if not longest_first:
         return ()
@@ -215,7 +215,7 @@ def _marker_spans(text: str, family: Family) -> tuple[tuple[int, int], ...]:
 
 
 def _truncated(case: Case) -> tuple[Case, ...]:
-    """Copies a test case with several limits of tokens, evenly spread; a token has at least one letter."""
+    """Copies a test case with evenly spaced token limits; a token has at least one character."""
     length = len(case.input.text)
     limits = range(1, length, max(1, length // CUTS))
     changes = ({"name": f"{case.name}, {limit} tokens", "max_tokens": limit} for limit in limits)
@@ -235,7 +235,7 @@ def _deliveries(selection: FailureSelection, case: Case) -> tuple[Delivery, ...]
 
 
 def _fitting(selection: FailureSelection) -> list[Delivery]:
-    """Lists the deliveries of a server that may show a defect; all if no server has those of its entry."""
+    """Lists the deliveries over HTTP that may show a defect; all of them if none matches its entry."""
     fitting = [
         each
         for each in CANDIDATES
@@ -246,7 +246,7 @@ def _fitting(selection: FailureSelection) -> list[Delivery]:
 
 
 def _with_first(chosen: Iterable[Delivery], case: Case) -> tuple[Delivery, ...]:
-    """Adds the delivery that the others are compared with, if the test case has no meaning."""
+    """Adds the delivery that the others are compared with, if the test case has no expected meaning."""
     first = () if case.expected.meaning or case.expected.refused else (WHOLE,)
     return tuple(dict.fromkeys((*first, *chosen)))
 

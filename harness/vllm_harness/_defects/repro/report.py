@@ -1,4 +1,4 @@
-"""Makes a report to file with vLLM, in Markdown, and a script that shows the defect with vLLM alone."""
+"""Makes an upstream report in Markdown, and a script that shows the defect with vLLM alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vllm_harness._extensions import CURVE_TABLE, load
 from vllm_harness._protocol.core.events import Json
 
 LONGEST = 6000
-"""The most characters of an answer that are shown."""
+"""The maximum number of characters of an answer that are shown."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ReportFiles:
 def files_of_server(
     defect: Defect, script: ServerScript, shown: Reproduction, environment: str
 ) -> ReportFiles:
-    """Makes the files for a defect that a server shows."""
+    """Makes the report files for a defect that a server shows."""
     report = markdown(defect, requests_of(script), shown.answers, environment)
     return ReportFiles(report, script_of(defect, script))
 
@@ -44,9 +44,9 @@ def markdown(defect: Defect, steps: Iterable[str], answers: Iterable[Any], envir
 
     Args:
         defect: the entry.
-        steps: the lines on how to reproduce it without the harness.
+        steps: the lines that explain how to reproduce it without the harness.
         answers: the answers that showed it, if any.
-        environment: the vLLM that gave them.
+        environment: a description of the vLLM that sent them.
     """
     return "\n".join([*_description(defect, environment), *steps, *_answers(answers)]) + "\n"
 
@@ -71,11 +71,11 @@ def _upstream(defect: Defect) -> str:
     if upstream.reference:
         return f"{upstream.reference} ({upstream.state or 'state unknown'})"
     queries = "; ".join(f"“{query}”" for query in upstream.searched)
-    return f"nothing found on {upstream.searched_on} by {queries}" if queries else "not searched"
+    return f"nothing found on {upstream.searched_on} with {queries}" if queries else "not searched"
 
 
 def requests_of(script: ServerScript) -> Iterator[str]:
-    """Yields the lines of a report with the command of the server and the requests."""
+    """Yields the lines of a report with the server's command and the requests."""
     flags = " ".join(map(shlex.quote, script.flags))
     tokenizer = f" --tokenizer {script.tokenizer}" if script.tokenizer else ""
     variables = "".join(f"{name}={shlex.quote(value)} " for name, value in script.env.items())
@@ -124,18 +124,18 @@ def _answers(answers: Iterable[Any]) -> Iterator[str]:
 
 
 def curve_table(answer: Json) -> Iterator[str]:
-    """Yields the lines of the table of an answer's curve, if it has one."""
+    """Yields the lines of a table of an answer's cost curve, if it has one."""
     if "curve" in answer:
         yield from load(CURVE_TABLE, "a curve")(answer)
 
 
 def truncated(text: str) -> str:
-    """Truncates a long text and says so."""
+    """Truncates a long text, and adds the number of omitted characters."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n... ({len(text) - LONGEST} more characters)"
 
 
 def fenced(text: str, language: str = "text") -> str:
-    """Puts a text into a fence that the text does not contain."""
+    """Puts a text into a Markdown code fence that does not occur in the text."""
     fence = "```"
     while fence in text:
         fence += "`"

@@ -20,19 +20,19 @@ LACKING = (UnknownFlag, UnknownParser, UnsupportedArchitecture)
 
 
 class Reproducer(Protocol):
-    """Reproduces one defect. There are three kinds: steps of its entry, a parser's test case, a cost."""
+    """Reproduces one defect: by its entry's steps, by a parser's test case, or by measuring costs."""
 
     @property
     def defect(self) -> Defect:
-        """The entry."""
+        """The entry of the defect."""
 
     @property
     def place(self) -> str:
-        """The server or the interpreter that it needs; reproducers of one kind and place share it."""
+        """The name of the server or interpreter, which reproducers of the same kind and place share."""
 
     @property
     def frontend(self) -> Frontend:
-        """The front end that answers."""
+        """The HTTP front end that answers."""
 
     @property
     def entry(self) -> ModelEntry | None:
@@ -42,12 +42,12 @@ class Reproducer(Protocol):
     def reproduce(
         alike: Sequence[Any], environment: Environment, progress: StartProgress
     ) -> Iterator[tuple[Defect, Reproduction]]:
-        """Reproduces the defects of its kind and place.
+        """Reproduces defects of the same kind that need the same server or interpreter.
 
         Raises:
             StartupError: a server does not start.
-            InProcessError: vLLM does not import.
-            UsageError: the two conditions of an entry hold at once.
+            InProcessError: vLLM cannot be imported.
+            UsageError: both conditions of an entry, expected and actual, hold.
         """
 
     def files(self, shown: Reproduction, environment: str) -> ReportFiles:
@@ -55,7 +55,7 @@ class Reproducer(Protocol):
 
         Args:
             shown: the reproduction, with the test case and the delivery that showed the defect.
-            environment: the vLLM that showed it, in words.
+            environment: a description of the vLLM that showed it.
         """
 
 
@@ -91,10 +91,10 @@ def is_reproducible(defect: Defect) -> bool:
 
 
 def checked(defect: Defect) -> Reproducer:
-    """Chooses the reproducer of a defect, or says why there is none.
+    """Chooses the reproducer of a defect; raises an error that says why if there is none.
 
     Raises:
-        UsageError: its entry does not say how to reproduce it, or an extra that it needs is not installed.
+        UsageError: the entry does not say how to reproduce it, or an extra that this needs is not installed.
     """
     if found := reproducer_of(defect):
         return found
@@ -102,7 +102,7 @@ def checked(defect: Defect) -> Reproducer:
         from vllm_harness._regression.results.known_defects import selections_of
 
         raise UsageError(
-            f"{defect.id} needs a division into deltas that no server makes on request",
+            f"{defect.id} needs a division into deltas that no server can be made to send",
             hint=f"reproduce it in process: {selections_of(defect)[0].command}",
         )
     raise UsageError(
@@ -119,7 +119,7 @@ class Job:
 
     @property
     def first(self) -> Reproducer:
-        """The first reproducer; all have its place, front end and model entry."""
+        """The first reproducer; the others need the same server, front end and model entry."""
         return self.reproducers[0]
 
     @property
@@ -128,12 +128,12 @@ class Job:
         return tuple(reproducer.defect for reproducer in self.reproducers)
 
     def without(self, ids: Collection[str]) -> Job:
-        """Drops the defects with these ids."""
+        """Returns the job without the defects with these ids."""
         return Job(tuple(one for one in self.reproducers if one.defect.id not in ids))
 
 
 def jobs_of(defects: Iterable[Defect]) -> list[Job]:
-    """Makes the jobs of defects in a stable order, without those that cannot be reproduced."""
+    """Makes jobs for defects in a stable order; leaves out defects that cannot be reproduced."""
     by_place: dict[tuple[str, str], list[Reproducer]] = {}
     for defect in sorted(defects, key=lambda defect: defect.id):
         if found := reproducer_of(defect):
@@ -148,12 +148,12 @@ def run_job(
 
     Args:
         job: the job.
-        environment: the vLLM.
-        progress: the progress of server starts.
-        one_of_many: whether other machines can run the job, so that faults of this one are raised.
+        environment: the vLLM environment.
+        progress: shows the progress of server starts.
+        one_of_many: whether other machines can run the job; errors caused by this machine are then raised.
 
     Raises:
-        StartupError: this machine is at fault, and there are others.
+        StartupError: a server does not start because of this machine, and `one_of_many` is true.
         InProcessError, UsageError: as in `Reproducer.reproduce`.
     """
     if job.first.frontend not in environment.frontends:

@@ -21,30 +21,30 @@ from vllm_harness._server.launch import FRONTEND_ENV
 
 STANDALONE = Path(__file__).with_name("standalone")
 PLUGIN = "tool_parser.py"
-"""The file of a tool parser that is not part of vLLM."""
+"""The file name for a tool parser that is not part of vLLM."""
 HOW = """\
-It starts `vllm serve` with a model of two layers and dummy weights, makes the model say what is needed
-with a logits processor, sends the requests, and prints the answers."""
+It starts `vllm serve` with a model of two layers and dummy weights, uses a logits processor to make the
+model generate the necessary text, sends the requests, and prints the answers."""
 CHAT_TEMPLATE = "--chat-template"
 FOLDER = "{folder}"
 WANTED_ENV = {"VLLM_ENABLE_RESPONSES_API_STORE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-"""Variables that the harness sets for each server and that some defects need."""
+"""Environment variables that the harness sets for each server and that some defects need."""
 HARMONY_STOPS = ("<|return|>", "<|call|>")
 Pieces = list[str | int | list[tuple[str, int]]]
-"""What the model says, in pieces that are tokenized separately: texts, token ids, or texts with counts."""
+"""The model's output in separately tokenized pieces: strings, token ids, or strings with repeat counts."""
 _FIRST_CONSTANT = re.compile(r"^(?=[A-Z_]+(?:, [A-Z_]+)* = )", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class ServerScript:
-    """The values of a script that starts a server and sends requests to it.
+    """The values to insert into a script that starts a server and sends requests to it.
 
     Attributes:
         flags: the flags of `vllm serve` after the model; `{folder}` stands for the folder of the files.
-        env: the variables of the server.
-        files: the files to write, by path, as JSON or text; the model is the folder `model`.
-        tokenizer: its hub id; empty if it is among the files.
-        steps: the requests, each with `say`: the pieces of each generation.
+        env: the environment variables of the server.
+        files: the files to write, by path, as JSON or text; the model is in the folder `model`.
+        tokenizer: the hub id of the tokenizer; empty if the tokenizer is among the files.
+        steps: the requests, each with the pieces of every generation under `say`.
     """
 
     flags: tuple[str, ...]
@@ -55,7 +55,7 @@ class ServerScript:
 
 
 def script_of(defect: Defect, script: ServerScript) -> str:
-    """Makes the text of the file."""
+    """Makes the text of the script."""
     constants = {
         "FLAGS": list(script.flags),
         "ENV": dict(script.env),
@@ -73,7 +73,7 @@ def server_script(
     env: Mapping[str, str],
     steps: Sequence[Mapping[str, Any]],
 ) -> ServerScript:
-    """Makes the values for a script that serves a stand-in, with further flags and variables."""
+    """Makes the values for a script that serves a stand-in, with additional flags and variables."""
     assert entry.stand_in is not None
     own = entry.flags("scripted", "cpu", frontend)
     files, tokenizer = model_of(entry)
@@ -92,7 +92,7 @@ def server_script(
 
 
 def script_pieces(say: Plain, entry: ModelEntry) -> Pieces:
-    """Converts what the model says in a generation to pieces."""
+    """Converts the content of a generation to pieces."""
     if isinstance(say, Raw):
         return with_stop([say.text], entry)
     if isinstance(say, str | Meaning):
@@ -117,11 +117,11 @@ def filled_template(
     """Fills a template for a defect.
 
     Args:
-        template: the file; the values go between its imports and its first constant.
+        template: the template file; the values go between its imports and its first constant.
         defect: the entry, whose title is the heading.
         how: sentences that say what the file does.
         constants: the values by name; the expected and actual behaviour are added.
-        tokenizer: its hub id; empty if it is among the files.
+        tokenizer: the hub id of the tokenizer; empty if the tokenizer is among the files.
     """
     imports, rest = _FIRST_CONSTANT.split(template.read_text(), maxsplit=1)
     expected = f"{defect.expected.text} ({defect.expected.source})" if defect.expected else ""

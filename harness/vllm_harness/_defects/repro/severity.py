@@ -1,4 +1,4 @@
-"""The severity of a defect: what a client gets of what the model said."""
+"""The severity of a defect: how a client's answer differs from what the model generated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_MISMATCH = {MismatchCode(code): severity for severity, codes in _CODES.items
 
 
 def severity_of(defect: Defect) -> Severity:
-    """The severity in the entry, or else that of its worst mismatch, or else `contract`."""
+    """The severity stated in the entry, or that of its worst mismatch, or `contract` if it has none."""
     if defect.severity:
         return defect.severity
     shown = [

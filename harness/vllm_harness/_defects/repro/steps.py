@@ -1,4 +1,4 @@
-"""Reproduces a defect by the requests of its entry, which are sent to a real server."""
+"""Reproduces a defect by sending the requests of its entry to a real server."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness._server.progress import StartProgress
 from vllm_harness._server.remote import RemoteServer
 
-NO_SCRIPT = "the model did not follow its script, which this vLLM does not take over this API"
+NO_SCRIPT = "the model did not follow its script, which this vLLM does not support over this API"
 PAUSE_S = 0.1
 OK = 200
 
 
 @dataclass(frozen=True)
 class RequestedSteps:
-    """The reproducer of a defect by the steps of its entry."""
+    """Reproduces a defect with the steps of its entry."""
 
     defect: Defect
     plan: Repro
 
     @property
     def place(self) -> str:
-        """The server with its flags and variables."""
+        """The name of the server: its model, flags and environment variables."""
         plan = self.plan
         variables = [f"{name}={value}" for name, value in sorted(plan.env.items())]
         served = plan.model or f"family {plan.family}"
@@ -53,12 +53,12 @@ class RequestedSteps:
 
     @property
     def frontend(self) -> Frontend:
-        """The front end that answers."""
+        """The HTTP front end that answers."""
         return self.plan.frontend
 
     @property
     def entry(self) -> ModelEntry:
-        """The served model entry, or the stand-in of a family."""
+        """The served model entry, or the entry of a family's stand-in."""
         plan = self.plan
         return entry_of(load_families()[plan.family]) if plan.family else load_models().get(plan.model)
 
@@ -66,7 +66,7 @@ class RequestedSteps:
     def reproduce(
         alike: Sequence[RequestedSteps], environment: Environment, progress: StartProgress
     ) -> Iterator[tuple[Defect, Reproduction]]:
-        """Sends the requests of all to one server."""
+        """Sends the requests of all given reproducers to one server."""
         first, plan = alike[0], alike[0].plan
         with RemoteServer(
             first.entry,
@@ -127,7 +127,7 @@ def answers_to(steps: Sequence[ReproStep], server: VllmServer) -> list[Json]:
     """Sends the requests in order, and returns their answers.
 
     Raises:
-        ScriptError: the family cannot express what the model says.
+        ScriptError: the content of a step cannot be expressed in the format of the model's family.
     """
     answers: list[Json] = []
     waiting: dict[int, Future[Json]] = {}
@@ -183,11 +183,11 @@ def filled(value: Any, answers: Sequence[Json]) -> Any:
 
 
 def document(exchange: Exchange) -> Json:
-    """Converts an answer to a JSON document, as the conditions of an entry use it.
+    """Converts an answer to the JSON document that the conditions of an entry refer to.
 
     Returns:
-        `status`, `headers`, and `broken` if it broke off; `events` and `stream` of a stream, or else `body`
-        of JSON, or `text`.
+        `status`, `headers`, and `broken` if the answer broke off; for a stream also `events` and `stream`,
+        otherwise `body` if it is JSON, or `text`.
     """
     broken = {"broken": exchange.broken} if exchange.broken else {}
     head = {"status": exchange.status, "headers": dict(exchange.headers), **broken}

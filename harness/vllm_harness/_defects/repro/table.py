@@ -1,4 +1,4 @@
-"""The table of verdicts by defect and version: from runs, as a file, and written back to the entries."""
+"""The table of verdicts by defect and version: made from runs, stored in a file, used to update entries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Table(StrictModel):
 
     Attributes:
         versions: the versions of the columns, oldest first.
-        verdicts: the rows by id, with a letter of `LETTERS` for each version.
+        verdicts: the rows by defect id: strings with a letter of `LETTERS` for each version.
     """
 
     versions: tuple[str, ...]
@@ -46,7 +46,7 @@ class Table(StrictModel):
 
     @classmethod
     def of(cls, measured: Iterable[Measured]) -> Table:
-        """Makes the table of verdicts; the later of two for a cell counts."""
+        """Makes the table of verdicts; the last verdict for a cell counts."""
         return cls._of_cells({(each.id, each.version): LETTERS[each.verdict] for each in measured})
 
     @classmethod
@@ -65,8 +65,8 @@ class Table(StrictModel):
         """Replaces cells with those that were measured later.
 
         Args:
-            later: the later cells.
-            kept: the ids whose rows are kept, so that rows of removed entries are dropped.
+            later: the table of later measurements.
+            kept: the ids whose rows are kept, so that the rows of removed entries are dropped.
         """
         cells = {place: letter for place, letter in self._cells().items() if place[0] in kept}
         return self._of_cells({**cells, **later._cells()})
@@ -92,9 +92,9 @@ class Table(StrictModel):
 
 
 def specifier(verdicts: Mapping[Version, Verdict]) -> str | None:
-    """Makes the specifier (PEP 440) of the versions that show a defect; None if none does.
+    """Makes the PEP 440 specifier of the versions that show a defect; None if no version does.
 
-    A version between two that were measured counts as the older one.
+    A version between two measured versions counts as the older of them.
     """
     ordered = sorted(version for version, verdict in verdicts.items() if verdict in ("reproduced", "fixed"))
     showing = [version for version in ordered if verdicts[version] == "reproduced"]

@@ -1,4 +1,4 @@
-"""The results of reproductions, and how answers decide them."""
+"""The results of reproductions, and how they are derived from answers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Reproduction:
     """The result of an attempt to reproduce a defect.
 
     Attributes:
-        verdict: `reproduced`: the answer is wrong as the entry says; `fixed`: it is right; `other failure`:
-            neither; `not applicable`: this vLLM lacks the flag, the parser or the model.
+        verdict: `reproduced`: the answer is wrong as the entry describes; `fixed`: it is right; `other
+            failure`: neither; `not applicable`: this vLLM lacks the flag, the parser or the model.
         why: a sentence that explains `not applicable` or `other failure`.
-        case, delivery: the test case and the delivery of parser regression that showed it.
-        answers: the answers to the steps, as of `repro.steps.document`, or to a parser's test case, as in
-            parser regression.
+        case, delivery: the parser regression test case and delivery that showed it, if any.
+        answers: the answers to the steps, converted by `repro.steps.document`, or to a parser's test case,
+            in the form that parser regression stores.
     """
 
     verdict: Verdict
@@ -33,15 +33,15 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Sign:
-    """What an answer, or all answers to the steps together, say about a defect.
+    """What an answer, or the answers to all steps together, show about a defect.
 
     Attributes:
-        shows: whether it is wrong as the entry says.
-        is_right: whether it is right where the defect could show.
-        faults: what else is wrong with it.
-        lacking: what this vLLM lacks, so that the answer decides nothing.
-        case, delivery: the test case and the delivery of parser regression, if any.
-        answers: the answers to keep if it shows the defect; empty: all.
+        shows: whether the answer is wrong in the way that the entry describes.
+        is_right: whether the answer is right although the defect could have shown in it.
+        faults: what else is wrong with the answer.
+        lacking: what this vLLM lacks, so that the answer decides nothing; empty if it lacks nothing.
+        case, delivery: the parser regression test case and delivery, if any.
+        answers: the answers to keep if they show the defect; if empty, all are kept.
     """
 
     shows: bool = False
@@ -56,8 +56,8 @@ class Sign:
 def reproduction_of(signs: Iterable[Sign], answers: list[Json]) -> Reproduction:
     """Derives the verdict; the first sign that shows the defect decides.
 
-    Without one, the defect is fixed if an answer that could show it is right: faults of the others are then
-    other defects.
+    If none does, the defect is fixed if an answer that could have shown it is right; faults in other answers
+    then belong to other defects.
 
     Args:
         signs: the signs of the answers, in order.

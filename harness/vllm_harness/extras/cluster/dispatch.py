@@ -1,7 +1,7 @@
 """Chooses which shard runs next on which node, before the cluster's own scheduler places it.
 
 Heavy shards run first, so that none is left at the end. A node prefers shards whose servers its fork servers
-hold, or for which it is prepared. This is pure bookkeeping: no clock, no cluster.
+hold, or for which it is prepared. The module only does bookkeeping; it uses neither a clock nor a cluster.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 from vllm_harness._machine.shard import Needs, Shard
 
 ATTEMPTS = 3
-"""How often a shard starts at most without finishing a cell."""
+"""How many times in a row a shard may start without finishing a cell."""
 SERVERS_HELD = 4
-"""How many models the fork servers of a node are assumed to hold."""
+"""The assumed number of models that the fork servers of a node hold."""
 _URGENT = 0.5
 """A shard with at least this share of the mean remaining work of a slot runs before all others."""
 
@@ -29,10 +29,10 @@ class Attempt:
 
     Attributes:
         shard: the shard.
-        left: its cells that have not finished.
-        lost: the nodes on which it failed since its last finished cell, each with what happened.
-        begun: how often it was started.
-        several: whether it takes GPUs of several nodes.
+        left: the cells of the shard that have not finished.
+        lost: the nodes on which it failed since its last finished cell, each with the reason.
+        begun: how many times it was started.
+        several: whether it takes GPUs on several nodes.
         taken: node -> the resources that it takes there while it runs.
     """
 
@@ -51,15 +51,15 @@ class Attempt:
 
 @dataclass
 class NodeState:
-    """A node with its free resources and what is prepared on it.
+    """A node, with its free resources and the preparations made on it.
 
     Attributes:
         name: Ray's id of the node.
         free: the resources that no running shard takes.
         gpu_type: the type of its GPUs.
-        servers: the last servers used, which its fork servers hold, as shards name them.
-        prepared: the preparations that it has made.
-        refused: the preparations that failed on it.
+        servers: the servers, as shards name them, that were used last and that its fork servers hold.
+        prepared: the names of the preparations that succeeded on it.
+        refused: the names of the preparations that failed on it.
     """
 
     name: str
@@ -70,7 +70,7 @@ class NodeState:
     refused: set[str] = field(default_factory=set)
 
     def fits(self, needs: Needs) -> bool:
-        """Whether these resources are free."""
+        """Whether the needed resources are free."""
         free = self.free
         if needs.gpu_type and needs.gpu_type != self.gpu_type:
             return False
@@ -82,7 +82,7 @@ class NodeState:
             self.servers.append(server)
 
     def take(self, needs: Needs, sign: int = 1) -> None:
-        """Takes resources; with the sign -1 gives them back."""
+        """Takes resources, or gives them back if the sign is -1."""
         self.free = Needs(
             round(self.free.cpus - sign * needs.cpus, 6),
             round(self.free.memory_gib - sign * needs.memory_gib, 6),
@@ -98,7 +98,7 @@ class Dispatcher:
 
     Args:
         shards: all shards to run.
-        slots: about how many run at a time.
+        slots: the approximate number of shards that run at a time.
     """
 
     def __init__(self, shards: list[Shard[Any]], slots: int) -> None:
@@ -114,7 +114,7 @@ class Dispatcher:
             self._push(Attempt(shard, shard.cells))
 
     def give_back(self, attempt: Attempt) -> None:
-        """Queues the rest of a shard again, for another node than where it failed if there is one."""
+        """Queues the rest of a shard again, if possible for a node on which it has not failed."""
         if attempt.lost:
             self._failed.append(attempt)
             self._count(attempt, 1)
@@ -126,13 +126,13 @@ class Dispatcher:
 
         Args:
             node: the node, with its free resources.
-            others: whether there are other nodes, for which shards that failed on this one can wait.
+            others: whether there are other nodes, which shards that failed on this node can wait for.
             gpus: whether the shard may take GPUs.
         """
         return self._failed_elsewhere(node, others, gpus) or self._queued(node, gpus)
 
     def take_unrunnable(self, nodes: list[NodeState]) -> list[Attempt]:
-        """Removes and returns the shards that fit on none of the nodes, which have all resources free."""
+        """Removes and returns the shards that fit on none of the nodes, even with all resources free."""
         unrunnable = []
         for needs, preparation in [kind for kind, number in self._waiting.items() if number]:
             if any(node.fits(needs) and preparation not in node.refused for node in nodes):
@@ -204,7 +204,7 @@ class Dispatcher:
 
     def _head(self, key: Key) -> tuple[float, int, Attempt] | None:
         queue = self._queues.get(key)
-        while queue and queue[0][1] in self._assigned:  # through its other queue
+        while queue and queue[0][1] in self._assigned:  # through the shard's other queue
             self._assigned.discard(heappop(queue)[1])
         if queue:
             return queue[0]

@@ -1,4 +1,4 @@
-"""Sets up nodes that have only Python and Ray, before they become nodes of the run."""
+"""Sets up nodes that have only Python and Ray, before a run uses them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class SetupPlan:
     """How to set up a node so that the harness can run on it.
 
     Attributes:
-        set_up: sets up the node on which it runs; it is sent there by value. Yields lines of progress, or,
-            with True, the reason of its failure.
-        by_value: the modules to send along, since no node has them.
-        runtime_env: Ray's runtime environment of what runs on the node afterwards.
+        set_up: a function that sets up the node on which it runs, sent there by value. It yields pairs:
+            False and a line of progress, or True and the reason for a failure.
+        by_value: the modules to send with it, which the nodes do not have.
+        runtime_env: Ray's runtime environment for tasks that run on the node afterwards.
     """
 
     set_up: SetUp
@@ -40,10 +40,10 @@ class _SetupTask:
 
 
 class NodeSetup:
-    """Sets up the nodes of a cluster, each by a task of Ray.
+    """Sets up the nodes of a cluster, each with a Ray task.
 
     Args:
-        ray: the module, connected.
+        ray: the `ray` module, connected to the cluster.
         plan: how to set up a node.
         say: prints a line.
         name_of: returns the readable name of a node.
@@ -80,7 +80,7 @@ class NodeSetup:
         return bool(self._running)
 
     def ready(self, alive: Sequence[str]) -> set[str]:
-        """Returns which of the nodes are set up; starts new ones, and receives the progress of others."""
+        """Returns the nodes that are set up; starts the setup of new nodes, and receives progress."""
         for node in alive:
             if node not in self._starts:
                 self._start(node)
@@ -136,7 +136,7 @@ class NodeSetup:
 
 
 def _sent_by_value() -> Callable[[SetUp], Iterator[tuple[bool, str]]]:
-    """The function of the task; it is nested, and so sent by value: nodes cannot import this module."""
+    """Returns the task's function; it is nested to be sent by value, as nodes cannot import this module."""
 
     def run(set_up: SetUp) -> Iterator[tuple[bool, str]]:
         yield from set_up()

@@ -1,4 +1,4 @@
-"""Runs shards and preparations on a node of a cluster, and streams their items to the driver."""
+"""Runs shards and preparations on a node of a cluster, and streams results and progress to the driver."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Finished:
 
     Attributes:
         cell: the name of the cell.
-        result: its result.
+        result: the result of the cell.
         seconds: the time since the previous cell finished.
     """
 
@@ -81,8 +81,8 @@ def run_shard(shard: Shard[Any], left: tuple[str, ...]) -> Iterator[Started | Fi
 def _interruptible() -> Iterator[None]:
     """Makes interrupts take effect at once, even while the main thread waits in the kernel.
 
-    Ray interrupts a task by `_thread.interrupt_main`, which does not end a system call. A signal with an
-    empty handler, sent again and again, lets Python check for interrupts.
+    Ray interrupts a task with `_thread.interrupt_main`, which does not end a system call. A signal with an
+    empty handler, sent repeatedly, makes Python check for interrupts.
     """
     ended, main = threading.Event(), threading.get_ident()
     before = signal.signal(signal.SIGURG, lambda *_: None)
@@ -102,7 +102,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def prepare(preparation: Preparation) -> Iterator[Line | Failed]:
-    """Makes a preparation on this node, and yields its lines at once."""
+    """Makes a preparation on this node, and yields its lines of progress without delay."""
     lines: SimpleQueue[Line | Failed | None] = SimpleQueue()
 
     def make() -> None:
@@ -140,7 +140,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _portable(error: HarnessError) -> HarnessError:
-    """The error itself if it can be pickled, or else a HarnessError with the same message."""
+    """Returns the error itself if it can be pickled, otherwise a HarnessError with the same message."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

@@ -1,4 +1,4 @@
-"""The executor of `--ray`: connects to a cluster, and sets up its nodes from bundles."""
+"""The executor for `--ray`: connects to a cluster, and sets up its nodes from bundles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEADINGS = ("node", "cells", "restarted", "busy", "at a time")
 def executor_on_nodes(
     ray: str, folder: Path, *, tests: bool, bundles: Sequence[Path] | None, vllm: Sequence[str]
 ) -> Iterator[Executor]:
-    """The executor of `--ray`; at its end, shows what each node did. See `cli.executor.executor_of`."""
+    """Yields the executor for `--ray`, then shows what each node did. See `cli.executor.executor_of`."""
     checked = checked_bundles(bundles, vllm, tests=tests)
     places = Places(folder)
     with cluster_of(ray, places, tests=tests, bundles=checked) as cluster:
@@ -48,7 +48,7 @@ def checked_bundles(
         return []
     if not ships():
         raise UsageError(
-            f"{SHIP}=0 says that the nodes have the harness", hint=f"unset {SHIP}, or leave out --bundle"
+            f"{SHIP}=0 means that the nodes have the harness", hint=f"unset {SHIP}, or leave out --bundle"
         )
     plain_console(stderr=True).print(f"checking {', '.join(map(str, folders))}")
     return bundles_for(folders, vllm, tests=tests)
@@ -58,10 +58,10 @@ def checked_bundles(
 def cluster_of(
     ray: str, places: Places, *, tests: bool = False, extra: str = "", bundles: Sequence[NodeBundle] = ()
 ) -> Iterator[RayCluster]:
-    """A connection to the cluster at an address, with its nodes set up.
+    """Connects to the cluster at an address, sets up its nodes, and yields it.
 
     Args:
-        ray: the address.
+        ray: the address of the cluster.
         places: records where cells ran.
         tests: whether the nodes need the tests of the checkout.
         extra: the name of an extra whose packages the nodes need.

@@ -20,7 +20,7 @@ class Placement:
         shard: the name of its shard.
         node: the name of the node.
         seconds: how long the cell took.
-        begun: how often its shard had been started.
+        begun: how many times its shard had been started.
         at: when the cell finished, in seconds since the start of the run.
     """
 
@@ -40,8 +40,8 @@ class NodeUse:
         node: the name of the node.
         cells: how many cells it ran.
         again: how many of these belonged to a shard that had been started before.
-        busy_s: the sum of the cells' seconds.
-        at_a_time: how many cells ran at the same time, as the mean over the run.
+        busy_s: the total duration of the cells in seconds.
+        at_a_time: the mean number of cells that ran at the same time.
     """
 
     node: str
@@ -52,17 +52,17 @@ class NodeUse:
 
 
 def placements_in(folder: Path) -> list[Placement]:
-    """Reads where the cells of a run ran; ignores a line that a kill has truncated."""
+    """Reads where the cells of a run ran; ignores a truncated last line, as a killed process leaves."""
     path = folder / FILE
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [Placement(**json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 class Places:
-    """Writes where cells ran, a line each, at once.
+    """Writes where each cell ran, one line for each cell, without delay.
 
     Args:
-        folder: the folder of the run, which is made with the first line.
+        folder: the folder of the run, which is created with the first line.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -36,7 +36,7 @@ GIB = 2**30
 
 
 class ClusterError(HarnessError):
-    """The cluster cannot be reached or set up, or no node of it can run a shard."""
+    """The cluster cannot be reached or set up, or none of its nodes can run a shard."""
 
 
 class NotRun(HarnessError):
@@ -45,7 +45,7 @@ class NotRun(HarnessError):
 
 @dataclass
 class _Running:
-    """A running task of Ray: a shard, or a preparation of a node."""
+    """A running Ray task: a shard, or a preparation of a node."""
 
     node: NodeState
     attempt: Attempt | None = None
@@ -57,14 +57,14 @@ class _Running:
 
 @dataclass
 class RayCluster:
-    """The executor of a cluster.
+    """The executor that runs shards on a cluster.
 
     Attributes:
-        ray: the module, connected; see `connected`.
+        ray: the `ray` module, connected to the cluster; see `connected`.
         say: prints a line about a preparation, a fault or a restarted shard.
         on_placement: called with each finished cell.
         silence_timeout_s: how many seconds a shard may be silent before it counts as hanging.
-        setup_plan: how to set up a node before anything runs on it; None: the runtime environment suffices.
+        setup_plan: how to set up a node before it runs anything; None if the runtime environment suffices.
     """
 
     ray: Any
@@ -96,7 +96,7 @@ class RayCluster:
             sleep(_WAIT_S)
 
     def deal(self, cells: int, *, apart: bool) -> int:
-        """How many shards to make: one a cell if these share nothing (`apart`), else a few for each CPU."""
+        """How many shards to make: one per cell if cells share nothing (`apart`), otherwise a few per CPU."""
         cpus = sum(int(node.free.cpus) for node in self.nodes())
         return cells if apart else max(1, min(cells, SHARES_A_SLOT * cpus))
 
@@ -131,8 +131,8 @@ class RayCluster:
 
         Args:
             node: Ray's id of the node.
-            elsewhere: whether another node will do if this one is gone; never if nodes need a setup.
-            spills: whether another node will also do if this one is busy.
+            elsewhere: whether another node may be used if this one is gone; ignored if nodes need a setup.
+            spills: whether another node may also be used if this one is busy.
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -140,7 +140,7 @@ class RayCluster:
         return NodeAffinitySchedulingStrategy(node, soft=soft, _spill_on_unavailable=soft and spills)
 
     def name_of(self, node: str) -> str:
-        """The readable name of a node: its host's, with a number if several nodes share a host."""
+        """The readable name of a node: its host's name, with a number if several nodes share a host."""
         if node not in self._names:
             hosts = {info["NodeID"]: info["NodeManagerHostname"] for info in self.ray.nodes()}
             host = hosts.get(node, node[:8])
@@ -159,7 +159,7 @@ def _state(node: dict[str, Any]) -> NodeState:
 
 
 class _Run:
-    """One run of shards over a cluster."""
+    """One run of shards on a cluster."""
 
     def __init__(self, cluster: RayCluster, shards: list[Shard[Any]], done: Callable[[Any], None]) -> None:
         self._cluster, self._ray, self._done = cluster, cluster.ray, done
@@ -193,7 +193,7 @@ class _Run:
         while self._several and (over := self._over(self._several[0], self._nodes.values())):
             self._start(self._several.popleft(), over)
         for node in list(self._nodes.values()):
-            # GPUs are left to a shard that waits for those of several nodes
+            # GPUs are left to a shard that waits for GPUs on several nodes
             may = {"others": len(self._nodes) > 1, "gpus": not self._several}
             while attempt := self._dispatcher.next_for(node, **may):
                 self._start(attempt, ShardSpread(node.name, {node.name: attempt.shard.needs}))
@@ -226,7 +226,7 @@ class _Run:
             self._dispatcher.give_back(attempt)
 
     def _await_preparation(self, attempt: Attempt, node: NodeState, preparation: Preparation) -> None:
-        """Lets a shard wait for its node's preparation, which starts with the first of them."""
+        """Lets a shard wait for its node's preparation, and starts the preparation for the first shard."""
         key = node.name, preparation.name
         if key not in self._unprepared:
             task = self._prepare.options(scheduling_strategy=self._cluster.on(node.name, elsewhere=False))
@@ -438,7 +438,7 @@ class _Run:
 
 
 def what_happened(error: Exception) -> str:
-    """A readable reason why a task or an actor of Ray was lost."""
+    """A readable reason why a Ray task or actor was lost."""
     reasons = {
         "ActorDiedError": "its process or its node is gone",
         "WorkerCrashedError": "its process was killed",
@@ -448,14 +448,14 @@ def what_happened(error: Exception) -> str:
     }
     name = type(error).__name__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    if name == "RuntimeEnvSetupError":  # its last line is the last line of the installer's output
+    if name == "RuntimeEnvSetupError":  # the error ends with the last line of the installer's output
         return f"the harness cannot be installed there: {lines[-1]}"
     return reasons.get(name, f"{name}: {lines[0]}")
 
 
 @contextmanager
 def connected(address: str, *, runtime_env: dict[str, Any]) -> Iterator[Any]:
-    """The module of Ray, connected to a cluster.
+    """Yields the `ray` module, connected to a cluster.
 
     Args:
         address: `auto`, or the address of the head, `HOST:PORT`.
@@ -468,7 +468,7 @@ def connected(address: str, *, runtime_env: dict[str, Any]) -> Iterator[Any]:
         import ray
     except ImportError:
         raise ClusterError(
-            "Ray is not installed beside the harness", hint="pip install 'vllm-harness[cluster]'"
+            "Ray is not installed with the harness", hint="pip install 'vllm-harness[cluster]'"
         ) from None
     if address.startswith("ray://"):
         raise ClusterError(

@@ -1,4 +1,4 @@
-"""`vllm-harness run --ray`: the suites on the nodes of a Ray cluster, in one run folder."""
+"""`vllm-harness run --ray`: runs the suites on the nodes of a Ray cluster, with one run folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from vllm_harness.extras.cluster.suites.shards import TargetJob, shard_of, witho
 
 AUTO = "auto"
 GPUS_OF_A_NODE = (math.inf,) * 64
-"""Only Ray knows the GPUs of the nodes; it refuses a target that needs more than they have."""
+"""No limit, as only Ray knows the nodes' GPUs; it refuses a target that needs more than they have."""
 HEADINGS = ("target", "vLLM", "passed", "known", "findings", "skipped")
 SHOWN_FINDINGS = 10
 
@@ -47,7 +47,7 @@ class ClusterRun:
         vllm: server environments, separated by commas; empty for the default one.
         frontend: the front end of the servers.
         suites: folders of tests, relative to the checkout.
-        arguments: further arguments of pytest.
+        arguments: additional arguments for pytest.
         folder: the folder of the run, or `auto`.
         bundles: the bundles to set up nodes from.
     """
@@ -73,14 +73,14 @@ def run_on_cluster(**options: Any) -> int:
         The exit code: 1 if there are findings.
 
     Raises:
-        UsageError: an option is invalid, or the folder holds another run.
+        UsageError: an option is invalid, or the folder contains another run.
         HarnessError: a suite did not run.
     """
     run = ClusterRun(**options)
     jobs = _jobs(run)
     folder = run_folder() if run.folder == AUTO else Path(run.folder).absolute()
     if any(folder.glob(PATTERN)) and not (folder / COMMAND).exists():
-        raise UsageError(f"{folder} holds a run already", hint="remove it, or name another folder")
+        raise UsageError(f"{folder} already contains a run", hint="remove it, or name another folder")
     left = without(jobs, {placement.cell for placement in placements_in(folder)})
     keep_command(folder)
     with kept_run(Kind.SUITES, folder, ", ".join(dict.fromkeys(job.entry.name for job in jobs))) as writer:

@@ -1,4 +1,4 @@
-"""Prepares what is sent to the nodes: the harness as a wheel, and the versions of its packages here."""
+"""Prepares what is sent to the nodes: a wheel of the harness, and the versions of its dependencies."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from vllm_harness._files.paths import checkout
 
 NAME = "vllm-harness"
 SHIP = "VLLM_HARNESS_RAY_SHIP"
-"""The variable that is `0` if the nodes have the harness already, in the version that runs here."""
+"""The environment variable to set to `0` if the nodes already have the harness in the same version."""
 PASSED_ON = ("VLLM_HARNESS_LEASE_WAIT_S",)
 _ON_NODE = "${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}"
 
 
 class ShippingError(HarnessError):
-    """No wheel can be made of the harness."""
+    """No wheel of the harness can be made."""
 
 
 def variables() -> dict[str, str]:
-    """The variables of all processes of a run on the nodes; they make fork servers end with the run."""
+    """Environment variables for all processes of a run on nodes; they make fork servers end with the run."""
     passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     return {"VLLM_HARNESS_LINGER_S": "0", **passed_on}
 
@@ -45,7 +45,7 @@ def runtime_env(folder: Path, tests: bool = False, extra: str = "") -> dict[str,
         extra: the name of an extra, such as `load`, whose packages the nodes need.
 
     Raises:
-        UsageError: the variable is neither 0 nor 1.
+        UsageError: the variable `SHIP` is neither 0 nor 1.
         ShippingError: no wheel can be made.
     """
     if not ships():
@@ -65,7 +65,7 @@ def runtime_env(folder: Path, tests: bool = False, extra: str = "") -> dict[str,
 
 
 def ships() -> bool:
-    """Whether a run sends the harness to the nodes. Raises UsageError if the variable is neither 0 nor 1."""
+    """Whether a run sends the harness to the nodes. Raises UsageError if `SHIP` is neither 0 nor 1."""
     value = os.environ.get(SHIP, "1")
     if value not in ("0", "1"):
         raise UsageError(f"{SHIP} is {value!r}, neither 0 nor 1", hint=f"set {SHIP} to 0 or 1, or unset it")
@@ -136,7 +136,7 @@ def _checkout() -> Path:
 
 
 def pins(further: Sequence[str] = ()) -> list[str]:
-    """The harness's packages, further ones, and their dependencies, as installed here: `httpx==0.28.1`."""
+    """Pins of the dependencies of the harness and of further packages, as installed: `httpx==0.28.1`."""
     versions = {name: importlib.metadata.version(name) for name in further}
     pending = [NAME, *further]
     while pending:

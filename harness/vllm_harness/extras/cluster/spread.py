@@ -1,7 +1,7 @@
-"""Plans GPUs of several nodes for a shard that needs more than any node has. Pure: no cluster.
+"""Plans GPUs on several nodes for a shard that needs more than any node has, without using a cluster.
 
-vLLM itself takes the GPUs, by a placement group of Ray (`--distributed-executor-backend ray`). The shard runs
-on one of the nodes and takes no GPU there; the plan counts what vLLM will take.
+vLLM itself takes the GPUs, through a Ray placement group (`--distributed-executor-backend ray`). The shard
+runs on one of the nodes and takes no GPU there; the plan counts the GPUs that vLLM will take.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vllm_harness.extras.cluster.dispatch import NodeState
 
 @dataclass(frozen=True)
 class ShardSpread:
-    """What a shard takes of several nodes.
+    """The resources that a shard takes on several nodes.
 
     Attributes:
         host: the node on which the shard runs.
@@ -27,12 +27,12 @@ class ShardSpread:
 
 
 def on_host(needs: Needs) -> Needs:
-    """What a shard takes of the node on which it runs, without GPUs."""
+    """The resources that a shard takes on the node on which it runs, without GPUs."""
     return replace(needs, gpus=0, gpu_type="")
 
 
 def spread(needs: Needs, nodes: Sequence[NodeState]) -> ShardSpread | None:
-    """Plans GPUs of as few nodes as possible, like vLLM's placement group, which packs them.
+    """Plans GPUs on as few nodes as possible, like vLLM's placement group, which packs them.
 
     Args:
         needs: the needs of the shard.

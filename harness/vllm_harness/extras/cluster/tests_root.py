@@ -1,4 +1,4 @@
-"""Where the tests are: in a checkout, or in the folder of a shipped run."""
+"""Finds the tests: in a checkout, or in the working folder of a run that was sent to this node."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from vllm_harness._files.paths import checkout
 
 
 def root_of_tests(tests: str) -> Path:
-    """The folder that has a folder of tests: the checkout, or the working folder of a shipped run.
+    """The folder that contains a folder of tests: the checkout, or the working folder of a run.
 
     Raises:
-        UsageError: neither has it.
+        UsageError: neither contains it.
     """
     for root in filter(None, (checkout(), Path.cwd())):
         if (root / tests).is_dir():

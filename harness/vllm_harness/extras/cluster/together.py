@@ -1,4 +1,4 @@
-"""Runs members at the same time on nodes of a Ray cluster, each in a process, and receives their results.
+"""Runs workers ("members") at the same time on nodes of a Ray cluster, and receives their results.
 
 Unlike shards, which wait for free resources, all members are up before the first of them starts to work. If a
 member is lost with its node, it starts again on another node, with an order that leaves out finished work.
@@ -19,19 +19,19 @@ from vllm_harness.extras.cluster.ray_cluster import ClusterError, NotRun, RayClu
 START_S = 900.0
 """How many seconds a member may wait for a CPU of a node and for the installation of the harness there."""
 SILENT_S = 60.0
-"""Members send something about every second; one that is silent for so many seconds is lost."""
+"""Members send an item about every second; a member that is silent for this many seconds is lost."""
 END_S = 20.0
 """How many seconds members may take to stop by themselves."""
 
 
 class Member(Protocol):
-    """A worker on a node."""
+    """A worker in a process on a node."""
 
     async def ready(self) -> None:
-        """Checks whether it can work. A HarnessError ends the whole group."""
+        """Checks whether the member can work. A HarnessError ends the whole group."""
 
     def work(self, order: Any) -> AsyncIterator[Any]:
-        """Carries out an order; yields results, and something at least every second."""
+        """Carries out an order; yields results, and at least one item every second."""
 
     def stop(self) -> None:
         """Asks the member to finish soon."""
@@ -44,13 +44,13 @@ class MemberListener(Protocol):
         """Called when all members are up."""
 
     def order(self, number: int) -> Any:
-        """Returns the order of a member; called again if the member has to start again."""
+        """Returns the order for a member; called again if the member has to start again."""
 
     def came(self, number: int, node: str, item: Any) -> None:
         """Receives an item from a member, with the name of its node."""
 
     def lost(self, number: int, node: str) -> None:
-        """Called when a member is lost; its earlier items count."""
+        """Called when a member is lost; the items that it has sent still count."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class _Up:
 
 
 class _Hosted:
-    """The actor of Ray that runs a member in its process."""
+    """The Ray actor that runs a member in its process."""
 
     def __init__(self, make: Callable[[], Member]) -> None:
         self._member = make()
@@ -90,7 +90,7 @@ class Together:
 
     Attributes:
         cluster: the cluster.
-        make: a function for each member that makes it in its process; must be picklable.
+        make: for each member, a picklable function that makes the member in its process.
         listener: gives orders and receives results.
         what: the word for a member in messages.
         errors: the errors of members that were given up.
@@ -126,7 +126,7 @@ class Together:
                 self._end(number)
 
     async def _start(self, number: int, avoid: tuple[str, ...] = ()) -> None:
-        """Starts a member, on a node that is not to be avoided if there is one."""
+        """Starts a member, if possible on a node that is not in `avoid`."""
         why: str | None = ""
         for _ in range(ATTEMPTS):
             node = self._choose(avoid)
@@ -143,7 +143,7 @@ class Together:
         )
 
     async def _failure(self, step: Awaitable[None], limit_s: float | None, late: str) -> str | None:
-        """Waits for a step of a member; returns why the member was lost, None if it was not.
+        """Waits for a step of a member; returns why the member was lost, or None if it was not lost.
 
         Raises:
             Exception: the member itself raised it.
@@ -167,7 +167,7 @@ class Together:
         self._up[number].node = await actor.ready.remote()
 
     def _choose(self, avoid: Sequence[str]) -> str:
-        """The node with the fewest members, among those that are not to be avoided if there are any."""
+        """The node with the fewest members; a node in `avoid` only if there is no other."""
         held = [up.node for up in self._up.values()]
         nodes = sorted(
             (node.name in avoid, held.count(node.name), node.name) for node in self.cluster.nodes()
@@ -220,7 +220,7 @@ class Together:
         )
 
     async def _stop(self, stop: asyncio.Event) -> None:
-        """Once `stop` is set, asks members to stop, and kills those that are still up a while later."""
+        """Once `stop` is set, asks members to stop, and kills those that are still up after a while."""
         await stop.wait()
         self._stopping = True
         for up in self._up.values():

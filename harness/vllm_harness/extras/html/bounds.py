@@ -1,4 +1,4 @@
-"""Limits the texts of a case on the page, each and in total; a truncated text says so."""
+"""Limits the length of a case's texts on the page, each and in total; truncated texts are marked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEPTH = 60
 
 
 class Allowance:
-    """The characters that are left to a case.
+    """The number of characters that a case may still use.
 
     Args:
         characters: the initial number.
@@ -22,7 +22,7 @@ class Allowance:
         self._left = characters
 
     def text(self, text: str) -> str:
-        """The text, or its start and its length."""
+        """Returns the text, or its start and its length if it is too long."""
         limit = min(TEXT, max(self._left, SHORT))
         self._left -= min(len(text), limit)
         if len(text) <= limit:
@@ -30,7 +30,7 @@ class Allowance:
         return f"{text[:limit]}… [truncated: {len(text):,} characters in total]"
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """A JSON value with limited texts, members and depth."""
+        """Returns a JSON value with limited texts, members and depth."""
         if isinstance(value, str):
             return self.text(value)
         if not isinstance(value, dict | list | tuple):

@@ -46,7 +46,7 @@ class RunContents:
 
 
 def read_run(folder: Path) -> RunContents:
-    """Reads a run folder. Raises UsageError if it is not one."""
+    """Reads a run folder. Raises UsageError if the folder is not a run folder."""
     run = RunContents(header_of(folder))
     for place, record in records(folder):
         match record:
@@ -69,12 +69,12 @@ def read_run(folder: Path) -> RunContents:
 
 
 def index_of(run: RunContents, blocks: Blocks, partners: Mapping[str, str]) -> dict[str, Any]:
-    """The index of a run, with the places of the details of its cases.
+    """Makes the index of a run, with the places of its cases' details in the blocks.
 
     Args:
         run: the contents of the run folder.
         blocks: stores the details.
-        partners: the id of the target that each of the run's targets is compared with.
+        partners: for the id of each of the run's targets, the id of the target that it is compared with.
 
     Returns:
         `header`, `end`, `targets` (each with its `partner`), `groups`, `series`, and `cases` as rows: id,

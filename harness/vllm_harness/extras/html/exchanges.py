@@ -1,4 +1,4 @@
-"""An exchange for the page: the events of its stream with their times, and the sum of the events."""
+"""Prepares an exchange for the page: the timed events of its stream, and the answer they add up to."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Timed:
 
 
 def timed_events(stream: Sequence[Arrival]) -> Iterator[Timed]:
-    """The events of a stream, in the numbering of the findings' `event_index`."""
+    """Yields the events of a stream, in the order that `event_index` in findings counts."""
     parser = SSEParser()
     after = 0.0
     try:
@@ -45,7 +45,7 @@ def timed_events(stream: Sequence[Arrival]) -> Iterator[Timed]:
 
 
 def added_up(events: Sequence[Json]) -> tuple[Json | None, Json | None]:
-    """The sum of the events, and the final object of the stream if its API has one."""
+    """The answer that the events add up to, and the stream's final object if its API sends one."""
     if not events:
         return None, None
     try:
@@ -58,7 +58,7 @@ def added_up(events: Sequence[Json]) -> tuple[Json | None, Json | None]:
 
 
 def with_twins(exchanges: Sequence[ExchangeRecord]) -> list[ExchangeRecord]:
-    """The exchanges; one without a twin gets the same request, streamed or not, as its twin."""
+    """Pairs exchanges without a twin: a streamed and a non-streamed one with the same request."""
     by_request: dict[str, list[ExchangeRecord]] = {}
     for exchange in exchanges:
         by_request.setdefault(_request_key(exchange), []).append(exchange)
@@ -85,15 +85,15 @@ def _twinned(exchange: ExchangeRecord, alike: Sequence[ExchangeRecord]) -> Excha
 
 
 def shown(exchange: ExchangeRecord, allowance: Allowance) -> dict[str, Any]:
-    """The exchange for the page.
+    """Converts an exchange to data for the page.
 
     Args:
         exchange: the recorded exchange.
-        allowance: the characters that are left to its case.
+        allowance: the characters that its case may still use.
 
     Returns:
-        Its fields; `stream` as `events` (`[ms, event, data]`, and `true` if the event is incomplete) with
-        `accumulated` and `final`, or as `pieces` if it has no readable event.
+        The exchange's fields; `stream` as `events` (`[ms, event, data]`, and `true` if the event is
+        incomplete) with `accumulated` and `final`, or as `pieces` if it has no readable event.
     """
     events = list(timed_events(exchange.stream))
     values = [value for event in events if (value := as_json(event.event)) is not None]

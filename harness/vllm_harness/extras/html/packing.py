@@ -1,4 +1,4 @@
-"""Packs JSON for the page: compressed, in characters without meaning in HTML."""
+"""Packs JSON for the page: compressed, in characters without a special meaning in HTML."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ BLOCK = 400_000  # characters of JSON in a block
 
 
 def packed(value: Any) -> str:
-    """A JSON value, compressed and in base64; the same value gives the same text."""
+    """Compresses a JSON value and encodes it in base64; equal values give equal texts."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     # half a surrogate pair is valid in JSON, but not in UTF-8
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 6, mtime=0)).decode()
 
 
 class Blocks:
-    """The details of cases in packed blocks, each with several cases, which are small and quick to unpack.
+    """Collects the details of cases in packed blocks of several cases, which are quick to unpack.
 
     Args:
-        room: the maximum number of characters of all blocks.
+        room: the maximum number of characters of all packed blocks together.
     """
 
     def __init__(self, room: int) -> None:
@@ -36,7 +36,7 @@ class Blocks:
         return self._room <= 0
 
     def add(self, detail: Any) -> tuple[int, int]:
-        """Adds the details of a case; returns the index of the block, and the index in it."""
+        """Adds the details of a case; returns the index of the block, and the index within the block."""
         place = (len(self.packed), len(self._open))
         self._open.append(detail)
         self._size += len(json.dumps(detail))

@@ -26,14 +26,14 @@ def write(runs: Sequence[Path], out: Path, *, defects: Defects | None = None, ro
         runs: the folder of a run, or of two runs, the earlier first.
         out: the path of the page; its folder is created if it is missing.
         defects: the known defects; by default the package's.
-        room: the maximum number of packed characters of all details; beyond it, cases lose their exchanges,
-            passed cases first, and say so.
+        room: the maximum number of packed characters of all details; beyond it, exchanges are left out, those
+            of passed cases first, and the page says so.
 
     Returns:
         The path of the page. The same run folders give the same bytes.
 
     Raises:
-        UsageError: a folder is not a run, there are not one or two, or the page cannot be written.
+        UsageError: a folder is not a run folder, there are not one or two, or the page cannot be written.
     """
     if len(runs) not in (1, 2):
         raise UsageError(f"a page shows one run or compares two, not {len(runs)}", hint="name one or two")

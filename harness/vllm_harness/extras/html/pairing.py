@@ -15,7 +15,7 @@ _KEYS: tuple[Callable[[TargetRecord], Hashable], ...] = (
 
 
 def pairs(before: Sequence[TargetRecord], now: Sequence[TargetRecord]) -> dict[str, str]:
-    """Pairs each target of `now` with one of `before`, by id.
+    """Pairs targets of `now` with targets of `before`; returns the ids of `before` by those of `now`.
 
     The closest pairs come first: the same id; the same model, lane, version and front end; then without the
     version, then without the front end. If each run has one target, they are a pair. No target has two

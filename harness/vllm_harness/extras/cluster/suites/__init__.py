@@ -1,1 +1,1 @@
-"""Runs the suites on several machines: a target is a shard, and each suite a cell, a run of pytest."""
+"""Runs the suites on several machines: each target is a shard, and each of its suites a cell."""

@@ -13,7 +13,7 @@ def gather(result: SuiteResult, writer: RunWriter, version: str = "") -> None:
     Args:
         result: the result of the suite.
         writer: writes the run.
-        version: the version to add to the names of targets; empty if the run has one vLLM.
+        version: the version to add to the names of targets; empty if the run tests only one vLLM.
     """
     for record in result.records:
         writer.write(_renamed(record, result, version))

@@ -1,4 +1,4 @@
-"""Runs a suite on this machine, by pytest in a separate process, and reads the records that it writes."""
+"""Runs a suite on this machine, with pytest in a separate process, and reads the records that it writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vllm_harness._runs.records import AnyRecord, End, Header
 from vllm_harness.extras.cluster.tests_root import root_of_tests
 
 RAN = (0, 1, 5)
-"""Exit codes of pytest after which the records are complete: passed, failed, and no test applies."""
+"""Exit codes of pytest after which records are complete: tests passed, tests failed, no test applies."""
 SHOWN_LINES = 15
 END_S = 15.0
 
@@ -48,11 +48,11 @@ def run_suite(cell: str, suite: str, options: Sequence[str]) -> SuiteResult:
     Args:
         cell: the name of the cell.
         suite: the folder of the suite in the checkout.
-        options: options of pytest.
+        options: options for pytest.
 
     Raises:
-        SuiteError: pytest ended before its last test; the message has its last lines.
-        UsageError: this machine has no suites.
+        SuiteError: pytest ended before its last test; the message contains its last lines of output.
+        UsageError: the suite is not on this machine.
     """
     root = root_of_tests(suite)
     with tempfile.TemporaryDirectory(prefix="vllm-harness-suite-") as folder:

@@ -1,4 +1,4 @@
-"""Makes shards of the targets of a run, for an executor."""
+"""Makes shards from the targets of a run, for an executor."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SERVERS = 2
 
 @dataclass(frozen=True)
 class TargetJob:
-    """The suites to run on a target: a model entry on a lane of a vLLM.
+    """The suites to run on a target: a model entry on a lane, served by one vLLM.
 
     Attributes:
         vllm: the server environment and the front end.
         entry: the model entry.
         lane: the lane of its servers.
         suites: folders of tests, relative to the checkout.
-        arguments: further arguments of pytest.
+        arguments: additional arguments for pytest.
     """
 
     vllm: VllmUnderTest
@@ -43,7 +43,7 @@ class TargetJob:
 
 
 def shard_of(job: TargetJob) -> Shard[SuiteResult]:
-    """The shard of a target, which an executor runs."""
+    """Makes the shard of a target, for an executor."""
     needs = expected_needs(job.entry, job.vllm.environment, job.lane, job.vllm.frontend)
     return Shard(
         name=job.name,
@@ -60,7 +60,7 @@ def shard_of(job: TargetJob) -> Shard[SuiteResult]:
 
 
 def without(jobs: Sequence[TargetJob], finished: Collection[str]) -> list[TargetJob]:
-    """The jobs without finished cells; jobs without suites left are dropped."""
+    """Removes finished cells from the jobs, and drops jobs that have no suite left."""
     left = (
         replace(job, suites=tuple(suite for suite in job.suites if _cell(job, suite) not in finished))
         for job in jobs
