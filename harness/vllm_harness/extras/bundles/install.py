@@ -48,7 +48,7 @@ def read_manifest(bundle: Path) -> dict[str, Any]:
         raise InstallerError(f"{bundle} is not a bundle: its {MANIFEST} cannot be read ({error})") from None
     if not known:
         raise InstallerError(
-            f"{bundle} has format {manifest['format']}, this installer reads format {FORMAT}: "
+            f"{bundle} has format {manifest['format']}, but this installer reads format {FORMAT}: "
             "use the bundle's own install.py"
         )
     return manifest
@@ -59,10 +59,10 @@ def check_machine(manifest: dict[str, Any]) -> None:
     here = (".".join(map(str, sys.version_info[:2])), platform.machine(), sys.platform)
     there = (manifest["python"], manifest["machine"], manifest["system"])
     if here != there:
-        remedy = f"run it with python{there[0]}" if here[1:] == there[1:] else "make one on such a machine"
+        remedy = f"run it with python{there[0]}" if here[1:] == there[1:] else "make one for this platform"
         raise InstallerError(
             f"the bundle is for Python {there[0]} on {there[2]} {there[1]}, "
-            f"this is Python {here[0]} on {here[2]} {here[1]}: {remedy}"
+            f"but this is Python {here[0]} on {here[2]} {here[1]}: {remedy}"
         )
 
 
@@ -78,7 +78,7 @@ def unpack(bundle: Path, manifest: dict[str, Any], into: Path) -> None:
     size = sum(file["size"] for file in manifest["files"])
     if (free := shutil.disk_usage(into).free) < size:
         raise InstallerError(
-            f"{into} has {free / 1e9:.1f} GB free, the bundle unpacks to {size / 1e9:.1f} GB"
+            f"{into} has {free / 1e9:.1f} GB free, but the bundle unpacks to {size / 1e9:.1f} GB"
         )
     parts = [bundle / part["name"] for part in manifest["parts"]]
     with closing(_Joined(parts, lzma.LZMADecompressor() if manifest["compressed"] else None)) as joined:
@@ -125,7 +125,7 @@ def _exclusive(lock: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InstallerError(
-                f"another process installs this bundle in {lock.parent}: wait for it"
+                f"another process is installing this bundle in {lock.parent}: wait until it ends"
             ) from None
         try:
             yield

@@ -158,12 +158,12 @@ def receive(manifest: Manifest, piece: Piece, into: Path) -> Iterator[str]:
     size = sum(file["size"] for file in (*missing, *manifest["files"]))
     if (free := shutil.disk_usage(into).free) < size:
         raise InstallerError(
-            f"{into} has {free / 1e9:.1f} GB free, the bundle and its files take {size / 1e9:.1f} GB"
+            f"{into} has {free / 1e9:.1f} GB free, but the bundle and its files take {size / 1e9:.1f} GB"
         )
     for number, part in enumerate(missing, len(parts) - len(missing) + 1):
         _fetch(piece, into / part["name"])
         if fault := fault_of(into / part["name"], part):
-            raise InstallerError(f"{fault}: it was damaged on its way, run the command again")
+            raise InstallerError(f"{fault}: it was damaged in transit; run the command again")
         if number % max(1, len(parts) // 10) == 0 or number == len(parts):
             yield f"received {number} of {len(parts)} parts"
     for name in ("install.py", MANIFEST):

@@ -92,7 +92,7 @@ def check_lock(bundle: Path, manifest: Mapping[str, Any], over: Path | None = No
     if manifest["without_torch"] != (over is not None):
         without, hint = "with", "leave out --over"
         if over is None:
-            without, hint = "without", "name a Python of this machine that has torch: --over /path/to/python"
+            without, hint = "without", "name a Python on this machine that has torch: --over /path/to/python"
         raise UsageError(f"{bundle} was made {without} torch", hint=hint)
 
 
