@@ -88,7 +88,7 @@ class Behaviour:
 
     @property
     def state(self) -> str:
-        """`checked`, `expected failure only`, `parser regression`, `out` (for a reason) or `open` (no test)."""
+        """`checked`, `expected failure only`, `parser regression`, `out` (with a reason) or `open`."""
         if not self.covering:
             return REGRESSION if self.families else OUT if self.out else OPEN
         return CHECKED if any(not each.defects for each in self.covering) else EXPECTED

@@ -16,7 +16,7 @@ def body_and_stream(
     """Returns the answers to both requests; if both fail, raises the error of the body.
 
     Args:
-        exact: whether the answer is scripted. If so, both requests run at the same time and share engine steps;
+        exact: whether the answer is scripted. If so, both requests run at once and share engine steps;
             a real model might answer differently in a larger batch, so its requests run in turn.
     """
     if not exact:

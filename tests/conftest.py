@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.addinivalue_line("markers", "gpu: the test runs on CUDA (set on tests that the plugin marks vllm_gpu)")
+    config.addinivalue_line("markers", "gpu: the test runs on CUDA (added wherever the plugin adds vllm_gpu)")
     drawn = "drawn(group, most): only `most` tests of the group run, redrawn daily; --vllm-slow runs all"
     config.addinivalue_line("markers", drawn)
     extra = "extra(name): the test needs this extra of the harness"

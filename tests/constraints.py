@@ -219,7 +219,7 @@ def _tried(api: Api, row: Row) -> list[Saying]:
 
 
 def _attempts(api: Api, row: Row, saying: Saying, capabilities: Collection[str]) -> Iterator[Attempt]:
-    """Yields the answer; also after reasoning if it is the first allowed, first forbidden or last forbidden one.
+    """Yields the answer; the first allowed, first forbidden and last forbidden also after reasoning.
 
     The last forbidden answer breaks the constraint late: in the arguments, in a second call, or after a call.
     """
@@ -284,7 +284,7 @@ class Constraints:
 
         @cache
         def token(position: int) -> tuple[int, int]:
-            """Returns the start and end of a token in characters; cached because body and stream both need it."""
+            """Returns the start and end of a token in characters; body and stream share the cache."""
             ids = written.takes[0]
             return len(self._text(ids[:position])), len(self._text(ids[: position + 1]))
 

@@ -1,4 +1,4 @@
-"""Excuses a known defect that appears by chance: `llama3_json` loses a call whose tokens are all in one delta.
+"""Excuses a defect that appears by chance: `llama3_json` loses a call whose tokens are all in one delta.
 
 How tokens are divided into deltas depends on how far the API server lags behind the engine: if it stalls for
 a moment, as on a busy machine, the stream may be empty.

@@ -125,7 +125,7 @@ class Messages:
         return self.http.post(f"/v1/messages{path}", data=data, headers=headers, timeout=30)
 
     def refused(self, status: int, **more: Any) -> dict[str, Any]:
-        """Returns the error of a request; checks its status, and that it has Anthropic's form and error types."""
+        """Returns the error of a request; checks the status, and that form and type are Anthropic's."""
         answer = self.post(self.request("Hi", more))
         assert answer.status_code == status, answer.text
         error: dict[str, Any] = answer.json()

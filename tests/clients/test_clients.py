@@ -131,7 +131,7 @@ def test_structured_output(client: str, api: str, see: See) -> None:
 
 @clients_with("structured_by_tool")
 def test_structured_output_by_required_tool(client: str, api: str, see: See) -> None:
-    """For a structured answer, the client forces a call to an output tool (pydantic-ai#224, pydantic-ai#728)."""
+    """The client gets the answer from a forced call to an output tool (pydantic-ai#224, pydantic-ai#728)."""
     seen = see(client, api, "structured_by_tool")
     assert [seen.body, seen.stream] == [PLACE, PLACE]
 

@@ -19,7 +19,7 @@ PLANNER = "You plan trips."
 
 
 class Place(BaseModel):
-    """The schema of the structured answer."""
+    """The structured answer."""
 
     city: str
     stars: int

@@ -22,7 +22,7 @@ MOST_TURNS = 8
 
 
 class Place(BaseModel):
-    """The schema of the structured answer."""
+    """The structured answer."""
 
     city: str
     stars: int

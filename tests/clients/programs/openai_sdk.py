@@ -50,7 +50,7 @@ class CheckJob(BaseModel):
 
 
 class Place(BaseModel):
-    """The schema of the structured answer."""
+    """The structured answer."""
 
     city: str
     stars: int

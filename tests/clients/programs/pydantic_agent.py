@@ -30,7 +30,7 @@ QUESTIONS = {
 
 
 class Place(BaseModel):
-    """The schema of the structured answer."""
+    """The structured answer."""
 
     city: str
     stars: int
