@@ -1,1 +1,1 @@
-"""Tests of behaviours, written once for every model entry and lane with the needed capabilities."""
+"""Tests of behaviours, each written once for all model entries and lanes with the needed capabilities."""

@@ -1,4 +1,4 @@
-"""The text that a scripted model continues with after a stop string, at which generation ends."""
+"""The text that follows the stop string in a script, for tests that generation ends at the stop string."""
 
 AND_ON = " and on" * 250
-"""500 tokens, so that the engine, which runs ahead of the stop string, does not reach the end."""
+"""500 tokens, so that the engine, which runs ahead of the check for stop strings, does not reach the end."""

@@ -1,6 +1,6 @@
 """Stories: a conversation in a chosen form, a request that continues it, and the model's answer.
 
-A story is data, so that a story that failed can be kept in `cases/properties` and run again.
+A story is plain data, so that a failed story can be stored in `cases/properties` and run again.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from vllm_harness._files.strict import StrictModel
 
 KEPT = FOLDER / "properties"
 ShapedTurn = tuple[str, ...]
-"""A kind, the form in which the turn is sent, and its texts: a `Turn` of tests/prompts.py with a form."""
+"""A turn's kind, the form in which it is sent, and its texts: a `Turn` of tests/prompts.py plus a form."""
 JOINTS = ("\n", "")
 Effort = Literal["none", "low", "high"]
 
 
 class Story(StrictModel):
-    """A conversation, and the request that continues it.
+    """A conversation, the request that continues it, and the expected answer.
 
     Attributes:
         api: the API.
@@ -36,10 +36,10 @@ class Story(StrictModel):
             `[output, parts, "1", Rain.]`.
         by_id: whether the server generates the model's turns and each request refers to the response before
             by previous_response_id; otherwise the request contains the whole history.
-        tools: whether get_weather is offered.
+        tools: whether the tool get_weather is offered.
         options: further fields of the request, in the form of its API.
         says: the model's answer, as turns without a form.
-        refused: a regular expression for the error, if the API refuses the options.
+        refused: a regular expression that matches the error if the API refuses the options, or else empty.
     """
 
     api: Api
@@ -52,7 +52,7 @@ class Story(StrictModel):
 
     @property
     def segments(self) -> list[tuple[list[ShapedTurn], list[Turn]]]:
-        """The requests: the turns that each adds, and the model's answer."""
+        """The requests of the story: for each, the turns that it adds, and the model's answer."""
         if not self.by_id:
             return [(list(self.turns), list(self.says))]
         requests: list[tuple[list[ShapedTurn], list[Turn]]] = [([], [])]
@@ -69,7 +69,7 @@ class Story(StrictModel):
 
     @property
     def effort(self) -> Effort | None:
-        """The reasoning effort, if it changes the prompt."""
+        """The reasoning effort that the request sets, if it changes the prompt."""
         return _effort(self.api, self.options)
 
     @property
@@ -85,7 +85,7 @@ class Story(StrictModel):
     def conversations(self, *, harmony: bool) -> list[Conversation]:
         """Returns the conversations from which the family's template may make the prompt.
 
-        No API defines what joins the parts of a system message or of an output. A summary is rendered as
+        No API defines how to join the parts of a system message or of an output. A summary is rendered as
         reasoning, except on Harmony, whose analysis is the full reasoning. For a template without a developer
         role, the developer's text and the instructions become one system message (vllm#43590).
         """
@@ -113,19 +113,19 @@ class Story(StrictModel):
         return self.model_copy(update={"options": {**self.options, **options}, "refused": names})
 
     def request(self, turns: Sequence[ShapedTurn]) -> Json:
-        """Returns the request with these turns, in the form of its API."""
+        """Returns a request with these turns, in the form of the story's API."""
         return _REQUESTS[self.api](self, turns)
 
 
 class KeptStory(StrictModel):
-    """A story that once failed, as a file.
+    """A story that once failed, stored as a file.
 
     Attributes:
-        id: the name of the file.
+        id: the name of the file, without its suffix.
         title: a short description.
         models: the model entries on which it runs.
-        known: the defect of vLLM that it shows; empty if it passes.
-        story: the story.
+        known: the id of the vLLM defect that the story shows; empty if the story passes.
+        story: the story itself.
     """
 
     id: str
@@ -137,19 +137,19 @@ class KeptStory(StrictModel):
 
 @cache
 def kept_stories() -> tuple[KeptStory, ...]:
-    """Returns the stories in the folder."""
+    """Returns the stories in `cases/properties`."""
     files = sorted(KEPT.glob("*.yaml"))
     return tuple(KeptStory.model_validate({"id": file.stem, **read_yaml(file).data}) for file in files)
 
 
 def without_shape(turn: ShapedTurn) -> Turn:
-    """Returns the turn as tests/prompts.py defines it."""
+    """Returns the turn as an object of tests/prompts.py."""
     kind, _, *texts = turn
     return (kind, *texts)
 
 
 def _as_rendered(turn: ShapedTurn, joint: str, of_output: str) -> Turn:
-    """Joins the parts of a system message or of an output to one text."""
+    """Joins the parts of a system message or of an output into one text."""
     kind, _, *texts = turn
     if kind == "output":
         return (kind, texts[0], of_output.join(texts[1:]))
@@ -265,7 +265,7 @@ def _for_messages(story: Story, turns: Sequence[ShapedTurn]) -> Json:
 
 
 def _blocks_of_user(messages: list[Json]) -> list[Json]:
-    """Returns the blocks of the user's last message, which holds the results of all calls of a turn."""
+    """Returns the blocks of the user's last message, which contains the results of all calls in a turn."""
     if messages[-1]["role"] == "assistant":
         messages.append({"role": "user", "content": list[Json]()})
     blocks: list[Json] = messages[-1]["content"]

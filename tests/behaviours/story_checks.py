@@ -1,4 +1,4 @@
-"""Checks that hold for every story on a server."""
+"""Checks that every story must pass on a server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOT_ECHOED = {
     "include": "no field of a response",
 }
 OF_THE_PROMPT = ("instructions", "reasoning")
-"""Fields of a story that its earlier requests need as well, because they change the prompt."""
+"""Fields that a story's earlier requests must contain as well, because these fields change the prompt."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class StoryChecks:
     """Runs stories on a server and checks the answers.
 
     Attributes:
-        prompts: the server, and the prompts that its family's own template makes.
-        check: returns the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
-        without_known: whether to skip fields that a known defect keeps from being echoed.
+        prompts: the server, and the prompts that the template of its model family makes.
+        check: returns the plugin's check with a given name (`check_body`, `check_stream`, `check_same`).
+        without_known: whether to skip fields that the server does not echo because of a known defect.
     """
 
     prompts: Prompts
@@ -50,8 +50,8 @@ class StoryChecks:
     def tell(self, story: Story) -> None:
         """Runs a story, and fails if anything is wrong with the answers.
 
-        It expects a 200, a valid stream that matches the body, the scripted answer, the prompt of the
-        family's template, and the request's options in the response; or an error about the refused options.
+        A good answer has status 200, a valid stream that matches the body, the scripted content, the prompt
+        of the family's template, and the request's options; refused options must lead to an error about them.
         """
         server = self.prompts.server
         book = ScriptBook(server.endpoint, server.entry)
@@ -111,7 +111,7 @@ class StoryChecks:
     def _say(self, story: Story) -> Content:
         """Returns the model's answer.
 
-        If the prompt has already closed the reasoning, the answer does not open it; Harmony marks JSON.
+        If the prompt has already closed the reasoning, the answer does not open it again. Harmony marks JSON.
         """
         entry = self.prompts.server.entry
         text = render(entry.dialect or "", meaning_of(story.says), constrained=True)
@@ -144,7 +144,7 @@ class StoryChecks:
 
 
 def _following(request: Json, previous: Json | None) -> Json:
-    """Returns the request as one that continues the previous response."""
+    """Returns a copy of the request that continues the previous response."""
     if previous is None:
         return request
     request = {**copy.deepcopy(request), "previous_response_id": previous["id"]}
@@ -165,7 +165,7 @@ def _check_answer(story: Story, name: str, answer: Json) -> None:
 
 
 def _unlike(story: Story, body: Json) -> tuple[str, ...]:
-    """Returns fields that may differ: checked elsewhere, or omitted from a body when null (vllm-56371)."""
+    """Returns fields that may differ: those checked elsewhere, and those omitted if null (vllm-56371)."""
     if story.api == "chat":
         return COMPARED
     return NO_STOP_SEQUENCE if story.api == "messages" and not body.get("stop_sequence") else ()

@@ -1,6 +1,6 @@
 """Generates stories with hypothesis: conversations in all legal forms with random request options.
 
-It avoids known defects as narrowly as possible, and names the defect in each place.
+The strategies avoid known defects as narrowly as possible; a comment at each exception names the defect.
 """
 
 from __future__ import annotations
@@ -67,19 +67,19 @@ REFUSED: dict[Api, list[tuple[Json, str]]] = {
         ({"max_tokens": "many"}, "max_tokens"),
     ],
 }
-"""Options that an API refuses with a 400 whatever the other options, and a pattern for the error."""
+"""Options that an API always refuses with a 400, each with a pattern that matches the error."""
 plain = st.sampled_from(
     ["Hello.", "The Nile.", "It is 4 °C.", "Ça va, 東京?", "Yes: [1] {2} <3>.", "One\n\nTwo 🦊"]
 )
-"""Text of a model without anything that a parser might take for a marker; tests/regression covers that."""
+"""Model texts without anything that a parser might take for a marker; tests/regression covers markers."""
 cities = st.sampled_from(["Oslo", "Zürich", "東京", 'New "York"', "a\\b"])
 wild = st.one_of(plain, st.text("ab Z\n\t.,'\"\\{}[]<>&|#é東🦊\u0301", min_size=1, max_size=12))
-"""Text of a request, which stays text whatever it looks like."""
+"""Texts in a request, which stay text even if they look like markers."""
 
 
 @st.composite
 def stories(draw: st.DrawFn, api: Api, entry: ModelEntry) -> Story:
-    """Generates stories for an API of a model entry."""
+    """Generates stories over one API for a model entry."""
     tools = draw(st.booleans())
     options = draw(_OPTIONS[api])
     by_id = api == "responses" and draw(st.booleans())
@@ -148,7 +148,7 @@ def _questions(draw: st.DrawFn, api: Api, *, after_outputs: bool) -> list[Shaped
 
 @st.composite
 def _texts(draw: st.DrawFn, shapes: Sequence[str]) -> tuple[str, ...]:
-    """Generates a form and texts; several texts if the form has parts."""
+    """Generates a form, and one text or, if the form has parts, several texts."""
     shape = draw(st.sampled_from(shapes))
     return (shape, *draw(st.lists(wild, min_size=1, max_size=2 if shape == "parts" else 1)))
 
@@ -157,7 +157,7 @@ def _texts(draw: st.DrawFn, shapes: Sequence[str]) -> tuple[str, ...]:
 def _step(
     draw: st.DrawFn, api: Api, entry: ModelEntry, words: Any, numbers: Any, *, by_id: bool
 ) -> list[ShapedTurn]:
-    """Generates reasoning, text, calls and their outputs."""
+    """Generates a round of a conversation: reasoning, text, calls and the outputs of the calls."""
     turns = draw(_thoughts(api, words, by_id=by_id))
     if not entry.harmony and draw(st.booleans()):  # vllm-50975, replayed-preamble-comes-before-its-reasoning
         turns.append(("assistant", draw(st.sampled_from(ASSISTANT[api])), draw(words)))
@@ -183,7 +183,7 @@ def _answer(draw: st.DrawFn, api: Api, words: Any, *, by_id: bool) -> list[Shape
 
 @st.composite
 def _thoughts(draw: st.DrawFn, api: Api, words: Any, *, by_id: bool) -> list[ShapedTurn]:
-    """Generates reasoning in some form, or none; with ids the server has it as generated."""
+    """Generates reasoning in some form, or none; if turns are sent by id, the server has it as generated."""
     shapes = THOUGHTS[api][:1] if by_id else THOUGHTS[api]
     return [("thoughts", draw(st.sampled_from(shapes)), draw(words))] if draw(st.booleans()) else []
 
@@ -234,7 +234,7 @@ def _is_single(options: Json) -> bool:
 
 
 def _choices(api: Api) -> Options:
-    """Generates the choice among the tools."""
+    """Generates a value for tool_choice."""
     named: Json = {
         "responses": {"type": "function", "name": "get_weather"},
         "chat": {"type": "function", "function": {"name": "get_weather"}},

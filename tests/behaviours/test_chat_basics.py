@@ -1,4 +1,4 @@
-"""Chat Completions, the basics: an answer, its limit, and a call, streamed and not."""
+"""Basics of Chat Completions: an answer, its length limit, and a call, each streamed and not."""
 
 from __future__ import annotations
 

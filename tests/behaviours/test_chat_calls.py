@@ -36,7 +36,7 @@ from vllm_harness._testing.fixtures import ScriptWriter
 
 
 def call_ids(answers: Answers) -> list[str]:
-    """Returns the ids of all calls, of the body and of the stream."""
+    """Returns the ids of all calls, in the body and in the stream."""
     in_body = [call.id for call in answers.body.choices[0].message.tool_calls or []]
     in_stream = [
         call.id
@@ -98,7 +98,7 @@ def test_named_call(chat: Chat, script: ScriptWriter) -> None:
     "choice", ["auto", "required", named("get_weather")], ids=["auto", "required", "named"]
 )
 def test_function_of_a_call_is_name_and_arguments(choice: Any, chat: Chat, script: ScriptWriter) -> None:
-    """The function of a call has no other fields, not even null ones."""
+    """A call's function has only a name and arguments, and no other fields, not even null ones."""
     script(calls=[PARIS], constrained=not chat.rust, times=2)
     answers = chat.both(tools=[WEATHER], tool_choice=choice)
     calls = answers.body.choices[0].message.tool_calls or []
@@ -148,7 +148,7 @@ def test_strict_that_is_not_set_stays_out_of_the_prompt(
 def test_call_that_is_not_allowed_is_no_call(
     request_: dict[str, Any], chat: Chat, script: ScriptWriter
 ) -> None:
-    """The model makes a call although it may not: neither body nor stream passes it to the client."""
+    """If the model makes a call that is not allowed, neither body nor stream passes it to the client."""
     script(calls=[PARIS], times=2, constrained=True)
     answers = chat.both(**request_)
     assert not answers.streamed.calls
@@ -212,7 +212,7 @@ def test_call_without_arguments(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.parametrize("case", cases("chat_arguments"))
 def test_arguments_arrive_whole(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
-    """Body and stream have the same JSON value as the script."""
+    """The arguments in body and stream are the same JSON value as in the script."""
     script(calls=[ToolCall("store", case["arguments"])], times=2, constrained=True)
     answers = Answers(chat.body(tools=[ANYTHING]), chat.stream(tools=[ANYTHING]))
     for output in (answers.output, answers.streamed):
@@ -227,7 +227,7 @@ def test_arguments_arrive_whole(case: dict[str, Any], chat: Chat, script: Script
 @pytest.mark.covers("VT-001", "CO-14")
 @pytest.mark.parametrize("case", cases("chat_argument_bytes"))
 def test_arguments_arrive_as_written(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
-    """Body and stream have the arguments byte for byte as the model wrote them."""
+    """The arguments in body and stream are byte for byte as the model wrote them."""
     script(calls=[ToolCall("store", case["text"])], times=2, constrained=True)
     streamed = chat.stream(tools=[ANYTHING])
     deltas = [
@@ -320,7 +320,7 @@ def test_parallel_calls(count: int, chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("tools", "parallel_tools")
 @pytest.mark.covers("VT-006")
 def test_outputs_of_parallel_calls(chat: Chat, script: ScriptWriter) -> None:
-    """The outputs of two calls are sent in the reverse order; the prompt contains both."""
+    """The outputs of two calls are sent in reverse order; the prompt contains both."""
     script("98 there, 78 here.", times=3)
     calls = [
         {
@@ -356,7 +356,7 @@ def test_one_call_where_parallel_calls_are_forbidden(chat: Chat, script: ScriptW
 @pytest.mark.vllm_needs("tools", "parallel_tools")
 @pytest.mark.covers("VT-010")
 def test_several_calls_where_one_is_required(chat: Chat, script: ScriptWriter) -> None:
-    """The grammar of hermes does not allow the newline between two calls, so the script omits it."""
+    """The grammar for hermes does not allow the newline between two calls, so the script omits it."""
     pair = render(chat.server.entry.dialect or "", Meaning((PARIS, ROME)), constrained=not chat.rust)
     script(Raw(pair if chat.rust else pair.replace("</tool_call>\n", "</tool_call>")), times=2)
     answers = chat.both(tools=[WEATHER], tool_choice="required")
@@ -368,7 +368,7 @@ def test_several_calls_where_one_is_required(chat: Chat, script: ScriptWriter) -
 @pytest.mark.vllm_needs("tools", "structured_output")
 @pytest.mark.covers("VT-004")
 def test_required_call_beside_a_response_format(chat: Chat, script: ScriptWriter) -> None:
-    """A forced call takes precedence over json_object (vllm#32006: it crashed the engine)."""
+    """A forced call takes precedence over json_object (vllm#32006: the request crashed the engine)."""
     script(calls=[PARIS], constrained=not chat.rust, times=2)
     answers = chat.both(
         tools=[WEATHER], tool_choice="required", response_format={"type": "json_object"}, max_tokens=200
@@ -378,7 +378,7 @@ def test_required_call_beside_a_response_format(chat: Chat, script: ScriptWriter
 
 
 def kept(message: ChatCompletionMessage, form: str) -> Any:
-    """Returns an answer as clients store it: the SDK's object, all its fields, or only those sent."""
+    """Returns an answer as clients store it: the SDK's object, all its fields, or only the fields sent."""
     return {
         "object": message,
         "dump": message.model_dump(),
@@ -390,7 +390,7 @@ def kept(message: ChatCompletionMessage, form: str) -> Any:
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-024", "VC-032")
 def test_every_token_of_a_call_is_accounted_for(chat: Chat, script: ScriptWriter) -> None:
-    """Streamed logprobs and token ids of a call equal those of the body, markup included."""
+    """A call's logprobs and token ids are the same in stream and body, including those of the markup."""
     script(calls=[PARIS], times=2, constrained=True)
     answers = chat.both(tools=[FREE], logprobs=True, return_token_ids=True)
     logprobs = answers.body.choices[0].logprobs
@@ -419,7 +419,7 @@ def test_every_token_of_a_call_is_accounted_for(chat: Chat, script: ScriptWriter
 @pytest.mark.covers("VT-010", "VT-015")
 @pytest.mark.parametrize("tokens", [2, 3, 5, 8, 1000])
 def test_calls_survive_any_chunk_length(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """vllm#27641, #19056, #60351: with several tokens per chunk, calls or parts of arguments were lost."""
+    """No part of a call is lost if chunks have several tokens, as in vllm#27641, #19056 and #60351."""
     call = ToolCall("store", {"text": "a } b ] c", "on": True, "number": 12.5, "none": None})
     script(calls=[call], times=2, constrained=True)
     answers = chat.both(tools=[ANYTHING], stream_interval=tokens)
@@ -442,7 +442,7 @@ def test_parallel_calls_survive_any_chunk_length(tokens: int, chat: Chat, script
 @pytest.mark.covers("VT-012", "VC-035")
 @pytest.mark.vllm_known_defect("stop-string-inside-call")
 def test_stop_string_inside_arguments(chat: Chat, script: ScriptWriter) -> None:
-    """A stop string inside a call truncates it; body and stream both say so."""
+    """A stop string inside a call truncates the call; finish_reason is stop in body and stream."""
     call = ToolCall("store", {"text": f"alpha beta{AND_ON}"})
     script(calls=[call], times=2, expect="truncated", constrained=True)
     answers = chat.both(tools=[ANYTHING], stop=["beta"])
@@ -478,7 +478,7 @@ def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> No
 )
 @pytest.mark.vllm_known_defect("vllm-47903", models=["qwen3", "llama3.1"])
 def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) -> None:
-    """Body and stream have finish_reason length, and markup does not appear as content."""
+    """If the limit truncates a call, finish_reason is length and no markup appears as content."""
     written = script(calls=[PARIS], constrained=not chat.rust, times=2, expect="truncated")
     assert written is not None
     within = len(written.takes[0]) - 6
@@ -519,7 +519,7 @@ def test_own_answer_is_taken_back(form: str, chat: Chat, script: ScriptWriter) -
 @pytest.mark.covers("VC-004", "VC-022")
 @pytest.mark.parametrize("form", ["object", "dump", "sent"])
 def test_own_text_is_taken_back(form: str, chat: Chat, script: ScriptWriter) -> None:
-    """An answer without a call can be sent back too; clients send its empty fields as null."""
+    """An answer without a call can be sent back too, with its empty fields as null, as clients send them."""
     script("Rain today.")
     answer = chat.body(max_tokens=30).choices[0].message
     script("Sun.")

@@ -1,4 +1,4 @@
-"""Several choices for one request: index, text, calls and reasoning of each, and their usage."""
+"""Several choices for one request: the index, text, calls and reasoning of each choice, and the usage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def many(chat: Chat) -> Chat:
 
 
 def by_choice(answers: Answers, number: int) -> list[Any]:
-    """Returns the content of each choice of the body, which the stream must match."""
+    """Returns the content of each choice in the body, after checking that the stream has the same."""
     assert [choice.index for choice in answers.body.choices] == list(range(number))
     bodies = [output_of(answers.body, choice) for choice in range(number)]
     assert [streamed(answers.chunks, choice) for choice in range(number)] == bodies
@@ -61,7 +61,7 @@ def test_usage_is_of_all_choices(many: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-010", "VC-004")
 def test_usage_on_the_way_is_of_the_chunk_s_choice(many: Chat, script: ScriptWriter) -> None:
-    """vLLM's own `continuous_usage_stats`: a chunk's usage counts the tokens of its choice."""
+    """With vLLM's own `continuous_usage_stats`, a chunk's usage counts the tokens of the chunk's choice."""
     written = script(choices=["One.", "Two of them, and longer."])
     assert written is not None
     options = {"include_usage": True, "continuous_usage_stats": True}
@@ -91,7 +91,7 @@ def test_choices_of_different_length(many: Chat, script: ScriptWriter) -> None:
 def test_calls_of_each_choice(many: Chat, script: ScriptWriter) -> None:
     """Each choice has its own parser: indices start at 0, and all ids differ.
 
-    A choice without a call takes no call of another choice, whether it ends before or after that one.
+    A choice without a call does not get another choice's call, whichever of the two choices ends first.
     """
     calls = [ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome", "Zürich")]
     texts = ("None.", " and".join(["None"] * 60))

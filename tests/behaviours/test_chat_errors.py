@@ -1,4 +1,4 @@
-"""Client errors: a 4xx with the error object, never a 5xx, and the server keeps serving."""
+"""Client errors: the server answers with a 4xx and the error object, never a 5xx, and keeps serving."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vllm_harness._testing.fixtures import ScriptWriter
 @pytest.mark.parametrize("case", cases("chat_errors"))
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_wrong_request(stream: bool, case: dict[str, Any], chat: Chat) -> None:
-    """An error is a body with a status, even if a stream was requested."""
+    """A wrong request is answered with an error status and a body, even if a stream was requested."""
     error = chat.refused(
         {**case["request"], "stream": stream}, case["pattern"], status=case.get("status", 400)
     )
@@ -65,7 +65,7 @@ def test_body_that_is_no_object(body: bytes, pattern: str, chat: Chat) -> None:
     ids=["without a type", "null audio"],
 )
 def test_wrong_part(role: str, part: dict[str, Any], words: str, param: str | None, chat: Chat) -> None:
-    """The error names what is wrong; null still counts as an audio part, which a text model cannot take."""
+    """The error names what is wrong; even a null audio part counts as audio, which a text model refuses."""
     check_param(chat.refused({"messages": [{"role": role, "content": [part]}]}, words), param)
 
 
@@ -80,7 +80,7 @@ def test_number_that_is_none_or_infinite(name: str, number: str, chat: Chat) -> 
 @pytest.mark.covers("VC-029", "VC-035")
 @pytest.mark.parametrize("name", ["logit_bias", "stop_token_ids", "allowed_token_ids"])
 def test_token_that_there_is_not(name: str, chat: Chat) -> None:
-    """From the first id beyond the vocabulary, the error names the field, and gives the vocabulary's size."""
+    """For any id beyond the vocabulary, the error names the field and the size of the vocabulary."""
     far = chat.refused({"logit_bias": {"100000000": 1}}, "logit_bias")
     size = re.search(r"ocabulary size: (\d+)", far["message"])
     assert size is not None, far["message"]
@@ -114,7 +114,7 @@ def test_json_by_each_of_its_names(kind: str, chat: Chat, script: ScriptWriter) 
 @pytest.mark.covers("VC-029", "VC-037")
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded"])
 def test_wrong_content_type(kind: str, chat: Chat, script: ScriptWriter) -> None:
-    """The server answers any 4xx with the error object."""
+    """The server answers a wrong content type with some 4xx and the error object."""
     answer = chat.post(
         "/v1/chat/completions", {"model": chat.server.model, "messages": ASK}, **{"Content-Type": kind}
     )
@@ -144,7 +144,7 @@ def test_unknown_path_or_method(method: str, path: str, status: int, chat: Chat)
 
 @pytest.mark.covers("VC-029")
 def test_error_stays_small(chat: Chat) -> None:
-    """vllm#49239: a 4 KB body caused an error of 23 MB."""
+    """The error for an invalid request stays small (vllm#49239: a 4 KB body caused an error of 23 MB)."""
     wrong = {"messages": [{"role": 5, "content": {"a": ["x" * 500]}}] * 500}
     answer = chat.post("/v1/chat/completions", {"model": chat.server.model, **wrong})
     assert answer.status_code == 400
@@ -166,7 +166,7 @@ def test_unknown_model(stream: bool, chat: Chat) -> None:
 @pytest.mark.covers("VC-029", "VC-025")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_prompt_longer_than_the_context(stream: bool, chat: Chat) -> None:
-    """The request is refused before anything is generated, and the message gives the context length."""
+    """The request is refused before anything is generated, and the message states the context length."""
     longest = chat.client.models.list().data[0].max_model_len  # type: ignore[attr-defined]
     words = " one two three four" * (longest // 4 + 10)
     error = chat.refused(
@@ -186,7 +186,7 @@ def test_named_function_among_tools_without_one(chat: Chat) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-027")
 def test_error_after_the_first_token(chat: Chat, script: ScriptWriter) -> None:
-    """A stream that fails reports it in an event; here the format forbids the scripted answer."""
+    """A stream that fails ends with an error event; here the response format forbids the scripted answer."""
     script("not JSON at all", expect="refused")
     with pytest.raises(openai.APIError, match="was refused at token"):
         list(

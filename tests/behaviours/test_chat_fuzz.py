@@ -1,4 +1,4 @@
-"""Any value in any field of a chat request: no 5xx, errors are error objects, the server keeps serving."""
+"""Any value in any field of a chat request: no 5xx, errors in the usual format, the server keeps serving."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def with_value(request: Any, path: list[Any], value: Any) -> Any:
 
 
 def broken(body: Any) -> list[Finding]:
-    """Returns what is wrong with an answer; whether it may be empty depends on the value sent."""
+    """Returns what is wrong with an answer; the value that was sent decides whether it may be empty."""
     return [finding for finding in validate_body(body) if finding.severity is Severity.ERROR]
 
 

@@ -1,4 +1,4 @@
-"""Images over Chat Completions: accepted by models that support them, refused with a reason by others."""
+"""Images over Chat Completions: models that support images accept them, others refuse with a reason."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def streamed(chunks: list[ChatCompletionChunk]) -> list[ChatCompletionTokenLogpr
 
 
 def assert_same_tops(left: ChatCompletionTokenLogprob, right: ChatCompletionTokenLogprob) -> None:
-    """Compares the alternatives of a token; where several are as likely as the last, any may be listed."""
+    """Compares the alternatives of a token; if several are as likely as the last, any may be listed."""
     tops = [
         sorted((top.logprob, top.token) for top in entry.top_logprobs if top.token != entry.token)
         for entry in (left, right)
@@ -81,7 +81,7 @@ def test_number_of_top_logprobs(top_logprobs: int, chat: Chat, script: ScriptWri
 @pytest.mark.covers("VC-001", "VC-024", "VR-011")
 @pytest.mark.parametrize("tokens", [1, 4, 1000])
 def test_streamed_logprobs_equal_the_body(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """Each token and its alternatives are the same, and none is lost when a chunk has several tokens."""
+    """Body and stream have the same tokens and alternatives, even if a chunk has several tokens."""
     script(TEXT, times=2)
     answers = chat.both(logprobs=True, top_logprobs=3, stream_interval=tokens)
     expected, got = entries(answers.body), streamed(answers.chunks)
@@ -99,7 +99,7 @@ def test_streamed_logprobs_equal_the_body(tokens: int, chat: Chat, script: Scrip
 @pytest.mark.covers("VC-001", "VC-024")
 @pytest.mark.parametrize("tokens", [1, 4, 1000])
 def test_no_logprobs_of_a_call_are_lost(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """Markup, and text that may become markup, has logprobs although the parser holds it back."""
+    """Markup, and text that may become markup, have logprobs although the parser holds them back."""
     written = script("A tag is <t", calls=[PARIS], times=2)
     assert written is not None
     answers = chat.both(tools=[FREE], logprobs=True, stream_interval=tokens)
@@ -113,7 +113,7 @@ def test_no_logprobs_of_a_call_are_lost(tokens: int, chat: Chat, script: ScriptW
 @pytest.mark.covers("VC-001", "VR-005")
 @pytest.mark.parametrize("text", [TEXT, WIDE], ids=["text", "wide"])
 def test_tokens_join_to_the_text(text: str, chat: Chat, script: ScriptWriter) -> None:
-    """A character of several tokens appears in the last of them only."""
+    """A character that consists of several tokens appears only in the last of them."""
     script(text)
     body = chat.body(logprobs=True)
     assert text in "".join(entry.token for entry in entries(body))
@@ -231,7 +231,7 @@ def test_logprobs_of_chosen_tokens(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-031")
 @pytest.mark.vllm_known_defect("vllm-51789")
 def test_chosen_tokens_of_one_request_are_not_another_s(chat: Chat, script: ScriptWriter) -> None:
-    """Two requests in one batch each get the number that they requested."""
+    """Two requests in one batch each get the number of alternatives that they requested."""
     script("word " * 1000, when=When(user="on and on"), expect="truncated")
     script(TEXT, when=When(user="be brief"))
     stream = chat.client.chat.completions.create(
@@ -265,14 +265,14 @@ def test_chosen_tokens_of_one_request_are_not_another_s(chat: Chat, script: Scri
     ],
 )
 def test_wrong_token_ids_are_refused(request_: dict[str, Any], pattern: str, chat: Chat) -> None:
-    """The text of the error names what is wrong."""
+    """The error message names what is wrong with the token ids."""
     chat.refused(request_, pattern)
 
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-031")
 def test_bias_forbids_a_token(chat: Chat, script: ScriptWriter) -> None:
-    """With allowed_token_ids no other token is possible, and the script's first token is not among them."""
+    """The scripted answer fails, because allowed_token_ids forbids its first token."""
     script("Rain.", expect="refused")
     with pytest.raises(openai.APIError, match="was refused at token 0"):
         chat.body(allowed_token_ids=[11])
@@ -282,7 +282,7 @@ def test_bias_forbids_a_token(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-031")
 @pytest.mark.parametrize(("text", "place"), [("Rain comes.", 0), ("Then Rain comes.", 1)])
 def test_bad_word_is_forbidden(text: str, place: int, chat: Chat, script: ScriptWriter) -> None:
-    """The word is forbidden at the beginning of a text and after a space."""
+    """A bad word is forbidden both at the beginning of a text and after a space."""
     script(chat.tokens(text), expect="refused")
     with pytest.raises(openai.APIError, match=f"was refused at token {place}"):
         chat.body(bad_words=["Rain"])
@@ -291,7 +291,7 @@ def test_bad_word_is_forbidden(text: str, place: int, chat: Chat, script: Script
 @pytest.mark.vllm_standard
 @pytest.mark.covers("VC-032")
 def test_text_of_the_prompt(chat: Chat, script: ScriptWriter) -> None:
-    """vLLM's own `return_prompt_text`: in the body, and in the first chunk."""
+    """With vLLM's own `return_prompt_text`, the body and the stream's first chunk contain the prompt."""
     script(TEXT, times=2)
     answers = chat.both(return_prompt_text=True, return_token_ids=True, max_tokens=20)
     text: str = answers.body.prompt_text  # type: ignore[attr-defined]
@@ -303,7 +303,7 @@ def test_text_of_the_prompt(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("VC-032")
 def test_token_ids(chat: Chat, script: ScriptWriter) -> None:
-    """Only the first chunk has prompt ids; the deltas' ids add up to the body's; both decode to the text."""
+    """Only the first chunk has prompt ids; the deltas' ids add up to the body's, and decode to the text."""
     written = script(TEXT, times=2)
     answers = chat.both(return_token_ids=True, max_tokens=20)
     ids: list[int] = answers.body.choices[0].token_ids  # type: ignore[attr-defined]
@@ -332,7 +332,7 @@ def test_no_token_ids_unless_asked_for(chat: Chat, script: ScriptWriter) -> None
 
 @pytest.mark.covers("VC-032")
 def test_tokens_by_their_ids(chat: Chat, script: ScriptWriter) -> None:
-    """`token_id:N` replaces the text, in the body and in the stream."""
+    """`token_id:N` replaces the text of each token, in the body and in the stream."""
     script(TEXT, times=2)
     answers = chat.both(
         logprobs=True,

@@ -1,4 +1,4 @@
-"""Reasoning over Chat Completions: kept apart from the answer, counted, hidden, truncated, switched off."""
+"""Reasoning over Chat Completions: separate from the answer, counted, hidden, truncated, switched off."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reasoning_tokens(usage: Any) -> int:
 @pytest.mark.covers("VC-013", "VT-016", "VC-025")
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5, 8, 1000])
 def test_reasoning_is_kept_apart(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """vllm#42691: a delta with the end of the reasoning and the start of the answer lost one of them."""
+    """One delta may have both the reasoning's end and the answer's start (vllm#42691: one was lost)."""
     script(ANSWER, reasoning=THOUGHT, times=2)
     answers = chat.both(stream_interval=tokens)
     assert answers.output.reasoning.strip() == THOUGHT
@@ -48,7 +48,7 @@ def test_reasoning_tokens_are_counted(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("VC-013", "VT-016")
 def test_hidden_reasoning(chat: Chat, script: ScriptWriter) -> None:
-    """include_reasoning false leaves the answer alone, but the reasoning tokens are still counted."""
+    """With include_reasoning false only the answer is returned, but reasoning tokens are still counted."""
     script(ANSWER, reasoning=THOUGHT, times=2)
     answers = chat.both(include_reasoning=False)
     assert answers.output.reasoning == ""
@@ -94,7 +94,7 @@ def test_reasoning_cut_by_the_limit(stream_interval: int, chat: Chat, script: Sc
 
 @pytest.mark.covers("VC-020", "VR-050")
 def test_answer_cut_by_the_limit(chat: Chat, script: ScriptWriter) -> None:
-    """The generated part of the answer is there; content is not null."""
+    """If the limit truncates the answer, content is the generated part, not null."""
     text = "one two three four five six seven eight nine ten"
     ids = script(text, reasoning=THOUGHT, times=2, expect="truncated")
     assert ids is not None
@@ -151,7 +151,7 @@ def test_reasoning_of_a_finished_turn_is_dropped(chat: Chat, script: ScriptWrite
     ids=["template", "effort", "template beats effort"],
 )
 def test_reasoning_switched_off(off: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
-    """vllm#40466: the whole stream came as reasoning. The prompt itself closes the reasoning."""
+    """The prompt itself closes the reasoning (vllm#40466: the whole stream came as reasoning)."""
     script(Raw("It rains.<|im_end|>"), times=3)
     answers = chat.both(**off)
     assert answers.output.content == "It rains."
@@ -175,7 +175,7 @@ def test_call_with_reasoning_switched_off(chat: Chat, script: ScriptWriter) -> N
 @pytest.mark.parametrize("stop", [["nowhere to be seen"], ["</thing>"]], ids=["far", "near"])
 @pytest.mark.parametrize("tokens", [1, 3, 6])
 def test_reasoning_with_a_stop_string(stop: list[str], tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """vllm#51641: with `stop`, text is held back and ids are not, so reasoning became content.
+    """With `stop`, reasoning stays reasoning (vllm#51641: text is held back but its token ids are not).
 
     The usage of such a stream depends on how its tokens are grouped (test_chat_stop.py).
     """

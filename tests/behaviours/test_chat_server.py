@@ -1,4 +1,4 @@
-"""Endpoints and properties of the server: models, tokens, ids, fingerprint, batches of conversations."""
+"""Endpoints and properties of a server: models, tokens, ids, fingerprint, batches of conversations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_it_answers(path: str, chat: Chat) -> None:
 @pytest.mark.covers("VC-009")
 @pytest.mark.parametrize("api", APIS)
 def test_defaults_may_be_said(api: Api, chat: Chat, script: ScriptWriter) -> None:
-    """A request may contain the defaults that the server's OpenAPI schema states."""
+    """A request may explicitly contain the defaults that the server's OpenAPI schema states."""
     script("Rain.")
     fields = request_fields(chat.server.endpoint.get("/openapi.json").json(), api)
     defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
@@ -46,7 +46,7 @@ def test_defaults_may_be_said(api: Api, chat: Chat, script: ScriptWriter) -> Non
 @pytest.mark.covers("VC-042")
 @pytest.mark.parametrize("text", ["Zürich 🏔 日本語", "", "two  blanks\nand a line", "<|im_end|><|end|>"])
 def test_tokens_there_and_back(text: str, chat: Chat) -> None:
-    """/tokenize and /detokenize are each other's inverse, special tokens included."""
+    """/detokenize restores the text that /tokenize was given, including special tokens."""
     request = {"model": chat.server.model, "prompt": text, "add_special_tokens": False}
     answer = chat.post("/tokenize", {**request, "return_token_strs": True}).json()
     assert answer["count"] == len(answer["tokens"]) == len(answer["token_strs"])
@@ -130,7 +130,7 @@ def test_fingerprint(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("VC-028")
 def test_batch_of_conversations(chat: Chat, script: ScriptWriter) -> None:
-    """The answer has one choice for each conversation."""
+    """The answer to a batch has one choice for each conversation."""
     script("One, two, three, four, five, six, seven, eight, nine, ten.", expect="truncated", times=4)
     conversations = [ASK, [{"role": "user", "content": "Count to three."}], ASK]
     answer = chat.post(
@@ -165,7 +165,7 @@ def test_batch_of_conversations(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-028")
 def test_options_of_a_batch(chat: Chat, script: ScriptWriter) -> None:
-    """max_completion_tokens applies, and so do template arguments that switch reasoning off."""
+    """In a batch, max_completion_tokens and template arguments that switch reasoning off take effect."""
     script(Raw("One, two, three, four, five, six."), expect="truncated")
     answer = chat.post(
         "/v1/chat/completions/batch",
@@ -187,7 +187,7 @@ def test_options_of_a_batch(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-028")
 def test_echo_of_a_batch(chat: Chat, script: ScriptWriter) -> None:
-    """The assistant's last message precedes the answer; a user's last message does not."""
+    """With `echo`, the answer starts with the assistant's last message, but never with a user's."""
     script("Rain.")
     answer = chat.post(
         "/v1/chat/completions/batch",

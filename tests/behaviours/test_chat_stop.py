@@ -1,4 +1,4 @@
-"""Where generation stops: stop strings and stop tokens, how much of them is shown, and what is refused."""
+"""Stop strings and stop tokens: where generation stops, how much of them is shown, and what is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vllm_harness._testing.fixtures import ScriptWriter
 TEXT = "alpha beta gamma delta epsilon"
 LONG = TEXT + AND_ON
 SHOWN = pytest.mark.vllm_known_defect("vllm-52599")
-# text is held back and its tokens are not, so a stream's counts depend on its chunks; see the last test
+# text is held back but its tokens are not, so a stream's counts depend on its chunks; see the last test
 COUNTED = ("reasoning_tokens",)
 
 
@@ -67,7 +67,7 @@ def test_stop_string_that_begins_and_does_not_come(chat: Chat, script: ScriptWri
 @pytest.mark.covers("VC-035", "VT-016")
 @SHOWN
 def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
-    """The reasoning before the stop string stays reasoning."""
+    """If a stop string occurs in the reasoning, the text before it is still returned as reasoning."""
     script("Never said.", reasoning=f"first halt{AND_ON}", times=2, expect="truncated")
     answers = chat.both(but=COUNTED, stop=["halt"])
     assert answers.output.reasoning.strip() == "first"
@@ -79,7 +79,7 @@ def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-035")
 @pytest.mark.parametrize("tokens", [1, 1000])
 def test_stop_token(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """Generation ends at the token, and stop_reason names it."""
+    """Generation ends at the stop token, and stop_reason contains its id."""
     written = script(LONG, times=2, expect="truncated")
     assert written is not None
     token = chat.tokens(" gamma")[0]
@@ -96,7 +96,7 @@ def test_stop_token(tokens: int, chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-035")
 def test_stop_tokens_of_the_model_hold_beside_the_clients(chat: Chat, script: ScriptWriter) -> None:
-    """The client's list adds to the model's own end tokens (`<|call|>`, `<|im_end|>`)."""
+    """The client's stop tokens are added to the model's own end tokens (`<|call|>`, `<|im_end|>`)."""
     script(calls=[PARIS], constrained=True, times=2)
     answers = chat.both(tools=[FREE], stop_token_ids=[chat.tokens(" never")[0]])
     assert answers.output.arguments == [PARIS.arguments]
@@ -106,7 +106,7 @@ def test_stop_tokens_of_the_model_hold_beside_the_clients(chat: Chat, script: Sc
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-035")
 def test_nothing_stops_before_min_tokens(chat: Chat, script: ScriptWriter) -> None:
-    """min_tokens forbids the end of the turn, so the end of the script is refused."""
+    """min_tokens forbids the token that ends the turn, so a script that ends earlier is refused."""
     script("Hi.", expect="refused")
     with pytest.raises(openai.APIError, match="was refused at token"):
         chat.body(min_tokens=200, max_tokens=300)
@@ -144,7 +144,7 @@ def test_stop_that_stops_nothing(stop: Any, chat: Chat, script: ScriptWriter) ->
 @pytest.mark.covers("VC-035", "VT-016")
 @pytest.mark.vllm_known_defect("reasoning-tokens-stream-beside-stop-string")
 def test_thoughts_count_the_same_beside_a_stop_string(chat: Chat, script: ScriptWriter) -> None:
-    """The count must not depend on the chunks: everything ready while a client reads becomes one chunk."""
+    """The count must not depend on the chunks, whose sizes depend on how fast the client reads."""
     script("Rain in Rome.", times=2 * len(CUTS))
     for tokens in CUTS:
         chat.both(stop="never-to-be-seen", stream_interval=tokens)

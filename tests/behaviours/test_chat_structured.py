@@ -35,7 +35,7 @@ TRIP = '{"city": "Rome", "days": 3, "dry": true}'
 
 
 def holds(script: ScriptWriter, chat: Chat, text: str, *, as_json: bool = True, times: int = 2) -> None:
-    """Scripts an answer under a grammar, in the form that vLLM's grammar of the family requires."""
+    """Scripts an answer under a grammar, in the form that vLLM's grammar for the family requires."""
     if chat.server.entry.harmony:
         constrain = " <|constrain|>json" if as_json else ""
         script(Raw(f"<|channel|>final{constrain}<|message|>{text}<|return|>"), times=times)
@@ -55,7 +55,7 @@ def test_schema(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("VC-008")
 def test_schema_by_the_sdk(chat: Chat, openai_client: OpenAI, script: ScriptWriter) -> None:
-    """The SDK's `parse` makes the schema from a class, and an object of the class from the answer."""
+    """The SDK's `parse` derives the schema from a class, and returns the answer as an object of the class."""
 
     class Trip(BaseModel):
         city: Literal["Paris", "Rome"]
@@ -93,7 +93,7 @@ def test_schema_with_references(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("VC-008")
 def test_json_object(chat: Chat, script: ScriptWriter) -> None:
-    """The answer is the start of a JSON object, and a complete one if it stops by itself."""
+    """The answer starts like a JSON object, and is a complete one if generation stops by itself."""
     holds(script, chat, '{"result": 2}')
     answers = chat.both(response_format={"type": "json_object"}, max_tokens=60)
     assert answers.output.content.lstrip().startswith("{")
@@ -124,7 +124,7 @@ def test_regex(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("VC-007")
 def test_choice(chat: Chat, script: ScriptWriter) -> None:
-    """The answer is one of the choices, and no token is masked, which would be minus infinity."""
+    """The answer is one of the choices, and none of its tokens has the log-probability minus infinity."""
     holds(script, chat, "C++", as_json=False)
     choices = ["Python", "C", "C++", "日本語"]
     answers = chat.both(structured_outputs={"choice": choices}, logprobs=True, top_logprobs=2, max_tokens=20)
@@ -155,7 +155,7 @@ def test_grammar(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_model("qwen3", "llama3.1")
 @pytest.mark.covers("VC-007", "VC-027")
 def test_structural_tag(chat: Chat, script: ScriptWriter) -> None:
-    """Text is free outside the tag, and must fit the schema inside."""
+    """Text outside the tag is unconstrained; text inside it must fit the schema."""
     tag = {
         "type": "structural_tag",
         "structures": [{"begin": "<trip>", "schema": SCHEMA, "end": "</trip>"}],
@@ -191,7 +191,7 @@ def test_reasoning_is_free_before_a_constrained_answer(chat: Chat, script: Scrip
 @pytest.mark.covers("VT-004", "VC-008")
 @pytest.mark.parametrize("outcome", ["call", "answer"])
 def test_call_or_constrained_answer(outcome: str, chat: Chat, script: ScriptWriter) -> None:
-    """With tool_choice auto and a schema, the model may call or answer by the schema (vllm#39929)."""
+    """With tool_choice auto and a schema, the model may call a tool or answer by the schema (vllm#39929)."""
     tools = [{**FREE, "function": {**FREE["function"], "strict": True}}]
     if outcome == "call":
         script(calls=[PARIS], constrained=not chat.rust, times=2)
@@ -208,14 +208,14 @@ def test_call_or_constrained_answer(outcome: str, chat: Chat, script: ScriptWrit
 @pytest.mark.covers("VC-007", "VC-011", "VC-027", "VT-009", "VT-010")
 @pytest.mark.parametrize("case", cases("chat_wrong_constraints"))
 def test_wrong_constraint_is_refused(case: dict[str, Any], chat: Chat) -> None:
-    """The server answers 400 before anything is generated, and serves the next request."""
+    """A wrong constraint leads to a 400 before anything is generated; the next request is served."""
     refuses(chat, case, stream=False)
 
 
 @pytest.mark.covers("VC-007", "VC-011", "VC-027", "VT-009", "VT-010")
 @pytest.mark.parametrize("case", cases("chat_wrong_constraints", known="known_in_streams"))
 def test_wrong_constraint_of_a_stream_is_refused(case: dict[str, Any], chat: Chat) -> None:
-    """The server refuses a streamed request in the same way."""
+    """The server refuses a streamed request with a wrong constraint in the same way."""
     refuses(chat, case, stream=True)
 
 
@@ -233,7 +233,7 @@ def refuses(chat: Chat, case: dict[str, Any], *, stream: bool) -> None:
 @pytest.mark.parametrize("name", ["guided_json", "guided_regex", "guided_choice"])
 @pytest.mark.vllm_known_defect("vllm-53975")
 def test_removed_fields_are_not_ignored(name: str, chat: Chat) -> None:
-    """An old client's constraint must be applied or refused, not ignored."""
+    """A constraint in a field that old clients use must be applied or refused, not ignored."""
     value: Any = {"guided_json": SCHEMA, "guided_regex": "[0-9]{3}", "guided_choice": ["yes", "no"]}[name]
     body = {"model": chat.server.model, "messages": [{"role": "user", "content": "hi"}], name: value}
     answer = chat.post("/invocations", {**body, "max_tokens": 3, "temperature": 0})
@@ -288,7 +288,7 @@ def test_format_holds_where_the_thoughts_are_behind(stream: bool, chat: Chat, sc
 @pytest.mark.covers("VC-007")
 @pytest.mark.parametrize("choice", ['C:\\new "folder"', "two\nlines", "a/b | c"])
 def test_choice_is_taken_as_it_is(choice: str, chat: Chat, script: ScriptWriter) -> None:
-    """Characters with a meaning in grammars are taken literally."""
+    """Characters in a choice that have a special meaning in grammars are taken literally."""
     holds(script, chat, choice, as_json=False)
     assert chat.both(structured_outputs={"choice": [choice, "no"]}, max_tokens=40).output.content == choice
 
@@ -297,7 +297,7 @@ def test_choice_is_taken_as_it_is(choice: str, chat: Chat, script: ScriptWriter)
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-007", "VC-008")
 def test_choice_holds_beside_the_format_text(chat: Chat, script: ScriptWriter) -> None:
-    """The format `text` does not lift the constraint."""
+    """The response format `text` does not override the constraint."""
     script("perhaps", constrained=True, expect="refused")
     with pytest.raises(openai.APIStatusError, match="was refused at token"):
         chat.body(structured_outputs={"choice": ["yes", "no"]}, response_format={"type": "text"})

@@ -19,7 +19,7 @@ INT64 = 2**63
 
 @pytest.mark.covers("VC-004")
 def test_session(chat: Chat, script: ScriptWriter) -> None:
-    """Checks exact usage and finish_reason length, then a second turn whose prompt contains the first."""
+    """Checks the exact usage and finish_reason length, then a second turn whose prompt contains the first."""
     script("one two three four five six seven eight", expect="truncated", times=2)
     script("Yes, again.")
     answers = chat.both(max_tokens=4)
@@ -61,7 +61,7 @@ def test_new_name_of_the_limit_wins(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-005", "VT-015")
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5, 1000])
 def test_text_survives_any_chunk_length(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    """Characters of several tokens stay whole, however many tokens a chunk has."""
+    """Characters that consist of several tokens stay whole, however many tokens a chunk has."""
     script(WIDE, times=2)
     answers = chat.both(stream_interval=tokens)
     assert answers.streamed.content.strip() == WIDE
@@ -117,7 +117,7 @@ def test_seed_beyond_64_bits(seed: int, chat: Chat) -> None:
 
 @pytest.mark.covers("VC-009")
 def test_invocations_answer_as_chat(chat: Chat, script: ScriptWriter) -> None:
-    """SageMaker's path accepts a chat request."""
+    """SageMaker's path /invocations accepts a chat request."""
     script("One, two, three, four, five.", expect="truncated")
     answer = chat.post(
         "/invocations", {"model": chat.server.model, "messages": ASK, "max_tokens": 8, "temperature": 0}
@@ -131,7 +131,7 @@ def test_invocations_answer_as_chat(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VT-003")
 def test_text_is_the_same_with_tools_offered(chat: Chat, script: ScriptWriter) -> None:
-    """The text is identical, surrounding whitespace included."""
+    """Offering tools does not change the text, including whitespace around it."""
     script("Just text.", times=4)
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
     assert chat.both().output == chat.both(tools=tools).output
@@ -141,7 +141,7 @@ def test_text_is_the_same_with_tools_offered(chat: Chat, script: ScriptWriter) -
 @pytest.mark.covers("VC-025")
 @pytest.mark.vllm_known_defect("content-is-null-where-limit-cuts-markup")
 def test_one_token(chat: Chat, script: ScriptWriter) -> None:
-    """With the smallest budget finish_reason is length, and body and stream have the same token."""
+    """With a limit of one token, finish_reason is length, and body and stream have the same token."""
     script("Good.", times=2, expect="truncated")
     answers = chat.both(max_tokens=1)
     assert answers.output.finish == "length"
@@ -152,7 +152,7 @@ def test_one_token(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-033")
 def test_long_prompt(chat: Chat, script: ScriptWriter) -> None:
-    """With a prompt longer than one prefill step there is no empty first chunk, and usage is exact."""
+    """For a prompt longer than one prefill step, no empty first chunk is sent, and usage is exact."""
     script("Good.", times=2)
     messages = [{"role": "user", "content": " ".join(f"word{number}" for number in range(1500))}]
     answers = chat.both(messages, return_token_ids=True)
@@ -197,7 +197,7 @@ def test_sampling_parameters_are_taken(chat: Chat, script: ScriptWriter) -> None
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-025")
 def test_echo_is_of_the_same_role(chat: Chat, script: ScriptWriter) -> None:
-    """The user's last message does not become the start of the answer."""
+    """With `echo`, the user's last message does not become the start of the answer."""
     script("Rain.", times=2)
     body = chat.body(echo=True, logprobs=True, top_logprobs=1)
     content = body.choices[0].message.content or ""
@@ -217,7 +217,7 @@ GO_ON: dict[str, Any] = {
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.parametrize("stream", [False, True])
 def test_echo_begins_with_the_last_message(stream: bool, chat: Chat, script: ScriptWriter) -> None:
-    """vLLM's own `echo` when the model continues an answer."""
+    """With vLLM's own `echo`, a continued answer starts with the message that it continues."""
     script(Raw(" is blue.<|im_end|>"))
     if stream:
         content = streamed(chat.stream(BEGUN, **GO_ON)).content

@@ -1,4 +1,4 @@
-"""Usage over Chat Completions: when it is sent, that it adds up, and that it grows."""
+"""Usage over Chat Completions: when it is sent, that it adds up, and that it grows during a stream."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_prompt_tokens_are_those_of_the_prompt(chat: Chat, script: ScriptWriter)
     ids=["tools", "history", "template's arguments", "goes on"],
 )
 def test_tokens_of_a_chat_are_its_prompt(more: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
-    """/tokenize makes the same prompt of messages, tools and template arguments as a request."""
+    """/tokenize makes the same prompt from messages, tools and template arguments as a request does."""
     script("Rain.")
     request = {"messages": ASK, **more}
     body = chat.body(return_token_ids=True, max_tokens=20, **request)
@@ -121,7 +121,7 @@ def test_tokens_of_a_chat_are_its_prompt(more: dict[str, Any], chat: Chat, scrip
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-004", "VC-025")
 def test_completion_tokens_are_those_of_the_script(chat: Chat, script: ScriptWriter) -> None:
-    """The count includes the token that ends the turn."""
+    """completion_tokens counts the tokens of the script, and the token that ends the turn."""
     written = script(TEXT, times=2)
     assert written is not None
     answers = chat.both()

@@ -1,6 +1,6 @@
-"""Over every API, a very deeply nested schema is refused before vLLM makes a grammar of it.
+"""Over every API, a very deeply nested schema is refused before vLLM compiles a grammar from it.
 
-OpenAI allows ten levels, https://platform.openai.com/docs/guides/structured-outputs. A server may allow
+OpenAI allows ten levels (https://platform.openai.com/docs/guides/structured-outputs). A server may allow
 more, up to some limit.
 """
 
@@ -29,7 +29,7 @@ def nested(levels: int) -> Json:
 
 
 def by_format(api: Api, schema: Json) -> Json:
-    """Returns a request for an answer in a format."""
+    """Returns a request for an answer that fits a schema."""
     named = {"name": "deep", "schema": schema}
     match api:
         case "responses":

@@ -1,4 +1,4 @@
-"""The cost of a long history: each request of an agent sends all earlier calls again."""
+"""The cost of a long history, which matters since each request of an agent sends all earlier calls again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vllm_harness._testing.fixtures import ScriptWriter
 
 CALLS = 100
 MOST = 3
-"""The limit for the time of a prompt of calls over that of as many texts; it has twice the tokens."""
+"""The maximum time of a prompt with calls, relative to one with as many texts and half the tokens."""
 TRIES = 4
 
 
@@ -36,7 +36,7 @@ def called(number: int) -> tuple[Turn, ...]:
 def test_calls_of_the_history_cost_about_what_texts_do(
     api: Api, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
-    """Takes the shortest of several times, so that a busy machine does not matter."""
+    """Uses the shortest of several measured times, so that a busy machine does not matter."""
     script("Rain.", times=2 * TRIES)
 
     def seconds(turns: Callable[[int], tuple[Turn, ...]]) -> float:

@@ -1,4 +1,4 @@
-"""Prefix cache counts in Anthropic Messages, on a server that reports prompt details."""
+"""The prefix cache in the usage of Anthropic Messages, on a server that reports prompt details."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def server(own_server: OwnServer) -> RemoteServer:
 
 @pytest.fixture
 def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """The scripts of one test on that server."""
+    """The scripts of one test on the server that reports cached tokens."""
     book = ScriptBook(server.endpoint, server.entry)
     yield book
     book.verify()
@@ -37,14 +37,14 @@ def book(server: RemoteServer) -> Iterator[ScriptBook]:
 
 @pytest.fixture
 def cached(server: RemoteServer, book: ScriptBook, request: pytest.FixtureRequest) -> Iterator[Messages]:
-    """The Messages API of that server."""
+    """The Messages API of the server that reports cached tokens."""
     with messages_on(book.endpoint, server.model, request.getfixturevalue) as messages:
         yield messages
 
 
 @pytest.mark.covers("VA-006", "VA-011", "VA-015")
 def test_cold_and_warm_streams(cached: Messages, book: ScriptBook) -> None:
-    """A cold cache serves no tokens, a warm one most of them; the three counts add up to the whole prompt."""
+    """A cold cache serves no tokens, a warm one most; the three token counts add up to the whole prompt."""
     book.script("Yes.", times=2)
     prompt = f"cold and warm: {LONG}"
     total = cached.count(prompt)
@@ -74,7 +74,7 @@ def test_cold_and_warm_bodies(cached: Messages, book: ScriptBook) -> None:
 
 @pytest.mark.covers("VA-017")
 def test_cache_salt_separates(cached: Messages, book: ScriptBook) -> None:
-    """The same prompt with another salt is not found in the cache."""
+    """The same prompt with another cache salt is not found in the cache."""
     book.script("Yes.", times=3)
     prompt = f"salted: {LONG}"
     usages = [cached.create(prompt, cache_salt=salt).usage for salt in ("a", "b", "a")]

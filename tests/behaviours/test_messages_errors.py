@@ -1,4 +1,4 @@
-"""Errors over Anthropic Messages: 4xx in Anthropic's form, and the server keeps serving."""
+"""Errors over Anthropic Messages: a 4xx in Anthropic's format, after which the server keeps serving."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_validation_error_has_anthropics_shape(messages: Messages) -> None:
 @pytest.mark.covers("VA-020", "VA-023")
 @NAMES
 def test_refusal_has_anthropics_names(messages: Messages) -> None:
-    """The error of a request that passes validation has Anthropic's names too."""
+    """The error for a request that is refused after validation has Anthropic's names too."""
     error = messages.refused(400, tools=[TOOL], tool_choice={"type": "tool", "name": "no_such_tool"})
     assert error["error"]["type"] == "invalid_request_error"
 
@@ -82,7 +82,7 @@ def test_body_that_is_no_object(raw: bytes, messages: Messages, script: ScriptWr
 @pytest.mark.covers("VA-020")
 @pytest.mark.parametrize("stream", [False, True])
 def test_prompt_larger_than_the_context(stream: bool, messages: Messages, script: ScriptWriter) -> None:
-    """A 4xx that says so precedes any event; otherwise Claude Code's sessions fail without a clear reason."""
+    """Even for a stream, the error is a 4xx that names the context length, as Claude Code requires."""
     long = "word " * 200_000
     answer = messages.post(messages.request(long, {"stream": stream}))
     assert 400 <= answer.status_code < 500, answer.text

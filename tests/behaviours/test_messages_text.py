@@ -54,7 +54,7 @@ def test_the_sdks_own_stream_helper(messages: Messages, script: ScriptWriter) ->
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-001", "LS-041")
 def test_system_prompt_is_part_of_the_prompt(messages: Messages, script: ScriptWriter) -> None:
-    """A system prompt counts the same as text and as blocks, and count_tokens includes it."""
+    """A system prompt has the same token count as a string and as blocks, and count_tokens includes it."""
     script("Aye.", times=2)
     plain = messages.create("Ahoy", system="Talk like a pirate.")
     blocks = [{"type": "text", "text": "Talk like "}, {"type": "text", "text": "a pirate."}]
@@ -104,7 +104,7 @@ def test_natural_end_names_no_stop_sequence(messages: Messages, script: ScriptWr
 
 @pytest.mark.covers("VA-002", "VA-011", "LS-041")
 def test_usage(messages: Messages, script: ScriptWriter) -> None:
-    """The counts at the start and end of the stream equal those of the body and of count_tokens."""
+    """The token counts at the start and end of the stream equal those in the body and from count_tokens."""
     take = script(PARIS, times=2)
     body, stream = messages.both(FRANCE)
     message = stream.of("message_start")[0]["message"]
@@ -143,7 +143,7 @@ def test_answer_that_is_cut_before_its_first_word_has_an_empty_text(
 @pytest.mark.vllm_model("gpt-oss", "llama3.1")
 @pytest.mark.covers("VA-016")
 def test_empty_answer_has_an_empty_text(messages: Messages, script: ScriptWriter) -> None:
-    """An empty answer has a text block, for clients that read content[0]."""
+    """An empty answer has an empty text block, for clients that read content[0]."""
     script("")
     message = messages.create("Say nothing.")
     assert [block.model_dump(include={"type", "text"}) for block in message.content] == [
@@ -164,7 +164,7 @@ def test_empty_answer_in_both_ways(messages: Messages, script: ScriptWriter) -> 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-009")
 def test_billing_header_is_left_out(messages: Messages) -> None:
-    """Claude Code's header changes with every request; in the prompt it would defeat prefix caching."""
+    """Claude Code's billing header differs in every request; in the prompt it would defeat prefix caching."""
     without = messages.count("Hi", system=[{"type": "text", "text": "Be brief."}])
     header = {"type": "text", "text": BILLING}
     assert messages.count("Hi", system=[header, {"type": "text", "text": "Be brief."}]) == without

@@ -29,7 +29,7 @@ FIELDS = {
     "text": {"type", "text", "citations"},
     "tool_use": {"type", "id", "name", "input", "caller"},
 }
-"""The fields of Anthropic's blocks."""
+"""The fields of each type of Anthropic's content blocks."""
 CONFIGS = [None, {"type": "adaptive"}, {"type": "adaptive", "display": "summarized"}]
 
 
@@ -55,7 +55,7 @@ def test_thinking_comes_first(config: Any, messages: Messages, script: ScriptWri
 @pytest.mark.covers("VA-010", "VA-024")
 @pytest.mark.parametrize("calls", [[], [CALL]], ids=["text", "call"])
 def test_message_has_no_field_of_vllms(calls: Any, messages: Messages, script: ScriptWriter) -> None:
-    """A message has Anthropic's fields only, and a block has only those of its type, not even null ones."""
+    """A message has only Anthropic's fields, and a block only those of its type; others are not even null."""
     script(None if calls else PARIS, reasoning=THOUGHT, calls=calls, constrained=bool(calls), times=2)
     body, stream = messages.both(WEATHER, tools=[{**TOOL, "strict": False}])
     start = stream.of("message_start")[0]["message"]
@@ -101,9 +101,9 @@ def test_limit_within_the_thoughts(messages: Messages, script: ScriptWriter) -> 
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VA-021")
 def test_thinking_disabled_is_counted(messages: Messages, script: ScriptWriter) -> None:
-    """count_tokens applies it as well; cases/prompts.yaml has the prompt itself."""
+    """count_tokens also respects disabled thinking; the prompt itself is checked in cases/prompts.yaml."""
     disabled = {"thinking": {"type": "disabled"}}
-    # if the prompt has closed the reasoning already, the model does not open it again
+    # if the prompt has already closed the reasoning, the model does not open it again
     script(Raw(f"{PARIS}<|im_end|>") if messages.model == "qwen3" else PARIS)
     message = messages.create(FRANCE, **disabled)
     assert text_of(message) == PARIS
@@ -123,7 +123,7 @@ def test_thinking_disabled_is_counted(messages: Messages, script: ScriptWriter) 
     ids=["disabled beside an effort", "template's arguments"],
 )
 def test_thinking_is_off_and_counted(more: dict[str, Any], messages: Messages, script: ScriptWriter) -> None:
-    """The prompt closes the reasoning, also for count_tokens."""
+    """If thinking is off, the prompt closes the reasoning, and count_tokens counts that prompt."""
     script(Raw(f"{PARIS}<|im_end|>"))
     message = messages.create(FRANCE, **more)
     assert kinds(message) == ["text"]
@@ -172,7 +172,7 @@ def test_thinking_in_the_history_is_taken(
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-021")
 def test_payload_of_claude_code(messages: Messages, script: ScriptWriter) -> None:
-    """The server ignores fields that agents send and a local server does not use."""
+    """The server ignores fields that agents such as Claude Code send but a local server does not use."""
     script(PARIS, times=2)
     body, _ = messages.both(
         [

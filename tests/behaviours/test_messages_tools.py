@@ -1,6 +1,6 @@
 """Tool calls over Anthropic Messages: each tool_choice, results, truncated calls, changing tools.
 
-The scripts leave out the blank lines before a call, which a stream contains as text (vllm#36445).
+The scripts leave out the blank lines before a call, which a stream would contain as text (vllm#36445).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PENDING_CALL: list[Any] = [
 
 
 def result(content: Any = "sunny, 21 degrees", **more: Any) -> dict[str, Any]:
-    """Returns a tool's result for the call in PENDING_CALL."""
+    """Returns a tool result for the call in PENDING_CALL."""
     return {"type": "tool_result", "tool_use_id": "toolu_1", "content": content, **more}
 
 
@@ -92,7 +92,7 @@ def test_no_call_where_none_is_allowed(messages: Messages, script: ScriptWriter)
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("LS-041")
 def test_call_where_none_is_allowed_is_none(messages: Messages, script: ScriptWriter) -> None:
-    """A call that the model makes anyway is not returned as one."""
+    """If no call is allowed, a call that the model makes anyway is not returned as a call."""
     script(calls=[CALL], times=2)
     body, _ = messages.both(WEATHER, tools=[FREE], tool_choice={"type": "none"})
     assert "tool_use" not in kinds(body)
@@ -153,7 +153,7 @@ def test_call_without_arguments(messages: Messages, script: ScriptWriter) -> Non
 @pytest.mark.covers("VA-019", "vllm-48273")
 @pytest.mark.vllm_known_defect("vllm-48273", models=["gpt-oss"])
 def test_limit_within_a_call(messages: Messages, script: ScriptWriter) -> None:
-    """stop_reason is max_tokens, so the client does not run the truncated call."""
+    """If the limit truncates a call, stop_reason is max_tokens, so that the client does not run the call."""
     take = script(calls=[CALL], expect="truncated")
     assert take is not None
     answer = messages.post(messages.request(WEATHER, {"tools": [FREE], "max_tokens": len(take.takes[0]) - 4}))
@@ -174,7 +174,7 @@ def test_limit_within_a_streamed_call(messages: Messages, script: ScriptWriter) 
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VA-019")
 def test_stop_sequence_after_a_call(messages: Messages, script: ScriptWriter) -> None:
-    """The call is complete, so the client should run it, whatever ended the text after it."""
+    """A complete call should be run by the client, even if a stop sequence ended the text after it."""
     script(Meaning((CALL, Text(STOPPED))), expect="truncated")
     body = messages.create(WEATHER, tools=[FREE], stop_sequences=["STOP"])
     assert body.stop_reason == "tool_use"
@@ -186,7 +186,7 @@ def test_stop_sequence_after_a_call(messages: Messages, script: ScriptWriter) ->
 @pytest.mark.vllm_known_defect("stop-sequence-after-streamed-call")
 @pytest.mark.vllm_known_defect("stop-string-shifts-what-hermes-streams")
 def test_stop_sequence_after_a_streamed_call(messages: Messages, script: ScriptWriter) -> None:
-    """The stop reason must not depend on the chunks; it is right if call and stop share one chunk."""
+    """The stop reason must not depend on chunks; it is right if one chunk has both call and stop sequence."""
     script(Meaning((CALL, Text(STOPPED))), expect="truncated", times=TRIES)
     for _ in range(TRIES):
         stream = messages.stream(WEATHER, tools=[FREE], stop_sequences=["STOP"])
@@ -213,7 +213,7 @@ def test_bad_arguments_are_no_error_of_the_client(messages: Messages, script: Sc
 def test_result_reaches_the_model(
     content: Any, messages: Messages, script: ScriptWriter, openai_client: OpenAI
 ) -> None:
-    """The prompt equals that of Chat Completions; a question may accompany the result."""
+    """The prompt is the same as over Chat Completions; a question may accompany the tool result."""
     script("It is sunny.", times=3, when=When(tool_output="sunny"))
     body, _ = messages.both(answered(result(content)), tools=[FREE])
     assert text_of(body) == "It is sunny."
@@ -280,7 +280,7 @@ def test_round_trip(vllm_server: VllmServer, messages: Messages, script: ScriptW
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-022")
 def test_tools_come_and_go_with_system_messages(messages: Messages, script: ScriptWriter) -> None:
-    """Tools are added by value or by reference, or removed: the prompt has those in effect at the end."""
+    """System messages add and remove tools; the prompt has the tools that are available at the end."""
     script("Fine.", times=4)
 
     def changed(*blocks: Any) -> list[Any]:
@@ -304,7 +304,7 @@ def test_tools_come_and_go_with_system_messages(messages: Messages, script: Scri
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-022")
 def test_tool_that_is_defined_anew(messages: Messages) -> None:
-    """The later definition takes effect."""
+    """If a tool is defined twice, the later definition takes effect."""
     anew = {**NOW, "description": "The time of day in a zone, to the second"}
     addition = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": anew}}
     turns = [{"role": "user", "content": "Hi"}, {"role": "system", "content": [addition]}]

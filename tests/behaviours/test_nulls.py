@@ -27,7 +27,7 @@ CALLS = [
     pytest.param(2, marks=pytest.mark.vllm_needs("tools", "parallel_tools")),
 ]
 WRONG: dict[Api, set[str]] = {"responses": {"background", "truncation"}, "chat": {"tool_choice"}}
-"""Fields of known defects with separate tests; for Responses: null-where-request-allows-it."""
+"""Fields with a known defect that separate tests cover; for Responses: null-where-request-allows-it."""
 
 
 CheckAnswer = Callable[[Api, Response], None]
@@ -36,7 +36,7 @@ CheckAnswer = Callable[[Api, Response], None]
 @pytest.fixture
 def check_streamed(request: pytest.FixtureRequest, vllm_server: VllmServer) -> CheckAnswer:
     """Checks an answer that is a stream."""
-    check = checks_for(request, vllm_server)  # a check that is requested but checks nothing is an error
+    check = checks_for(request, vllm_server)  # a test that requests a check must also use it
     return lambda api, answer: check("check_stream")(list(parse_sse([answer.content])), api=api)
 
 

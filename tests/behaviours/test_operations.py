@@ -1,4 +1,4 @@
-"""Operation of a server: disconnecting clients, load, shutdown, restart, metrics."""
+"""How a server operates: disconnecting clients, load, keep-alive, shutdown, restart, metrics."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ pytestmark = [
 ]
 
 AT_ONCE = 64
-LONG = "word " * 3500  # for streams that are never read to the end
+LONG = "word " * 3500  # the answer in streams that are never read to the end
 FEW = "word " * 80
 LOAD = ["--enable-server-load-tracking"]
 DRAIN_S = 60
@@ -66,7 +66,7 @@ PATHS = {
 
 
 def request_of(api: str, model: str, prompt: str, **more: Any) -> dict[str, Any]:
-    """Returns a request of an API, as JSON."""
+    """Returns a request for an API, as JSON."""
     if api == "responses":
         return {"model": model, "input": prompt, "stream": True, **more}
     limit = {"max_tokens": 4000} if api == "messages" else {}
@@ -81,7 +81,7 @@ def request_of(api: str, model: str, prompt: str, **more: Any) -> dict[str, Any]
 
 @dataclass(frozen=True)
 class Http:
-    """A server over plain HTTP, answered by one script book."""
+    """A client of a server over plain HTTP, whose requests one script book answers."""
 
     endpoint: Endpoint
     model: str
@@ -89,16 +89,16 @@ class Http:
     def open(
         self, api: str, prompt: str, *, silent_s: float = DRAIN_S, **more: Any
     ) -> contextlib.AbstractContextManager[httpx2.Response]:
-        """Opens a stream; httpx2.ReadTimeout if nothing arrives for `silent_s` seconds."""
+        """Opens a stream; reading raises httpx2.ReadTimeout if nothing arrives for `silent_s` seconds."""
         request = request_of(api, self.model, prompt, **more)
         return opened(self.endpoint, "POST", PATHS[api], json=request, timeout=silent_s)
 
     def get(self, path: str) -> Response:
-        """Sends a plain GET."""
+        """Sends a GET request without further options."""
         return self.endpoint.get(path, timeout=DRAIN_S)
 
     def counted(self, name: str, **labels: str) -> float:
-        """Returns a metric, summed over the samples with these labels."""
+        """Returns the value of a metric, summed over the samples with these labels."""
         return sum(
             sample.value
             for family in text_string_to_metric_families(self.get("/metrics").text)
@@ -117,13 +117,13 @@ class Own:
 
     @property
     def client(self) -> OpenAI:
-        """An SDK client of the script book."""
+        """An SDK client whose requests the script book answers."""
         return self.book.client()
 
 
 @pytest.fixture
 def own(own_server: OwnServer) -> Callable[..., Own]:
-    """Starts a separate server with these flags; without flags, the one that most tests here share."""
+    """Starts a server with these flags; without flags, returns the one that most tests in this file share."""
 
     def start(*args: str) -> Own:
         server = own_server(list(args) or LOAD)
@@ -180,7 +180,7 @@ def test_stream_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own]
 
 
 def begin_and_leave(server: Own, api: str) -> None:
-    """Disconnects from a stream after eight events, and returns when nothing is generated any more."""
+    """Disconnects from a stream after eight events, and returns when the server no longer generates."""
     with server.http.open(api, "Go on and on") as response:
         lines = response.iter_lines()
         assert len(data_lines(lines, 8)) == 8
@@ -205,7 +205,7 @@ def test_metrics_count_aborts(own: Callable[..., Own]) -> None:
 @pytest.mark.covers("VC-037", "VC-038")
 @pytest.mark.parametrize("api", PATHS)
 def test_request_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own]) -> None:
-    """The engine also stops if the client waits for a body and disconnects during generation."""
+    """The engine also stops if a client that waits for a body disconnects during generation."""
     server = own()
     take = server.book.script(LONG, expect="truncated")
     before = server.http.counted("vllm:generation_tokens_total")
@@ -251,13 +251,13 @@ def test_many_clients_leave(own: Callable[..., Own]) -> None:
 
 @dataclass(frozen=True)
 class StreamCase:
-    """One of many concurrent streams: its answer, and how it is requested."""
+    """One of many concurrent streams: its scripted answer, and the request for it."""
 
     number: int
 
     @property
     def key(self) -> str:
-        """A text that only this request contains."""
+        """A string that only this stream's request contains."""
         return f"question number {self.number}."
 
     @property
@@ -267,7 +267,7 @@ class StreamCase:
 
     @property
     def call(self) -> ToolCall | None:
-        """The call in the answer, if it has one."""
+        """The call in the answer, if the answer has one."""
         if self.number % 4 < 2:
             return None
         return ToolCall("get_weather", {"city": f"City {self.number}"})
@@ -278,17 +278,17 @@ class StreamCase:
         return " ".join(f"word{self.number}x{count}" for count in range(8))
 
     def script(self, script: Callable[..., Any]) -> None:
-        """Scripts the answer, which no other request matches."""
+        """Adds a script with the answer, which only this stream's request matches."""
         turn = {"calls": [self.call]} if self.call else {"say": self.text}
         script(**turn, when=When(user=re.escape(self.key)), name=self.key)
 
     def request(self, model: str) -> dict[str, Any]:
-        """Returns the arguments of the SDK's create."""
+        """Returns the arguments for the SDK's `create`."""
         tool = RESPONSES_TOOL if self.api == "responses" else CHAT_TOOL
         return request_of(self.api, model, f"This is {self.key}", tools=[tool])
 
     def check(self, events: list[Any]) -> None:
-        """Asserts that the stream has its own answer and nothing of another's."""
+        """Asserts that the stream has its own answer, and no part of another stream's."""
         accumulator = ResponseAccumulator() if self.api == "responses" else ChatAccumulator()
         for event in events:
             accumulator.feed(event)
@@ -348,7 +348,7 @@ def counting(server: VllmServer, events: list[Any]) -> list[Finding]:
 
 @pytest.mark.covers("VC-037")
 def test_basics(vllm_server: VllmServer) -> None:
-    """Checks version, health, and a content type other than JSON."""
+    """Checks /version and /health, and that a request must be JSON."""
     endpoint = vllm_server.endpoint
     assert endpoint.get("/health", timeout=DRAIN_S).status_code == 200
     version = endpoint.get("/version", timeout=DRAIN_S).json()["version"]
@@ -400,7 +400,7 @@ def test_metrics_count_tokens(own: Callable[..., Own]) -> None:
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-040")
 def test_comments_keep_an_idle_stream_alive(own: Callable[..., Own]) -> None:
-    """Comments are sent only while nothing else is, and do not cost data."""
+    """Keep-alive comments are sent only while the stream is idle, and no data is lost."""
     server = own("--sse-keep-alive-interval", "1", "--max-num-seqs", "1")
     server.book.script(LONG, when=When(user="first"), expect="truncated")
     server.book.script("At last.", when=When(user="second"))
@@ -499,7 +499,7 @@ def test_shutdown_finishes_open_streams(api: str, mortal: Callable[..., Own]) ->
 def test_shutdown_refuses_new_requests(mortal: Callable[..., Own]) -> None:
     """During the shutdown a new request gets an error or no connection, so that the client tries elsewhere.
 
-    A server that is gone refuses as well, so it must still be running; silence does not count as a refusal.
+    A stopped server refuses as well, so the server must still be running; silence is not a refusal.
     """
     server = mortal("--shutdown-timeout", str(DRAIN_S))
     server.book.script(LONG, when=When(user="on and on"))
@@ -521,7 +521,7 @@ def test_shutdown_refuses_new_requests(mortal: Callable[..., Own]) -> None:
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-039")
 def test_shutdown_at_once_leaves_no_process(mortal: Callable[..., Own]) -> None:
-    """The server has no shutdown timeout, and the client disconnects."""
+    """Without a shutdown timeout, the server leaves no process, even if a client then disconnects."""
     server = mortal()
     server.book.script(LONG, expect="truncated")
     pids = tree_pids(server.server.pid)
@@ -537,7 +537,7 @@ def test_shutdown_at_once_leaves_no_process(mortal: Callable[..., Own]) -> None:
 @pytest.mark.vllm_known_defect("shutdown-leaves-streams-open")
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_shutdown_ends_open_streams(api: str, mortal: Callable[..., Own]) -> None:
-    """The stream ends with an error or a closed connection; the engine is suspended to avoid a race."""
+    """An open stream ends with an error or is closed; the engine is suspended, so it cannot finish first."""
     server = mortal()
     server.book.script(LONG, expect="truncated")
     with server.http.open(api, "Go on and on", silent_s=4) as response:
@@ -553,7 +553,7 @@ def test_shutdown_ends_open_streams(api: str, mortal: Callable[..., Own]) -> Non
 
 @contextlib.contextmanager
 def held_still(server: RemoteServer) -> Iterator[None]:
-    """Suspends the engine's process, and resumes it at the end if it is still there."""
+    """Suspends the engine's process, and resumes it at the end if it still exists."""
     engine = next(
         child
         for child in psutil.Process(server.pid).children(recursive=True)

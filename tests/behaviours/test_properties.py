@@ -1,7 +1,7 @@
-"""Random conversations with random request options: what must hold for all of them.
+"""Random conversations with random request options, and checks that must pass for all of them.
 
-hypothesis shrinks a failure to the smallest story, and the run's folder keeps it as a file. Once judged, it
-belongs in `cases/properties`, with its known defect if it shows one, and every run repeats it.
+hypothesis shrinks a failure to the smallest story, which is stored in a file in the run's folder. Once it has
+been judged, move it to `cases/properties`, with the known defect that it shows, if any; every run repeats it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3", "gpt-os
 
 FEW, MANY = 20, 100
 SETTLED = 0
-"""The seed of a short run, which looks for regressions; a whole run looks for new failures."""
+"""The fixed seed of a short run, which looks for regressions; a whole run looks for new failures."""
 SHRINKING_S = 120
 
 
@@ -78,7 +78,7 @@ def test_any_story(api: Api, checks: StoryChecks, request: pytest.FixtureRequest
 
 
 class Smallest:
-    """Runs stories, and keeps the one that failed last: the smallest, once hypothesis has shrunk it.
+    """Runs stories, and remembers the last one that failed: the smallest, once hypothesis has shrunk it.
 
     A story takes a second on a busy machine, so shrinking is limited in time.
     """

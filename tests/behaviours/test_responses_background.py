@@ -30,7 +30,7 @@ SHORTER = " ".join(f"word{number}" for number in range(70))
 def wait_for(
     client: OpenAI, response_id: str, done: Callable[[Response], bool], seconds: float = 30
 ) -> Response:
-    """Polls a response every 50 ms until `done` holds, and returns it; the last one seen after a timeout."""
+    """Polls a response every 50 ms until `done` is true or the time is up, and returns its last state."""
     end = time.monotonic() + seconds
     while True:
         response = client.responses.retrieve(response_id)
@@ -40,14 +40,14 @@ def wait_for(
 
 
 def finished(response: Response) -> bool:
-    """Whether the response has reached its final status."""
+    """Whether the response has a final status."""
     return response.status not in ("queued", "in_progress")
 
 
 def replay(
     responses: Responses, response_id: str, after: int | None, read_s: float = 10
 ) -> list[dict[str, Any]]:
-    """Returns the events of a stored stream after a position, as JSON; fails if none arrives for `read_s`."""
+    """Returns a stored stream's events after a position, as JSON; fails if none arrives for `read_s`."""
     params = {"stream": "true"} | ({} if after is None else {"starting_after": str(after)})
     answer = responses.http.get(f"/v1/responses/{response_id}", params=params, timeout=read_s)
     assert answer.status_code == 200
@@ -60,7 +60,7 @@ def replay(
 def test_background_ends_as_the_foreground_does(
     responses: Responses, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    """It is queued when created, completed at the end, and has the output of a foreground response."""
+    """A background response is queued, then completed, and has the output of a foreground response."""
     script("The end.", times=2)
     created = responses.create(STORY, background=True, max_output_tokens=32)
     assert created.status == "queued"
@@ -129,7 +129,7 @@ def test_background_must_be_stored(stream: bool, responses: Responses) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-019", "VR-034", "LS-014")
 def test_cancelled_stays_cancelled(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
-    """The engine stops at once (the script is not finished), and no output appears afterwards."""
+    """Cancelling stops the engine at once, before the end of the script, and no output appears afterwards."""
     script(LONG, expect="truncated")
     created = responses.create(STORY, background=True)
     time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""Responses, the basics: an answer, its limits, its stored state, and a call, streamed and not."""
+"""Basics of Responses: an answer, its limits, its stored state, and a call, each streamed and not."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_unknown_response_is_not_found(openai_client: OpenAI, check_body: BodyCh
 def test_what_a_cold_prompt_writes_a_warm_one_reads(
     stream: bool, responses: Responses, script: ScriptWriter
 ) -> None:
-    """Usage reports the cached tokens of a new prompt and of the same prompt sent again."""
+    """Usage reports the cached tokens for a new prompt, and for the same prompt sent again."""
     script("Fine.", times=2)
     more: dict[str, Any] = {"extra_body": {"cache_salt": uuid4().hex}}
     prompt = f"{'word ' * 200}and an end."
@@ -154,7 +154,7 @@ def test_what_a_cold_prompt_writes_a_warm_one_reads(
 def test_prompt_is_found_in_the_cache_under_its_salt_alone(
     responses: Responses, script: ScriptWriter
 ) -> None:
-    """Usage shows it, streamed and not. The salts are new, because the server's cache outlives a test."""
+    """A prompt is found in the cache only under its own salt, which is new since the cache outlives tests."""
     script("Yes.", times=4)
     salts = [uuid4().hex, uuid4().hex]
     long = "This is a long prompt that fills several blocks of the cache. " * 40

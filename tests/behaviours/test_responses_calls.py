@@ -1,4 +1,4 @@
-"""Responses: function calls, their arguments, the choice among tools, and the turns that follow."""
+"""Responses: function calls, their arguments, the choice between tools, and the turns that follow."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check_events(stream: Stream) -> None:
 @pytest.mark.covers("VR-025", "VR-027", "VR-028", "VR-029", "VR-030", "VR-037", "AG-002", "OR-004", "OR-005")
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
 def test_forced_call(choice: Any, responses: Responses, script: ScriptWriter) -> None:
-    """There is one call, which fits the schema, and no text; the stream agrees."""
+    """The answer is one call, which fits the schema, and no text; the stream matches the body."""
     script(calls=[CALL], constrained=True, times=2)
     body, stream = responses.both(WEATHER, tools=[RESPONSES_TOOL], tool_choice=choice, max_output_tokens=256)
     for response in (body, stream.terminal):
@@ -109,7 +109,7 @@ def test_no_call_where_none_is_chosen(responses: Responses, script: ScriptWriter
 @pytest.mark.covers("AG-002")
 @pytest.mark.vllm_known_defect("vllm-23227")
 def test_call_against_none_is_not_taken(responses: Responses, script: ScriptWriter) -> None:
-    """The model makes a call although it may not: the client gets no call to run."""
+    """If the model makes a call that is not allowed, the client does not get a call to run."""
     script(calls=[CALL], times=2, constrained=True)
     body, stream = responses.both(WEATHER, tools=[RESPONSES_TOOL], tool_choice="none")
     for response in (body, stream.terminal):
@@ -119,7 +119,7 @@ def test_call_against_none_is_not_taken(responses: Responses, script: ScriptWrit
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.parametrize("case", cases("responses_calls", "compatibility"))
 def test_compatibility_calls(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    """The answer has reasoning, then the call with the arguments that the model wrote."""
+    """The answer has reasoning, and then the call with the arguments that the model wrote."""
     call = ToolCall(case["name"], case["arguments"])
     script(reasoning="I should call the tool.", calls=[call], times=2, constrained=True)
     tool = {
@@ -148,7 +148,7 @@ def test_compatibility_calls(case: dict[str, Any], responses: Responses, script:
 @pytest.mark.covers("VT-012", "VR-028", "GO-003")
 @pytest.mark.parametrize("case", cases("responses_calls", "shapes"))
 def test_arguments_come_through(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    """Body and deltas have the arguments byte for byte."""
+    """The arguments in the body and in the deltas are byte for byte as the model wrote them."""
     call = ToolCall("record", case["arguments"])
     script(calls=[call], times=2, constrained=True)
     body, stream = responses.both("Record this.", tools=[FREE])
@@ -169,7 +169,7 @@ def test_long_arguments_come_through(responses: Responses, script: ScriptWriter)
 
 
 def output_of(call: Any, output: str = "21 degrees and sunny") -> dict[str, str]:
-    """Returns the output of the function."""
+    """Returns an output of the function, as an input item."""
     return {"type": "function_call_output", "call_id": call.call_id, "output": output}
 
 
@@ -201,7 +201,7 @@ def test_answer_after_the_whole_history(responses: Responses, script: ScriptWrit
 @pytest.mark.covers("VR-041", "VR-042", "VR-045", "OR-009", "LS-024", "AG-004")
 @pytest.mark.parametrize("stream", [False, True])
 def test_answer_after_a_stored_call(stream: bool, responses: Responses, script: ScriptWriter) -> None:
-    """A call, its output by `previous_response_id`, the answer, and one more question."""
+    """Runs a call, its output with `previous_response_id`, the answer, and one more question."""
 
     def ask(input: Any, previous: Response | None, choice: Any = "none") -> Response:
         more: dict[str, Any] = {
@@ -234,7 +234,7 @@ def test_answer_after_a_stored_call(stream: bool, responses: Responses, script: 
 @pytest.mark.covers("VR-041", "VR-044", "VR-061")
 @pytest.mark.vllm_known_defect("vllm-43244", models=["qwen3", "llama3.1", "smollm2-135m"])
 def test_stored_turn_is_the_history_sent_again(responses: Responses, script: ScriptWriter) -> None:
-    """The prompt has the same length by stored state as with the full history."""
+    """The prompt has the same length with `previous_response_id` as with the full history."""
     script(calls=[CALL], constrained=True)
     first = responses.create(WEATHER, tools=[RESPONSES_TOOL])
     output = output_of(only_call(first))
@@ -251,7 +251,7 @@ def test_stored_turn_is_the_history_sent_again(responses: Responses, script: Scr
 @pytest.mark.covers("VR-042", "VT-013", "LS-024")
 @pytest.mark.parametrize("streamed", [False, True])
 def test_second_tool_in_a_story(streamed: bool, responses: Responses, script: ScriptWriter) -> None:
-    """A call of one tool, its output, a call of another tool, its output, then the answer."""
+    """Runs a call of one tool, its output, a call of another tool, its output, and the answer."""
     tides = {**RESPONSES_TOOL, "name": "get_tides"}
     history: list[Any] = [{"role": "user", "content": "Compare Oslo and Paris."}]
     ids = []
@@ -333,7 +333,7 @@ def test_outputs_of_parallel_calls_in_any_order(responses: Responses, script: Sc
 @pytest.mark.vllm_needs("parallel_tools")
 @pytest.mark.covers("LS-025")
 def test_max_tool_calls_does_not_bind_functions(responses: Responses, script: ScriptWriter) -> None:
-    """`max_tool_calls` counts built-in tools only, so more functions may be called."""
+    """`max_tool_calls` limits only built-in tools, so more functions may be called."""
     script(calls=PAIR, constrained=True, times=2)
     body, stream = responses.both("Paris and Oslo?", tools=[RESPONSES_TOOL], max_tool_calls=1)
     for response in (body, stream.terminal):
@@ -344,7 +344,7 @@ def test_max_tool_calls_does_not_bind_functions(responses: Responses, script: Sc
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-025")
 def test_tool_with_references_in_its_schema(responses: Responses, script: ScriptWriter) -> None:
-    """`$defs` and `$ref` work under a grammar."""
+    """`$defs` and `$ref` in a tool's schema work under a grammar."""
     tool = {
         "type": "function",
         "name": "get_weather",
@@ -369,7 +369,7 @@ def test_tool_with_references_in_its_schema(responses: Responses, script: Script
 @pytest.mark.covers("VR-028", "VR-065")
 @pytest.mark.vllm_known_defect("blank-lines-before-a-call-are-streamed", models=["qwen3"])
 def test_blanks_between_thoughts_and_call_are_no_message(responses: Responses, script: ScriptWriter) -> None:
-    """Qwen3 writes an empty line there, as its template does."""
+    """The empty line that Qwen3 writes between reasoning and call does not become a message."""
     script(reasoning="I need the weather.", calls=[CALL])
     stream = responses.stream(WEATHER, tools=[FREE, {**RESPONSES_TOOL, "strict": False}])
     assert [item.type for item in stream.terminal.output] == ["reasoning", "function_call"]

@@ -1,4 +1,4 @@
-"""Responses: invalid requests get a 4xx with the error object, and the server keeps serving."""
+"""Responses: the server answers invalid requests with a 4xx and the error object, and keeps serving."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OMIT = "~omit"
 def check_refused(
     responses: Responses, answer: Response, status: int, words: list[str], param: str | None = None
 ) -> None:
-    """Checks the status and the error object, whose message must name the problem, not a missing script."""
+    """Checks the status and the error object, whose message must name the problem (not a missing script)."""
     assert answer.status_code == status, answer.text
     body = answer.json()
     responses.check("check_body")(body)
@@ -58,7 +58,7 @@ def test_wrong_request(case: dict[str, Any], responses: Responses, script: Scrip
 
 @pytest.mark.parametrize("case", cases("responses_bad_requests", known="known_streamed"))
 def test_wrong_streamed_request(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    """The refusal replaces the stream and is not an event of it."""
+    """The server refuses a streamed request with an error body, not with an event in a stream."""
     check_wrong(responses, case, stream=True)
     check_serves(responses, script)
 
@@ -87,7 +87,7 @@ def test_wrong_content_type(responses: Responses) -> None:
 
 @pytest.mark.covers("VC-029")
 def test_refusal_of_many_faults_stays_small(responses: Responses, script: ScriptWriter) -> None:
-    """The size of the answer does not grow with the number of faults (vllm#49239)."""
+    """The size of the error does not grow with the number of faults in the request (vllm#49239)."""
     answer = responses.post({"model": responses.model, "input": [{"type": "message"}] * 40})
     assert answer.status_code == 400
     assert len(answer.content) < 16_000
@@ -96,7 +96,7 @@ def test_refusal_of_many_faults_stays_small(responses: Responses, script: Script
 
 @pytest.mark.covers("VR-062", "LS-032")
 def test_refusal_shows_what_was_sent(responses: Responses) -> None:
-    """vLLM completes assistant messages before it validates them; the error shows only what was sent."""
+    """vLLM adds fields to assistant messages before it validates them; the error shows only sent fields."""
     broken = {"type": "message", "role": "assistant", "content": [{"type": "output_text"}]}
     answer = responses.post({"model": responses.model, "input": [broken]})
     check_refused(responses, answer, 400, ["text"])
@@ -122,7 +122,7 @@ def test_stored_response_can_be_deleted(
 def test_arguments_of_an_old_call_may_be_no_json(responses: Responses, script: ScriptWriter) -> None:
     """A truncated call in the history is accepted, or refused with a clear error (vllm#45273).
 
-    It has no script, so on the scripted lane an accepted request gets the 400 of a missing script.
+    The test has no script, so on the scripted lane an accepted request leads to a 400 about a missing script.
     """
     history = [
         {"role": "user", "content": "Weather?"},

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.vllm_needs("responses")
 
 @pytest.mark.parametrize("case", cases("responses_input"))
 def test_input_reaches_the_prompt(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    """Runs on every lane; on the scripted lane, the tests of prompts also compare token ids."""
+    """Checks the input on every lane; on the scripted lane, the tests of prompts also compare token ids."""
     script("The answer.")
     tools = {"tools": [RESPONSES_TOOL]} if case.get("tools") else {}
     response = responses.create(case["input"], **tools, max_output_tokens=16, extra_body=SHOW)

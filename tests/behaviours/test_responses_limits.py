@@ -56,7 +56,7 @@ def test_budget_cuts_the_stream(responses: Responses, script: ScriptWriter) -> N
 @pytest.mark.covers("VR-013", "LS-010")
 @pytest.mark.parametrize(("short", "status"), [(0, "completed"), (1, "incomplete")])
 def test_budget_is_exact(short: int, status: str, responses: Responses, script: ScriptWriter) -> None:
-    """An answer that just fits, with its last token, is complete; with one token less it is truncated."""
+    """An answer that just fits the budget is complete; with a budget of one token less, it is truncated."""
     probe = script(TWELVE)
     assert probe is not None
     length = len(probe.takes[0])
@@ -99,7 +99,7 @@ def test_cut_message_of_a_stream_is_incomplete(responses: Responses, script: Scr
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VR-026", "VR-074")
 def test_budget_before_a_forced_call_ends(responses: Responses, script: ScriptWriter) -> None:
-    """The client gets no call that it could run: a truncated one is marked as such, or left out."""
+    """A truncated call is marked as incomplete or left out, so that the client does not run it."""
     call = ToolCall("get_weather", {"city": "Paris, and then some more words " * 4})
     script(calls=[call], constrained=True, expect="truncated")
     tool = {**RESPONSES_TOOL, "strict": False}
@@ -115,7 +115,7 @@ def test_budget_before_a_forced_call_ends(responses: Responses, script: ScriptWr
 @pytest.mark.covers("VR-013", "VR-053")
 @pytest.mark.parametrize("stream", [False, True])
 def test_budget_before_the_thoughts_end(stream: bool, responses: Responses, script: ScriptWriter) -> None:
-    """The reasoning so far stays reasoning, and none of it becomes text."""
+    """If the budget truncates the reasoning, none of it becomes text."""
     script("Yes.", reasoning=TWELVE, expect="truncated", name="thoughts")
     request = responses.request(STORY, {"max_output_tokens": 10})
     if stream:
@@ -147,7 +147,7 @@ def test_budget_of_a_follow_up_is_its_own(responses: Responses, script: ScriptWr
 @pytest.mark.vllm_known_defect("stop-string-leaves-harmony-message-incomplete")
 @pytest.mark.parametrize("stop", ["seven", ["nowhere", "seven"]])
 def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: ScriptWriter) -> None:
-    """vLLM's own `stop`: the text ends before it, and the response is complete."""
+    """With vLLM's own `stop`, the text ends before the stop string, and the response is complete."""
     script(LONG, expect="truncated", times=2)
     body, stream = responses.both(STORY, but=["reasoning_tokens"], extra_body={"stop": stop})
     for response in (body, stream.terminal):
@@ -161,7 +161,7 @@ def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: Scri
 @pytest.mark.covers("VT-012")
 @pytest.mark.vllm_known_defect("reasoning-tokens-stream-beside-stop-string")
 def test_thoughts_count_the_same_beside_a_stop_string(responses: Responses, script: ScriptWriter) -> None:
-    """The count must not depend on the chunks: everything ready while a client reads becomes one chunk."""
+    """The count must not depend on the chunks, whose sizes depend on how fast the client reads."""
     script(LONG, expect="truncated", times=2 * TRIES)
     for _ in range(TRIES):
         responses.both(STORY, extra_body={"stop": ["nowhere", "seven"]})
@@ -172,7 +172,7 @@ def test_thoughts_count_the_same_beside_a_stop_string(responses: Responses, scri
 @pytest.mark.covers("VT-012")
 @pytest.mark.vllm_known_defect("stop-string-shifts-what-hermes-streams")
 def test_stop_string_that_never_comes_changes_nothing(responses: Responses, script: ScriptWriter) -> None:
-    """The stop string changes nothing, however the stream is split into chunks."""
+    """A stop string that does not occur changes nothing, however the stream is split into chunks."""
     script(calls=[CALL], times=2 * TRIES)
     for _ in range(TRIES):
         body, _ = responses.both("Weather?", tools=[RESPONSES_TOOL], extra_body={"stop": ["nowhere"]})
@@ -200,7 +200,7 @@ def test_context_overflow_is_refused(stream: bool, responses: Responses, script:
 @pytest.mark.vllm_model("qwen3", "smollm2-135m")
 @pytest.mark.covers("LS-012")
 def test_long_input_is_truncated_where_asked(responses: Responses, script: ScriptWriter) -> None:
-    """`truncation: auto` drops the excess; the prompt then fits and leaves room for at least one token."""
+    """`truncation: auto` drops items, so that the prompt fits and leaves room for at least one token."""
     script("Fine.", expect="truncated")
     response = responses.create(over_the_context(), truncation="auto", max_output_tokens=16, extra_body=SHOW)
     assert response.status in ("completed", "incomplete")

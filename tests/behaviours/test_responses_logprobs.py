@@ -23,7 +23,7 @@ def logprobs_of(response: Response) -> list[Any]:
 
 
 def check_entries(entries: list[Any], top: int, *, greedy: bool) -> None:
-    """Checks each entry; a greedy model takes the likeliest token, a scripted one its own."""
+    """Checks each entry; a greedy model generates the likeliest token, a scripted one the script's token."""
     assert entries
     for entry in entries:
         assert entry.logprob <= 0
@@ -77,7 +77,7 @@ def test_tokens_join_to_the_text(responses: Responses, script: ScriptWriter) -> 
 
 @pytest.mark.covers("VR-011", "LS-005")
 def test_streamed_on_every_delta(responses: Responses, script: ScriptWriter) -> None:
-    """Each delta has the entries of its tokens, and the final response has all of them."""
+    """Each delta has the entries for its tokens, and the final response has all entries."""
     script(ANSWER)
     stream = responses.stream(ASK, **INCLUDE, top_logprobs=3, max_output_tokens=24)
     deltas = stream.of("output_text.delta")

@@ -1,4 +1,4 @@
-"""Responses: what the server stores, and what a follow-up knows of it."""
+"""Responses: what the server stores, and what of it the prompt of a follow-up contains."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_stored_body_is_the_body(
 def test_stored_is_what_was_sent_by_each_field(
     vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
-    """Compares raw JSON with a schema and a tool, whose fields have other names in vLLM's Python types."""
+    """Compares JSON that has a schema and a tool, whose fields have other names in vLLM's Python types."""
     script('{"word": "heliotrope"}', constrained=True)
     schema = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
     format = {"type": "json_schema", "name": "word", "schema": {**schema, "additionalProperties": False}}
@@ -121,7 +121,7 @@ def test_streamed_turn_is_followed_like_a_body(responses: Responses, script: Scr
 @pytest.mark.covers("VR-021", "VR-013")
 @pytest.mark.parametrize("stream", [False, True])
 def test_incomplete_response_is_followed(stream: bool, responses: Responses, script: ScriptWriter) -> None:
-    """The text before the limit is part of the conversation."""
+    """The text of an incomplete response is part of the conversation that a follow-up continues."""
     script("one two three four five six " * 6, expect="truncated")
     request = responses.request(NAME, {"max_output_tokens": 12})
     answer: Any = responses.client.responses.create(**request, stream=stream)
@@ -140,7 +140,7 @@ def test_incomplete_response_is_followed(stream: bool, responses: Responses, scr
 async def test_two_children_of_one_parent_know_nothing_of_each_other(
     vllm_server: VllmServer, async_openai_client: AsyncOpenAI, script: ScriptWriter
 ) -> None:
-    """Runs both at once, and a child of one of them: a branch contains only its own turns."""
+    """Runs two follow-ups at once, then a follow-up of one: a branch contains only its own turns."""
     script("Noted.", when=When(user="parent"))
     script("Noted left.", when=When(user="left"))
     script("Noted right.", when=When(user="right"))

@@ -1,4 +1,4 @@
-"""Responses: structured output, by schema and by vLLM's other grammars."""
+"""Responses: structured output, with a schema or with vLLM's other grammars."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ECHO = pytest.mark.vllm_known_defect("harmony-does-not-echo-text-format")
 
 
 class Trip(BaseModel):
-    """An answer, as a type for the SDK's `parse`."""
+    """The type of an answer, for the SDK's `parse`."""
 
     city: Literal["Paris", "Rome"]
     days: Literal[1, 2, 3]
@@ -108,7 +108,7 @@ def test_format_is_echoed(responses: Responses, script_json: Any) -> None:
 
 @pytest.mark.covers("VR-059", "LS-031")
 def test_json_object(responses: Responses, script: ScriptWriter, vllm_server: VllmServer) -> None:
-    """The answer starts like a JSON object, and is a whole one unless the budget truncates it."""
+    """The answer starts like a JSON object, and is complete unless the budget truncates it."""
     answer = '{"river": "Nile"}'
     if vllm_server.entry.harmony:
         script(Raw(f"<|channel|>final <|constrain|>json<|message|>{answer}<|return|>"))
@@ -136,7 +136,7 @@ OTHERS = {
 @pytest.mark.covers("LS-006", "VR-059")
 @pytest.mark.parametrize("kind", OTHERS)
 def test_other_grammars(kind: str, responses: Responses, script: ScriptWriter) -> None:
-    """vLLM's own `structured_outputs`."""
+    """The answer fits the grammar in vLLM's own field `structured_outputs`."""
     constraint, answer, pattern = OTHERS[kind]
     script(answer, constrained=True, times=2)
     body, stream = responses.both(
@@ -196,7 +196,7 @@ def test_two_grammars_are_refused(responses: Responses) -> None:
 def test_format_holds_where_a_message_goes_on(
     stream: bool, responses: Responses, script: ScriptWriter
 ) -> None:
-    """Its reasoning has ended, so the format applies from the first token."""
+    """If the answer continues a message, the reasoning has ended: the format applies from the first token."""
     text = {"type": "output_text", "text": "The trip:", "annotations": []}
     unfinished = {
         "type": "message",

@@ -48,25 +48,25 @@ def test_streamed_text_is_the_body(responses: Responses, script: ScriptWriter) -
 
 
 def in_pieces(stream: Stream) -> bool:
-    """Whether the text comes in several deltas."""
+    """Whether the stream sends the text in several deltas."""
     return len(stream.of("output_text.delta")) > 1
 
 
 def streamed_again(responses: Responses, script: ScriptWriter) -> Stream:
-    """Returns the answer again, as a stream."""
+    """Requests the same answer again, as a stream, and returns it."""
     script(PARIS)
     return responses.stream(FRANCE, max_output_tokens=64)
 
 
 def items_of_text(response: Any) -> Any:
-    """Returns the response with its messages only."""
+    """Returns the response with only the messages in its output."""
     return response.model_copy(update={"output": items(response, "message")})
 
 
 @IDS_MADE_AGAIN
 @pytest.mark.covers("VR-066", "VR-015", "LS-036")
 def test_streamed_items_are_those_of_the_terminal_event(responses: Responses, script: ScriptWriter) -> None:
-    """Ids, indices and contents in the items' events equal those of the last response."""
+    """Ids, indices and contents in the events equal those in the response that the last event contains."""
     script(PARIS)
     stream = responses.stream(FRANCE, max_output_tokens=64)
     added, done = stream.of("output_item.added"), stream.of("output_item.done")
@@ -83,7 +83,7 @@ def test_streamed_items_are_those_of_the_terminal_event(responses: Responses, sc
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("LS-001", "VR-012")
 def test_usage_counts_every_token(responses: Responses, script: ScriptWriter) -> None:
-    """The output tokens are all that the model generated, including the one that ends the turn."""
+    """The output tokens include all that the model generated, even the token that ends the turn."""
     written = script(PARIS, times=2)
     assert written is not None
     body, stream = responses.both(FRANCE)
@@ -96,7 +96,7 @@ def test_usage_counts_every_token(responses: Responses, script: ScriptWriter) ->
 
 @pytest.mark.parametrize("case", cases("responses_echo"))
 def test_request_is_echoed(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    """The body, and the first and last response of a stream, echo the request."""
+    """The body, and the first and last response in a stream, echo the request."""
     script(PARIS, times=2)
     limit = {"max_output_tokens": 64, **case["send"]}
     body, stream = responses.create(FRANCE, **limit), responses.stream(FRANCE, **limit)
@@ -116,7 +116,7 @@ def test_request_is_echoed(case: dict[str, Any], responses: Responses, script: S
     ],
 )
 def test_required_fields_are_there(names: list[str], responses: Responses, script: ScriptWriter) -> None:
-    """The body, and the first and last response of a stream, have all required fields, null if unset."""
+    """The body, and the first and last response in a stream, have all required fields, null if unset."""
     script(PARIS, times=2)
     body, stream = responses.both(FRANCE)
     first: Any = stream.events[0]
@@ -135,7 +135,7 @@ def _within(echoed: Any, sent: Any) -> Any:
 
 @pytest.mark.covers("VR-041")
 def test_id_may_be_given(responses: Responses, script: ScriptWriter) -> None:
-    """vLLM's own `request_id` sets the id of the response."""
+    """vLLM's own field `request_id` sets the id of the response."""
     script(PARIS, times=2)
     given = [f"resp_{uuid.uuid4().hex}" for _ in range(2)]
     body = responses.create(FRANCE, extra_body={"request_id": given[0]}, max_output_tokens=32)
@@ -153,7 +153,7 @@ def test_model_may_be_left_out(responses: Responses, script: ScriptWriter) -> No
 
 @pytest.mark.covers("VR-069")
 def test_metrics_only_when_asked_for_at_start(responses: Responses, script: ScriptWriter) -> None:
-    """Metrics need a flag of the server, which no model entry sets."""
+    """A response has no metrics without a server flag, which no model entry sets."""
     script(PARIS)
     assert "metrics" not in responses.create(FRANCE, max_output_tokens=32).model_dump()
 
@@ -173,7 +173,7 @@ def test_messages_only_when_asked_for(responses: Responses, script: ScriptWriter
 @pytest.mark.covers("LS-032")
 @pytest.mark.parametrize("name", INCLUDES)
 def test_include_of_what_an_answer_lacks(name: str, responses: Responses, script: ScriptWriter) -> None:
-    """The server accepts it, and the answer does not change."""
+    """The server accepts an `include` of something that the answer lacks, and the answer does not change."""
     script(PARIS, times=2)
     body, _ = responses.both(FRANCE, include=[name])
     expect_shape(script, items_of_text(body), ("message", PARIS))
@@ -182,7 +182,7 @@ def test_include_of_what_an_answer_lacks(name: str, responses: Responses, script
 @pytest.mark.vllm_live
 @pytest.mark.covers("VR-014")
 def test_sampling_parameters_take_effect(responses: Responses) -> None:
-    """A seed makes a random answer repeatable, and top_k 1 makes it the greedy one."""
+    """A seed makes a random answer repeatable, and with top_k 1 the answer is the greedy one."""
     poem = "Write a poem about rivers."
     hot = {"temperature": 1.5, "max_output_tokens": 24}
     seeded = [responses.create(poem, **hot, extra_body={"seed": 11}).output_text for _ in range(2)]
@@ -202,7 +202,7 @@ PREFIXES = {"message": "msg_", "reasoning": "rs_", "function_call": "fc_"}
 @pytest.mark.vllm_needs("tools", "reasoning")
 @pytest.mark.covers("VR-006", "VR-015")
 def test_id_of_an_item_says_its_kind(responses: Responses, script: ScriptWriter) -> None:
-    """The prefix of an id names the kind, as with all ids of OpenAI's API, in a stream as in a body."""
+    """An item's id has a prefix that names the item's type, as in OpenAI's API, in a stream and in a body."""
     script("It is Paris.", reasoning="A capital.", times=2)
     script(calls=[CALL], times=2)
     for more in ({}, {"tools": [RESPONSES_TOOL]}):

@@ -1,8 +1,8 @@
 """Responses: whatever a turn contains, its items come in order, and the stream matches the body.
 
 Each turn is sent token by token, and by servers that send several tokens at a time (`--stream-interval`),
-where one delta may hold the end of an item and the start of the next. There is no blank line between the
-items (`constrained`); test_responses_calls covers that.
+so that one delta may contain the end of an item and the start of the next. There are no blank lines between
+the items (`constrained`); test_responses_calls covers those.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def check_turn(responses: Responses, case: dict[str, Any]) -> None:
 
 
 def check_reasoning_tokens(body: Any, stream: Stream, thoughtful: bool) -> None:
-    """Asserts that body and stream count reasoning tokens alike, and only if there is reasoning."""
+    """Asserts that body and stream count the same reasoning tokens, and none without reasoning."""
     counts = [response.usage.output_tokens_details.reasoning_tokens for response in (body, stream.terminal)]
     assert counts[0] == counts[1]
     if thoughtful:
@@ -94,7 +94,7 @@ def test_parallel_turn(case: dict[str, Any], responses: Responses, script: Scrip
 def test_split_characters_count_as_thoughts(responses: Responses, script: ScriptWriter) -> None:
     """Reasoning whose characters take several tokens counts the same in body and stream.
 
-    The request is sent three times: a busy server may have all tokens of a character at once.
+    The request is sent three times, since a busy server may send all tokens of a character at once.
     """
     for _ in range(3):
         script(Meaning.of("Yes.", reasoning="Animals: 🦊 🐉 🦩 🦚 🦭 🐙 🦔."), constrained=True, times=2)
@@ -103,7 +103,7 @@ def test_split_characters_count_as_thoughts(responses: Responses, script: Script
 
 @pytest.fixture(params=TOKENS_A_STEP, ids=lambda tokens: f"{tokens} tokens a step")
 def stepping_server(request: pytest.FixtureRequest, own_server: OwnServer) -> RemoteServer:
-    """A server like the target's that sends several tokens at a time."""
+    """A server like the one under test that sends several tokens at a time."""
     return own_server(["--stream-interval", str(request.param)])
 
 

@@ -1,6 +1,6 @@
-"""Sampling parameters: what reaches the engine of those that a request has, and of those that it omits.
+"""Sampling parameters: the values that reach the engine, for parameters in a request and for omitted ones.
 
-They do not change a scripted answer, so nothing else would show whether they have arrived.
+The parameters do not change a scripted answer, so no other test would show whether they have arrived.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_engine_is_told(
 def test_model_may_be_left_out(
     api: Api, stream: bool, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
-    """The server uses its only model, and names it in the answer."""
+    """If the request names no model, the server uses its only model, and names it in the answer."""
     script("Rain.")
     answer = http.post(PATHS[api], json={**question(api), "stream": stream})
     assert answer.status_code == 200, answer.text
@@ -80,7 +80,7 @@ def test_answer_may_fill_the_context(
 def test_limit_beyond_the_context_is_refused(
     api: Api, limit: str, vllm_server: VllmServer, http: Endpoint
 ) -> None:
-    """No answer could reach that limit. For gpt-oss, which is not tested here, the server lowers it."""
+    """A limit that no answer could reach is refused; for gpt-oss (not tested here) the server lowers it."""
     context = http.get("/v1/models").json()["data"][0]["max_model_len"]
     request = {"model": vllm_server.model, **question(api), limit: context + 1}
     answer = http.post(PATHS[api], json=request)
@@ -96,7 +96,7 @@ def test_limit_beyond_the_context_is_refused(
 def test_end_is_ignored_where_asked(
     api: Api, ignored: bool, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
-    """vLLM's own `ignore_eos`: the model continues after its end token, up to the limit."""
+    """With vLLM's own `ignore_eos`, the model continues after its end token, up to the limit."""
     script(Raw(f"Rain.<|im_end|>{' More rain.' * 8}"), expect="truncated")
     limit = {"max_output_tokens" if api == "responses" else "max_tokens": 12}
     request = {"model": vllm_server.model, **question(api), **limit, "ignore_eos": ignored}

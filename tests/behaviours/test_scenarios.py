@@ -1,4 +1,4 @@
-"""Scenarios over every transport, and what is reported if something is wrong."""
+"""Scenarios over every transport, and the findings if something is wrong."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_story(story: str, scenario: ScenarioRunner, vllm_server: VllmServer) ->
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("store")
 def test_a_defect_that_does_not_show_is_told(vllm_server: VllmServer) -> None:
-    """KD101 is reported if the answer is right, and if it is wrong in another way."""
+    """KD101 is reported if the known defect does not show: the answer is right, or wrong in another way."""
     id = "harmony-takes-few-kinds-of-input"
     known = [{"defect": id, "over": ["responses"]}]
     story = of(
@@ -86,7 +86,7 @@ def test_answers_in_the_background_are_those_of_responses(vllm_server: VllmServe
 
 
 class _Forgetful(Transport):
-    """A transport that leaves out the turns before."""
+    """A transport that leaves out the earlier turns."""
 
     def request(self, ask: TurnRequest) -> Json:
         return super().request(replace(ask, line=()))
@@ -115,7 +115,7 @@ def test_a_server_that_forgets_is_found(vllm_server: VllmServer) -> None:
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("AG-004")
 def test_what_becomes_of_a_missing_call(vllm_server: VllmServer) -> None:
-    """Covers the turn without the call, the turn with its output, a later turn, and an independent one."""
+    """Covers the turn that lacks the call, the turn with its output, a later turn, and an independent one."""
     turns = (
         {"name": "ask", "user": "Weather?", "expect": CALL, "say": "I do not know."},
         {"name": "output", "say": "Mild."},
@@ -144,7 +144,7 @@ def test_what_becomes_of_a_missing_call(vllm_server: VllmServer) -> None:
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("AG-004")
 def test_what_is_not_as_expected_is_told(vllm_server: VllmServer) -> None:
-    """Other arguments, another text, a limit, a missing event, and an answer instead of an error."""
+    """Covers other arguments, another text, a limit, a missing event, and an answer instead of an error."""
     call = {"calls": [{"name": "get_weather", "arguments": {"city": "Oslo"}}]}
     story = of(
         {

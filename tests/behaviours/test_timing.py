@@ -1,6 +1,6 @@
-"""When the events of a stream arrive: while the model generates, and not all at the end.
+"""Tests that the events of a stream arrive while the model generates, and not all at the end.
 
-Nothing depends on the speed of the machine: an event is compared with the progress of its own script.
+No check depends on the machine's speed: each event is compared with the progress of its own script.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vllm_harness._scripted.meaning import Meaning, Reasoning, Text, ToolCall
 from vllm_harness._server.remote import RemoteServer
 
 WORDS = " ".join(f"word {number}" for number in range(40))
-LONG = " ".join(["word"] * 5000)  # takes many times as long as disconnecting
+LONG = " ".join(["word"] * 5000)  # generating these words takes many times as long as disconnecting
 
 
 def text(words: str) -> Meaning:
@@ -51,7 +51,7 @@ EARLY: dict[Api, tuple[str, ...]] = {
 }
 """The events that a stream must send before the text that follows reasoning."""
 ENOUGH = 100
-"""The number of words, each a token, that the client reads of 5000 before it disconnects."""
+"""The number of words (of 5000, each one token) that the client reads before it disconnects."""
 SAYINGS = [
     pytest.param(text, id="text"),
     pytest.param(reasoning, id="thoughts", marks=pytest.mark.vllm_needs("reasoning")),
@@ -86,7 +86,7 @@ def stream(server: RemoteServer, book: ScriptBook, api: Api) -> Iterator[Iterato
 @pytest.mark.covers("VR-006", "VA-002")
 @pytest.mark.parametrize("say", SAYINGS)
 def test_answer_comes_while_it_is_written(say: Callable[[str], Meaning], vllm_server: RemoteServer) -> None:
-    """The first words arrive before the last are generated, without a gap up to the end.
+    """The first words arrive before the last ones are generated, and the others follow without a gap.
 
     The longest wait between two deltas is not asserted: on a busy machine it says nothing about the server.
     """
@@ -127,8 +127,8 @@ def count_words(events: Iterator[SSEEvent]) -> int:
 def test_no_event_waits_for_the_end(vllm_server: RemoteServer) -> None:
     """The events that end the reasoning and announce the text come before the text.
 
-    The client disconnects at the first words of an answer that would continue: whatever has arrived by then
-    has not waited for the end, and the script is not finished.
+    The client disconnects at the first words of an answer that would continue, so that the script does not
+    finish: events that have arrived by then have not waited for the end of the answer.
     """
     for api in PATHS:
         early = asked_until(
@@ -151,12 +151,12 @@ def names_to_words(server: RemoteServer, api: Api) -> list[str]:
 
 
 def missing(names: list[str], api: Api) -> list[str]:
-    """Returns the early events that are not among the names."""
+    """Returns the names of early events that are missing from the given names."""
     return [name for name in EARLY[api] if names.count(name) < EARLY[api].count(name)]
 
 
 def to_the_first_words(events: Iterator[SSEEvent]) -> Iterator[SSEEvent]:
-    """Yields the events up to the first with words of the answer, which the reasoning lacks."""
+    """Yields the events up to the first one with words of the answer, which the reasoning does not have."""
     for event in events:
         yield event
         if carries_text(event) and "word" in event.data:

@@ -1,4 +1,4 @@
-"""The tool that tests offer, in the form of both APIs, and a call of it."""
+"""The tool that the tests offer, in the formats of both APIs, and a call of this tool."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CALL = ToolCall("get_weather", {"city": "Paris"})
 
 
 def check_call(item: Any) -> None:
-    """Asserts that the item is the expected call, and complete."""
+    """Asserts that the item is the expected call, and that it is complete."""
     assert item.type == "function_call"
     assert item.name == CALL.name
     assert json.loads(item.arguments) == CALL.arguments

@@ -1,4 +1,4 @@
-"""Defects of vLLM's endpoints, reported or found in its code; each test states the correct behaviour."""
+"""Tests for defects in vLLM's endpoints, reported or found in its code; they expect correct behaviour."""
 
 import pytest
 

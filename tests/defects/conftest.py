@@ -1,4 +1,4 @@
-"""Fixtures of the defect tests."""
+"""Fixtures for the defect tests."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Talk = Callable[[RemoteServer], AbstractContextManager[tuple[ScriptBook, Wire]]]
 
 @pytest.fixture
 def wire(vllm_server: VllmServer, http: Endpoint) -> Wire:
-    """The API of the target's server."""
+    """Sends plain HTTP requests to the target's server."""
     return Wire(replace(http, request_s=QUIET_S), vllm_server.model)
 
 
 @pytest.fixture
 def talk() -> Talk:
-    """Opens a script book on another server and returns its API; all scripts must be used at the end."""
+    """Opens a script book on another server, whose scripts must all be used by the end of the block."""
 
     @contextmanager
     def open_book(server: RemoteServer) -> Iterator[tuple[ScriptBook, Wire]]:

@@ -1,4 +1,4 @@
-"""Chat Completions: finish reasons, and what its answers reveal about the parsers."""
+"""Chat Completions: finish reasons, and parser defects that show in answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def calls_of(chunks: list[Json]) -> list[Json]:
 @pytest.mark.covers("vllm-53269", "vllm-47963")
 @pytest.mark.vllm_needs("tools")
 def test_cut_call_streams_length(wire: Wire, script: ScriptWriter) -> None:
-    """No longer reproduces. Source: API reference, finish_reason: `length`, the limit was reached."""
+    """This defect no longer reproduces. Source: API reference, finish_reason `length`."""
     script(calls=[ToolCall("get_weather", {"city": "Paris, " * 40})], expect="truncated")
     assert finish_of(wire.chat_stream("Weather?", tools=[CHAT_TOOL], max_tokens=40)) == "length"
 
@@ -58,7 +58,7 @@ def test_cut_call_may_come_back(wire: Wire, script: ScriptWriter) -> None:
 def test_id_and_name_of_a_call_come_once(
     choice: Any, wire: Wire, script: ScriptWriter, check_stream: StreamCheck
 ) -> None:
-    """No longer reproduces. Source: API reference, chunk objects; the arguments add up to the body's."""
+    """This defect no longer reproduces. Source: API reference, chunk objects."""
     script(calls=[CALL], constrained=choice != "auto", times=2)
     request: Json = {"tools": [CHAT_TOOL], "tool_choice": choice}
     (call,) = message_of(wire.chat("Weather?", **request))["tool_calls"]
@@ -79,7 +79,7 @@ def test_id_and_name_of_a_call_come_once(
 )
 @pytest.mark.vllm_known_defect("vllm-53975")
 def test_removed_constraint_is_not_ignored_in_silence(removed: Json, wire: Wire) -> None:
-    """OpenAI's API refuses unknown parameters; vLLM must not ignore one that constrains the model."""
+    """OpenAI's API refuses unknown parameters; vLLM must not ignore parameters that constrain the model."""
     refused(wire.post("chat/completions", messages=[{"role": "user", "content": "Yes?"}], **removed))
 
 
@@ -88,7 +88,7 @@ def test_removed_constraint_is_not_ignored_in_silence(removed: Json, wire: Wire)
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_without_thinking_all_is_content(stream: bool, wire: Wire, script: ScriptWriter) -> None:
-    """No longer reproduces: the whole stream came as reasoning when the request switched thinking off."""
+    """This no longer happens: the whole stream came as reasoning when the request switched thinking off."""
     script(Raw("The answer.<|im_end|>"))
     request: Json = {"chat_template_kwargs": {"enable_thinking": False}}
     if stream:
@@ -107,7 +107,7 @@ def test_without_thinking_all_is_content(stream: bool, wire: Wire, script: Scrip
 @pytest.mark.vllm_standard
 @pytest.mark.vllm_model("qwen3")
 def test_cut_opener_of_a_call_is_the_same_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:
-    """Markup never becomes content, and body and stream agree, wherever the limit falls."""
+    """If the token limit cuts the opening tag of a call, the content is the same in body and stream."""
     script(Raw("<think>\n\n</think>\n\nWell. <tool_call>\n{<|im_end|>"), expect="truncated", times=2)
     request: Json = {"tools": [CHAT_TOOL], "max_tokens": 8}
     body = message_of(wire.chat("Weather?", **request))["content"]
@@ -117,7 +117,7 @@ def test_cut_opener_of_a_call_is_the_same_streamed_and_not(wire: Wire, script: S
 
 @pytest.mark.covers("vllm-31683")
 def test_errors_show_no_paths_of_the_server(wire: Wire) -> None:
-    """No longer reproduces: error messages contained file paths."""
+    """This no longer happens: error messages contained file paths."""
     answer = wire.post("chat/completions", messages=[{"role": "user", "content": {"no": "text"}}])
     refused(answer)
     assert "site-packages" not in answer.text
@@ -127,7 +127,7 @@ def test_errors_show_no_paths_of_the_server(wire: Wire) -> None:
 @pytest.mark.vllm_standard
 @pytest.mark.vllm_model("qwen3")
 def test_required_call_with_response_format(wire: Wire, script: ScriptWriter) -> None:
-    """No longer reproduces: the combination crashed the engine or was refused. The call takes precedence."""
+    """This no longer happens: the combination crashed the engine or was refused. The call has precedence."""
     script(calls=[CALL], constrained=True)
     completion = wire.chat(
         "Weather?", tools=[CHAT_TOOL], tool_choice="required", response_format={"type": "json_object"}
@@ -140,7 +140,7 @@ def test_required_call_with_response_format(wire: Wire, script: ScriptWriter) ->
 @pytest.mark.vllm_standard
 @pytest.mark.vllm_model("qwen3")
 def test_stop_string_does_not_move_reasoning(wire: Wire, script: ScriptWriter) -> None:
-    """Text that may start a stop string is held back; reasoning must still stay reasoning."""
+    """vLLM holds back text that may start a stop string; held-back reasoning must not become content."""
     script(Raw("<think>\nOne STO two.\n</think>\n\nThree STO four.<|im_end|>"), times=2)
     request: Json = {"stop": ["STOPPED HERE AND NOW"]}
     message = message_of(wire.chat("Go", **request))

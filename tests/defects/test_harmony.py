@@ -1,4 +1,4 @@
-"""Behaviour specific to gpt-oss: its prompt over several turns, and how vLLM handles malformed Harmony."""
+"""Behaviour specific to gpt-oss: prompts over several turns, and how vLLM handles malformed Harmony."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PREAMBLE_KEPT = pytest.mark.vllm_known_defect("harmony-follow-up-keeps-the-first
 
 
 def follow_up(wire: Wire, script: ScriptWriter, first: Json, second: Json) -> str:
-    """Returns the prompt of a second turn."""
+    """Returns the prompt of a second turn that continues the first by `previous_response_id`."""
     script("One.")
     script("Two.")
     before = wire.respond("First?", **first)
@@ -61,7 +61,7 @@ def follow_up(wire: Wire, script: ScriptWriter, first: Json, second: Json) -> st
 def test_follow_up_turn_takes_its_own_settings(
     setting: Json, shown: str, wire: Wire, script: ScriptWriter
 ) -> None:
-    """Source: API reference, previous_response_id: it brings the items, the new request the settings."""
+    """Source: API reference, previous_response_id: only items carry over, the new request sets the rest."""
     assert shown.lower() in follow_up(wire, script, {}, setting).lower()
 
 
@@ -88,7 +88,7 @@ def test_background_job_that_fails_says_so(wire: Wire, script: ScriptWriter) -> 
 
 @pytest.mark.covers("CO-09")
 def test_no_parallel_calls_where_they_are_not_wanted(wire: Wire, script: ScriptWriter) -> None:
-    """Source: API reference, parallel_tool_calls false: at most one call; a grammar refuses more."""
+    """Source: API reference: parallel_tool_calls false allows at most one call; a grammar enforces it."""
     arguments = json.dumps({"city": "Paris"})
     script(Raw(f"{TO_WEATHER}{arguments}<|end|>{START}{TO_WEATHER}{arguments}<|call|>"), expect="refused")
     answer = wire.post("responses", input="Weather?", tools=[TOOL], parallel_tool_calls=False)
@@ -98,7 +98,7 @@ def test_no_parallel_calls_where_they_are_not_wanted(wire: Wire, script: ScriptW
 @pytest.mark.covers("CO-09")
 @pytest.mark.vllm_known_defect("include-reasoning-on-harmony-responses")
 def test_reasoning_is_left_out_where_asked(wire: Wire, script: ScriptWriter) -> None:
-    """vLLM's own `include_reasoning: false`: reasoning is generated but not shown."""
+    """With vLLM's own parameter `include_reasoning: false`, reasoning is generated but not returned."""
     script("Hello.", reasoning="A greeting.")
     assert not items(wire.respond("Hi", include_reasoning=False), "reasoning")
 
@@ -110,7 +110,7 @@ def test_reasoning_is_left_out_where_asked(wire: Wire, script: ScriptWriter) -> 
 def test_chat_shows_what_goes_to_another_recipient(
     stream: bool, recipient: str, wire: Wire, script: ScriptWriter
 ) -> None:
-    """The API does not say how to show such output, but it must not disappear altogether."""
+    """The API does not define how to return a call to another recipient, but it must not disappear."""
     script(Raw(f"<|channel|>commentary to={recipient}<|message|>print(1)<|call|>"))
     if stream:
         deltas = [chunk["choices"][0]["delta"] for chunk in wire.chat_stream("Go") if chunk["choices"]]
@@ -138,7 +138,7 @@ LOST = pytest.mark.vllm_known_defect("vllm-46464")
 @LOST
 @pytest.mark.parametrize("case", ODD)
 def test_chat_keeps_words_that_harmony_does_not_expect(case: str, wire: Wire, script: ScriptWriter) -> None:
-    """The API does not say how to show such words, but they must not vanish from a `stop` answer."""
+    """The API does not define how to return such words, but they must not vanish from a `stop` answer."""
     raw, words = ODD[case]
     script(Raw(raw))
     assert words in (message_of(wire.chat("Go"))["content"] or "")
@@ -150,7 +150,7 @@ def test_chat_keeps_words_that_harmony_does_not_expect(case: str, wire: Wire, sc
 def test_responses_keep_words_that_harmony_does_not_expect(
     case: str, wire: Wire, script: ScriptWriter
 ) -> None:
-    """The same words must not vanish from a response of the Responses API."""
+    """Words that Harmony does not allow at their position must not vanish from a response."""
     raw, words = ODD[case]
     script(Raw(raw))
     assert words in text_of(wire.respond("Go"))
@@ -168,7 +168,7 @@ UNKNOWN_CHANNEL = pytest.mark.vllm_known_defect("unplaceable-harmony-is-blamed-o
 
 
 def malformed() -> Iterator[Any]:
-    """Yields every malformed text for every API, streamed and not."""
+    """Yields a test case for each malformed output with each API, streamed and not."""
     for name, raw in MALFORMED.items():
         for api, mode in itertools.product(("chat", "responses"), ("body", "stream")):
             known = api == "responses" and name.endswith("channel")
@@ -182,7 +182,7 @@ def malformed() -> Iterator[Any]:
 def test_odd_harmony_ends_in_an_answer(
     raw: str, stream: bool, api: str, wire: Wire, script: ScriptWriter
 ) -> None:
-    """Malformed Harmony still gives an answer that ends, and never an error that blames the client."""
+    """The answer to malformed Harmony still ends, and is never an error that blames the client."""
     script(Raw(raw))
     if api == "responses":
         answer = terminal(wire.stream("Go")) if stream else wire.respond("Go")
@@ -202,7 +202,7 @@ def test_odd_harmony_ends_in_an_answer(
 def test_chat_arguments_are_the_same_streamed_and_not(
     arguments: str, wire: Wire, script: ScriptWriter
 ) -> None:
-    """Source: API reference: `arguments`, as generated by the model in JSON format."""
+    """Source: API reference: `arguments` are returned as the model generated them."""
     script(calls=[ToolCall("get_weather", arguments)], times=2)
     (call,) = message_of(wire.chat("Weather?", tools=[CHAT_TOOL]))["tool_calls"]
     chunks = wire.chat_stream("Weather?", tools=[CHAT_TOOL])
@@ -214,7 +214,7 @@ def test_chat_arguments_are_the_same_streamed_and_not(
 @pytest.mark.covers("CO-15")
 @pytest.mark.vllm_known_defect("harmony-item-done-carries-event-fields")
 def test_streamed_call_has_only_the_fields_of_a_call(wire: Wire, script: ScriptWriter) -> None:
-    """Source: OpenAPI, FunctionToolCall."""
+    """Source: OpenAI's OpenAPI schema, FunctionToolCall."""
     script(calls=[CALL])
     (item,) = (
         event["item"]
@@ -263,7 +263,7 @@ def test_output_items_of_tools_may_come_back(kind: str, wire: Wire, script: Scri
 @pytest.mark.covers("CO-17")
 @pytest.mark.vllm_known_defect("harmony-takes-few-kinds-of-input")
 def test_item_reference_is_looked_up(wire: Wire, script: ScriptWriter) -> None:
-    """Source: API reference, item_reference: refers to an item of a stored response by its id."""
+    """Source: API reference: an `item_reference` refers to an item of a stored response by its id."""
     script("Rome.")
     script("Sure.")
     first = wire.respond("Capital?", store=True)
@@ -275,7 +275,7 @@ def test_item_reference_is_looked_up(wire: Wire, script: ScriptWriter) -> None:
 @pytest.mark.covers("vllm-32587")
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_names_of_functions_hold_no_special_tokens(api: str, wire: Wire, script: ScriptWriter) -> None:
-    """No longer reproduces: gpt-oss writes the channel twice, and the second one became part of the name."""
+    """This no longer happens: if gpt-oss wrote the channel twice, it became part of the function's name."""
     twice = "<|channel|>commentary to=functions.get_weather<|channel|>commentary <|constrain|>json<|message|>"
     script(Raw(f'{twice}{{"city": "Paris"}}<|call|>'))
     if api == "responses":
@@ -299,7 +299,7 @@ def test_names_of_functions_hold_no_special_tokens(api: str, wire: Wire, script:
     ids=["recipient first", "constrain without blank", "in analysis", "no constrain"],
 )
 def test_every_way_to_write_a_call(header: str, wire: Wire, script: ScriptWriter) -> None:
-    """Source: Harmony format, "Receiving tool calls", and forms that gpt-oss has been seen to write."""
+    """Source: Harmony format, "Receiving tool calls", and other forms that gpt-oss has written."""
     script(Raw(f'{header}{{"city": "Paris"}}<|call|>'), times=2)
     (call,) = items(wire.respond("Go", tools=[TOOL]), "function_call")
     (chat,) = message_of(wire.chat("Go", tools=[CHAT_TOOL]))["tool_calls"]
@@ -311,7 +311,7 @@ def test_every_way_to_write_a_call(header: str, wire: Wire, script: ScriptWriter
 def test_content_index_begins_anew_with_each_item(
     wire: Wire, script: ScriptWriter, check_stream: StreamCheck
 ) -> None:
-    """No longer reproduces: the index grew across items, and the SDK raised an IndexError."""
+    """This no longer happens: the index grew across items, and the SDK raised an IndexError."""
     script(Meaning((Reasoning("Weather, then."), Text("I shall look."), CALL)))
     events = wire.stream("Weather?", tools=[TOOL])
     check_stream(events)
@@ -320,7 +320,7 @@ def test_content_index_begins_anew_with_each_item(
 
 @pytest.mark.covers("vllm-28262")
 def test_replayed_reasoning_and_calls_keep_their_channels(wire: Wire, script: ScriptWriter) -> None:
-    """No longer reproduces for these items: they were rendered as plain text of the assistant."""
+    """This no longer happens with these items: replayed, they became plain assistant text in the prompt."""
     script(reasoning="Weather, then.", calls=[CALL])
     first = wire.respond("Weather?", tools=[TOOL])
     (call,) = items(first, "function_call")
@@ -338,7 +338,7 @@ def test_replayed_reasoning_and_calls_keep_their_channels(wire: Wire, script: Sc
 @pytest.mark.covers("vllm-28262")
 @pytest.mark.vllm_known_defect("vllm-50975")
 def test_replayed_preamble_stays_a_preamble(wire: Wire, script: ScriptWriter) -> None:
-    """Source: Harmony format, "Preambles": commentary; OpenAI's items mark them with `phase`."""
+    """Source: Harmony format, "Preambles": they are commentary; OpenAI's items mark them with `phase`."""
     script(Meaning((Text("I shall look."), CALL)))
     first = wire.respond("Weather?", tools=[TOOL])
     output = {"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "sunny"}
@@ -374,7 +374,7 @@ def test_reasoning_of_finished_turns_leaves_the_prompt(wire: Wire, script: Scrip
 @pytest.mark.covers("vllm-49493")
 @pytest.mark.vllm_known_defect("vllm-49493")
 def test_namespaces_of_tools_are_taken(wire: Wire, script: ScriptWriter) -> None:
-    """Source: OpenAPI, NamespaceTool; Codex sends such tools."""
+    """Source: OpenAI's OpenAPI schema, NamespaceTool; Codex sends such tools."""
     script("Hello.")
     namespace = {"type": "namespace", "name": "sky", "description": "Weather", "tools": [TOOL]}
     wire.respond("Hi", tools=[namespace])
@@ -382,7 +382,7 @@ def test_namespaces_of_tools_are_taken(wire: Wire, script: ScriptWriter) -> None
 
 @pytest.mark.covers("vllm-34417")
 def test_logprobs_come_or_are_refused(wire: Wire) -> None:
-    """OpenAI returns logprobs; for gpt-oss vLLM may refuse them with a 400, but must not ignore them."""
+    """OpenAI returns logprobs; for gpt-oss, vLLM may refuse them with a 400, but must not ignore them."""
     answer = wire.post("responses", input="Hi", include=["message.output_text.logprobs"], top_logprobs=2)
     assert answer.status_code == 400
     assert "logprobs" in answer.json()["error"]["message"]
@@ -391,7 +391,7 @@ def test_logprobs_come_or_are_refused(wire: Wire) -> None:
 @pytest.mark.covers("vllm-40418")
 @pytest.mark.vllm_known_defect("code-interpreter-call-becomes-reasoning")
 def test_python_call_is_the_same_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:
-    """Body and stream have the same items; to=python without a tool server is not reasoning."""
+    """Body and stream have the same items for a call to python if there is no tool server."""
     script(Raw("<|channel|>analysis to=python<|message|>print(1)<|call|>"), times=2)
     body = wire.respond("Go")
     events = wire.stream("Go")
@@ -402,7 +402,7 @@ def test_python_call_is_the_same_streamed_and_not(wire: Wire, script: ScriptWrit
 
 @pytest.mark.covers("vllm-22403")
 def test_thoughts_only(wire: Wire, script: ScriptWriter) -> None:
-    """A turn that ends within its reasoning has a reasoning item and no message."""
+    """The response to a turn that consists only of reasoning has a reasoning item and no message."""
     script(Raw("<|channel|>analysis<|message|>Hm.<|return|>"))
     response = wire.respond("Go")
     assert reasoning_of(response) == "Hm."
@@ -419,7 +419,7 @@ BROWSER: dict[str, Any] = {
 @pytest.mark.covers("CO-12")
 @pytest.mark.parametrize("case", ["search without query", "no JSON"])
 def test_odd_browser_call_ends_in_an_answer(case: str, wire: Wire, script: ScriptWriter) -> None:
-    """Not a defect: arguments that a search cannot use break neither body nor stream."""
+    """Invalid arguments for the built-in search break neither body nor stream."""
     script(Raw(f"<|channel|>commentary to=browser.search<|message|>{BROWSER[case]}<|call|>"), times=2)
     wire.respond("Go")
     assert terminal(wire.stream("Go"))

@@ -1,4 +1,4 @@
-"""Many tokens in one delta (`--stream-interval`), so that one delta holds several kinds of output."""
+"""Servers with `--stream-interval`, where a delta has many tokens and so several kinds of output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROME = '{"city": "Rome"}'
 
 
 def hermes(*arguments: str, before: str = "", between: str = "\n", after: str = "") -> str:
-    """Returns reasoning, then calls, then the end of the turn, as qwen3 writes them."""
+    """Returns a turn with reasoning, calls and optional text, as qwen3 writes it."""
     calls = [
         f'<tool_call>\n{{"name": "get_weather", "arguments": {argument}}}\n</tool_call>'
         for argument in arguments
@@ -31,7 +31,7 @@ def hermes(*arguments: str, before: str = "", between: str = "\n", after: str = 
 
 
 def harmony(*arguments: str, before: str = "", between: str = "", after: str = "") -> str:
-    """Returns the same turn as gpt-oss writes it."""
+    """Returns a turn with reasoning, calls and optional text, as gpt-oss writes it."""
     header = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
     calls = [f"{header}{argument}" for argument in arguments]
     messages = ["<|channel|>analysis<|message|>Hm.", *_channel_message("commentary", before), calls[0]]
@@ -74,7 +74,7 @@ def output_of(response: Json) -> dict[str, Any]:
 def test_responses_stream_as_their_body(
     case: str, own_server: OwnServer, talk: Talk, check_stream: StreamCheck
 ) -> None:
-    """Nothing is lost when reasoning, text and calls come in one step, and the stream is well formed."""
+    """Nothing is lost if reasoning, text and calls arrive in one delta, and the stream is well formed."""
     server = own_server(STEPS)
     with talk(server) as (book, wire):
         book.script(Raw(CASES[case][server.entry.name]), times=2)
@@ -91,7 +91,7 @@ def test_responses_stream_as_their_body(
 def test_chat_streams_as_its_body(
     case: str, own_server: OwnServer, talk: Talk, check_stream: StreamCheck
 ) -> None:
-    """Nothing is lost over Chat Completions either."""
+    """In Chat Completions, nothing is lost if reasoning, text and calls arrive in one delta."""
     server = own_server(STEPS)
     with talk(server) as (book, wire):
         book.script(Raw(CASES[case][server.entry.name]), times=2)
@@ -111,7 +111,7 @@ def test_chat_streams_as_its_body(
 @pytest.mark.covers("vllm-60351")
 @pytest.mark.vllm_model("qwen3")
 def test_required_calls_in_one_step(own_server: OwnServer, talk: Talk) -> None:
-    """No longer reproduces: all but the last of several calls in one delta were lost."""
+    """This no longer happens: all but the last of several calls in one delta were lost."""
     calls = [ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome")]
     with talk(own_server(STEPS)) as (book, wire):
         # the grammar does not allow the newline between two calls
@@ -124,7 +124,7 @@ def test_required_calls_in_one_step(own_server: OwnServer, talk: Talk) -> None:
 @pytest.mark.covers("vllm-51641")
 @pytest.mark.vllm_model("qwen3")
 def test_stop_string_in_one_step(own_server: OwnServer, talk: Talk) -> None:
-    """Text that is held back for a stop string stays in the reasoning or the content that it belongs to."""
+    """Text that is held back for a stop string stays in the reasoning or content to which it belongs."""
     with talk(own_server(STEPS)) as (book, wire):
         book.script(Raw("<think>\nOne STO\n</think>\n\nTwo STO<|im_end|>"))
         chunks = wire.chat_stream("Go", stop=["STOPPED HERE AND NOW"])
@@ -136,7 +136,7 @@ def test_stop_string_in_one_step(own_server: OwnServer, talk: Talk) -> None:
 @pytest.mark.covers("vllm-38132")
 @pytest.mark.vllm_model("qwen3", "gpt-oss")
 def test_truncation_auto_truncates(own_server: OwnServer, talk: Talk) -> None:
-    """Source: API reference, truncation: auto drops input to fit; disabled is a 400."""
+    """Source: API reference: truncation `auto` drops input to fit the context; `disabled` gets a 400."""
     long = "word " * 3000
     server = own_server(STEPS)
     with talk(server) as (book, wire):

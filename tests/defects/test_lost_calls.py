@@ -1,4 +1,4 @@
-"""A call is lost when the API server stalls so long that all its tokens fall into one delta."""
+"""A tool call is lost if the API server stalls so long that all tokens of the call are in one delta."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defects of Anthropic Messages that come from the conversion to Chat Completions and back."""
+"""Defects in Anthropic's Messages API that come from the conversion to Chat Completions and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOOL = {
 
 
 def unguarded(*models: str) -> pytest.MarkDecorator:
-    """Marks the known defect for these model entries, or for all."""
+    """Marks a test with the known defect for these model entries; if none is given, for all entries."""
     return pytest.mark.vllm_known_defect("vllm-48273", models=list(models))
 
 
@@ -31,7 +31,7 @@ def unguarded(*models: str) -> pytest.MarkDecorator:
     ],
 )
 def test_call_with_bad_arguments_is_an_answer(what: str, wire: Wire, script: ScriptWriter) -> None:
-    """Source: Anthropic API, stop_reason: max_tokens; a client is not to blame for the model's output."""
+    """Invalid arguments from the model are not an error of the client. Source: Anthropic API, stop_reason."""
     if what == "cut":
         script(calls=[ToolCall("get_weather", {"city": "Paris, " * 40})], expect="truncated")
     else:

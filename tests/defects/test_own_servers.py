@@ -1,4 +1,4 @@
-"""Defects that need a separate server: other flags, a memory leak, a dead engine."""
+"""Defects whose tests need a server of their own: other flags, a memory leak, a dead engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG = "and on " * 1000
 @pytest.mark.covers("vllm-53284")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_server_without_thinking_sends_content(stream: bool, own_server: OwnServer, talk: Talk) -> None:
-    """By the server's default the template closes the reasoning, which the parser must know."""
+    """By default, this server's chat template closes the reasoning, so the parser must not expect any."""
     kwargs = json.dumps({"enable_thinking": False})
     with talk(own_server(["--default-chat-template-kwargs", kwargs])) as (book, wire):
         book.script(Raw("The answer.<|im_end|>"))
@@ -42,7 +42,7 @@ def test_server_without_thinking_sends_content(stream: bool, own_server: OwnServ
 @pytest.mark.vllm_known_defect("parser-context-cannot-stream")
 @pytest.mark.timeout(120)
 def test_parser_context_streams(own_server: OwnServer, talk: Talk) -> None:
-    """The switch is experimental but offered: it must give events or a refusal, not a broken stream."""
+    """With this experimental setting, the answer must be events or a refusal, not a broken stream."""
     server = own_server(SMALL, {"VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT": "1"})
     with talk(server) as (book, wire):
         book.script("Hello.")
@@ -53,7 +53,7 @@ def test_parser_context_streams(own_server: OwnServer, talk: Talk) -> None:
 @pytest.mark.vllm_known_defect("input-of-failed-requests-is-kept")
 @pytest.mark.timeout(180)
 def test_failed_requests_leave_nothing(own_server: OwnServer, talk: Talk) -> None:
-    """20 requests of 5 MB fail; the reasoning of old turns does not go into qwen3's prompt."""
+    """20 failed requests of 5 MB each must not make the memory of the server grow."""
     thought = {"type": "reasoning", "id": "rs_1", "summary": []}
     answer = {"type": "message", "role": "assistant", "content": "Yes."}
     with talk(own_server(SMALL)) as (book, wire):
@@ -79,7 +79,7 @@ def test_failed_requests_leave_nothing(own_server: OwnServer, talk: Talk) -> Non
 @pytest.mark.vllm_known_defect("vllm-38190")
 @pytest.mark.timeout(120)
 def test_stream_tells_that_the_engine_died(own_server: OwnServer, talk: Talk) -> None:
-    """Source: API reference, streaming events: response.failed, or an error event; not a broken body."""
+    """Source: API reference, streaming events: a failed stream ends with response.failed or an error."""
     server = own_server(["--max-model-len", "8192"])
     with talk(server) as (book, wire):
         book.script(LONG, expect="truncated")

@@ -1,4 +1,4 @@
-"""Defects of the Responses API that do not depend on the model: plain requests and edge cases."""
+"""Defects in the Responses API that do not depend on the model: plain requests and edge cases."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NULLABLE = (
 @pytest.mark.vllm_known_defect("vllm-49721")
 @pytest.mark.timeout(30)
 def test_stream_of_a_cancelled_response_ends(wire: Wire, script: ScriptWriter) -> None:
-    """Source: API reference, POST /responses/{id}/cancel; the stream of a cancelled response ends."""
+    """After a response is cancelled, its stream ends. Source: API reference, POST /responses/{id}/cancel."""
     script(LONG, expect="truncated")
     with wire.open("Go on", HANG_S, background=True) as events:
         response_id = next(events)["response"]["id"]
@@ -76,7 +76,7 @@ def test_replay_after_the_last_event_ends(wire: Wire, script: ScriptWriter) -> N
 @pytest.mark.vllm_known_defect("replay-of-a-foreground-response")
 @pytest.mark.timeout(30)
 def test_replay_of_a_foreground_response_is_refused(wire: Wire, script: ScriptWriter) -> None:
-    """Source: background mode guide: only a stream created with background and stream can be resumed."""
+    """Source: background mode guide: only responses created with `background` and `stream` can be resumed."""
     script("Hello.")
     response = wire.respond("Hi")
     refused(wire.http.get(f"/v1/responses/{response['id']}", params={"stream": "true"}))
@@ -112,7 +112,7 @@ def test_service_tier_may_be_null(wire: Wire, script: ScriptWriter) -> None:
     + ["file_search_call.results", "code_interpreter_call.outputs", "message.input_image.image_url"],
 )
 def test_include_takes_the_values_of_the_api(wanted: str, wire: Wire, script: ScriptWriter) -> None:
-    """Source: OpenAPI, IncludeEnum."""
+    """Source: OpenAI's OpenAPI schema, IncludeEnum."""
     script("Hello.")
     wire.respond("Hi", include=[wanted])
 
@@ -127,7 +127,7 @@ def test_every_other_nullable_field_may_be_null(wire: Wire, script: ScriptWriter
 @pytest.mark.covers("CO-07")
 @pytest.mark.parametrize("field", ["tools", "tool_choice"])
 def test_null_where_the_api_has_no_null(field: str, wire: Wire) -> None:
-    """OpenAI's schema does not allow null here, so a refusal with an error object is right."""
+    """OpenAI's schema does not allow null in this field, so a refusal with an error object is right."""
     refused(wire.post("responses", input="Hi", **{field: None}))
 
 
@@ -148,7 +148,7 @@ def test_unknown_conversation_is_refused(wire: Wire) -> None:
     ids=["stream_options", "context_management"],
 )
 def test_hints_may_be_ignored(hint: dict[str, Any], wire: Wire, script: ScriptWriter) -> None:
-    """vLLM may ignore these hints: nothing is obfuscated, and the threshold is not reached."""
+    """vLLM may ignore these hints, since it never obfuscates, and the request is below the threshold."""
     script("Hello.")
     accepted(wire.post("responses", input="Hi", **hint), is_json=False)
 
@@ -205,9 +205,9 @@ def test_cancelling_twice_gives_the_response(wire: Wire, script: ScriptWriter) -
 @pytest.mark.covers("CO-22")
 @pytest.mark.timeout(30)
 def test_cancelling_a_finished_response(wire: Wire, script: ScriptWriter) -> None:
-    """Cancelling leaves it completed: the server returns it unchanged, or refuses and says why.
+    """Cancelling a finished response leaves it completed: the server returns it unchanged, or refuses.
 
-    The guide promises idempotence for cancelled responses only, so either is accepted.
+    OpenAI's guide promises idempotence only for cancelled responses, so either answer is accepted.
     """
     script("Done.")
     path = f"/v1/responses/{wire.stream('Go on', background=True)[-1]['response']['id']}"
@@ -265,7 +265,7 @@ REPLAYED: dict[str, dict[str, Any]] = {
 @pytest.mark.covers("vllm-41355", "vllm-45273")
 @pytest.mark.parametrize("shape", REPLAYED)
 def test_assistant_messages_come_back_in_any_shape(shape: str, wire: Wire, script: ScriptWriter) -> None:
-    """Source: OpenAPI, EasyInputMessage and OutputMessage; SDKs and Codex leave out optional fields."""
+    """Source: OpenAPI, EasyInputMessage and OutputMessage; SDKs and Codex omit optional fields."""
     script("Hello.")
     message = {"type": "message", "role": "assistant", **REPLAYED[shape]}
     sent = {key: value for key, value in message.items() if value is not None}
@@ -323,7 +323,7 @@ def test_function_call_is_completed(wire: Wire, script: ScriptWriter) -> None:
 @pytest.mark.covers("vllm-22403")
 @pytest.mark.vllm_needs("tools")
 def test_call_though_no_tools_were_offered(wire: Wire, script: ScriptWriter) -> None:
-    """The client is not to blame for an unrequested call: it gets an answer, streamed or not."""
+    """If the model calls a tool that was not offered, the client gets an answer, not an error."""
     script(calls=[CALL], times=2)
     body = wire.respond("Weather?")
     events = wire.stream("Weather?")
@@ -335,7 +335,7 @@ def test_call_though_no_tools_were_offered(wire: Wire, script: ScriptWriter) -> 
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.vllm_known_defect("reasoning-item-has-no-status")
 def test_reasoning_has_the_same_status_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:
-    """Source: OpenAPI, ReasoningItem.status: one of three values, and not null."""
+    """Source: OpenAPI, ReasoningItem.status: it has one of three values, and is not null."""
     script("Hello.", reasoning="A greeting.", times=2)
     (body,) = items(wire.respond("Hi"), "reasoning")
     (streamed,) = (

@@ -34,7 +34,7 @@ LONG_CALL = ToolCall("get_weather", {"city": "Paris, " * 40})
 @pytest.mark.covers("vllm-45386")
 @pytest.mark.vllm_known_defect("vllm-45386")
 def test_cut_stream_ends_incomplete(wire: Wire, script: ScriptWriter) -> None:
-    """Source: API reference, streaming events: response.incomplete."""
+    """Source: API reference, streaming events: a truncated stream ends with response.incomplete."""
     script(WORDS, expect="truncated")
     last = wire.stream("Count", max_output_tokens=8)[-1]
     assert (last["type"], last["response"]["status"]) == ("response.incomplete", "incomplete")
@@ -114,7 +114,7 @@ def test_response_echoes_what_was_set(
 @pytest.mark.vllm_harmony
 @pytest.mark.vllm_known_defect("tool-choice-none-is-not-for-streams")
 def test_chat_streams_no_call_where_none_is_wanted(wire: Wire, script: ScriptWriter) -> None:
-    """Source: API reference, tool_choice none: the model will not call any tool; body and stream agree."""
+    """Source: API reference: with tool_choice `none`, the model will not call any tool."""
     script(calls=[ToolCall("get_weather", {"city": "Paris"})], times=2)
     request: Json = {"tools": [CHAT_TOOL], "tool_choice": "none"}
     assert not message_of(wire.chat("Go", **request)).get("tool_calls")
@@ -124,7 +124,7 @@ def test_chat_streams_no_call_where_none_is_wanted(wire: Wire, script: ScriptWri
 
 @pytest.mark.vllm_known_defect("data-parallel-rank-on-responses")
 def test_header_of_the_data_parallel_rank_counts(vllm_server: VllmServer, wire: Wire) -> None:
-    """vLLM's own header: Responses refuses a rank that the server does not have, as Chat Completions does."""
+    """Responses, like Chat Completions, refuses a rank in vLLM's own header that the server lacks."""
     book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
     book.script("Hello.", times=None)
     rank = {"X-data-parallel-rank": "7"}
@@ -138,9 +138,9 @@ def test_header_of_the_data_parallel_rank_counts(vllm_server: VllmServer, wire: 
 @pytest.mark.vllm_model("llama3.1")
 @pytest.mark.vllm_known_defect("skip-special-tokens-of-the-server")
 def test_server_says_whether_special_tokens_show(own_server: OwnServer, talk: Talk) -> None:
-    """`--override-generation-config` sets the default for Responses and Chat alike.
+    """`--override-generation-config` sets the default for Responses and Chat Completions alike.
 
-    qwen3 is left out: its reasoning parser drops special tokens from bodies whatever the request says.
+    qwen3 is not tested: its reasoning parser always drops special tokens from bodies.
     """
     server = own_server(["--override-generation-config", json.dumps({"skip_special_tokens": False})])
     with talk(server) as (book, wire):
@@ -152,7 +152,7 @@ def test_server_says_whether_special_tokens_show(own_server: OwnServer, talk: Ta
 @pytest.mark.vllm_harmony
 @pytest.mark.vllm_known_defect("reasoning-effort-map")
 def test_server_maps_reasoning_efforts(own_server: OwnServer, talk: Talk) -> None:
-    """OpenAI's API has the effort `minimal` and Harmony does not; a flag of the server maps it."""
+    """OpenAI's API has the effort `minimal`, which Harmony lacks; a server flag maps it to another effort."""
     server = own_server(["--reasoning-effort-map", json.dumps({"minimal": "low"})])
     with talk(server) as (book, wire):
         book.script("Hello.")
@@ -167,7 +167,7 @@ MESSAGES = {"max_tokens": 64, "messages": [{"role": "user", "content": "Hi"}]}
 @pytest.mark.vllm_needs("messages")
 @pytest.mark.vllm_known_defect("vllm-57997")
 def test_messages_name_errors_as_anthropic_does(vllm_server: VllmServer, wire: Wire) -> None:
-    """Source: Anthropic API, Errors: 404 is not_found_error."""
+    """Source: Anthropic API, Errors: the error with status 404 has the type not_found_error."""
     answer = wire.http.post("/v1/messages", json={"model": "nobody", **MESSAGES})
     assert answer.status_code == 404
     assert answer.json()["error"]["type"] == "not_found_error"

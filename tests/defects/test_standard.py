@@ -55,7 +55,7 @@ def test_previous_call_is_in_the_prompt(wire: Wire, script: ScriptWriter) -> Non
 
 @pytest.mark.covers("vllm-37697")
 def test_old_instructions_are_dropped(wire: Wire, script: ScriptWriter) -> None:
-    """No longer reproduces. Source: API reference, `instructions`."""
+    """This defect no longer reproduces. Source: API reference, `instructions`."""
     script("One.")
     script("Two.")
     first = wire.respond("First?", instructions="Rhyme always.")
@@ -65,7 +65,7 @@ def test_old_instructions_are_dropped(wire: Wire, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("vllm-37167")
 def test_message_and_call_are_one_turn(wire: Wire, script: ScriptWriter) -> None:
-    """No longer reproduces: they became two turns of the assistant."""
+    """This no longer happens: they became two assistant turns in the prompt."""
     script("Sunny.")
     message = {"type": "message", "role": "assistant", "content": "I shall look."}
     call = {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": '{"city": "Paris"}'}
@@ -78,7 +78,7 @@ def test_message_and_call_are_one_turn(wire: Wire, script: ScriptWriter) -> None
 @pytest.mark.vllm_known_defect("only-the-first-part-of-a-replayed-item-is-used")
 @pytest.mark.parametrize("kind", ["message", "easy message", "reasoning"])
 def test_all_parts_of_a_replayed_item_are_used(kind: str, wire: Wire, script: ScriptWriter) -> None:
-    """Source: OpenAPI: `content` is a list, and every part of it counts."""
+    """Source: OpenAPI: `content` is a list, all of whose parts belong in the prompt."""
 
     def parts(part_type: str) -> list[Json]:
         more = {"annotations": []} if part_type == "output_text" else {}
@@ -119,7 +119,7 @@ def test_all_parts_of_a_replayed_item_are_used(kind: str, wire: Wire, script: Sc
     ],
 )
 def test_no_message_of_blanks_before_a_call(stream: bool, wire: Wire, script: ScriptWriter) -> None:
-    """The blank lines between reasoning and call belong to the format and are not part of the answer."""
+    """The blank lines between reasoning and a call belong to the format and must not become a message."""
     script(reasoning="Weather, then.", calls=[CALL])
     request: Json = {"tools": [TOOL]}
     response = terminal(wire.stream("Weather?", **request)) if stream else wire.respond("Weather?", **request)
@@ -129,7 +129,7 @@ def test_no_message_of_blanks_before_a_call(stream: bool, wire: Wire, script: Sc
 @pytest.mark.covers("vllm-42475")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_call_into_a_namespace(stream: bool, wire: Wire, script: ScriptWriter) -> None:
-    """No longer reproduces: namespaces were refused. Source: OpenAPI, NamespaceTool and FunctionToolCall."""
+    """This no longer happens: namespaces were refused. Source: OpenAPI, NamespaceTool, FunctionToolCall."""
     namespace = {"type": "namespace", "name": "sky", "description": "Weather", "tools": [TOOL]}
     script(calls=[ToolCall("sky__get_weather", {"city": "Paris"})])
     request: Json = {"tools": [namespace]}
@@ -140,7 +140,7 @@ def test_call_into_a_namespace(stream: bool, wire: Wire, script: ScriptWriter) -
 
 @pytest.mark.covers("vllm-56285")
 def test_custom_tool_call(wire: Wire, script: ScriptWriter) -> None:
-    """Source: OpenAPI, CustomToolCall; Codex's apply_patch."""
+    """Source: OpenAPI, CustomToolCall; Codex's apply_patch is such a tool."""
     script(calls=[ToolCall("apply_patch", {"input": "*** Begin Patch\n+ü\n*** End Patch"})])
     (call,) = items(wire.respond("Patch", tools=[CUSTOM]), "custom_tool_call")
     assert call["name"] == "apply_patch"
@@ -149,7 +149,7 @@ def test_custom_tool_call(wire: Wire, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("vllm-56285")
 def test_custom_tool_call_streamed(wire: Wire, script: ScriptWriter, check_stream: StreamCheck) -> None:
-    """The input is the same in the deltas, the done event and the item, and so is the item's id."""
+    """The input is the same in the deltas, the done event and the item; event and item have the same id."""
     script(calls=[ToolCall("apply_patch", {"input": "*** Begin Patch\n+ü\n*** End Patch"})])
     events = wire.stream("Patch", tools=[CUSTOM])
     check_stream(events)
@@ -167,7 +167,7 @@ def test_custom_tool_call_streamed(wire: Wire, script: ScriptWriter, check_strea
 def test_arguments_are_done_before_their_item(
     wire: Wire, script: ScriptWriter, check_stream: StreamCheck
 ) -> None:
-    """Reasoning, text and two calls, as Codex needs them: a done event ends the arguments of each call."""
+    """A done event ends the arguments of each call, as Codex requires, after reasoning and text."""
     script("On it.", reasoning="Two of them.", calls=[CALL, ToolCall("get_weather", {"city": "Rome"})])
     events = wire.stream("Weather?", tools=[TOOL, CUSTOM], parallel_tool_calls=True)
     check_stream(events)
@@ -180,7 +180,7 @@ def test_arguments_are_done_before_their_item(
 @pytest.mark.covers("vllm-28173")
 @pytest.mark.vllm_known_defect("vllm-28173")
 def test_mcp_server_that_is_not_there_is_told(wire: Wire, script: ScriptWriter) -> None:
-    """Source: MCP guide: an unreachable server is an error; an answer must not hide it."""
+    """Source: MCP guide: an unreachable MCP server is an error, which an answer must not hide."""
     script("I have no tools.")
     mcp = {"type": "mcp", "server_label": "sky", "server_url": "http://127.0.0.1:9/mcp"}
     answer = wire.post("responses", input="Weather?", tools=[{**mcp, "require_approval": "never"}])
@@ -199,7 +199,7 @@ def test_mcp_server_that_is_not_there_is_told(wire: Wire, script: ScriptWriter) 
 def test_forced_call_has_one_call_id(
     choice: Any, wire: Wire, script: ScriptWriter, check_stream: StreamCheck
 ) -> None:
-    """No longer reproduces: output_item.done and response.completed had different ids for one call."""
+    """This no longer happens: output_item.done and response.completed had different ids for one call."""
     script(calls=[CALL], constrained=True)
     events = wire.stream("Weather?", tools=[TOOL], tool_choice=choice)
     check_stream(events)
@@ -226,7 +226,7 @@ def test_forced_call_has_one_call_id(
 def test_call_streams_as_its_body(
     raw: str, wire: Wire, script: ScriptWriter, check_stream: StreamCheck
 ) -> None:
-    """With one token per event, the calls of stream and body are identical, byte for byte."""
+    """With one token per event, the calls in stream and body are identical, byte for byte."""
     script(Raw(f"<think>\nHm.\n</think>\n\n{raw}"), times=2)
     body = wire.respond("Weather?", tools=[TOOL])
     events = wire.stream("Weather?", tools=[TOOL])

@@ -1,4 +1,4 @@
-"""A server over plain HTTP: shows the nulls, missing keys and broken streams that an SDK would hide."""
+"""A plain HTTP client, which shows the nulls, missing keys and broken streams that an SDK would hide."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.apis import opened
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._protocol import parse_sse
 
-SHOW_PROMPT = {"enable_response_messages": True}  # vLLM's own: the response contains the rendered prompt
+SHOW_PROMPT = {"enable_response_messages": True}  # vLLM's own parameter: the response contains the prompt
 QUIET_S = 30.0  # a request that gets no answer within this time has failed
-HANG_S = 6.0  # a stream that is silent for this long with nothing left to say hangs
+HANG_S = 6.0  # a stream without further output that is silent for this long hangs
 WEATHER: dict[str, Any] = {
     "name": "get_weather",
     "description": "Current weather of a city",
@@ -34,18 +34,18 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Wire:
-    """A server's API; requests name its model and are answered by the test's scripts.
+    """Sends requests to a server's model, which the test's scripts answer.
 
     Attributes:
-        http: the endpoint; a request fails when nothing arrives for QUIET_S.
-        model: the model's name.
+        http: the endpoint; a request fails if nothing arrives for QUIET_S.
+        model: the model's name, which every request contains.
     """
 
     http: Endpoint
     model: str
 
     def post(self, path: str, **body: Any) -> Response:
-        """Posts to a path below `/v1` and returns the answer, whatever its status."""
+        """Sends a POST request to a path below `/v1` and returns the answer, whatever its status."""
         return self.http.post(f"/v1/{path}", json={"model": self.model, **body})
 
     def respond(self, input: Any, **more: Any) -> Json:
@@ -69,14 +69,14 @@ class Wire:
             return list(chunks)
 
     def replay(self, response_id: str, **query: Any) -> list[Json]:
-        """Returns the events of a stored response."""
+        """Streams a stored response again and returns its events."""
         path, params = f"/v1/responses/{response_id}", {"stream": "true", **query}
         with self._events("GET", path, params=params, timeout=HANG_S) as events:
             return list(events)
 
     @contextlib.contextmanager
     def open(self, input: Any, quiet_s: float = QUIET_S, **more: Any) -> Iterator[Iterator[Json]]:
-        """Opens a Responses stream, read event by event; it fails when nothing arrives for `quiet_s`."""
+        """Opens a Responses stream, read event by event; it fails if nothing arrives for `quiet_s`."""
         body = {"model": self.model, "input": input, "stream": True, **more}
         with self._events("POST", "/v1/responses", json=body, timeout=quiet_s) as events:
             yield events
@@ -91,15 +91,15 @@ class Wire:
 
 
 def accepted(answer: Response | httpx2.Response, *, is_json: bool = True) -> Json:
-    """Returns the body of an answer that must be a 200."""
+    """Returns the body of an answer whose status must be 200."""
     assert answer.status_code == 200, f"HTTP {answer.status_code}: {answer.text[:300]}"
     return dict(answer.json()) if is_json else {}
 
 
 def refused(answer: Response) -> Json:
-    """Returns the error of an answer that must be a 4xx of vLLM's with OpenAI's error object.
+    """Returns the error object of an answer with which vLLM must have refused the request (4xx).
 
-    A 400 of the scripted lane for a request without a script does not count: vLLM accepted that request.
+    The harness's own 400 for a request without a script does not count, since vLLM accepted that request.
     """
     assert 400 <= answer.status_code < 500, f"HTTP {answer.status_code}: {answer.text[:300]}"
     error: Json = answer.json()["error"]
@@ -109,22 +109,22 @@ def refused(answer: Response) -> Json:
 
 
 def prompt_of(response: Json) -> str:
-    """Returns all text of the prompt that the model saw (requested with SHOW_PROMPT)."""
+    """Returns the prompt that the model saw, as JSON; the request must contain SHOW_PROMPT."""
     return json.dumps(response["input_messages"], ensure_ascii=False)
 
 
 def items(response: Json, kind: str) -> list[Json]:
-    """Returns the output items of a type."""
+    """Returns a response's output items with a type."""
     return [item for item in response["output"] if item["type"] == kind]
 
 
 def text_of(response: Json) -> str:
-    """Returns the text of the answer."""
+    """Returns the text of a response's messages."""
     return "".join(part["text"] for item in items(response, "message") for part in item["content"])
 
 
 def reasoning_of(response: Json) -> str:
-    """Returns the reasoning text."""
+    """Returns the text of a response's reasoning items."""
     return "".join(part["text"] for item in items(response, "reasoning") for part in item["content"])
 
 

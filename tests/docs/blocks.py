@@ -1,4 +1,4 @@
-"""The fenced blocks of the README and the manual."""
+"""The fenced code blocks in the README and the manual."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page.
+    """A fenced code block on a page.
 
     Attributes:
-        page: the page, relative to the repository.
+        page: the path of the page, relative to the repository.
         line: the number of the block's first line, below its fence.
         language: the first word after the opening fence.
         text: the text between the fences.
-        follows: the previous block, if there is no text between the two, as for a command and its output.
+        follows: the previous block if no text is between the two, as with a command and its output.
     """
 
     page: str
@@ -38,11 +38,11 @@ class Block:
 
     @property
     def has_tests(self) -> bool:
-        """Whether this is Python code with test functions."""
+        """Whether the block is Python code with test functions."""
         return self.language == "python" and re.search(r"^(async )?def test_", self.text, re.M) is not None
 
     def tree(self) -> ast.Module:
-        """The syntax tree of the Python code, whose tracebacks name the page and the line."""
+        """The syntax tree of the Python code; its line numbers and file name are those of the page."""
         tree = ast.parse(self.text, filename=str(ROOT / self.page))
         return ast.increment_lineno(tree, self.line - 1)
 
@@ -53,7 +53,7 @@ class Block:
 
 
 def blocks_of(path: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """The fenced code blocks on a page, in order."""
     text, found, end = path.read_text(), list[Block](), 0
     for match in _FENCE.finditer(text):
         between = text[end : match.start()].strip()
@@ -69,5 +69,5 @@ BLOCKS = tuple(block for page in PAGES if RULES not in page.parents for block in
 
 
 def written_in(language: str) -> list[Block]:
-    """The blocks of a language."""
+    """The blocks in a language."""
     return [block for block in BLOCKS if block.language == language]

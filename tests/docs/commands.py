@@ -1,4 +1,4 @@
-"""Checks the command lines of the manual against the current programs."""
+"""Checks that the current programs accept the command lines in the manual."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_THE_CHECKOUT = {"ci", "env", "tests"}
 
 
 def check(line: str) -> None:
-    """Raises AssertionError or typer's usage error if a command line is not valid for the current programs.
+    """Raises AssertionError or typer's usage error if the current programs do not accept a command line.
 
     Args:
         line: the line as a user would type it.
@@ -74,7 +74,7 @@ def check_harness(arguments: list[str]) -> None:
 
 
 def check_pytest(arguments: list[str], known: frozenset[str]) -> None:
-    """Checks that pytest knows each option, and the marker of `-m`."""
+    """Checks that pytest knows each option, and the marker after `-m`."""
     given = {argument.split("=")[0] for argument in arguments if argument.startswith("--")}
     assert given <= known, f"pytest does not know {', '.join(sorted(given - known))}"
     if "-m" in arguments:
@@ -83,7 +83,7 @@ def check_pytest(arguments: list[str], known: frozenset[str]) -> None:
 
 
 def check_requirements(arguments: list[str]) -> None:
-    """Checks that the extras of a requirement on this package exist."""
+    """Checks that this package has the extras that a requirement names."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for argument in arguments:
         if match := re.fullmatch(r"(?:vllm-harness|\.|\S+\.whl)\[(.*)\]", argument):
@@ -91,7 +91,7 @@ def check_requirements(arguments: list[str]) -> None:
 
 
 def check_script(program: str, arguments: list[str]) -> None:
-    """Checks that a script of the checkout exists and knows its options, or that pytest does."""
+    """Checks that a script in the checkout exists, and that it or pytest knows the options."""
     script = ROOT / program
     assert script.is_file(), program
     own, passed_on = split(arguments)
@@ -113,7 +113,7 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 @cache
 def pytest_options(folder: Path) -> frozenset[str]:
-    """The options that `pytest --help` lists in a folder; only the root has this repository's own."""
+    """The options that `pytest --help` lists in a folder; the repository's own only in its root."""
     configuration = [] if folder == ROOT else ["-c", "/dev/null", "--rootdir", str(folder)]
     listed = subprocess.run(
         [sys.executable, "-m", "pytest", *configuration, "--help"],

@@ -11,7 +11,7 @@ from tests.docs.blocks import ROOT
 
 @cache
 def load_hook() -> ModuleType:
-    """The hook's module, which is not part of a package."""
+    """Loads the hook's module, which is not part of a package."""
     spec = importlib.util.spec_from_file_location("generated", ROOT / "docs" / "hooks" / "generated.py")
     assert spec is not None
     assert spec.loader is not None
@@ -22,5 +22,5 @@ def load_hook() -> ModuleType:
 
 @cache
 def generated_pages(folder: str = "") -> dict[str, str]:
-    """The generated pages below a folder."""
+    """The texts of the generated pages below a folder, by path."""
     return {path: text for path, text in load_hook().pages().items() if path.startswith(folder)}

@@ -1,4 +1,4 @@
-"""The blocks of the README and the manual are valid: commands parse, files load, imports and links exist."""
+"""The code blocks in README and manual are valid: commands parse, files load, imports and links exist."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_link_leads_to_a_file(page: Path, link: str) -> None:
 
 
 def specs() -> list[str]:
-    """The environment specs in the table of docs/how-to/choose-vllm.md."""
+    """The environment specs in the table in docs/how-to/choose-vllm.md."""
     (table,) = re.findall(r"^\| spec .*?\n\n", (ROOT / "docs/how-to/choose-vllm.md").read_text(), re.M | re.S)
     return [
         spec for row in table.strip().splitlines()[2:] for spec in re.findall(r"`([^`]+)`", row.split("|")[1])

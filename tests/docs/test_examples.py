@@ -1,4 +1,4 @@
-"""Runs the Python code of the README and the manual: tests as tests of this module, the rest as programs."""
+"""Runs the Python code in README and manual: tests as tests in this module, other blocks as programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.docs.blocks import BLOCKS, Block, written_in
 
-pytestmark = pytest.mark.vllm_scripted
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]  # the model that the pages name
 
 PROGRAMS = [block for block in written_in("python") if not block.has_tests]
 

@@ -1,4 +1,4 @@
-"""The generated pages are complete, and so is the page of variables, which is written by hand."""
+"""The generated pages and the handwritten page of environment variables are complete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CODE = ("harness", "scripts", "tests")
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    """The generated pages."""
+    """The texts of the generated pages, by path."""
     return generated_pages()
 
 
@@ -74,7 +74,7 @@ def test_every_upstream_run_is_on_its_page(pages: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", [name for name in vllm_harness.__all__ if name != "__version__"])
 def test_every_public_name_is_on_its_page(name: str, pages: dict[str, str]) -> None:
-    """The page has a heading with its name, its docstring and its signature."""
+    """The page has a heading with the name, followed by the docstring and the signature."""
     _, _, section = pages["reference/python.md"].partition(f"\n### `{name}`\n")
     section = section.partition("\n### ")[0]
     value = getattr(vllm_harness, name)

@@ -1,7 +1,7 @@
-"""The numbers in the manual are those of the code.
+"""The numbers in the manual are those in the code.
 
 To have a number checked, add a row to STATED: the page, a pattern whose group is the number as written (in
-digits or as a word), and a function that gives the number. A space in a pattern also matches a line break.
+digits or as a word), and a function that returns the number. A space in a pattern also matches a line break.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ FAMILIES = "docs/how-to/parser-regression.md"
 
 
 def _parsers(kind: str, *, without: bool = True) -> int:
-    """The number of vLLM's parsers that have a family, or (with `without`) a reason for having none."""
+    """The number of vLLM's parsers that have a family or, if `without` is set, a reason for having none."""
     families = [family for family in load_families().values() if kind != "tool" or not family.plugin]
     found = {getattr(family, f"{kind}_parser") for family in families} - {None}
     reasons = getattr(load_families_file().without_family, f"{kind}_parsers")
@@ -80,7 +80,7 @@ def _extra(name: str) -> int:
 
 
 def _gpu_check(name: str) -> int:
-    """A number that scripts/gpu-check sets."""
+    """The number that scripts/gpu-check assigns to a variable."""
     (found,) = re.findall(rf"^{name}=(\d+)", (ROOT / "scripts" / "gpu-check").read_text(), re.M)
     return int(found)
 
@@ -96,7 +96,7 @@ def _entries() -> int:
 
 
 def _named_tests() -> int:
-    """The number of handmade mutants that name the test which must catch them."""
+    """The number of handmade mutants that name a test that must catch them."""
     return sum(mutant.caught_by is not None for mutant in load_by_hand())
 
 

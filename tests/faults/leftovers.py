@@ -1,4 +1,4 @@
-"""Leftovers of servers on the whole machine: processes, ports, shared memory, folders."""
+"""Finds what servers have left on the whole machine: processes, ports, shared memory, folders."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Pids = Callable[[], set[int]]
 class Machine:
     """Compares the machine with its earlier state.
 
-    New blocks and folders count, except those of other running processes: a block that another process maps
-    or has mapped, and the blocks and folders of other runs' servers.
+    New blocks of shared memory and new folders count as leftovers, except blocks that another running process
+    maps or has mapped, and the blocks and folders of other runs' servers.
 
     Args:
-        ours: gives our running processes.
+        ours: returns the process ids of this run's processes.
     """
 
     def __init__(self, ours: Pids) -> None:
@@ -44,13 +44,13 @@ class Machine:
             self._others |= blocks.mapped(all_pids - ours - self._ours() - {os.getpid()}) & new
 
     def left(self, excused: set[int], ports: set[int]) -> list[str]:
-        """What is on the machine now that was not there before.
+        """Lists what is on the machine now but was not there before.
 
         Args:
-            excused: processes that may live.
-            ports: the ports of our servers.
+            excused: processes that may still be running.
+            ports: the ports of this run's servers.
         """
-        # list the leftovers before their owners: what appears in between is found the next time
+        # list the leftovers before their owners, so that a new server's files are not taken for leftovers
         new_blocks = blocks.names() - self._blocks
         new_folders = self._server_folders() - self._folders
         self.look()
@@ -69,12 +69,12 @@ class Machine:
 
 
 def is_held(port: int, ours: set[int]) -> bool:
-    """Whether a port is in use, but not by another process, which may have got it in the meantime."""
+    """Whether a port is in use, unless another run's process has got the port in the meantime."""
     return not is_free(port) and not listeners(port) - ours - {None}
 
 
 def describe(pid: int) -> str:
-    """Describes a process."""
+    """Describes a process: its id, command, working folder, status and parent."""
     try:
         process = psutil.Process(pid)
         command = " ".join(process.cmdline()).strip()[-60:]

@@ -1,4 +1,4 @@
-"""Processes that own servers, and the leftovers of them and their servers."""
+"""Processes that own servers, and what these processes and their servers leave behind."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 class Owners:
-    """A process that forks owners, which share a fork server of their own."""
+    """A process that forks owners of servers; the owners share a separate fork server."""
 
     def __init__(self, environment: Environment) -> None:
-        # short, because the length of a socket's path is limited, and the servers' folders are inside
+        # a short path, because the servers' sockets are inside, and the length of a socket's path is limited
         self.folder = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
         self.state = self.folder / "state"
         own = {"VLLM_HARNESS_STATE": str(self.state), "VLLM_HARNESS_LINGER_S": "300"}
@@ -46,7 +46,7 @@ class Owners:
         self._made = 0
 
     def warm_up(self) -> None:
-        """Starts the fork server, which would outlive an owner that is killed while it imports."""
+        """Starts the fork server in advance, since while it imports it would outlive a killed owner."""
         with self.owner() as owner:
             owner.wait_until_serving()
             left = owner.kill()
@@ -54,7 +54,7 @@ class Owners:
 
     @contextmanager
     def owner(self) -> Iterator[Owner]:
-        """An owner that starts a server, and is killed at the end."""
+        """Forks an owner that starts a server; kills the owner at the end."""
         self._made += 1
         folder = self.folder / str(self._made)
         (folder / "tmp").mkdir(parents=True)
@@ -70,7 +70,7 @@ class Owners:
         shutil.rmtree(folder)
 
     def fork(self, do: str, folder: Path) -> int:
-        """Forks a process that starts a server, or sweeps; returns its id."""
+        """Forks a process that starts a server or sweeps; returns its process id."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         request = {"do": do, "tmp": folder / "tmp", "log": folder / "log", "serving": folder / "serving"}
@@ -78,7 +78,7 @@ class Owners:
         return int(self._process.stdout.readline())
 
     def sweep(self) -> None:
-        """Sweeps, as the next run does first."""
+        """Removes leftovers, as the next run does first."""
         folder = self.folder / "sweep"
         folder.mkdir(exist_ok=True)
         pid = self.fork("sweep", folder)
@@ -86,7 +86,7 @@ class Owners:
         assert (folder / "log").read_text() == ""
 
     def pids(self) -> set[int]:
-        """The running processes below, without zombies."""
+        """The process ids of all running descendants, without zombies."""
         pids = set()
         for process in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
@@ -94,7 +94,7 @@ class Owners:
         return pids
 
     def fork_server(self) -> int | None:
-        """The process id of the fork server; None if there is none."""
+        """The process id of the fork server; None if it is not running."""
         for note in self.state.glob("fork/*.json"):
             with suppress(ValueError):
                 pid = int(json.loads(note.read_text())["pid"])
@@ -102,11 +102,11 @@ class Owners:
         return None
 
     def model_template(self) -> int | None:
-        """The process id of the template that has, or loads, the model's tokenizer; None if there is none."""
+        """The process id of the template that has (or is loading) the model's tokenizer; None without one."""
         return next(iter(self.templates() - {self.fork_server() or 0}), None)
 
     def templates(self) -> set[int]:
-        """The processes that outlive an owner: the fork server and its children."""
+        """The ids of the processes that may outlive an owner: the fork server and its children."""
         base = self.fork_server()
         with suppress(psutil.NoSuchProcess):
             if base:
@@ -118,7 +118,7 @@ class Owners:
         before = self.pids()
         if base := self.fork_server():
             os.kill(base, signal.SIGKILL)
-        # a process that changes its parent while the tree is read is missing in it
+        # pids() misses a process whose parent changes while the process tree is read
         with suppress(AssertionError):
             wait_for(lambda: not self._left_of(before), within_s=GONE_WITHIN_S)
         pids = sorted(self._left_of(before))
@@ -139,10 +139,10 @@ class Owner:
     """A process that owns a server, as a test run does.
 
     Args:
-        owners: the process that forked it.
-        folder: has its temporary folder `tmp`, and its output in `log`.
+        owners: the process that forked the owner.
+        folder: a folder with the owner's temporary folder `tmp` and its output file `log`.
         machine: the earlier state of the machine.
-        pid: its process id.
+        pid: the owner's process id.
     """
 
     def __init__(self, owners: Owners, folder: Path, machine: Machine, pid: int) -> None:
@@ -154,43 +154,43 @@ class Owner:
         self._ports: set[int] = set()
 
     def look(self) -> None:
-        """Remembers what is unknown at the end: memory of other processes, the server's port."""
+        """Remembers facts that cannot be found out later: other processes' memory, the server's port."""
         self.machine.look()
         for record in (self.owners.state / "servers").glob("*.json"):
             with suppress(FileNotFoundError):
                 self._ports.add(json.loads(record.read_text())["port"])
 
     def rest(self, seconds: float) -> None:
-        """Waits, and looks meanwhile."""
+        """Waits, and calls `look` meanwhile."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.look()
             time.sleep(0.05)
 
     def alive(self) -> bool:
-        """Whether it is running."""
+        """Whether the owner is running."""
         with suppress(psutil.NoSuchProcess):
             return bool(psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE)
         return False
 
     def serving(self) -> bool:
-        """Whether its server has answered a request."""
+        """Whether the owner's server has answered a request."""
         return (self._folder / "serving").exists()
 
     def health_url(self) -> str:
-        """The address where its server answers."""
+        """The URL of /health on the owner's server."""
         return (self._folder / "serving").read_text()
 
     def wait_until_serving(self) -> None:
-        """Waits until its server has answered a request."""
+        """Waits until the owner's server has answered a request."""
         wait_for(self.serving, self)
 
     def output(self) -> str:
-        """The end of its output."""
+        """The end of the owner's output."""
         return (self._folder / "log").read_text()[-2000:]
 
     def tree(self) -> tuple[int | None, int | None, int | None, int | None]:
-        """The process ids of supervisor, API server, engine and worker; None for each that does not exist."""
+        """The process ids of supervisor, API server, engine and worker; None for one that does not exist."""
         inside: dict[int, int] = {}
         for pid in sorted(self.owners.pids()):
             with suppress(psutil.Error):
@@ -205,10 +205,10 @@ class Owner:
         return supervisor, server, engine, inside.get(engine or 0)
 
     def left(self, *, excused: set[int]) -> list[str]:
-        """The leftovers on the machine, after some time for everything to end.
+        """Lists the leftovers on the machine, after waiting some time for everything to end.
 
         Args:
-            excused: processes that may live, in addition to the fork server's.
+            excused: processes that may still be running, in addition to the fork server and its children.
         """
 
         deadline = time.monotonic() + GONE_WITHIN_S
@@ -220,7 +220,7 @@ class Owner:
             time.sleep(0.2)
 
     def kill(self) -> list[str]:
-        """Kills it by kill -9, if it is running; returns the leftovers."""
+        """Kills the owner with SIGKILL if it is running; returns the leftovers."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         return self.left(excused=set())
@@ -233,7 +233,7 @@ def wait_for(
     within_s: float = HAPPENS_WITHIN_S,
     every_s: float = 0.1,
 ) -> T:
-    """Waits for a true result of `look`, and returns it; an owner that ends meanwhile is an error."""
+    """Waits until `look` returns a true value, and returns the value; fails if the owner ends meanwhile."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if owner is not None:

@@ -1,7 +1,7 @@
 """Forks owners of servers from this process, which has already imported the harness.
 
-Reads one JSON object per line from standard input, and answers each with the id of the forked process. As a
-subreaper it stays above everything that its owners start, and reaps it.
+Reads one JSON object per line from standard input, and prints the id of the process that it forks for each.
+This process is a subreaper: an ancestor of all processes that the owners start, which it reaps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vllm_harness._server.supervisor import die_with_parent
 
 PR_SET_CHILD_SUBREAPER = 36
 WITH_WORKER = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-"""A variable by which a stand-in's engine starts a worker, as servers on several devices do."""
+"""An environment variable that makes a stand-in's engine start a worker, as on several devices."""
 
 
 def main(vllm: str) -> None:
@@ -42,7 +42,7 @@ def main(vllm: str) -> None:
 
 
 def own(request: dict[str, str], vllm: str) -> None:
-    """Starts a server in a temporary folder and holds it, or only sweeps, as every start does first."""
+    """Starts a server and keeps it running, or only removes leftovers, as every start does first."""
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT)
     for descriptor in (1, 2):
         os.dup2(log, descriptor)

@@ -1,4 +1,4 @@
-"""Nothing of a server outlives its owner, whatever is killed, and however the owner ends."""
+"""No part of a server outlives its owner, whichever process is killed, and however the owner ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DRAWN = 3
 
 @pytest.fixture(scope="module")
 def owners(environment: Environment) -> Iterator[Owners]:
-    """Owners with their own fork server, which is killed at the end and must leave nothing."""
+    """Owners with a separate fork server, which is killed at the end and must leave nothing behind."""
     owners = Owners(environment)
     try:
         owners.warm_up()
@@ -50,7 +50,7 @@ Victim = Callable[[Owner], int | None]
 
 
 def the_fork_server(owner: Owner) -> int | None:
-    """The base template, even if it does not listen yet."""
+    """The process id of the fork server, even if it does not listen yet."""
     return owner.owners.fork_server()
 
 
@@ -81,16 +81,16 @@ def the_worker(owner: Owner) -> int | None:
 VICTIMS = [
     *(the_owner, the_supervisor, the_model_template),
     *(the_api_server, the_engine, the_worker),
-    the_fork_server,  # last, since the next start imports vLLM again
+    the_fork_server,  # last, since the next server start has to import vLLM again
 ]
 OUTLIVED = {the_fork_server, the_model_template}
-"""Victims whose end does not affect a server, even while it starts."""
+"""Victims that a server can do without, even while it starts."""
 CLEARED = {the_supervisor, the_api_server}
-"""Victims after whose end nothing but the owner is left."""
+"""Victims whose death ends all processes except the owner."""
 
 
 def test_the_next_run_clears_leftovers(owners: Owners) -> None:
-    """Owner and supervisor are killed at the same time."""
+    """If owner and supervisor are killed at the same time, the next run removes what they leave."""
     with owners.owner() as owner:
         owner.wait_until_serving()
         supervisor, *_ = owner.tree()
@@ -116,7 +116,7 @@ def test_an_interrupted_owner_leaves_nothing(moment: str, owners: Owners) -> Non
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A run with one kill per victim takes a few victims, drawn every day; other runs take all."""
+    """Selects a few victims, drawn again every day, in runs with one kill per victim; otherwise all."""
     if "victim" in metafunc.fixturenames:
         names = {victim: victim.__name__.removeprefix("the_") for victim in VICTIMS}
         most = DRAWN if metafunc.config.option.kills == 1 else len(VICTIMS)
@@ -132,7 +132,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_kill_leaves_nothing(
     victim: Victim, owners: Owners, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Kills the victim by kill -9 while the server starts, or serves, and finally the owner."""
+    """Kills the victim with SIGKILL while the server starts or serves, and then the owner."""
     kills: int = pytestconfig.option.kills
     moments = random.Random(victim.__name__)
     left: list[str] = []
@@ -146,10 +146,10 @@ def test_kill_leaves_nothing(
 
 
 def kill(victim: Victim, owners: Owners, moments: random.Random, *, patient: bool) -> list[str]:
-    """Kills a victim of one owner, then the owner; returns what each kill has left.
+    """Kills a victim of one owner, then the owner; returns what each kill has left behind.
 
     Args:
-        patient: after the kill of a victim that a start does not need, wait until the server serves.
+        patient: whether to wait until the server serves if the killed victim is not needed for its start.
     """
     left: list[str] = []
     with owners.owner() as owner:
@@ -172,7 +172,7 @@ def kill(victim: Victim, owners: Owners, moments: random.Random, *, patient: boo
 
 
 def kill_victim(pid: int, victim: Victim, owner: Owner) -> None:
-    """Kills a victim by kill -9, or its successor if it has ended, as a template does with its base."""
+    """Kills a victim with SIGKILL, or its successor if it has ended, as a template does with its base."""
     while True:
         try:
             return os.kill(pid, signal.SIGKILL)
@@ -220,7 +220,7 @@ def test_a_dead_server_is_reported_and_restarted(launch: Callable[..., Launch]) 
 
 
 def test_the_error_of_a_dead_engine_is_reported(launch: Callable[..., Launch]) -> None:
-    """A token id beyond the vocabulary ends the engine; the harness refuses it, so the test posts it."""
+    """A token id beyond the vocabulary crashes the engine; the harness refuses it, so the test posts it."""
     from vllm_harness._server.errors import ServerDied
 
     with RemoteServer(launch()) as server:
@@ -262,7 +262,7 @@ def test_pytest_timeout_leaves_nothing(environment: Environment, tmp_path: Path)
     (hangs / "sitecustomize.py").write_text(HANGS.format(mark=str(mark)))
     module = tmp_path / "test_timeout.py"
     tmp = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
-    for limit_s in (10, 40, 160):  # on a busy machine it may end before the server's interpreter starts
+    for limit_s in (10, 40, 160):  # a busy machine may need more time to start the server's interpreter
         words = {"spec": f"installed:{environment.python}", "hangs": str(hangs), "limit_s": limit_s}
         module.write_text(PYTEST_TIMEOUT.format(**words))
         result = subprocess.run(

@@ -1,4 +1,4 @@
-"""Two parallel runs on a machine with memory for few servers both finish."""
+"""Two parallel runs both finish on a machine that has memory for only a few servers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from vllm_harness._server.leases.allocation import MARGIN, SPARE_GIB, Start
 ROOT = Path(__file__).parents[2]
 SUITES = ROOT / "scripts" / "suites"
 TESTS = "metrics_count_tokens or plain_answer"
-"""A test with its own server, and two on the shared server."""
+"""A pytest -k expression that selects a test with a separate server, and two tests on the shared server."""
 WITHOUT = ("harmony/*", "standard/*", "defects/*", "behaviours/test_[!or]*")
-"""Files without these tests."""
+"""Files that do not contain the selected tests."""
 LINGER_S = 30
-"""The waiting run finds the fork server that the other run leaves."""
+"""How long a fork server lives without a run, so that the waiting run finds the other run's."""
 MEASURED_GIB = 1.5
 FORK_SERVERS_GIB = 1.9
-"""For the fork server and two models' tokenizers; less than a server needs."""
+"""The memory for the fork server with the tokenizers of two models; less than a server needs."""
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("servers", [3, pytest.param(2, marks=pytest.mark.vllm_slow)])
 def test_two_runs_finish(servers: int, environment: Environment, tmp_path: Path) -> None:
-    """The runs are the two pytest processes of scripts/suites; some tests use two servers each."""
+    """Runs the two pytest processes of scripts/suites, in which some tests use two servers each."""
     if environment.device != "cpu":
         pytest.skip("needs a CPU environment: on CUDA a server takes a GPU")
     models = [load_models().get(name) for name in ("gpt-oss", "qwen3")]

@@ -1,4 +1,4 @@
-"""Each cause of a failed start, provoked on a real vLLM, has its own error with the decisive line."""
+"""Each cause of a failed start, provoked on a real vLLM, has its own error, which shows the decisive line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fails(
     kind: type[RemoteServer] = RemoteServer,
     **options: object,
 ) -> errors.StartupError:
-    """Starts a server that must fail with this error, and checks that nothing is left of it."""
+    """Starts a server that must fail with this error, and checks that it leaves nothing behind."""
     server = kind(launch, **options)  # type: ignore[arg-type]
     with pytest.raises(error) as caught, server:
         pass
@@ -80,7 +80,7 @@ def test_exit_code_0(launch: Plan) -> None:
 def test_too_little_cpu_memory(
     launch: Plan, environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lease is refused at once; without a lease, vLLM's log gives the cause."""
+    """The harness refuses to start the server; if its check is switched off, vLLM's log shows the cause."""
     if environment.device != "cpu":
         pytest.skip("needs a CPU environment")
     much = launch(env={"VLLM_CPU_KVCACHE_SPACE": "100000"})
@@ -96,7 +96,7 @@ def test_model_not_found(launch: Plan) -> None:
 
 
 def test_hub_unreachable(launch: Plan) -> None:
-    """Uses a proxy that does not exist, because HF_HUB_OFFLINE would need another fork server."""
+    """Uses a nonexistent proxy, because setting HF_HUB_OFFLINE would require another fork server."""
     offline = {"HTTPS_PROXY": "http://127.0.0.1:9"}
     fails(launch(model="no-such-owner/no-such-model", env=offline), errors.HubUnreachable)
 
@@ -137,7 +137,7 @@ def test_interpreter_that_does_not_exist(launch: Plan, environment: Environment)
 
 
 class Hangs(RemoteServer):
-    """A server whose process is stopped before it is ready."""
+    """A server whose process is suspended before it is ready."""
 
     def _wait_until_ready(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
@@ -153,12 +153,12 @@ def test_timeout_names_the_phase(launch: Plan) -> None:
 
 class _Healthy(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        """200 to everything."""
+        """Answers every request with 200."""
         self.send_response(200)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 class Robbed(RemoteServer):
@@ -190,7 +190,7 @@ def test_an_answer_of_another_process_is_an_error(launch: Plan) -> None:
 
 
 def test_port_taken_in_the_log_of_vllm(launch: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the check of the listening process, vLLM's log gives the cause."""
+    """If the harness does not check which process listens, vLLM's log still shows the cause."""
     monkeypatch.setattr(StartWatch, "_is_healthy", lambda *_: False)
     with port_stolen(launch()) as server, pytest.raises(errors.PortTaken) as caught:
         server.start()
@@ -221,7 +221,7 @@ def memory_group(limit_bytes: int) -> Iterator[None]:
 
 
 def test_oom_killer(launch: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lease would be refused, because it respects the limit of the control group."""
+    """Replaces the lease, which would respect the control group's limit and refuse to start the server."""
     monkeypatch.setattr(remote, "lease_for", lambda *_, **__: None)
     planned = launch()
     with memory_group(500 * 2**20):

@@ -1,4 +1,4 @@
-"""Figures of a CUDA machine: tests record them, and a table at the end shows them."""
+"""Fixtures for tests on a CUDA machine; the tests record figures, which a table at the end shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIGURES = pytest.StashKey[list[tuple[str, str, str]]]()
 
 @pytest.fixture(scope="session")
 def environment(request: pytest.FixtureRequest) -> Environment:
-    """The server environment of this run, built for CUDA."""
+    """The server environment of this run, which must be built for CUDA."""
     option = request.config.option
     resolved = resolve(spec_of(option.vllm, option.vllm_python), device=option.vllm_device, create=True)
     if resolved.device != "cuda":
@@ -34,7 +34,7 @@ def server_args(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[[str, str, float], None]:
-    """Records a figure: the subject, the name with the unit, the value."""
+    """A function that records a figure: its subject, its name with the unit, and its value."""
     figures = request.config.stash.setdefault(FIGURES, [])
     return lambda of, name, value: figures.append((of, name, f"{value:.1f}"))
 

@@ -1,4 +1,4 @@
-"""Measures servers on a GPU: start, speed, memory returned, and leases."""
+"""Measures servers on a GPU: start time, speed, freed memory, and leases."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ GPT_OSS_20B: dict[str, Any] = {
 
 
 def full_size_gpt_oss() -> ModelEntry:
-    """Returns the gpt-oss stand-in in the dimensions of the real model."""
+    """Returns the gpt-oss stand-in with the dimensions of the real model."""
     entry = load_models().get("gpt-oss")
     assert entry.stand_in is not None
     config = {**entry.stand_in.config, **GPT_OSS_20B}

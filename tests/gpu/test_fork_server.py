@@ -1,4 +1,4 @@
-"""The fork server on a machine with a GPU imports vLLM without using the GPU."""
+"""On a machine with a GPU, the fork server imports vLLM without using the GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = (
 
 
 def test_template_does_not_touch_the_gpu(environment: Environment) -> None:
-    """A CUDA context does not survive a fork, so the template must not have one."""
+    """The template must not have a CUDA context, since that would not survive a fork."""
     launch = plan_launch(load_models().get("qwen3"), environment, lane="scripted")
     fork_server.template(launch, launch.environ(), lambda _: None)
     templates = {info.pid for info in fork_server.templates()}

@@ -1,4 +1,4 @@
-"""Real weights on a GPU: compares the kernels' results in each dtype with transformers on CPU."""
+"""Compares vLLM's results with real weights on a GPU, in each dtype, with transformers on CPU."""
 
 from __future__ import annotations
 

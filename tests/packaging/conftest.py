@@ -1,4 +1,4 @@
-"""The release as it is uploaded, and an environment with only the release."""
+"""Fixtures: the release as it is uploaded, and an environment in which only the release is installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Release:
-    """The files that are uploaded.
+    """The files of a release that are uploaded to the package index.
 
     Attributes:
         sdist: the source distribution.
@@ -32,7 +32,7 @@ class Installation:
     """An environment in which the wheel is installed.
 
     Attributes:
-        folder: its folder.
+        folder: the environment's folder.
     """
 
     folder: Path
@@ -56,7 +56,7 @@ class Installation:
 
 @pytest.fixture(scope="session")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """The release of this checkout, built with the hatchling of its environment."""
+    """The release built from this checkout, with the hatchling of this environment."""
     folder = tmp_path_factory.mktemp("release")
     offline = ("--no-build-isolation", "--python", sys.executable)
     run_uv("build", *offline, "--out-dir", folder, CHECKOUT, progress=print)

@@ -38,7 +38,7 @@ def sdist_files(release: Release) -> set[str]:
 
 @pytest.fixture(scope="module")
 def checkout_files() -> set[str]:
-    """The files that git does not ignore."""
+    """The files in the checkout that git does not ignore."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     if listed.returncode:

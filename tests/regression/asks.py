@@ -1,4 +1,4 @@
-"""Requests to a server over HTTP, and the codes of the validator's findings in its answers."""
+"""Sends requests to a server over HTTP, and returns the codes of the validator's findings."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ SCRIPTS: Mapping[str, Json] = {
     "code": {"say": Raw("<|channel|>analysis to=python code<|message|>print(7)<|call|>")},
     "mcp": {"say": Raw('<|channel|>commentary to=files.list<|message|>{"folder": "/"}<|call|>')},
 }
-"""The name of an answer -> what the model generates."""
+"""Maps the name of an answer to what the model generates."""
 MODEL = "qwen3"
 MODELS: Mapping[str, str] = {"code": "gpt-oss", "mcp": "gpt-oss"}
-"""The name of an answer -> its model if that is not `MODEL`: calls whose progress vLLM streams."""
+"""Maps the name of an answer to its model, if not `MODEL`: calls whose progress vLLM streams."""
 
 _FUNCTION = {"name": "get_weather", "description": "Weather of a city"}
 _PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -67,13 +67,13 @@ _PROMPTS: Mapping[Api, Json] = {
     "chat": _HI,
     "messages": {**_HI, "max_tokens": 200},
 }
-# vLLM leaves it out of Messages bodies if it is null
+# fields that vLLM omits from Messages bodies if they are null
 _ONE_SIDED = ("stop_sequence",)
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A request, such as `chat calls stream`: the API, the answer, and the mode."""
+    """A request that is named, for example, `chat calls stream`, after API, answer and mode."""
 
     api: Api
     answer: str
@@ -93,10 +93,10 @@ class Ask:
         return MODELS.get(self.answer, MODEL)
 
     def codes(self, server: RemoteServer, wanted: Collection[str]) -> list[str]:
-        """The codes of the validator's findings on a server that are not known deviations.
+        """The codes of the validator's findings in a server's answers, without known deviations.
 
         Args:
-            server: the server that gets the request, or several for a comparison.
+            server: the server that gets the request; in modes `both` and `chain`, several requests.
             wanted: codes whose findings count even if they are only information.
         """
         name = f"{self.api}-{self.answer}-{self.mode}"
@@ -142,7 +142,7 @@ class Ask:
 
 
 def _chain(http: Endpoint, path: str, request: Json) -> list[Exchange]:
-    """A response, a second one that follows it, and the stored second one."""
+    """Exchanges with a response, a second response that continues it, and the stored second response."""
     first = _body(http, path, request)
     following = {**request, "previous_response_id": first["id"]}
     second = _body(http, path, following)

@@ -1,6 +1,6 @@
-"""A plugin with tool parsers for vLLM: variants of hermes, each broken on purpose in one way.
+"""A plugin with tool parsers for vLLM: variants of its hermes parser, each broken on purpose in one way.
 
-`--tool-parser-plugin` loads it into the interpreter of the server, which has vLLM.
+`--tool-parser-plugin` loads the plugin into the server's interpreter, which has vLLM.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from vllm.tool_parsers import ToolParserManager
 from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
 
-Answer = Any  # ExtractedToolCallInformation, or the DeltaMessage of a stream
+Answer = Any  # ExtractedToolCallInformation, or DeltaMessage in a stream
 Spoil = Callable[[Answer], None]
 
 
@@ -71,7 +71,7 @@ SPOILS: dict[str, Spoil] = {
 
 
 class NeedsOneTokenADelta(Hermes2ProToolParser):
-    """Loses tokens that arrive together."""
+    """Loses all tokens of a delta with several tokens."""
 
     def extract_tool_calls_streaming(self, *given: Any, **named: Any) -> Any:
         answer = super().extract_tool_calls_streaming(*given, **named)
@@ -80,7 +80,7 @@ class NeedsOneTokenADelta(Hermes2ProToolParser):
 
 
 class TakesItsTime(Hermes2ProToolParser):
-    """Reads the whole text again with each token, and blocks the event loop while it parses a body."""
+    """Reads the whole text again for each delta, and blocks the event loop while it parses a body."""
 
     def extract_tool_calls(self, *given: Any, **named: Any) -> Any:
         busy_until = process_time() + 0.3

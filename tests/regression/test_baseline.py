@@ -1,4 +1,4 @@
-"""The committed baseline: a run of every family passes, and a run with a broken parser fails."""
+"""Compared with the committed baseline, a run of every family passes, and one with a broken parser fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cases find each of several parsers that are broken on purpose."""
+"""The regression cases detect each of several parsers that are broken on purpose."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_broken_parser_is_found_over_http(tmp_path: Path) -> None:
 
 
 def test_a_slow_parser_is_found() -> None:
-    """Compares only the growth, on lengths that take less than a second."""
+    """Compares how the time grows for texts short enough to take less than a second."""
     families = (HERMES, _family("takes_its_time"))
     short = [_shortened(case_set("cost", family, load_meanings()).only(["text"])) for family in families]
     measured = measure_all(resolve(VLLM), [(cases.family, cases.inputs) for cases in short])
@@ -106,7 +106,7 @@ def _mismatches(answer: CaseAnswer) -> tuple[Mismatch, ...]:
 
 
 def _shortened(cases: CaseSet, engine: Engine = "in-process", lengths: int = 5) -> CaseSet:
-    """The shortest lengths of each case, in its deliveries in process or over Messages."""
+    """The only case of a set, with its shortest lengths, in process or over Messages."""
     (case,) = plan_cases(cases, engine, [Api.MESSAGES]).cases
     input_ = case.input.model_copy(update={"grown": case.input.grown[:lengths]})
     return replace(cases, cases=(replace(case, input=input_),))

@@ -1,4 +1,4 @@
-"""Every parser that vLLM registers has a family, or a reason why it has none."""
+"""Each parser that vLLM registers has a family in families.yaml, or a reason why it has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated meanings find failures of vLLM's parsers, which are shrunk and run again."""
+"""The search finds failures of vLLM's parsers with generated meanings, shrinks them and runs them again."""
 
 from __future__ import annotations
 

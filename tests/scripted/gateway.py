@@ -1,4 +1,4 @@
-"""A gateway in front of a server that forwards requests without certain headers."""
+"""A gateway in front of a server; it forwards requests, but drops certain headers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ METHODS = ["GET", "POST", "DELETE"]
 
 @contextmanager
 def gateway(url: str, *, dropped: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Runs a gateway in front of a URL, and gives its own URL.
+    """Runs a gateway in front of a server's URL, and yields the gateway's URL.
 
     Args:
-        dropped: the names of headers that it drops, in lower case.
+        dropped: the names of headers that the gateway drops, in lower case.
     """
     upstream = httpx2.AsyncClient(base_url=url, timeout=60)
 

@@ -1,4 +1,4 @@
-"""The attached lane in front of a scripted server: scripts go to the server, clients through the gateway."""
+"""The attached lane with a gateway: scripts go directly to the scripted server, clients use the gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Script books on a server: conditions over conversations, quotes and cases, the log, replaced rules."""
+"""Script books on a server: conditions on conversations, quotes and cases, the log, replaced rules."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TRIP = Path(__file__).with_name("trip.yaml")
 
 @contextmanager
 def served(server: VllmServer, folder: Path, text: str = BOOK) -> Iterator[ScriptBook]:
-    """A book on the server with a separate name."""
+    """Puts a book with a unique name on the server."""
     path = folder / "book.yaml"
     path.write_text(text)
     book = ScriptBook(server.endpoint, server.entry)
@@ -56,7 +56,7 @@ def served(server: VllmServer, folder: Path, text: str = BOOK) -> Iterator[Scrip
 
 
 def ask(client: OpenAI, model: str, text: str, **more: Any) -> str:
-    """The answer to one message."""
+    """Returns the answer to one message."""
     chat = client.chat.completions.create(model=model, messages=[{"role": "user", "content": text}], **more)
     return (chat.choices[0].message.content or "").strip()
 
@@ -64,7 +64,7 @@ def ask(client: OpenAI, model: str, text: str, **more: Any) -> str:
 @pytest.mark.vllm_needs("responses", "tools")
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_stored_conversation(stream: bool, vllm_server: VllmServer, tmp_path: Path) -> None:
-    """The call and its result are in two requests, and the rule has conditions on both."""
+    """The call and its result are sent in two requests, and the rule has conditions on both."""
     with served(vllm_server, tmp_path) as book, book.client() as client:
 
         def respond(**request: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A script of the tokens that SmolLM2 generated on a GPU, in bfloat16, gives the same answers elsewhere."""
+"""A script with the tokens that SmolLM2 generated on a GPU, in bfloat16, gives the same answers elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vllm_harness._scripted.book import ScriptBook
 from vllm_harness._scripted.recording import RECORD_ARGS, TokenRecord, recorded
 from vllm_harness._testing.tokens import differences, read, script_recording
 
-# from the second step of scripts/gpu-check on one H200, with vLLM 0.32.0 and driver 580.159.04
+# recorded by the second step of scripts/gpu-check on one H200, with vLLM 0.32.0 and driver 580.159.04
 RECORDED = Path(__file__).parent / "smollm2-on-h200.jsonl"
 
 

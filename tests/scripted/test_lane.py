@@ -34,19 +34,19 @@ class City(BaseModel):
 
 
 def lane(server: VllmServer) -> RemoteServer:
-    """The server, which the harness started on this lane."""
+    """Returns the server as a server that the harness has started."""
     assert isinstance(server, RemoteServer)
     return server
 
 
 def ask(client: OpenAI, model: str, text: str, **more: Any) -> str:
-    """The answer to a message over Chat Completions, which every front end serves."""
+    """Returns the answer to a message over Chat Completions, which every front end serves."""
     chat = client.chat.completions.create(model=model, messages=[{"role": "user", "content": text}], **more)
     return (chat.choices[0].message.content or "").strip()
 
 
 def words(number: int, count: int = 12) -> str:
-    """A text that is unique to the number."""
+    """Returns a text in which each word contains the number."""
     return " ".join(f"word{number}x{i}" for i in range(count))
 
 
@@ -100,7 +100,7 @@ def test_a_script_beyond_the_token_limit_is_truncated(vllm_server: VllmServer) -
 def test_a_script_may_be_truncated_on_purpose(
     expect: Expectation, vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    """Covers the name of the expectation and its old name."""
+    """Covers the name of the expectation (`truncated`) and its old name (`cut`)."""
     script(words(1), expect=expect)
     ask(openai_client, vllm_server.model, "hi", max_tokens=7)
 
@@ -155,7 +155,7 @@ def test_structured_output_that_passes(
 def test_required_call_that_passes(
     vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    """The grammar has the family's call format (a JSON list up to 0.22); Rust also requires blanks."""
+    """The grammar requires the family's call format (up to 0.22, a JSON list); Rust also requires blanks."""
     if Version(vllm_server.vllm_version) < Version("0.23"):
         script(Raw('<think>\n\n</think>[{"name": "get_weather", "parameters": {"city": "Paris"}}]'))
     else:
@@ -204,7 +204,7 @@ def test_rules_match_by_their_conditions(
 
 
 async def many_at_once(server: RemoteServer, number: int, length: int) -> list[str]:
-    """The answers to `number` concurrent requests, half of them streamed, each with a separate book."""
+    """Returns the answers to `number` concurrent requests, half of them streamed, each with its own book."""
 
     async def scripted_answer(index: int) -> str:
         book = server.book(f"at-once-{index}")
@@ -272,7 +272,7 @@ def test_meaning_with_a_preamble(
 def test_probabilities_of_other_tokens_are_reproducible(
     vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    """The likely tokens besides the script differ at each position, and are the same in a second request."""
+    """The likely tokens beside the script's differ at each position, but are the same in a second request."""
     if lane(vllm_server).environment.device != "cpu":
         reason = "needs a CPU environment: on CUDA all tokens are about as likely, and near ones change"
         skip(OTHER_DEVICE, reason)

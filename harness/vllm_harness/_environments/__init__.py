@@ -1,4 +1,4 @@
-"""The vLLM that a server runs on, and what it needs besides: environments, runtime variables, assets."""
+"""Environments with the vLLM that servers run, and what servers need besides: variables and assets."""
 
 from vllm_harness._environments.resolve import default_device, default_spec, resolve
 from vllm_harness._environments.spec import Environment

@@ -1,8 +1,8 @@
-"""Assets: pinned files beside vLLM (tokenizers, encodings, one small model), fetched once into the cache.
+"""Assets: pinned files that servers need (tokenizers, encodings, one small model), fetched into the cache.
 
-The folder of an asset appears, by a rename, when all its files are fetched and checked. Its manifest holds a
+An asset's folder is renamed into place once all its files are fetched and checked. Its manifest contains a
 hash of its entry in `env/assets.yaml` and the size of each file; an asset that is damaged, or whose entry has
-changed, is fetched again. A file that was modified after the manifest is compared with its pin.
+changed, is fetched again. A file that was modified after the manifest is checked against its pinned sha256.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def definitions(path: Path | None = None) -> dict[str, Asset]:
 
 
 def cached(name: str) -> Fetched | None:
-    """An asset in the cache; None unless it is complete and the pinned version. Raises UsageError."""
+    """Finds an asset in the cache; None unless it is complete and as pinned now. Raises UsageError."""
     return _cached(_folder(name), _definition(name))
 
 
@@ -79,18 +79,18 @@ def fetch(name: str, *, progress: Progress = quiet, converter: Environment | Non
 
     Raises:
         UsageError: there is no such asset.
-        AssetError: no source has it, a file is not the pinned file (ChecksumError), or the disk is full.
+        AssetError: no source has it, a file has another sha256 (ChecksumError), or the disk is full.
         InstallError, BrokenEnvironmentError: the converter cannot be made.
     """
     return _fetch(_folder(name), _definition(name), progress, converter)
 
 
 def adopt(name: str, folder: Path, *, progress: Progress = quiet) -> Path:
-    """Copies the folder of an asset from another cache unless this cache has the asset.
+    """Copies an asset's folder from another cache unless this cache already has the asset.
 
     Raises:
         UsageError: there is no such asset.
-        AssetError: the folder is not complete, or not the pinned version.
+        AssetError: the folder is incomplete, or not of the pinned version.
     """
     target, asset = _folder(name), _definition(name)
     if _cached(folder, asset) is None:

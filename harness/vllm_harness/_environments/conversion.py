@@ -1,4 +1,4 @@
-"""Converts files from package registries to the files that servers read."""
+"""Converts files from package registries to the formats that servers read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SCRIPT = Path(__file__).with_name("gguf_to_checkpoint.py")
 
 
 def tiktoken_ranks(encoding: Path, folder: Path) -> Path:
-    """Converts an encoding of the JavaScript package tiktoken to a `.tiktoken` file of the same name.
+    """Converts an encoding of the JavaScript package tiktoken to a `.tiktoken` file with the same name.
 
-    The `bpe_ranks` of an encoding has lines `! OFFSET TOKEN TOKEN ...`; a `.tiktoken` file has lines
+    The lines of an encoding's `bpe_ranks` are `! OFFSET TOKEN TOKEN ...`; those of a `.tiktoken` file are
     `TOKEN RANK`.
     """
     target = folder / f"{encoding.stem}.tiktoken"
@@ -30,9 +30,9 @@ def tiktoken_ranks(encoding: Path, folder: Path) -> Path:
 
 
 def gguf_checkpoint(gguf: Path, folder: Path, environment: Environment, progress: Progress) -> None:
-    """Converts a GGUF file to a bf16 checkpoint with the transformers of a server environment.
+    """Converts a GGUF file to a bf16 checkpoint with the transformers package of a server environment.
 
-    The packages of env/gguf.lock are added for this process only. Raises AssetError and InstallError.
+    The packages in env/gguf.lock are added for this process only. Raises AssetError and InstallError.
     """
     packages = overlay("gguf", environment, progress)
     progress("converting the GGUF file to a checkpoint")

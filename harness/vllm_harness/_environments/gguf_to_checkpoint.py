@@ -13,7 +13,7 @@ import transformers  # type: ignore[import-not-found]
 
 
 def main(gguf: Path, out: Path) -> None:
-    """Converts a GGUF file; newer versions of transformers save the model only with `dequantize`."""
+    """Converts a GGUF file; newer versions of transformers can only save the model dequantized."""
     config = getattr(transformers, "GgufConfig", None)
     options = {"quantization_config": config(dequantize=True)} if config else {}
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}

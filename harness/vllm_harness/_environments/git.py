@@ -9,7 +9,7 @@ from vllm_harness._errors import UsageError
 
 
 def git(tree: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Runs git in a working tree; a machine without git gives a failed process too."""
+    """Runs git in a working tree; if git is not installed, returns a failed process as well."""
     command = ["git", "-C", str(tree), *arguments]
     try:
         return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
@@ -18,7 +18,7 @@ def git(tree: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def git_output(tree: Path, *arguments: str, required: bool = False) -> str:
-    """The output of git without white space around it; empty if git fails.
+    """Runs git and returns its output without surrounding whitespace; an empty string if git fails.
 
     Raises:
         UsageError: git fails and `required` is set.
@@ -29,6 +29,6 @@ def git_output(tree: Path, *arguments: str, required: bool = False) -> str:
     if required:
         raise UsageError(
             f"git {' '.join(arguments[:2])} in {tree}: {process.stderr.decode(errors='replace').strip()}",
-            hint="name a checkout of vLLM with its history, and revisions of it",
+            hint="name a checkout of vLLM with its history, and revisions that exist in it",
         )
     return ""

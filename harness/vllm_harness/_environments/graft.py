@@ -1,8 +1,8 @@
 """Grafts and trees: vLLM's Python code over the CPU kernels of another release, without a build.
 
-The Python code of a graft comes from the official wheel of another version, without its CUDA libraries. The
-code of a tree is a working tree, linked entry by entry, so that the next start sees changed files. Both have
-a separate virtual environment, made from the lock of the release with the kernels.
+A graft's Python code comes from the official wheel of another version, without the wheel's CUDA libraries. A
+tree's code consists of links to a working tree, so that a server's next start uses changed files. Each has
+a separate virtual environment, made from the lock of the release that provides the kernels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from vllm_harness._files.paths import data_path
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._terminal.status import Progress, quiet
 
-# keeps the bytecode of a tree in the environment
+# makes Python write a tree's bytecode to a folder of the environment
 _BYTECODE = "import sys; sys.pycache_prefix = {!r}\n"
 
 
@@ -41,7 +41,7 @@ class Adjustments(StrictModel):
 
     Attributes:
         exclude: distributions to leave out.
-        override: requirements that replace those of packages.
+        override: requirements that replace what packages declare.
     """
 
     exclude: list[str]
@@ -49,10 +49,10 @@ class Adjustments(StrictModel):
 
 
 def find(spec: Spec, *, progress: Progress = quiet) -> Environment:
-    """Finds the environment of a graft or tree; a tree is read and linked again.
+    """Finds the environment of a graft or tree; for a tree, updates the links to it.
 
     Raises:
-        UsageError: the kernels have no lock, or the folder has no vLLM.
+        UsageError: the release with the kernels has no lock, or the tree's folder has no vLLM.
         MissingEnvironmentError: the environment has not been made.
         InstallError: the requirements of the tree have changed and cannot be installed.
     """
@@ -63,7 +63,7 @@ def find(spec: Spec, *, progress: Progress = quiet) -> Environment:
         if environment := store.read(folder):
             return _refreshed(folder, tree, progress) if tree else environment
     raise store.MissingEnvironmentError(
-        f"the environment `{_text(spec, lock)}` is not made yet",
+        f"the environment `{_text(spec, lock)}` has not been made yet",
         hint=f"vllm-harness env create {_text(spec, lock)}",
     )
 
@@ -73,8 +73,8 @@ def create(spec: Spec, *, progress: Progress = quiet) -> Environment:
 
     Raises:
         UsageError: see `find`.
-        InstallError: the version does not exist, or the network or disk space is missing.
-        BrokenEnvironmentError: vLLM cannot be imported over these kernels.
+        InstallError: the version does not exist, the network is unavailable, or the disk is full.
+        BrokenEnvironmentError: vLLM cannot be imported with these kernels.
     """
     try:
         return find(spec, progress=progress)
@@ -121,7 +121,7 @@ def _take_kernels(folder: Path, progress: Progress) -> Path:
 
 
 def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> store.Marker:
-    """Installs or links the Python code, and installs its requirements."""
+    """Installs or links vLLM's Python code, and installs its requirements."""
     if spec.tree:
         (store.site_packages(folder) / "vllm_harness_bytecode.pth").write_text(
             _BYTECODE.format(str(folder / "bytecode"))
@@ -171,7 +171,7 @@ def _linked(folder: Path, marker: store.Marker, tree: Tree, progress: Progress) 
 
 
 def _require(folder: Path, requirements: Iterable[str], progress: Progress) -> None:
-    """Installs missing requirements of vLLM's Python code, except the packages of CUDA and torch."""
+    """Installs missing requirements of vLLM's Python code, except CUDA's packages and torch."""
     adjust: Adjustments = read_yaml(data_path("env") / "grafts.yaml").validated(Adjustments)
     excluded: set[str] = {canonicalize_name(name) for name in adjust.exclude}
     needed = [text for text in requirements if _is_needed(Requirement(text), excluded)]

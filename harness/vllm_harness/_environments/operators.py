@@ -21,7 +21,7 @@ print(json.dumps(["::".join(name) for name in names if not hasattr(getattr(torch
 
 
 def named(environment: Environment) -> dict[str, str]:
-    """The operators in its Python code, such as `_C::rms_norm` -> the first file, relative to the package."""
+    """The operators that vLLM's Python code calls, such as `_C::rms_norm` -> the first file with a call."""
     assert environment.package
     operators: dict[str, str] = {}
     for path in environment.python_files():
@@ -31,14 +31,14 @@ def named(environment: Environment) -> dict[str, str]:
 
 
 def remember(release: Environment) -> None:
-    """Stores the operators in the Python code of the release with the kernels, before it is replaced."""
+    """Stores the operators that the kernels' own release calls, before its Python code is replaced."""
     (folder_of(release) / _KNOWN).write_text(json.dumps(sorted(named(release))))
 
 
 def lacking(environment: Environment) -> dict[str, str]:
-    """Operators that are new in the Python code of a graft or tree, and that its kernels lack -> their file.
+    """Operators that a graft or tree calls but its kernels and their own release lack -> the calling file.
 
-    Calling one of them fails; some are for other hardware, as their file shows.
+    Calling such an operator fails; some are for other hardware only, as the name of the file shows.
 
     Raises:
         BrokenEnvironmentError: vLLM cannot be imported.

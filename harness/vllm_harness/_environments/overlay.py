@@ -1,4 +1,4 @@
-"""Additional packages for processes of a server environment, which find them by PYTHONPATH."""
+"""Additional packages for processes of a server environment, which find them through PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vllm_harness._terminal.status import Progress
 def overlay(
     name: str, environment: Environment, progress: Progress, *, python_version: str | None = None
 ) -> Path:
-    """Installs the packages of `env/NAME.lock`, without their dependencies, once; returns their folder.
+    """Returns a folder with the packages in `env/NAME.lock`, which are installed into it on first use.
 
     Args:
-        python_version: the version of Python to select packages for, if they declare that they need a newer
-            one than they do; by default the environment's.
+        python_version: the version of Python to select packages for, if they declare a newer one than they
+            really need; by default the environment's.
 
     Raises:
-        InstallError: they cannot be installed.
+        InstallError: the packages cannot be installed.
     """
     lock = data_path("env") / f"{name}.lock"
     python = python_version or ".".join(environment.python_version.split(".")[:2])
@@ -34,7 +34,7 @@ def overlay(
 
 
 def without_overlays(path: str) -> str:
-    """A value of PYTHONPATH without the folders of overlays."""
+    """Removes the folders of overlays from a value of PYTHONPATH."""
     return os.pathsep.join(entry for entry in path.split(os.pathsep) if Path(entry).parent != _folder())
 
 

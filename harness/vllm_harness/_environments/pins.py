@@ -1,4 +1,4 @@
-"""Pins a source of an asset: its entry for `env/assets.yaml`, with the current sha256 of its files."""
+"""Pins an asset's source: makes its entry for `env/assets.yaml`, with the current sha256 of its files."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def pinned(address: str, paths: Sequence[str], progress: Progress) -> HubSource 
 
     Args:
         address: `hub:OWNER/NAME[@REVISION]`, `npm:NAME@VERSION` or `pypi:NAME==VERSION`.
-        paths: the files within the repository or package.
+        paths: the paths of the files within the repository or package.
         progress: receives a line for each step.
 
     Raises:
-        UsageError: the address is malformed, or there is no such file.
+        UsageError: the address is malformed, or a file does not exist.
         AssetError: the source cannot be reached.
     """
     match = _ADDRESS.fullmatch(address)
@@ -61,7 +61,7 @@ def pinned(address: str, paths: Sequence[str], progress: Progress) -> HubSource 
 
 
 def entry(source: HubSource | PackageSource) -> str:
-    """A source as YAML, for the `sources` of an asset."""
+    """Formats a source as YAML, for an asset's `sources`."""
     plain = source.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     text = yaml.safe_dump([plain], sort_keys=False, default_flow_style=None, width=1000)
     return textwrap.indent(text, "    ")

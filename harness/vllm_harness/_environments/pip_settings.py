@@ -1,4 +1,4 @@
-"""Converts the configuration of pip for uv, which does not read it.
+"""Converts pip's configuration for uv, which does not read it.
 
 This file uses only the standard library: `scripts/_bootstrap` runs it before anything is installed, and
 evaluates the `export` lines that it prints.
@@ -31,7 +31,7 @@ _RANK = {"global": 0, "install": 1, ":env:": 2}
 
 
 def for_uv(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """pip's configuration as environment variables of uv, without those that `environ` already has."""
+    """Converts pip's configuration to uv's environment variables, except those already in `environ`."""
     variables = {}
     for option, value in pip_options().items():
         name = _UV_VARIABLES.get(option)
@@ -44,7 +44,7 @@ def for_uv(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 @cache
 def pip_options() -> dict[str, str]:
-    """pip's configuration, option -> value; the environment overrides `install`, which overrides `global`."""
+    """Reads pip's options and their values; variables override `[install]`, which overrides `[global]`."""
     for pip in _pips():
         listed = subprocess.run(
             [*pip, "config", "list"], capture_output=True, text=True, stdin=subprocess.DEVNULL

@@ -13,7 +13,7 @@ from vllm_harness._environments.tree import Tree
 
 @dataclass(frozen=True)
 class PlannedEnvironment:
-    """A server environment that may not exist yet; the attributes are those of `Environment`."""
+    """A server environment that may not exist yet: its spec, its device and its version of vLLM."""
 
     spec: str
     device: Device
@@ -23,7 +23,7 @@ class PlannedEnvironment:
 def plan(spec: str | None = None, device: Device | None = None) -> PlannedEnvironment:
     """Plans the environment that `resolve` would return, without installing or writing anything.
 
-    Arguments and errors are those of `resolve`.
+    The arguments and errors are the same as for `resolve`.
     """
     text = spec or default_spec(device or default_device())
     parsed = parse(text)
@@ -38,7 +38,7 @@ def plan(spec: str | None = None, device: Device | None = None) -> PlannedEnviro
 
 
 def _version(parsed: Spec) -> str:
-    """The version of a graft or tree; for a tree without a version, that of its kernels."""
+    """The version of a graft's or tree's Python code; for a tree without a version, that of its kernels."""
     kernels = lock_for(parsed.kernels, "cpu")
     of_tree = Tree.at(parsed.tree).version if parsed.tree else None
     return parsed.version or of_tree or kernels.version

@@ -25,7 +25,7 @@ def find(version: str, device: Device) -> Environment:
         if environment := store.read(_folder(lock, minor)):
             return environment
     raise store.MissingEnvironmentError(
-        f"the environment of vLLM {version} ({device}) is not made yet",
+        f"the environment of vLLM {version} ({device}) has not been made yet",
         hint=f"vllm-harness env create {version} --device {device}",
     )
 
@@ -35,7 +35,7 @@ def create(version: str, device: Device, *, progress: Progress = quiet) -> Envir
 
     Raises:
         UsageError: the release has no lock.
-        InstallError: a package, the network or disk space is missing.
+        InstallError: a package is missing, the network is unavailable, or the disk is full.
         BrokenEnvironmentError: vLLM cannot be imported.
     """
     try:
@@ -59,9 +59,9 @@ def install(lock: Lock, folder: Path, minor: str, executable: Path, progress: Pr
     """Makes a virtual environment with the packages of a lock.
 
     Args:
-        lock: the lock.
+        lock: the lock to install.
         folder: the folder of the virtual environment.
-        minor, executable: the Python to build on, by version and path.
+        minor, executable: the version (such as `3.12`) and the path of the Python to build on.
         progress: receives a line for each step.
 
     Raises:
@@ -83,7 +83,7 @@ def minors() -> list[str]:
 
 
 def interpreter(lock: Lock) -> tuple[str, Path]:
-    """The Python to build on: this interpreter, unless a CPU torch is available only for another version."""
+    """Finds the Python to build on: this one, unless only another version has a CPU torch available."""
     candidates = minors()
     if lock.torch.endswith("+cpu"):
         candidates.sort(key=lambda minor: not _torch_offered(lock, minor))
@@ -99,9 +99,7 @@ def interpreter(lock: Lock) -> tuple[str, Path]:
         )
         if process.returncode == 0:
             return minor, Path(process.stdout.strip())
-    raise InstallError(
-        "there is no Python 3.11 to 3.13 on this machine", hint="install one, or put it on PATH"
-    )
+    raise InstallError("this machine has no Python 3.11, 3.12 or 3.13", hint="install one, or put it on PATH")
 
 
 def torch_at_hand(lock: Lock) -> bool:

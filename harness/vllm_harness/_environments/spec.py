@@ -32,7 +32,7 @@ _Text = Annotated[str, BeforeValidator(lambda value: value if isinstance(value, 
 
 
 class RuntimeVariables(StrictModel):
-    """The content of `env/runtime.yaml`: the variables of every server, and those for each device."""
+    """The content of `env/runtime.yaml`: environment variables for every server, and for each device."""
 
     every: dict[str, _Text]
     cpu: dict[str, _Text]
@@ -40,14 +40,14 @@ class RuntimeVariables(StrictModel):
 
 
 def runtime_variables(device: str) -> dict[str, str]:
-    """The variables of a server on a device (cpu or cuda). Raises UsageError if the file is malformed."""
+    """The environment variables for servers on a device (cpu or cuda). Raises UsageError (malformed file)."""
     variables: RuntimeVariables = read_yaml(data_path("env") / "runtime.yaml").validated(RuntimeVariables)
     return variables.every | (variables.cpu if device == "cpu" else variables.cuda)
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A parsed spec.
+    """The parsed spec of an environment.
 
     Attributes:
         kind: `installed`, `release`, `graft` or `tree`.
@@ -66,7 +66,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Environment:
-    """An interpreter with vLLM, and its properties, found without importing vLLM.
+    """An interpreter with vLLM, and its properties, determined without importing vLLM.
 
     Attributes:
         kind: `installed`, `release`, `graft` or `tree`.
@@ -96,24 +96,24 @@ class Environment:
 
     @property
     def serve_command(self) -> list[str]:
-        """The command for `vllm serve`, to which a model and flags are added."""
+        """The command that runs `vllm serve`, without a model and flags."""
         return [str(self.python), "-m", "vllm.entrypoints.cli.main", "serve"]
 
     @property
     def short_version(self) -> str:
-        """A short version that is unique: `0.32.0`, `0.33.0@0.32.0`, `0.33.0+4ba787ec9`."""
+        """The version, with a graft's kernels or a tree's commit: `0.33.0@0.32.0`, `0.33.0+4ba787ec9`."""
         kernels = f"@{self.kernels}" if self.kernels and self.kind == "graft" else ""
         commit = f"+{self.commit[:9]}" if self.commit and self.kind == "tree" else ""
         return f"{self.vllm_version}{commit}{kernels}"
 
     def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """The variables of a server: the runtime variables, overridden by `base`, and PYTHONPATH."""
+        """A server's environment variables: the runtime variables, overridden by `base`, and PYTHONPATH."""
         environ = {**runtime_variables(self.device), **base}
         path = [*map(str, self.pythonpath), *filter(None, [base.get("PYTHONPATH")])]
         if path:
             environ["PYTHONPATH"] = os.pathsep.join(path)
         if self.kind != "installed":
-            # the harness made it, and bytecode halves the time of a start
+            # the harness may write to an environment that it made, and bytecode halves the startup time
             environ.pop("PYTHONDONTWRITEBYTECODE", None)
         return environ
 
@@ -124,10 +124,10 @@ class Environment:
         offline: bool = True,
         limit_s: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs its Python and waits for it, by default without the model hub, in a temporary folder.
+        """Runs the interpreter in a temporary folder, by default without the model hub, and waits for it.
 
         Raises:
-            subprocess.TimeoutExpired: it takes longer than `limit_s` seconds.
+            subprocess.TimeoutExpired: the process takes longer than `limit_s` seconds.
         """
         with tempfile.TemporaryDirectory() as folder:
             environ = self.environ() | {"TMPDIR": folder} | ({"HF_HUB_OFFLINE": "1"} if offline else {})
@@ -144,7 +144,7 @@ class Environment:
 
     @property
     def frontends(self) -> tuple[Frontend, ...]:
-        """The HTTP front ends that it has."""
+        """The HTTP front ends that this vLLM has."""
         carries_rust = self.package is not None and (self.package / "vllm-rs").exists()
         return ("python", "rust") if carries_rust else ("python",)
 
@@ -198,7 +198,7 @@ def _files(folder: str | Path, endings: tuple[str, ...]) -> Iterator[os.DirEntry
 
 
 def parse(text: str) -> Spec:
-    """Parses a spec. Raises UsageError, which lists the forms of a spec."""
+    """Parses a spec. Raises UsageError, whose hint lists the forms of a spec."""
     if text == "installed":
         return Spec("installed")
     if text.startswith("installed:"):

@@ -30,7 +30,7 @@ class MissingEnvironmentError(HarnessError):
 
 @dataclass(frozen=True)
 class Marker:
-    """The content of a marker file: fields of `Environment`, and a hash of the requirements of a tree."""
+    """The content of a marker file: fields of `Environment`, and a hash of a tree's requirements."""
 
     vllm_version: str
     device: Device
@@ -51,7 +51,7 @@ class StoredEnvironment:
 
     @property
     def lost_tree(self) -> Path | None:
-        """Its working tree if that no longer exists, so that the links are broken."""
+        """The environment's working tree if it no longer exists, so that the links to it are broken."""
         tree = self.environment.tree if self.environment else None
         return tree if tree and not (tree / "vllm").is_dir() else None
 
@@ -68,7 +68,7 @@ def environments_folder() -> Path:
 
 
 def make(folder: Path, build: Callable[[], Marker], progress: Progress) -> Environment:
-    """Builds the environment of a folder unless it is complete; one process builds while others wait.
+    """Builds the environment in a folder unless it is complete; one process builds while others wait.
 
     If `build` raises, the folder is removed.
     """
@@ -85,7 +85,7 @@ def make(folder: Path, build: Callable[[], Marker], progress: Progress) -> Envir
 
 
 def read(folder: Path) -> Environment | None:
-    """Reads the environment of a folder; None unless it is complete."""
+    """Reads the environment in a folder; None unless it is complete."""
     try:
         return described(folder, read_marker(folder))
     except (OSError, ValueError, TypeError):
@@ -105,7 +105,7 @@ def write_marker(folder: Path, marker: Marker) -> None:
 
 
 def described(folder: Path, marker: Marker) -> Environment:
-    """The environment in a folder with a marker."""
+    """Describes the environment in a folder that has this marker."""
     version = re.search(r"^version_info = (\S+)", (folder / "pyvenv.cfg").read_text(), re.M)
     return Environment(
         kind=marker.kind,
@@ -140,7 +140,7 @@ def stored() -> Iterator[StoredEnvironment]:
 
 
 def remove(name: str) -> Path:
-    """Removes an environment by the name of its folder. Raises UsageError if there is none with this name."""
+    """Removes the environment whose folder has this name. Raises UsageError if there is none."""
     known = [entry.folder.name for entry in stored()]
     if name not in known:
         raise UsageError(f"no environment {name}", hint=f"the environments are: {', '.join(known) or 'none'}")

@@ -24,9 +24,9 @@ class Tree:
 
     Attributes:
         path: the folder of the tree.
-        version: the version in `vllm/_version.py`, or otherwise of git's tags, without a local part; None if
+        version: the version, from `vllm/_version.py` or else from git's tags, without a local part; None if
             there is neither.
-        commit: the commit, followed by `+changes` if files of the package have changed; None if unknown.
+        commit: the commit, followed by `+changes` if files in the package have changed; None if unknown.
     """
 
     path: Path
@@ -50,13 +50,13 @@ class Tree:
 
     @property
     def requirements(self) -> Path | None:
-        """The file with the requirements of any device; None if it is missing."""
+        """The file with the requirements for every device; None if it is missing."""
         path = self.path / "requirements" / "common.txt"
         return path if path.exists() else None
 
     @property
     def requirements_digest(self) -> str | None:
-        """A hash of the requirements."""
+        """A hash of the requirements file; None if it is missing."""
         path = self.requirements
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path else None
 
@@ -94,7 +94,7 @@ def _written(path: Path) -> dict[str, str]:
 
 
 def _tagged(path: Path) -> str | None:
-    """The version of git's tags; twelve commits after `v0.33.0` are 0.33.1.dev12, as in setuptools-scm."""
+    """The version from git's tags; 12 commits after `v0.33.0`, it is 0.33.1.dev12, as in setuptools-scm."""
     description = git_output(path, "describe", "--tags", "--long", "--match", "v[0-9]*")
     match = re.fullmatch(r"v(\d+)\.(\d+)\.(\d+)\S*?-(\d+)-g\w+", description)
     if match is None:

@@ -19,7 +19,7 @@ def _this_process() -> str:
 
 @dataclass(frozen=True)
 class VllmUnderTest:
-    """The vLLM under test: its spec, its environment as a process has resolved it, and its front end."""
+    """The vLLM under test: spec, environment, front end, and the process that resolved the environment."""
 
     spec: str
     environment: Environment
@@ -27,7 +27,7 @@ class VllmUnderTest:
     process: str = field(default_factory=_this_process, compare=False)
 
     def here(self, progress: Say = quiet) -> VllmUnderTest:
-        """This vLLM for the current process: if another process resolved it, it is resolved again, or made.
+        """Returns this vLLM, after finding or making its environment again if another process resolved it.
 
         Raises:
             HarnessError: see `resolve`.
@@ -40,7 +40,7 @@ class VllmUnderTest:
 
     @property
     def preparation(self) -> Preparation:
-        """The preparation that makes the environment on a machine before it is used."""
+        """The preparation that makes the environment on a machine before the environment is used."""
         return Preparation(f"vLLM {self.spec}", self._prepare)
 
     def _prepare(self, say: Say) -> None:
@@ -48,7 +48,7 @@ class VllmUnderTest:
 
     @property
     def name(self) -> str:
-        """The name in results: the spec, with the front end if it is not Python's."""
+        """The name in results: the spec, followed by the front end unless that is `python`."""
         return self.spec if self.frontend == "python" else f"{self.spec}+{self.frontend}"
 
     @property

@@ -23,7 +23,7 @@ _LIMIT_S = 60
 
 @dataclass(frozen=True)
 class SourceComparison:
-    """The number of equal Python files, and the paths of those that differ, are missing or were added."""
+    """The number of identical Python files, and the paths of files that differ, are missing or were added."""
 
     same: int
     changed: tuple[str, ...]
@@ -32,7 +32,7 @@ class SourceComparison:
 
 
 def compare(environment: Environment, *, progress: Progress = quiet) -> SourceComparison:
-    """Compares all Python files. Raises InstallError if the index has no source of this version."""
+    """Compares all Python files. Raises InstallError if the index has no source for this version."""
     assert environment.package
     official = _python_files(source(environment.vllm_version, progress))
     actual = {
@@ -92,7 +92,7 @@ def source(version: str, progress: Progress) -> Path:
             ) from error
         if hashlib.sha256(answer.content).hexdigest() != listed["hashes"]["sha256"]:
             raise InstallError(
-                f"{name} from {page} differs from the file in the index: another sha256",
+                f"{name} from {page} does not have the sha256 that the index lists",
                 hint="run the command again",
             )
         half = path.with_suffix(".half")

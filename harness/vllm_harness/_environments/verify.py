@@ -22,7 +22,7 @@ class BrokenEnvironmentError(HarnessError):
 
 
 def verify(environment: Environment) -> dict[str, object]:
-    """Imports vllm in an environment, and returns versions and platform. Raises BrokenEnvironmentError."""
+    """Imports vllm in an environment; returns its versions and platform. Raises BrokenEnvironmentError."""
     answer = environment.run("-c", _SCRIPT)
     if answer.returncode:
         last = "\n    ".join(answer.stderr.strip().splitlines()[-4:])
@@ -44,7 +44,7 @@ def verify(environment: Environment) -> dict[str, object]:
     if not actual["kernels"]:
         raise BrokenEnvironmentError(
             f"vLLM's kernels do not load in {environment.python} (torch {actual['torch']})",
-            hint=f"{_repair(environment)}; if that does not help, this processor lacks AVX2",
+            hint=f"{_repair(environment)}; if that does not help, this processor may lack AVX2",
         )
     return actual
 

@@ -1,10 +1,10 @@
-"""One request and its answer, in any API: building, sending and reading.
+"""One request and its answer, in any API: building the request, sending it and reading the answer.
 
-The exchange itself is `_protocol.Exchange`, to which the rules of conversations apply too.
+The exchange itself is an `Exchange` of `_protocol`, which the rules for conversations check too.
 
 - `server`: the interface of every server of a model entry
-- `endpoint`: the address of a server, its clients, and plain requests of the harness
-- `building`: a turn of a conversation as a request of each API
-- `sending`: sends one request, sync or async; `pending` is an exchange whose answer is arriving
-- `answer`: the meaning of an answer
+- `endpoint`: a server's address, clients for it, and the harness's own plain requests
+- `building`: builds the request for a conversation turn in each API
+- `sending`: sends one request, sync or async; `pending` is an exchange whose answer is still arriving
+- `answer`: an answer's content, independent of the API
 """

@@ -1,4 +1,4 @@
-"""The meaning of an answer in any API: its status, text, reasoning, calls and usage."""
+"""The content of an answer, independent of its API: status, text, reasoning, calls and usage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ENDS: Mapping[Api, tuple[frozenset[str], frozenset[str]]] = {
     "chat": (frozenset({"stop", "tool_calls"}), frozenset({"length", "content_filter"})),
     "messages": (frozenset({"end_turn", "tool_use", "stop_sequence"}), frozenset({"max_tokens"})),
 }
-"""By API: the values that end a complete answer, and those that end an incomplete one."""
+"""For each API, the finish reasons or statuses of complete answers, then those of incomplete answers."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Call:
     """A tool call of the model.
 
     Attributes:
-        id: the id that the output of the call refers to.
+        id: the call's id, by which its output refers to it.
         name: the name of the tool.
         arguments: the arguments as the model wrote them, which should be JSON.
-        served: whether the server makes the call itself, or asks for approval to make it.
-        asks: whether the server asks for approval.
-        is_named: whether the answer has a name, even an empty one.
+        served: whether the server makes the call itself, or asks the client for approval to make it.
+        asks: whether the server asks the client to approve the call.
+        is_named: whether the answer contains a name for the tool, even an empty name.
     """
 
     id: str
@@ -49,7 +49,7 @@ class Call:
 
     @property
     def value(self) -> Any:
-        """The parsed arguments; their text if they are not valid JSON."""
+        """The parsed arguments; the unparsed string if they are not valid JSON."""
         try:
             return decode(self.arguments)
         except (ValueError, RecursionError):
@@ -62,24 +62,24 @@ class Call:
 
     @property
     def given(self) -> dict[str, Any] | str:
-        """The parsed arguments; their text if they are not a JSON object."""
+        """The parsed arguments; the unparsed string if they are not a JSON object."""
         return self.arguments if self.values is None else self.values
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The meaning of an answer, in any API.
+    """The content of an answer, independent of its API.
 
     Attributes:
         status: how the answer ended.
         text: the text for the user.
         reasoning: the reasoning before the text.
-        calls: the calls, in order.
-        said: the messages, blocks or items of the API, as a client sends them back.
+        calls: the tool calls, in order.
+        said: the answer's messages, blocks or items, in the form in which a client sends them back.
         id: the id of the answer.
-        end: why the answer ended, in the API's own value.
+        end: the API's own value for why the answer ended (`finish_reason`, `stop_reason` or `status`).
         summary: the summary of the reasoning.
-        usage: the usage of the whole answer, in the API's own fields; empty if there is none.
+        usage: the token usage of the whole answer, in the API's own fields; empty if not reported.
         path: the JSON path of the choice; `$` for APIs without choices.
     """
 
@@ -105,7 +105,7 @@ class Answer:
         return tuple(call.id for call in self.calls if call.asks)
 
     def meaning(self) -> Json:
-        """The answer without the details of its API and without surrounding whitespace."""
+        """The answer without API-specific details and without surrounding whitespace."""
         return {
             "status": self.status,
             "reasoning": self.reasoning.strip(),
@@ -124,12 +124,12 @@ def answer_to(exchange: Exchange, api: Api | None = None) -> Answer | None:
 
 
 def answer_of(api: Api, body: Mapping[str, Any]) -> Answer:
-    """Reads a body, or its first choice."""
+    """Reads a response body; if the API has choices, only the first choice."""
     return next(answers_of(api, body), Answer("failed", id=_text(body.get("id"))))
 
 
 def answers_of(api: Api, body: Mapping[str, Any]) -> Iterator[Answer]:
-    """Reads each choice of a body; an API without choices has one answer."""
+    """Reads each choice of a response body; in an API without choices, the whole body is one answer."""
     match api:
         case "chat":
             return (_choice(body, choice) for choice in _objects(body.get("choices")))
@@ -231,12 +231,12 @@ def _object(value: object) -> Json:
 
 
 def _text(value: object) -> str:
-    """A text, or the joined texts of a list of parts; empty if there is none."""
+    """Converts a value to a string: joins the texts of a list of parts; None becomes an empty string."""
     if isinstance(value, list):
         return "".join(_text(part.get("text")) for part in _objects(value))
     return "" if value is None else str(value)
 
 
 def _written(value: object) -> str:
-    """The input of a call as text; an input that is text already is not valid JSON."""
+    """The input of a call as a JSON string; an input that is already a string stays as it is."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Builds the request of a turn for each API: messages, tools, tool choice, limits."""
+"""Builds the request for a turn in each API: messages, tools, tool choice, limits."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from vllm_harness._protocol.core.events import Api, Json
 TOOL_CHOICES = ("auto", "required", "none")
 DATA_URL = re.compile(r"data:(?P<type>[\w/+.-]+);base64,(?P<data>.*)", re.S)
 WITHOUT_LIMIT = 4096
-"""The limit for Messages, which requires one, if the context length is unknown (else half of it)."""
+"""`max_tokens` for Messages, which requires it, if the context length is unknown (else half of that)."""
 
 
 class ContentPart(StrictModel):
-    """A part of the user's message: a text or an image.
+    """A part of the user's message: text or an image.
 
     Attributes:
-        text: a text.
-        image: an HTTP(S) URL, a `data:` URL, or the path of a file, relative to the file of the scenario.
+        text: the text of the part; None for an image.
+        image: an HTTP(S) URL, a `data:` URL, or the path of a file, relative to the scenario file.
         hosted: whether the harness serves the image on this machine during the scenario and sends its URL.
     """
 
@@ -48,7 +48,7 @@ class Result:
 
     Attributes:
         call_id: the id of the call.
-        text: the output, or the error.
+        text: the tool's output, or its error message.
         failed: whether the tool failed.
         images: the URLs of images in the output.
     """
@@ -61,7 +61,7 @@ class Result:
 
 @dataclass(frozen=True)
 class TurnInput:
-    """The input of a turn: results of tools, ids of approved calls, then the user's message."""
+    """The input of a turn: tool results, the ids of approved calls, and the user's message, sent last."""
 
     results: tuple[Result, ...]
     user: tuple[ContentPart, ...]
@@ -70,7 +70,7 @@ class TurnInput:
 
 @dataclass(frozen=True)
 class PastTurn:
-    """A past turn: its input and its answer."""
+    """A past turn: the input sent and the model's answer."""
 
     sent: TurnInput
     answer: Answer
@@ -83,10 +83,10 @@ class TurnRequest:
     Attributes:
         model: the name of the model on the server; empty to omit it.
         sent: the input of the turn.
-        line: the turns before it, from the first.
+        line: the turns before this one, in order from the first.
         instructions: the system prompt.
         functions: the offered functions, each with `name`, `description`, `parameters` and `strict`.
-        of_server: the tools that the server runs, as in a request of the Responses API.
+        of_server: the tools that the server runs, as a Responses API request lists them.
         tool_choice: a mode, or the name of a function; None to omit it.
         max_tokens: the token limit of the answer; None for no limit.
         context: the context length of the model, if known.
@@ -94,7 +94,7 @@ class TurnRequest:
         stored: whether the server stores the answers, so that only new input is sent (Responses).
         stream: whether the answer is streamed.
         stop: strings that end the answer (Chat Completions and Messages).
-        more: further fields of the request.
+        more: further request fields, which override the generated fields.
     """
 
     model: str
@@ -114,12 +114,12 @@ class TurnRequest:
 
 
 def request_of(api: Api, ask: TurnRequest) -> Json:
-    """Builds the body of the request of a turn."""
+    """Builds the request body for a turn."""
     return {**given(**_BUILDERS[api].request(ask)), **ask.more}
 
 
 class _Builder(ABC):
-    """Builds requests of an API; the answers of past turns are sent back unchanged."""
+    """Builds an API's requests; the answers of past turns are sent back unchanged."""
 
     def request(self, ask: TurnRequest) -> Json:
         tools = [*map(self.tool, ask.functions), *ask.of_server]
@@ -145,12 +145,12 @@ class _Builder(ABC):
         return choice
 
     def content(self, parts: Sequence[ContentPart]) -> str | list[Json]:
-        """The content of a user's message; a single text is sent as a string."""
+        """The content of a user's message; a single text part is sent as a string."""
         text = parts[0].text if len(parts) == 1 else None
         return list(map(self.part, parts)) if text is None else text
 
     def output(self, result: Result) -> str | list[Json]:
-        """The output of a tool. OpenAI's chat API accepts only texts here; vLLM accepts images too."""
+        """A tool's output. OpenAI's Chat Completions API accepts only text here; vLLM accepts images too."""
         shown = [ContentPart(image=image) for image in result.images]
         text = [ContentPart(text=result.text)] if result.text else []
         return [self.part(part) for part in (*text, *shown)] if shown else result.text
@@ -171,7 +171,7 @@ class _Builder(ABC):
 
     @abstractmethod
     def named(self, function: str) -> Json:
-        """The tool choice of one function."""
+        """The tool choice that forces one function."""
 
 
 class _Chat(_Builder):
@@ -252,7 +252,7 @@ class _Messages(_Builder):
         return {"type": {"required": "any"}.get(choice, choice)} if choice else None
 
     def turn(self, sent: TurnInput) -> Iterator[Json]:
-        """One message, in which results come first, as the API requires."""
+        """One message, in which tool results come first, as the API requires."""
         results = [
             {"type": "tool_result", "tool_use_id": result.call_id, "content": self.output(result)}
             | ({"is_error": True} if result.failed else {})

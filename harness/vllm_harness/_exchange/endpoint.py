@@ -1,4 +1,4 @@
-"""The address of a server, and its clients."""
+"""A server's address, and clients for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vllm_harness._errors import HarnessError, UsageError
 if TYPE_CHECKING:  # importing openai takes half a second, also for commands that need no server
     from openai import AsyncOpenAI, OpenAI
 
-# The APIs that a server may lack, by the names under which tests require them (`needs`).
+# The APIs that a server may lack; tests require an API by its key here (`needs`).
 API_PATHS = {
     "responses": "/v1/responses",
     "chat": "/v1/chat/completions",
@@ -36,7 +36,7 @@ _SERVER_ERROR = 500
 
 
 class EndpointError(HarnessError):
-    """A server does not answer like an OpenAI-compatible server."""
+    """A server does not answer as an OpenAI-compatible server would."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Endpoint:
         return f"{self.base_url.rstrip('/')}/{path.lstrip('/')}"
 
     def headers_for(self, api: str | None) -> dict[str, str]:
-        """The headers of a request to an API: its key, and `headers`."""
+        """The headers of a request to an API: those that carry the API key, and `headers`."""
         key = {"authorization": f"Bearer {self.api_key}"}
         if api == "messages":
             key |= {"x-api-key": self.api_key, "anthropic-version": ANTHROPIC_VERSION}
@@ -75,12 +75,12 @@ class Endpoint:
         timeout: float | None = None,
         **options: Any,
     ) -> requests.Response:
-        """Sends a plain request with the key and the headers of its API.
+        """Sends a plain request with the API key and the headers of the API at `path`.
 
         Args:
             method: the HTTP method.
             path: the path on the server.
-            headers: headers that override the others; None removes a header, such as the key.
+            headers: headers that override the default headers; the value None removes a header.
             timeout: the timeout in seconds, by default `request_s`.
             options: further options of `requests.request`.
         """
@@ -98,13 +98,13 @@ class Endpoint:
         return self.request("POST", path, **options)
 
     def client(self, **options: Any) -> OpenAI:
-        """A sync openai client without retries."""
+        """A sync `openai` client without retries."""
         from openai import DefaultHttpxClient, OpenAI
 
         return OpenAI(**self._options(options, DefaultHttpxClient))
 
     def async_client(self, **options: Any) -> AsyncOpenAI:
-        """An async openai client without retries."""
+        """An async `openai` client without retries."""
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
         return AsyncOpenAI(**self._options(options, DefaultAsyncHttpxClient))
@@ -120,7 +120,7 @@ class Endpoint:
         return samples
 
     def models(self) -> list[str]:
-        """The names that `/v1/models` lists. Raises EndpointError if it does not answer."""
+        """The names that `/v1/models` lists. Raises EndpointError if the server does not answer."""
         try:
             answer = self.get("/v1/models", timeout=10)
             answer.raise_for_status()
@@ -168,14 +168,14 @@ def api_at(path: str) -> str | None:
 
 @cache
 def tls() -> ssl.SSLContext:
-    """The TLS settings of all clients, made once because that takes 40 ms."""
+    """The TLS settings of all clients, created only once because that takes 40 ms."""
     return ssl.create_default_context()
 
 
 def ask(method: str, url: str, **options: Any) -> requests.Response:
-    """Sends a plain request of the harness, with the options of `requests.request`.
+    """Sends a plain request from the harness, with the options of `requests.request`.
 
-    Looking for a proxy and connecting take longer than the request itself. Requests to this machine therefore
+    Looking for a proxy and connecting take longer than the request itself, so requests to this machine
     use no proxy, and share a connection.
     """
     if urlsplit(url).hostname not in LOCAL_HOSTS:
@@ -187,7 +187,7 @@ def ask(method: str, url: str, **options: Any) -> requests.Response:
 
 
 class _Sessions(threading.local):
-    """A session for each thread of each process, without connections that the server may be closing."""
+    """A session for each thread of each process; a new one replaces it before the server may close it."""
 
     def __init__(self) -> None:
         self._used, self._pid = 0.0, 0
@@ -221,7 +221,7 @@ def attach(url: str, api_key_env: str | None = None, request_s: float = 120.0) -
     """
     if not url.startswith(("http://", "https://")):
         raise UsageError(
-            f"the server's URL {url!r} is not an http(s) URL", hint="such as http://127.0.0.1:8000"
+            f"the server's URL {url!r} is not an http(s) URL", hint="give a URL such as http://127.0.0.1:8000"
         )
     key = NO_KEY
     if api_key_env is not None:

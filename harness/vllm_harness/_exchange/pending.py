@@ -1,4 +1,4 @@
-"""An exchange whose answer is arriving."""
+"""An exchange whose answer is still arriving."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class PendingExchange:
 
     Attributes:
         asked: the request.
-        status: the HTTP status; 0 until the head of the answer arrives.
+        status: the HTTP status; 0 until the answer's status line and headers arrive.
         headers: the headers of the answer.
         chunks: the bytes that have arrived.
-        seconds: the seconds until the answer ended or was given up.
+        seconds: the time in seconds until the answer ended or the client stopped reading.
         broken: why the answer ended too early; empty if it did not.
         left: whether the client disconnected before the end.
-        parser: counts the events of a stream; None if they are not counted.
-        events: the number of events so far.
+        parser: parses a stream to count its events; None if they are not counted.
+        events: the number of events that have arrived.
     """
 
     asked: Exchange
@@ -42,21 +42,21 @@ class PendingExchange:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the request was sent."""
+        """The time in seconds since the request was sent."""
         return time.perf_counter() - self._began
 
     @property
     def streamed(self) -> bool:
-        """Whether the answer is a stream of events."""
+        """Whether the answer is an event stream."""
         return self.headers.get("content-type", "").startswith(EVENT_STREAM)
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """Records the head of the answer."""
+        """Records the answer's status and headers."""
         self.status = status
         self.headers = {name.lower(): value for name, value in headers.items()}
 
     def arrived(self, data: bytes) -> bytes:
-        """Records bytes of the answer, up to a limit, and returns them."""
+        """Records bytes of the answer, up to `MAX_ANSWER` in total, and returns them."""
         self._size += len(data)
         if self.parser and self.streamed:
             self.events += len(self.parser.feed(data))
@@ -67,7 +67,7 @@ class PendingExchange:
         return data
 
     def ended(self, error: BaseException | None = None) -> None:
-        """Records the end of the answer."""
+        """Records that the answer ended, and the error that ended it, if any."""
         if self.seconds is None:
             self.seconds = self.elapsed_s
         if error is not None and not isinstance(error, GeneratorExit):
@@ -75,12 +75,12 @@ class PendingExchange:
 
     @property
     def exchange(self) -> Exchange:
-        """The exchange so far."""
+        """The exchange, with the part of the answer that has arrived."""
         whole = self.asked.answered(self.status, self.headers, self.chunks, self.broken)
         return replace(whole, seconds=self.seconds, left=self.left)
 
     def read(self, events: Sequence[SSEEvent]) -> Exchange:
-        """The exchange so far, with events that the caller has already parsed."""
+        """The same as `exchange`, with events that the caller has already parsed."""
         whole = self.asked.answered(self.status, self.headers, (), self.broken)
         chunks = tuple(self.chunks)
         return replace(whole, events=events, chunks=chunks, seconds=self.seconds, left=self.left)

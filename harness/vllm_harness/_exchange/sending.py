@@ -1,4 +1,4 @@
-"""Sends one request and reads its whole answer, sync or async, within limits of time and size."""
+"""Sends one request and reads its whole answer, sync or async, within time and size limits."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Outgoing:
     """A request to a server, and the limits for reading its answer.
 
     Attributes:
-        endpoint: the endpoint of the server, whose key and headers are sent.
+        endpoint: the server's endpoint, whose API key and headers are sent.
         path: the path of the URL, with its query.
         body: the JSON body; None for no body.
         headers: further headers.
-        content: a text that is sent instead of a JSON body.
+        content: a string that is sent instead of a JSON body.
         method: the HTTP method.
-        limit_s: the timeout for the whole answer, in seconds; None for that of the endpoint.
-        leaves_after: the number of events of a stream after which the client disconnects.
+        limit_s: the timeout for the whole answer, in seconds; None for the endpoint's timeout.
+        leaves_after: the number of stream events after which the client disconnects; None to read all.
     """
 
     endpoint: Endpoint
@@ -60,7 +60,7 @@ class Outgoing:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `stream` of a client."""
+        """The arguments for an HTTP client's `stream` method."""
         own = {name.lower(): value for name, value in self.headers.items()}
         return {
             "method": self.method,
@@ -73,24 +73,24 @@ class Outgoing:
 
 
 def http_client() -> httpx2.Client:
-    """A client for any number of requests and threads."""
+    """An HTTP client that any number of requests and threads can share."""
     limits = httpx2.Limits(max_connections=None, keepalive_expiry=SPARE_S)
     return httpx2.Client(verify=tls(), limits=limits)
 
 
 def async_http_client() -> httpx2.AsyncClient:
-    """A client with a connection for each request, since the server may close an idle one during its use."""
+    """An HTTP client that opens a connection for each request: the server may close an idle one just then."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     return httpx2.AsyncClient(verify=tls(), limits=limits)
 
 
 def send(client: httpx2.Client, outgoing: Outgoing, *, retries: int = 0) -> Exchange:
-    """Sends a request and reads the answer to its end, or until it breaks off.
+    """Sends a request and reads the answer to its end, or until the connection breaks.
 
     Args:
         client: the HTTP client.
         outgoing: the request.
-        retries: how often the request is sent again if no answer comes.
+        retries: how many times the request is sent again if no answer comes.
     """
     for _ in range(retries):
         if (exchange := _sent(client, outgoing)).status:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 class VllmServer(Protocol):
     """The interface that `RemoteServer` and `AttachedServer` share.
 
-    A `RemoteServer` has more: its process, its plan, and script books by name.
+    A `RemoteServer` also has its process, its plan, and script books by name.
 
     Attributes:
-        entry: the model entry.
+        entry: the model entry that the server serves.
         model: the served name, for `model=` in requests.
-        lane: `live`, `scripted` or `attached`.
-        log_path: its log; None if the harness did not start it.
+        lane: how the server gets its answers: `live`, `scripted` or `attached`.
+        log_path: the server's log file; None if the harness did not start the server.
     """
 
     entry: ModelEntry
@@ -32,31 +32,31 @@ class VllmServer(Protocol):
 
     @property
     def vllm_version(self) -> str:
-        """The version of its vLLM."""
+        """The version of the server's vLLM."""
 
     @property
     def endpoint(self) -> Endpoint:
-        """Its address, for clients."""
+        """The server's address, for clients."""
 
     @property
     def books(self) -> Endpoint | None:
-        """The address for script books; None if the model's answers are not scripted."""
+        """The address to which script books are sent; None if the model's answers are not scripted."""
 
     def restart(self) -> None:
-        """Ends the server and starts it again. Raises UsageError if the harness did not start it."""
+        """Stops the server and starts it again. Raises UsageError if the harness did not start it."""
 
     def url_for(self, path: str) -> str:
-        """Absolute URL of a path such as `/v1/models`."""
+        """The absolute URL of a path such as `/v1/models`."""
         return self.endpoint.url_for(path)
 
     def client(self, **options: Any) -> OpenAI:
-        """A sync openai client; it never retries by itself. Options go to `OpenAI`."""
+        """A sync `openai` client that never retries. The options are those of `OpenAI`."""
         return self.endpoint.client(**options)
 
     def async_client(self, **options: Any) -> AsyncOpenAI:
-        """An async openai client; it never retries by itself. Options go to `AsyncOpenAI`."""
+        """An async `openai` client that never retries. The options are those of `AsyncOpenAI`."""
         return self.endpoint.async_client(**options)
 
     def metrics(self) -> dict[str, float]:
-        """Prometheus samples of `/metrics`, summed over labels: sample name -> value."""
+        """The Prometheus samples of `/metrics`, summed over their labels, by sample name."""
         return self.endpoint.metrics()

@@ -1,4 +1,4 @@
-"""Script books: what the model generates for which request, given as meaning, raw text or token ids."""
+"""Script books: what the model generates for each request, given as meaning, raw text or token ids."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ _OLD_NAMES: dict[Expectation, Expectation] = {"cut": "truncated"}
 
 
 class ScriptError(HarnessError):
-    """A script was unused, truncated, refused or overrun; the message names it and the position."""
+    """A script was unused, truncated, refused or overrun; the message names the script and the position."""
 
     __module__ = "vllm_harness"
 
 
 @dataclass(frozen=True)
 class BookRule:
-    """What the model generates for which request.
+    """A rule of a script book: which requests it answers, and what the model generates for them.
 
     Attributes:
-        name: for reports.
-        takes: what is generated; several if the server generates several times for a request.
-        when: which requests the rule is for.
-        case: a named group of `when`, whose text chooses the answer; empty for none.
-        of: with `case`, the answer for each text; `takes` for any other text, or none.
-        times: how many requests it serves; None for any number.
-        by_choice: whether several takes are for the choices of n > 1, not for successive generations.
+        name: the rule's name in reports.
+        takes: what is generated: an item for each choice or generation of a request.
+        when: the conditions that a request must meet.
+        case: a named group in a pattern of `when`, whose text selects the answer; empty for none.
+        of: with `case`, the answer for each text; for any other text, `takes` is the answer, if not empty.
+        times: the number of requests that the rule answers; None for any number.
+        by_choice: whether `takes` are for the choices of a request (`n`), not for successive generations.
         constrained: whether a grammar constrains the model.
-        limit: the largest number of tokens in an answer; None for the limit of the request.
-        expect: the state in which it should end.
-        keep_prompt: whether the prompts and sampling parameters of its generations are kept.
-        keep_uses: whether the book's report includes its uses; without them a server's memory does not grow.
-        where: file and line of a rule that comes from a file.
+        limit: the largest number of tokens in an answer; None for the request's own limit.
+        expect: the state in which the script should end.
+        keep_prompt: whether the prompts and sampling parameters of the rule's generations are kept.
+        keep_uses: whether the book's report lists the rule's uses; if not, the server's memory does not grow.
+        where: the file and line of a rule that comes from a file.
     """
 
     name: str
@@ -84,10 +84,10 @@ class Script:
     """A script as the server stores it.
 
     Attributes:
-        name: shown in every report.
-        takes: token ids of each take; if it quotes the request, with an `x` in the place of each group.
-        expect: the state in which it should end.
-        ended_early: whether its own tokens lacked a stop token, so that one was appended.
+        name: the script's name in reports.
+        takes: the token ids of each take; in a take that quotes the request, `x` replaces each group.
+        expect: the state in which the script should end.
+        ended_early: whether a take lacked a stop token at its end, so that one was appended.
     """
 
     name: str
@@ -97,14 +97,14 @@ class Script:
 
 
 class ScriptBook:
-    """Rules in order on one server; a request takes the first that matches and is not used up.
+    """An ordered list of rules on one server; the first matching rule that is not used up answers a request.
 
     Args:
         endpoint: the server's address.
-        entry: its model entry, which gives the dialect and the stop tokens.
-        name: requests name it in the header `x-vllm-harness-book`; those without the header get the book
-            `default`.
-        clients: where its clients send their requests, if there is a gateway before the server.
+        entry: the server's model entry, which determines the dialect and the stop tokens.
+        name: the book's name, which requests send in the header `x-vllm-harness-book`; requests without that
+            header are answered by the book `default`.
+        clients: the address to which clients send their requests, if a gateway is in front of the server.
     """
 
     def __init__(
@@ -136,26 +136,26 @@ class ScriptBook:
         expect: Expectation = "done",
         keep_prompt: bool = False,
     ) -> Script:
-        """Adds a rule: what the model generates.
+        """Adds a rule that says what the model generates.
 
         Args:
-            say: a text for the user, a Meaning, Raw text, or token ids.
-            reasoning, calls: the common shape of a meaning; together with a plain text or without text.
-            turns: for a request in which the server generates several times: a take for each generation.
-            choices: for n > 1: a take for each choice; with fewer takes, the last serves the other choices.
-            when: which requests it is for; by default any.
-            times: how many requests it serves; None for any number.
-            name: for reports; by default `script 1`, `script 2`, ...
-            constrained: whether the request puts a grammar on the model (structured output, required or named
-                tools), so that the dialect leaves out blanks that a grammar forbids.
-            expect: the state in which it should end: `done`, `truncated` (a limit, a stop string or the
-                client ends it) or `refused`.
-            keep_prompt: whether `prompts` and `sampling` return what its generations were given.
+            say: text for the user, a Meaning, Raw text, or token ids.
+            reasoning, calls: the reasoning and tool calls of the turn, if `say` is a string or omitted.
+            turns: what to generate in each generation, if the server generates several times for a request.
+            choices: what to generate for each choice if n > 1; the last is repeated for missing choices.
+            when: the conditions that a request must meet; by default any request matches.
+            times: the number of requests that the rule answers; None for any number.
+            name: the rule's name in reports; by default `script 1`, `script 2`, ...
+            constrained: whether a grammar constrains the model (structured output, required or named tools),
+                so that the dialect omits whitespace that a grammar forbids.
+            expect: the state in which it should end: `done`, `truncated` (by a limit, a stop string or the
+                client) or `refused`.
+            keep_prompt: whether to keep what `prompts` and `sampling` return.
 
         Raises:
-            DialectError: the dialect cannot express it.
+            DialectError: the dialect cannot express the content.
             UsageError: the content is missing or not something that a model can generate, or the book already
-                has a script of this name.
+                has a script with this name.
         """
         takes = [_checked(content) for content in choices or turns or [_combined(say, reasoning, calls)]]
         return self.add(
@@ -172,7 +172,7 @@ class ScriptBook:
         )
 
     def add(self, rule: BookRule) -> Script:
-        """Adds a rule; raises as `script` does."""
+        """Adds a rule. Raises the same errors as `script`."""
         if rule.name in self.scripts:
             raise UsageError(
                 f"book {self.name!r} already has a script {rule.name!r}", hint="give the new one another name"
@@ -186,10 +186,10 @@ class ScriptBook:
         """Replaces all rules of the book at once.
 
         Args:
-            source: the file that the rules come from.
+            source: the file that the rules come from; empty if they come from code.
 
         Raises:
-            DialectError: the dialect cannot express a rule; the book keeps its present rules.
+            DialectError: the dialect cannot express a rule; the book keeps its current rules.
         """
         encoded = [self._encoded(rule) for rule in rules]
         body = {"rules": [wire for _, wire in encoded], "source": source}
@@ -197,44 +197,44 @@ class ScriptBook:
         self.scripts = {script.name: script for script, _ in encoded}
 
     def reset(self) -> None:
-        """Lets each rule serve as many requests again as its `times` allows."""
+        """Makes every rule available again for as many requests as its `times` allows."""
         self._call("POST", names.RESET_PATH + self.name)
 
     def answered(self, after: int = 0) -> list[dict[str, Any]]:
-        """The requests, of all books, that the server answered after the one with this number."""
+        """The requests, of all books, that the server answered after request number `after`."""
         requests: list[dict[str, Any]] = self._call("GET", f"{names.LOG_PATH}{after}")["requests"]
         return requests
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where to send requests that this book answers."""
+        """The address and the headers of requests that this book answers."""
         return replace(self._clients, headers=(*self._clients.headers, (names.BOOK_HEADER, self.name)))
 
     def client(self, **options: Any) -> OpenAI:
-        """A sync client whose requests are answered from this book."""
+        """A sync `openai` client whose requests are answered from this book."""
         return self.endpoint.client(**options)
 
     def async_client(self, **options: Any) -> AsyncOpenAI:
-        """An async client whose requests are answered from this book."""
+        """An async `openai` client whose requests are answered from this book."""
         return self.endpoint.async_client(**options)
 
     def report(self) -> dict[str, Any]:
-        """The scripts that are left, and the outcome of each use: `{"left": [...], "uses": [...]}`."""
+        """The scripts that are not used up, and each use's outcome: `{"left": [...], "uses": [...]}`."""
         return self._call("GET", names.BOOKS_PATH + self.name)
 
     def prompts(self, script: str = "") -> list[list[int]]:
-        """The token ids of the prompts that were kept, for each generation.
+        """The token ids of each generation's prompt, for scripts with `keep_prompt`.
 
         Args:
-            script: only those of this script; empty for all.
+            script: the name of the only script to include; empty for all scripts.
         """
         return self._kept("prompts", script)
 
     def sampling(self, script: str = "") -> list[dict[str, Any]]:
-        """The sampling parameters that the engine got, kept with the prompts.
+        """The sampling parameters that the engine received, for scripts with `keep_prompt`.
 
         Args:
-            script: only those of this script; empty for all.
+            script: the name of the only script to include; empty for all scripts.
         """
         return self._kept("sampling", script)
 
@@ -243,19 +243,19 @@ class ScriptBook:
         return [value for use in uses if script in ("", use["script"]) for value in use[key]]
 
     def decode(self, ids: list[int]) -> str:
-        """The text of token ids, special tokens included."""
+        """Decodes token ids, special tokens included."""
         return str(self._call("POST", "/detokenize", {"model": self.entry.name, "tokens": ids})["prompt"])
 
     def verify(self) -> None:
-        """Raises ScriptError unless every script was used and ended in the expected state."""
+        """Raises ScriptError unless every script was used up and ended in the expected state."""
         self._verify(self.report())
 
     def finish(self) -> None:
-        """Drops the book from the server and raises what `verify` does, in one request."""
+        """Removes the book from the server and checks it as `verify` does, in one request."""
         self._verify(self._call("DELETE", names.BOOKS_PATH + self.name))
 
     def close(self) -> None:
-        """Drops the book from the server."""
+        """Removes the book from the server."""
         self._call("DELETE", names.BOOKS_PATH + self.name)
 
     def _verify(self, report: dict[str, Any]) -> None:
@@ -269,7 +269,7 @@ class ScriptBook:
 
     def _problems(self, script: Script, use: dict[str, Any]) -> list[str]:
         if not use["generations"]:
-            return [f"script {script.name!r} was taken by a request that vLLM refused (HTTP {use['status']})"]
+            return [f"script {script.name!r} was used for a request that vLLM refused (HTTP {use['status']})"]
         problems = []
         for generation in use["generations"]:
             state = "truncated" if generation["state"] == "running" else generation["state"]
@@ -281,7 +281,7 @@ class ScriptBook:
                 allowed = ", ".join(repr(self.decode([token])) for token in generation["allowed"][:8])
                 token = generation["token"]
                 refused = "no take for this turn: nothing" if token is None else repr(self.decode([token]))
-                text += f": {refused} is not allowed there, allowed are {allowed}"
+                text += f": {refused} is not allowed there; allowed instead: {allowed}"
             elif state == "truncated":
                 text += ": a token limit, a stop token or string, or the client ended it"
                 text += " (expect='truncated' if meant)"
@@ -289,7 +289,7 @@ class ScriptBook:
         return problems
 
     def _encoded(self, rule: BookRule) -> tuple[Script, dict[str, Any]]:
-        """A rule as this book keeps it, and as the server stores it."""
+        """Encodes a rule: as a `Script` for this book, and as the JSON object that the server stores."""
 
         def encoded(content: Content) -> Any:
             return encode(content, self.entry, self._endpoint, constrained=rule.constrained)
@@ -325,7 +325,7 @@ class ScriptBook:
 def _combined(say: Content | None, reasoning: str | None, calls: Sequence[ToolCall]) -> Content:
     if say is None and reasoning is None and not calls:
         raise UsageError(
-            "a script needs a text, reasoning, calls, a Meaning, Raw text or token ids",
+            "a script needs text, reasoning, calls, a Meaning, Raw text or token ids",
             hint='give what the model answers, such as script("Hello.")',
         )
     if say is None or isinstance(say, str):
@@ -345,6 +345,6 @@ def _checked(content: Content) -> Content:
         isinstance(item, ToolCall) for item in (content if isinstance(content, Sequence) else [content])
     )
     raise UsageError(
-        f"a script takes a text, a Meaning, Raw text or token ids, not {content!r:.200}",
+        f"a script accepts text, a Meaning, Raw text or token ids, not {content!r:.200}",
         hint="name the calls: script(calls=[ToolCall(...)])" if calls else "write what the model answers",
     )

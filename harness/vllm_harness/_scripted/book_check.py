@@ -1,4 +1,4 @@
-"""Checks a whole script book before anything starts, for what can never work and for likely mistakes."""
+"""Checks a script book before a server starts: finds rules that can never work, and likely mistakes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Rule = tuple[int, RuleSpec, BookRule]
 _LIKE_A_MARKER = re.compile(r"<[|｜]?/?[^<>\s=]{1,40}>|<\|\w{1,40}\|?|\[/?[A-Z_]{3,40}\]")
 _ALIKE = 0.8
 _WORDS = {"yes": "true", "no": "false", "on": "true", "off": "false"}
-"""Words that YAML reads as true or false."""
+"""Words that YAML reads as booleans, and what it reads them as."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Problem:
     """A mistake in a book.
 
     Attributes:
-        severity: an error can never work, a warning is probably a mistake.
-        line: its line in the file.
+        severity: `error` for something that can never work, `warning` for a probable mistake.
+        line: the line of the mistake in the file.
         rule: the name of the rule; empty if the problem is about the whole file.
         message, hint: what is wrong, and what to write instead.
     """
@@ -49,7 +49,7 @@ class Problem:
     hint: str = ""
 
     def text(self, path: Path) -> str:
-        """The problem as it is printed."""
+        """Formats the problem for printing."""
         rule = f"{self.rule}: " if self.rule else ""
         hint = f"\n  try: {self.hint}" if self.hint else ""
         return f"{path}:{self.line}: {self.severity}: {rule}{self.message}{hint}"
@@ -57,7 +57,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class CheckedBook:
-    """A book with its problems; `rules` are the valid ones."""
+    """A book's valid rules, and its problems."""
 
     path: Path
     rules: tuple[BookRule, ...]
@@ -69,11 +69,11 @@ class CheckedBook:
         return sum(problem.severity == "error" for problem in self.problems)
 
     def lines(self) -> list[str]:
-        """The problems as they are printed."""
+        """Formats the problems for printing."""
         return [problem.text(self.path) for problem in self.problems]
 
     def usable(self) -> tuple[BookRule, ...]:
-        """The rules. Raises BookFileError with all problems if one is an error."""
+        """The rules. Raises BookFileError with all problems if any of them is an error."""
         if self.errors:
             raise BookFileError("the book cannot be served\n" + "\n".join(self.lines()))
         return self.rules
@@ -85,9 +85,9 @@ class _Book:
 
     Attributes:
         rules: the valid rules: index, specification and rule.
-        without_when: the rules whose `when` is invalid, without it.
-        entry: the model to serve; None checks only what holds for every model.
-        others: the entries that may serve instead.
+        without_when: the rules whose only mistake is in `when`, parsed without it.
+        entry: the entry of the model to serve; None to skip the checks that depend on the model.
+        others: other model entries, which hints may suggest.
         args: flags of `vllm serve`.
     """
 
@@ -104,12 +104,12 @@ class _Book:
         return Problem(severity, self.document.line(at), _name_at(self.document, at), message, hint)
 
     def located(self) -> Iterator[tuple[Location, RuleSpec, BookRule]]:
-        """The rules with their locations."""
+        """The valid rules with their locations in the file."""
         for index, spec, rule in self.rules:
             yield ("rules", index), spec, rule
 
     def all_answers(self) -> Iterator[tuple[Location, BookRule, SaySpec]]:
-        """The answers with their locations, including those of rules whose `when` is invalid."""
+        """The rules' answers with their locations; includes rules whose `when` is invalid."""
         return _answers((*self.rules, *self.without_when))
 
 
@@ -139,8 +139,8 @@ def check_book(
 
     Args:
         path: the file.
-        entry: the model to serve; None checks only what holds for every model.
-        others: the entries that a hint may name instead.
+        entry: the entry of the model to serve; None to skip the checks that depend on the model.
+        others: other model entries, which hints may suggest.
         args: flags of `vllm serve` for the server.
 
     Raises:
@@ -240,7 +240,7 @@ def _no_group(group: str, rule: BookRule) -> tuple[str, str]:
 
 
 def _formats(book: _Book) -> Iterator[Problem]:
-    """Answers that the family's format cannot express."""
+    """Finds answers that the family's format cannot express."""
     if book.entry is None:
         return
     for at, rule, spec in book.all_answers():
@@ -284,7 +284,7 @@ def _raw_markers(book: _Book) -> Iterator[Problem]:
 
 
 def _misspelt(like: str, known: Sequence[str]) -> str | None:
-    """The marker that a text resembles; a closing marker only for a text that looks like one."""
+    """The marker that a string resembles; only a string that looks like a closing marker can resemble one."""
     if any(like in marker for marker in known):
         return None
     closing = ("</", "[/")
@@ -320,7 +320,7 @@ def _turns(book: _Book) -> Iterator[Problem]:
 
 
 def _words(book: _Book) -> Iterator[Problem]:
-    """Plain words that YAML reads as true or false in places where that is valid."""
+    """Finds unquoted words that YAML reads as true or false where a boolean is valid."""
     for at, _, _ in book.located():
         for word in _read_as_bool(book.document.node(at)):
             value = _WORDS[word.value.lower()]

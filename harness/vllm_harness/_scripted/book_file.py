@@ -26,7 +26,7 @@ from vllm_harness._scripted.when import When
 
 
 class BookFileError(UsageError):
-    """The file is not a valid script book; the message names file, line and key."""
+    """The file is not a valid script book; the message names the file, line and key."""
 
 
 class CallSpec(StrictModel):
@@ -34,7 +34,7 @@ class CallSpec(StrictModel):
 
     Attributes:
         name: the name of the function.
-        arguments: a mapping; or text, which is written unchanged.
+        arguments: a mapping of argument names to values, or a string, which is written unchanged.
     """
 
     name: str
@@ -47,20 +47,20 @@ class CallSpec(StrictModel):
 class SaySpec(StrictModel):
     """What the model generates: a meaning (`reasoning`, `text`, `calls`), `raw`, `ids`, or a `case`.
 
-    A plain text instead of a mapping is its `text`. In texts, `${city}` quotes what the group `(?P<city>...)`
-    of a pattern in `when` matched; `$${city}` is the text `${city}`.
+    A plain string instead of a mapping stands for its `text`. In any string, `${city}` quotes what the group
+    `(?P<city>...)` of a pattern in `when` matched; `$${city}` stands for the literal string `${city}`.
 
     Attributes:
         reasoning: the reasoning before the answer.
-        text: a text for the user.
+        text: text for the user.
         calls: function calls.
         raw: the family's native text, special tokens included, exactly as the model generates it.
-        ids: token ids.
-        case: a named group of a pattern in `when`, whose text chooses the answer.
-        of: with `case`, the answer for each text.
-        else_: written `else`: with `case`, the answer for any other text. Without it the rule takes only
-            requests that have a case.
-        repeat: how often to repeat the text, for long answers.
+        ids: the token ids that the model generates.
+        case: a named group of a pattern in `when`, whose text selects the answer.
+        of: with `case`, a mapping of the group's text to the answer.
+        else_: written `else`: with `case`, the answer for any other text. Without `else`, the rule answers
+            only requests whose text is in `of`.
+        repeat: the number of times that `text` is repeated, for long answers.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -90,11 +90,11 @@ class SaySpec(StrictModel):
         return self
 
     def as_say(self) -> Plain:
-        """The content for `ScriptBook.script`, with every text unchanged."""
+        """The content for `ScriptBook.script`, in which `${group}` has no special meaning."""
         return self._plain() if self.ids is None else self.ids
 
     def as_answer(self) -> Content:
-        """The content of a rule, in which `${group}` quotes the request."""
+        """The content for a rule, in which `${group}` quotes the request."""
         if self.ids is not None:
             return self.ids
         plain = self._plain()
@@ -115,24 +115,24 @@ Answer = Annotated[
         json_schema_input_type=SaySpec | str,
     ),
 ]
-"""What the model generates; a plain text instead of a mapping is its `text`."""
+"""What the model generates; a plain string instead of a mapping stands for its `text`."""
 
 SaySpec.model_rebuild()
 
 
 class RuleSpec(StrictModel):
-    """A rule: which requests it is for, and what the model answers.
+    """A rule: which requests it answers, and what the model generates for them.
 
     Attributes:
-        name: for reports; `rule 1`, `rule 2`, ... by default.
-        when: what a request must look like; by default any request matches.
+        name: the rule's name in reports; by default `rule 1`, `rule 2`, ...
+        when: the conditions that a request must meet; by default any request matches.
         say: what the model answers.
-        turns: instead of `say`, for a request in which the server lets the model generate several times, as
-            with built-in tools: what it generates each time.
-        choices: instead of `say`, for a request that wants several answers (`n`): each answer.
-        times: how many requests the rule serves; by default any number.
-        constrained: whether the request puts a grammar on the model (structured output, required or named
-            tools), which forbids some of the blanks that models write.
+        turns: instead of `say`, what the model generates each time, if the server lets it generate several
+            times for a request, as with built-in tools.
+        choices: instead of `say`, the answer for each choice of a request with `n` > 1.
+        times: the number of requests that the rule answers; by default any number.
+        constrained: whether a grammar constrains the model (structured output, required or named tools),
+            which forbids some of the whitespace that models write.
         limit: the number of tokens after which the answer is truncated, if the request allows more.
     """
 
@@ -154,7 +154,7 @@ class RuleSpec(StrictModel):
         return self
 
     def as_rule(self, number: int, where: str) -> BookRule:
-        """The rule, with its default name by its number in the book, and its place in the file."""
+        """Converts to a `BookRule`; the number gives its default name, `where` is its file and line."""
         answers = self.turns or self.choices or tuple(filter(None, [self.say]))
         case, of = "", {}
         if self.say and self.say.case:
@@ -175,7 +175,7 @@ class RuleSpec(StrictModel):
 
 
 class BookFile(StrictModel):
-    """A script book: rules in order; a request takes the first that matches."""
+    """A script book: an ordered list of rules; the first rule that matches a request answers it."""
 
     rules: tuple[RuleSpec, ...]
 
@@ -187,15 +187,15 @@ class BookFile(StrictModel):
 
 
 def take_of(spec: str | dict[str, Any]) -> Plain:
-    """The content of a step's `say`, a text or a mapping. Raises pydantic's ValidationError."""
+    """The content of a step's `say`, a string or a mapping. Raises ValidationError if it is invalid."""
     return spec if isinstance(spec, str) else SaySpec.model_validate(spec).as_say()
 
 
 def keys_at(location: Location) -> Collection[str]:
-    """The known keys of a mapping in a book, for suggestions."""
+    """The keys that a mapping at a location in a book may have, for suggestions."""
     return keys_of(BookFile, location)
 
 
 def rule_at(index: int, rule: RuleSpec, document: Document) -> BookRule:
-    """A rule of a book, with its place in the file."""
+    """Converts a rule of a book file; its index gives its default name and its line in the file."""
     return rule.as_rule(index + 1, f"{document.path.name}:{document.line(('rules', index))}")

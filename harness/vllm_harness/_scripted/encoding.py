@@ -1,4 +1,4 @@
-"""The content of a script, turned into what a server stores: token ids, or pieces that quote the request."""
+"""Converts a script's content to what a server stores: token ids, or pieces that quote the request."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from vllm_harness._scripted.quoting import Quoting, pieces, sample
 from vllm_harness._scripted.standin import stand_in_of, vocabulary
 
 Plain = str | Meaning | Raw | Sequence[int]
-"""What the model generates: a text for the user, a meaning, raw text or token ids."""
+"""What the model generates: text for the user, a meaning, raw text or token ids."""
 Content = Plain | Quoting
-"""The same, or an answer that quotes the request."""
+"""What the model generates: a `Plain`, or an answer that quotes the request."""
 _OWN = {names.OWN_HEADER: "1"}
 
 
 class BookError(HarnessError):
-    """The server does not accept a book, or does not report on it."""
+    """The server does not accept a book, or does not return its report."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class EncodedTake:
     """A take as a server stores it.
 
     Attributes:
-        ids: its token ids; for content that quotes the request, those of a sample.
-        ended_early: whether the content lacked a stop token, so that one was appended.
-        wire: what the server stores.
+        ids: the take's token ids; if it quotes the request, the ids with sample text in place of the quotes.
+        ended_early: whether the content lacked a stop token at its end, so that one was appended.
+        wire: what the server stores: token ids, or a mapping with `pieces` if the take quotes the request.
     """
 
     ids: tuple[int, ...]
@@ -45,12 +45,12 @@ class EncodedTake:
 
 
 def encode(content: Content, entry: ModelEntry, endpoint: Endpoint, *, constrained: bool) -> EncodedTake:
-    """Encodes content with the tokenizer of a server.
+    """Encodes content with a server's tokenizer.
 
     Raises:
-        DialectError: the dialect of the entry cannot express it.
+        DialectError: the entry's dialect cannot express the content.
         UsageError: the entry has no stand-in, or a token id is outside its vocabulary.
-        BookError: the server does not tokenize it.
+        BookError: the server does not tokenize the content.
     """
     stand_in = stand_in_of(entry)
     if isinstance(content, Quoting):
@@ -73,7 +73,7 @@ def encode(content: Content, entry: ModelEntry, endpoint: Endpoint, *, constrain
 
 
 def raw_text(entry: ModelEntry, content: str | Meaning | Raw, *, constrained: bool = False) -> str:
-    """What the model of an entry generates. Raises DialectError if its dialect cannot express it."""
+    """Renders content as the model's raw text. Raises DialectError if the dialect cannot express it."""
     if isinstance(content, Raw):
         return content.text
     assert entry.dialect is not None
@@ -82,7 +82,7 @@ def raw_text(entry: ModelEntry, content: str | Meaning | Raw, *, constrained: bo
 
 
 def check_ids(ids: Sequence[int], entry: ModelEntry) -> None:
-    """Raises UsageError if a token id is outside the vocabulary: the request would end the engine."""
+    """Raises UsageError if a token id is outside the vocabulary, since such an id would crash the engine."""
     size = vocabulary(entry)
     if unknown := [token for token in ids if not 0 <= token < size]:
         raise UsageError(
@@ -92,17 +92,17 @@ def check_ids(ids: Sequence[int], entry: ModelEntry) -> None:
 
 
 def is_ids(content: Content) -> TypeGuard[Sequence[int]]:
-    """Whether content is given as token ids."""
+    """Whether the content is a sequence of token ids."""
     if not isinstance(content, Sequence) or isinstance(content, (str, bytes)):
         return False
     return all(isinstance(token, int) for token in content)
 
 
 def call(endpoint: Endpoint, method: str, path: str, body: Any = None) -> dict[str, Any]:
-    """Sends a request of the harness itself to a server of the scripted lane, and returns its JSON object.
+    """Sends one of the harness's own requests to a scripted server, and returns the JSON object it answers.
 
     Raises:
-        BookError: there is no answer, or it is an error or not valid JSON.
+        BookError: no answer came, or the answer is an error or not valid JSON.
     """
     try:
         answer = endpoint.request(method, path, json=body, headers=_OWN)

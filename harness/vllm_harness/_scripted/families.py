@@ -1,4 +1,4 @@
-"""The families of vLLM's parsers, read from families.yaml, and a stand-in for each: a tiny Llama."""
+"""The model families of vLLM's parsers, read from families.yaml, and a stand-in for each: a tiny Llama."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ def _known_dialect(name: str) -> str:
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Family:
-    """A server's parsers, the dialect of its model, and the requirements on its tokenizer.
+    """A family of models: its parsers in vLLM, its dialect, and the requirements on its tokenizer.
 
     Attributes:
-        name: its key in families.yaml.
-        tool_parser, reasoning_parser: vLLM's names.
-        dialect: the name of a dialect.
-        model: the id of a model of this family.
-        tokenizer: the asset of the real tokenizer; None if only a synthetic tokenizer is available.
+        name: the family's key in families.yaml.
+        tool_parser, reasoning_parser: vLLM's names for the family's parsers.
+        dialect: the name of the family's dialect.
+        model: the hub id of a model of this family.
+        tokenizer: the asset with the real tokenizer; None if only a synthetic tokenizer is available.
         entry: a model entry of models.yaml whose stand-in has the family's architecture, if there is one.
-        kwargs: `chat_template_kwargs` of every request, which parsers read.
-        args, env: server arguments beyond the parsers, and variables of its environment.
-        shows_reasoning: whether its parser leaves the reasoning in the text, markers included, as the model's
-            makers require of clients that send the text back.
-        tokens: single tokens beyond the dialect's markers.
-        merges, ids, sentencepiece: as in `byte_tokenizer`.
+        kwargs: the `chat_template_kwargs` of every request, which parsers read.
+        args, env: further server arguments, and environment variables for the server.
+        shows_reasoning: whether the parser leaves the reasoning in the text, markers included, since the
+            model's makers require clients to send it back.
+        tokens: single tokens in addition to the dialect's markers.
+        merges, ids, sentencepiece: the arguments of `byte_tokenizer`.
         config: further settings for tokenizer_config.json.
-        real: whether it runs on its real tokenizer; see `on_real_tokenizer`.
+        real: whether the family runs with its real tokenizer; see `on_real_tokenizer`.
     """
 
     name: str
@@ -86,36 +86,36 @@ class Family:
 
     @property
     def form(self) -> Form | None:
-        """The dialect's data; None for Harmony, which is code."""
+        """The dialect's form; None for Harmony, which is defined by code."""
         return load_forms().get(self.dialect)
 
     @property
     def plugin(self) -> str | None:
-        """The file of a tool parser that is not part of vLLM; None for vLLM's own."""
+        """The file of a tool parser that is not part of vLLM; None if the parser is part of vLLM."""
         flag = "--tool-parser-plugin"
         return self.args[self.args.index(flag) + 1] if flag in self.args else None
 
     @property
     def request(self) -> dict[str, Any]:
-        """The fields of its requests beyond OpenAI's."""
+        """The vLLM-specific fields that the family's requests need."""
         fields: dict[str, Any] = {"chat_template_kwargs": self.kwargs} if self.kwargs else {}
         reasoning = self.form.reasoning if self.form else None
         joined = self.form is not None and self.form.join is not None
         if (reasoning and reasoning.special) or joined:
-            # without tools vLLM would drop the markers that its parser needs
+            # if a request has no tools, vLLM would drop the markers that its parser needs
             fields["skip_special_tokens"] = False
         return fields
 
 
 class WithoutFamily(StrictModel):
-    """vLLM's parsers without a family: the reason, by the parser's name."""
+    """vLLM's parsers that have no family here: for each parser's name, the reason."""
 
     tool_parsers: dict[str, str]
     reasoning_parsers: dict[str, str]
 
 
 class FamiliesFile(StrictModel):
-    """The whole of families.yaml."""
+    """The content of families.yaml."""
 
     families: Annotated[dict[str, Family], BeforeValidator(with_names)]
     stand_in: dict[str, Any]
@@ -127,7 +127,7 @@ def load_families_file(path: Path = FILE) -> FamiliesFile:
     """Reads a families.yaml.
 
     Raises:
-        UsageError: the file is not valid; the message names file, line and key.
+        UsageError: the file is not valid; the message names the file, line and key.
     """
     return read_yaml(path).validated(FamiliesFile)
 
@@ -138,24 +138,24 @@ def load_families() -> dict[str, Family]:
 
 
 def families_of_model(entry: ModelEntry) -> tuple[Family, ...]:
-    """The families that have both parsers of a model."""
+    """The families with the same tool parser and reasoning parser as a model."""
     both = (entry.tool_call_parser, entry.reasoning_parser)
     return tuple(f for f in load_families().values() if (f.tool_parser, f.reasoning_parser) == both)
 
 
 REAL = "+real"
-"""The suffix of the name of a family on its real tokenizer."""
+"""The suffix in the name of a family that runs with its real tokenizer."""
 
 
 def on_real_tokenizer(family: Family) -> Family | None:
-    """The same family on its real tokenizer; None if it has none, or if its format is code."""
+    """The same family with its real tokenizer; None if it has none, or if its format is defined by code."""
     if family.form is None or family.tokenizer is None:
         return None
     return replace(family, name=f"{family.name}{REAL}", real=True)
 
 
 def entry_of(family: Family) -> ModelEntry:
-    """The model entry that serves a family: a tiny Llama, or its named entry if its format is code."""
+    """The model entry for a family: a tiny Llama, or `family.entry` if the format is defined by code."""
     if family.form is None:
         assert family.entry is not None
         return load_models().get(family.entry)
@@ -166,13 +166,13 @@ def family_entry(family: Family, *, real: Path | None = None, into: Path | None 
     """Creates a model entry whose stand-in is a tiny Llama with the family's tokens and parsers.
 
     Args:
-        family: a family whose dialect is data; Harmony needs the model entry that `family.entry` names.
-        real: the folder of a real tokenizer; by default that of its asset if `family.real` is set, else the
-            entry gets a synthetic tokenizer.
-        into: where to write the tokenizer, by default the cache.
+        family: a family whose dialect is defined by data; for Harmony, use the entry `family.entry` instead.
+        real: the folder of a real tokenizer; by default the family's own if `family.real` is set, else a
+            synthetic tokenizer is created.
+        into: the parent folder for the tokenizer, by default `tokenizers` in the cache.
 
     Returns:
-        An entry of the scripted lane; its `stand_in.tokenizer` is the tokenizer's folder.
+        An entry for the scripted lane; its `stand_in.tokenizer` is the tokenizer's folder.
     """
     form = family.form
     if form is None:

@@ -16,7 +16,7 @@ class Reasoning:
 
 @dataclass(frozen=True)
 class Text:
-    """A text for the user."""
+    """Text for the user."""
 
     text: str
 
@@ -27,7 +27,7 @@ class ToolCall:
 
     Attributes:
         name: the function's name.
-        arguments: a JSON object; or text, which is written unchanged (for malformed calls).
+        arguments: a JSON object, or a string, which is written unchanged (for malformed calls).
     """
 
     name: str
@@ -35,7 +35,7 @@ class ToolCall:
 
     @property
     def arguments_json(self) -> str:
-        """The arguments as the model would write them."""
+        """The arguments as a JSON string; a string is returned unchanged."""
         if isinstance(self.arguments, str):
             return self.arguments
         return json.dumps(self.arguments, ensure_ascii=False)
@@ -46,18 +46,18 @@ Part = Reasoning | Text | ToolCall
 
 @dataclass(frozen=True)
 class Meaning:
-    """One assistant turn: its parts in order."""
+    """The content of an assistant turn: its parts in order."""
 
     parts: tuple[Part, ...]
 
     @property
     def reasoning(self) -> str:
-        """All reasoning as one text."""
+        """All reasoning, joined into one string."""
         return "".join(part.text for part in self.parts if isinstance(part, Reasoning))
 
     @property
     def text(self) -> str:
-        """All texts for the user as one."""
+        """All texts for the user, joined into one string."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
     @property
@@ -69,7 +69,7 @@ class Meaning:
     def of(
         cls, text: str | None = None, *, reasoning: str | None = None, calls: tuple[ToolCall, ...] = ()
     ) -> Meaning:
-        """Creates the common shape: reasoning, then text, then calls; leaves out what is None or empty."""
+        """Creates the usual turn: reasoning, then text, then calls; omits reasoning or text that is None."""
         parts: list[Part] = []
         if reasoning is not None:
             parts.append(Reasoning(reasoning))

@@ -1,8 +1,8 @@
 """Answers that quote what a rule's patterns matched: `${city}` is the text of the group `(?P<city>...)`.
 
-Only the server knows that text, when a request arrives, and the server has no dialects. So the harness
-renders the answer with marks in the places of the groups, and learns from further renderings how the dialect
-writes each character with a meaning in some format, in each place.
+Only the server knows that text, once a request arrives, and the server has no dialects. So the harness
+renders the answer with marks in place of the groups, and learns from further renderings how the dialect
+writes, at the position of each group, each character that is special in some format.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vllm_harness._scripted.dialects import DialectError
 from vllm_harness._scripted.meaning import Meaning, Part, Raw, Reasoning, Text, ToolCall
 
 QUOTE = re.compile(r"\$(\$?)\{(\w+)\}")
-"""`${name}` quotes a group; `$${name}` is the text `${name}`."""
+"""`${name}` quotes a group; `$${name}` stands for the literal string `${name}`."""
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _MARK = re.compile(f"{_OPEN}([0-9]+):([^{_CLOSE}]*){_CLOSE}", re.DOTALL)
 _SPECIAL = tuple(dict.fromkeys([*map(chr, range(32)), *"\"'\\`<>&{}[]()|/:,=#%$@*\x7f", "é", "語", "😀"]))
@@ -24,7 +24,7 @@ _SPECIAL = tuple(dict.fromkeys([*map(chr, range(32)), *"\"'\\`<>&{}[]()|/:,=#%$@
 
 @dataclass(frozen=True)
 class Quoting:
-    """An answer whose texts quote groups of the rule's patterns, as `${name}`."""
+    """An answer whose texts quote groups of the rule's patterns with `${name}`."""
 
     answer: Meaning | Raw
 
@@ -47,7 +47,7 @@ def unquoted(answer: Meaning | Raw) -> Meaning | Raw:
 
 
 def sample(quoting: Quoting, value: str = "x") -> Meaning | Raw:
-    """The answer with the same text for each group."""
+    """The answer with the same text in place of each group."""
     return _with_texts(
         quoting.answer,
         lambda text: QUOTE.sub(lambda match: f"${{{match[2]}}}" if match[1] else value, text),
@@ -57,17 +57,17 @@ def sample(quoting: Quoting, value: str = "x") -> Meaning | Raw:
 def pieces(
     quoting: Quoting, render: Callable[[Meaning | Raw], str], markers: tuple[str, ...]
 ) -> list[str | dict[str, Any]]:
-    """Renders an answer as pieces from which a server can write each group in its place.
+    """Renders an answer as pieces into which a server can insert each group's text.
 
     Args:
         quoting: the answer.
-        render: gives the raw text of an answer; raises DialectError if the format cannot express it.
-        markers: texts that a quoted text must not contain.
+        render: renders an answer as raw text; raises DialectError if the format cannot express it.
+        markers: strings that a quoted text must not contain.
 
     Returns:
-        Texts, and between them the places of groups: `group`, its `markers`, and `characters`, which maps
-        each character that is written differently there to what is written, or to None if the format cannot
-        contain it there.
+        Strings, and between them a mapping for each group: its name (`group`), the `markers`, and
+        `characters`, which maps each character that is written differently at this position to how it is
+        written, or to None if the format cannot contain it at this position.
 
     Raises:
         DialectError: the format cannot express the answer, whatever the groups contain.
@@ -88,7 +88,7 @@ def pieces(
 def _written(
     quoting: Quoting, render: Callable[[Meaning | Raw], str], char: str, texts: list[str]
 ) -> list[str] | None:
-    """How a character is written in each place; None if it is refused or changes the text around it."""
+    """How the dialect writes a character in place of each group; None if it cannot without other changes."""
     try:
         _, around, written = _rendered(quoting, render, char)
     except DialectError:
@@ -99,7 +99,7 @@ def _written(
 def _rendered(
     quoting: Quoting, render: Callable[[Meaning | Raw], str], value: str
 ) -> tuple[list[str], list[str], list[str]]:
-    """The groups in the order of their places, the texts around them, and the text in each place."""
+    """The groups in the raw text's order, the strings around them, and how `value` is written in each."""
     names: list[str] = []
 
     def mark(match: re.Match[str]) -> str:
@@ -114,7 +114,7 @@ def _rendered(
 
 
 def _with_texts(answer: Meaning | Raw, change: Callable[[str], str]) -> Meaning | Raw:
-    """The answer with each of its texts changed."""
+    """The answer with `change` applied to each of its strings."""
     if isinstance(answer, Raw):
         return Raw(change(answer.text))
     return Meaning(tuple(_parts(answer, change)))

@@ -1,4 +1,4 @@
-"""Reads the token ids that the middleware `vllm_harness_recorder` records in a server."""
+"""Reads the token ids that the middleware in `vllm_harness_recorder` records in a server."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class TokenRecord(StrictModel):
 
     @property
     def scriptable(self) -> bool:
-        """Whether a script can repeat the answer: its tokens are known, or there are none.
+        """Whether a script can repeat the answer: the answer's tokens are known, or it is an error.
 
-        Not if the request wanted `top_logprobs`: a stand-in does not know the probabilities of other tokens.
+        False if the request has `top_logprobs`: a stand-in does not know the probabilities of other tokens.
         """
         return self.refused or (bool(self.tokens) and not self.request.get("top_logprobs"))
 
 
 @contextmanager
 def recorded(endpoint: Endpoint) -> Iterator[list[TokenRecord]]:
-    """Records the requests that a server with RECORD_ARGS answers; the list is filled at the end."""
+    """Records the requests that a server started with RECORD_ARGS answers; fills the list at the end."""
     records: list[TokenRecord] = []
     endpoint.post(names.RECORDING_PATH).raise_for_status()
     yield records

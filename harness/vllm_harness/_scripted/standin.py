@@ -1,6 +1,6 @@
-"""Stand-in checkpoints: tiny models with a family's tokens, whose weights vLLM makes up.
+"""Stand-in checkpoints: tiny models with a family's tokenizer, whose weights vLLM fills with dummy values.
 
-A named model entry describes its own architecture; the stand-in of a generated family is a tiny Llama.
+A model entry in models.yaml describes the architecture of its stand-in; a family's stand-in is a tiny Llama.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ SERVER_ARGS = (
     *("--load-format", "dummy", "--enforce-eager"),
     *("--max-model-len", "8192", "--max-num-seqs", "64", "--num-gpu-blocks-override", "1024"),
 )
-# On CUDA a block has 16 tokens instead of 128. The size of the cache is given, since vLLM would count the
-# memory of all servers on the GPU. Attention is Triton's, which every GPU and every bundle has.
+# On CUDA a block has 16 tokens instead of 128. The size of the KV cache is fixed, since vLLM would otherwise
+# count the memory of all servers on the GPU. Triton's attention works on every GPU and in every bundle.
 CUDA_ARGS = (
     *("--num-gpu-blocks-override", "8192", "--kv-cache-memory-bytes", str(2**30)),
     *("--attention-backend", "TRITON_ATTN"),
 )
 STAND_IN_GPU_GIB = 4.0
-"""How much memory a stand-in may take on the GPU that it shares with others."""
+"""The memory in GiB that a stand-in may use on a GPU that it shares with other servers."""
 
-# One thread is enough, and it is not bound: vLLM would bind all servers of a machine to the same core.
-# Nothing is compiled: the first log-probabilities of each server would take 20 s. The worker runs in the
-# engine's process, as on one GPU: on CPU vLLM gives it a process for bindings that are not needed here, in
-# which each token takes a third longer. On CUDA, vLLM uses the model runner that supports scripts, and the
-# sampler of torch.
+# One thread is enough, and it is not bound: vLLM would bind all servers on a machine to the same core.
+# Nothing is compiled: otherwise each server's first logprobs would take 20 s. The worker runs in the
+# engine's process, as on one GPU: on CPU, vLLM would start a process for it to bind threads, which is not
+# needed here, and each token would take a third longer. On CUDA, vLLM uses the model runner that supports
+# logits processors, and the sampler of torch.
 SERVER_ENV = {
     **{"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"},
     **{"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_V2_MODEL_RUNNER": "0"},
@@ -53,17 +53,17 @@ class StandInError(UsageError):
 
 
 def stand_in_args(entry: ModelEntry) -> tuple[str, ...]:
-    """The server arguments of an entry's stand-in, in addition to `entry.flags`."""
+    """The server arguments that an entry's stand-in needs in addition to `entry.flags`."""
     return (*SERVER_ARGS, *stand_in_of(entry).args)
 
 
 def cuda_args(gpu_gib: float) -> tuple[str, ...]:
-    """Further arguments of a stand-in on a GPU of this size, which leave the rest of its memory to others."""
+    """Further server arguments of a stand-in on a GPU of this size, which limit the memory that it uses."""
     return (*CUDA_ARGS, "--gpu-memory-utilization", f"{min(0.9, STAND_IN_GPU_GIB / gpu_gib):.3f}")
 
 
 def build_stand_in(entry: ModelEntry, tokenizer_dir: Path, into: Path | None = None) -> Path:
-    """Writes the stand-in checkpoint of an entry, once for the same content.
+    """Writes the stand-in checkpoint of an entry, unless one with the same content exists.
 
     Args:
         entry: an entry with a stand-in.
@@ -74,7 +74,7 @@ def build_stand_in(entry: ModelEntry, tokenizer_dir: Path, into: Path | None = N
         The checkpoint's folder, `<name>-<hash>`, with config.json, generation_config.json and the tokenizer.
 
     Raises:
-        StandInError: the entry has no stand-in, the folder no tokenizer, or the tokenizer lacks a token id.
+        StandInError: the entry has no stand-in, the folder no tokenizer, or the tokens do not fit it.
     """
     stand_in = stand_in_of(entry)
     tokenizer = [tokenizer_dir / name for name in TOKENIZER_FILES if (tokenizer_dir / name).is_file()]
@@ -108,7 +108,7 @@ def check_stop(entry: ModelEntry, checkpoint: Path) -> None:
 
 
 def vocabulary(entry: ModelEntry) -> int:
-    """The number of token ids of the model in an entry's stand-in."""
+    """The vocabulary size of an entry's stand-in."""
     config = stand_in_of(entry).config
     return int(config["vocab_size"] if "vocab_size" in config else config["text_config"]["vocab_size"])
 
@@ -177,7 +177,7 @@ def _rename_tokens(folder: Path, tokens: dict[int, str]) -> None:
 
 
 def _add_tokens(folder: Path, tokens: dict[int, str]) -> None:
-    """Adds special tokens after those of the asset, and fills gaps, which no tokenizer accepts."""
+    """Adds special tokens after the asset's tokens; reserved tokens fill gaps, which no tokenizer accepts."""
     path = folder / "tokenizer.json"
     document = json.loads(path.read_text())
     ids = {*document["model"]["vocab"].values(), *(token["id"] for token in document["added_tokens"])}
@@ -195,7 +195,7 @@ def _add_tokens(folder: Path, tokens: dict[int, str]) -> None:
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Writes a file of a checkpoint or tokenizer as JSON."""
+    """Writes a JSON file in the folder of a checkpoint or tokenizer."""
     path.unlink(missing_ok=True)  # it may be a hard link to the asset
     path.write_text(json.dumps(document, ensure_ascii=False, indent=1))
 
@@ -208,7 +208,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def publish(folder: Path, target: Path) -> None:
-    """Moves a complete folder to its final place, unless another process was faster."""
+    """Moves a complete folder to its final path, unless another process has already created it."""
     try:
         folder.rename(target)
     except OSError:

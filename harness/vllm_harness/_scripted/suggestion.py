@@ -1,4 +1,4 @@
-"""Suggests a rule from a request: it takes such requests, and its answer has the form that they ask for."""
+"""Suggests a rule for a request: it matches such requests, and its answer has the form they ask for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def suggestion(entry: Mapping[str, Any]) -> str:
 
 
 def example(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> Any:
-    """A small value that fits a JSON schema, for the usual schemas of tools and answers."""
+    """A small value that is valid for a JSON schema, for the usual schemas of tools and answers."""
     root = schema if root is None else root
     if "$ref" in schema:
         return example(_at(root, *str(schema["$ref"]).removeprefix("#/").split("/")), root)
@@ -68,7 +68,7 @@ def _when(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pattern(text: str) -> str:
-    """A pattern for the start of a text, or for all of a short text."""
+    """A pattern that matches the start of a text, or the whole text if it is short."""
     escaped = _SPECIAL.sub(r"\\\1", text[:_SHOWN])
     return f"^{escaped}$" if len(text) <= _SHOWN else f"^{escaped}"
 
@@ -87,7 +87,7 @@ def _answer(entry: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _schema_of_answer(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The schema of a structured answer, wherever the API has it."""
+    """The schema for a structured answer, from the field that the API uses; None if there is none."""
     places = (_at(body, "text", "format"), _at(body, "response_format"), _at(body, "output_config", "format"))
     for place in places:
         schema = place.get("schema") or _at(place, "json_schema").get("schema")
@@ -97,7 +97,7 @@ def _schema_of_answer(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _tools(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The name and the schema of each function that a request offers."""
+    """The name and the parameter schema of each function that a request offers."""
     tools = [tool for tool in body.get("tools") or () if isinstance(tool, dict)]
     functions = [_at(tool, "function") or tool for tool in tools]
     return [
@@ -108,7 +108,7 @@ def _tools(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _at(value: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """The object at a path within an object; empty if there is none."""
+    """The object at a path of keys within an object; empty if there is none."""
     inner: Any = value
     for key in keys:
         inner = inner.get(key) if isinstance(inner, dict) else None

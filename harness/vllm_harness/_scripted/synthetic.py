@@ -1,7 +1,7 @@
 """Synthetic tokenizers: a token for each byte, and a family's markers as single tokens.
 
-Single bytes are the hardest way to split a text for a server, and need nothing from a hub.
-The files load like those of any fast tokenizer of transformers.
+Splitting text into single bytes is the hardest case for a server, and needs no files from a hub.
+transformers loads these tokenizers as it loads any fast tokenizer.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from vllm_harness._scripted.dialects.form import Form
 from vllm_harness._scripted.standin import write_json
 
 PAD = "<|pad|>"
-"""A special token that no format uses; each synthetic tokenizer has it."""
+"""A special token for padding in every synthetic tokenizer; no format uses it."""
 _TEMPLATE = Path(__file__).parent.parent / "templates" / "family.jinja"
 _PRINTABLE = (range(ord("!"), ord("~") + 1), range(ord("¡"), ord("¬") + 1), range(ord("®"), ord("ÿ") + 1))
 
 
 @dataclass(frozen=True)
 class Token:
-    """A text that is a single token; decoded text leaves out `special` ones by default."""
+    """A string that is a single token; decoding omits `special` tokens by default."""
 
     text: str
     special: bool
@@ -49,14 +49,14 @@ def byte_tokenizer(
     ids: Mapping[str, int] | None = None,
     sentencepiece: bool = False,
 ) -> dict[str, Any]:
-    """Creates a tokenizer.json: ids 0 to 255 are the bytes, then follow merged pieces, then tokens.
+    """Creates the content of a tokenizer.json: ids 0 to 255 are bytes, then come merged pieces, then tokens.
 
     Args:
-        tokens: the tokens.
-        merges: pairs that become ordinary vocabulary, for parsers that look for pieces; in the spelling of
-            the vocabulary (`Ġ` for a blank, `Ċ` for a line end), each made of earlier pieces.
+        tokens: the single tokens, such as the markers of a format.
+        merges: pairs of earlier pieces that become ordinary vocabulary, for parsers that look for certain
+            tokens; in the spelling of the vocabulary (`Ġ` for a space, `Ċ` for a newline).
         ids: the ids that certain merged pieces must have.
-        sentencepiece: writes bytes as SentencePiece's byte fallback does (`<0x0A>`), not as GPT-2's letters.
+        sentencepiece: whether bytes are written as in SentencePiece (`<0x0A>`), not as in GPT-2.
     """
     letters = [f"<0x{byte:02X}>" for byte in range(256)] if sentencepiece else _letters()
     vocabulary = {letter: number for number, letter in enumerate(letters)}
@@ -92,7 +92,7 @@ def byte_tokenizer(
 
 
 def with_tokens(document: dict[str, Any], tokens: Iterable[Token]) -> dict[str, Any]:
-    """A tokenizer.json with the missing tokens appended; its own tokens keep their ids and kinds."""
+    """A tokenizer.json with missing tokens appended; existing tokens remain unchanged."""
     added = document["added_tokens"]
     known = {token["content"] for token in added}
     first = 1 + max([*document["model"]["vocab"].values(), *(token["id"] for token in added)])
@@ -119,7 +119,7 @@ def write_tokenizer(
     Args:
         folder: an existing folder.
         document: the tokenizer.json.
-        form: the format of the prompts that the chat template writes.
+        form: the format for the chat template.
         config: further settings for tokenizer_config.json.
     """
     settings = {
@@ -136,7 +136,7 @@ def write_tokenizer(
 
 
 def chat_template(form: Form) -> str:
-    """A plain chat template: the family's frame and end of the prompt, everything else as JSON."""
+    """A plain chat template: the family's message frame and end of prompt, with everything else as JSON."""
     frame = form.frame
     variables = {
         "start": frame.start,
@@ -173,6 +173,6 @@ def _added(number: int, token: Token) -> dict[str, Any]:
 
 
 def _letters() -> list[str]:
-    """GPT-2's letters for the bytes, in its order: printable bytes, then the others from U+0100 on."""
+    """GPT-2's letters for bytes, in GPT-2's order: printable bytes, then letters from U+0100 for the rest."""
     printable = [byte for span in _PRINTABLE for byte in span]
     return [*map(chr, printable), *(chr(256 + number) for number in range(256 - len(printable)))]

@@ -1,4 +1,4 @@
-"""The conditions of a rule: what a request must look like."""
+"""The conditions that a request must meet for a rule to match it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class MessageCondition(StrictModel):
     """A message anywhere in the conversation.
 
     Attributes:
-        role: the role of its author; by default any. The result of a tool has the role tool.
-        text: a pattern for its text.
+        role: the role of the message's author; by default any. A tool result has the role `tool`.
+        text: a pattern for the text of the message.
     """
 
     role: Role | None = None
@@ -35,7 +35,7 @@ class MessageCondition(StrictModel):
 
 
 class ToolResultCondition(StrictModel):
-    """The result of a call anywhere in the conversation; all conditions are about the same call.
+    """A tool result anywhere in the conversation; the same result must meet all conditions.
 
     Attributes:
         name: the name of the function.
@@ -49,28 +49,28 @@ class ToolResultCondition(StrictModel):
 
 
 class When(StrictModel):
-    """What a request must look like: all given conditions must hold.
+    """The conditions of a rule, all of which a request must meet.
 
-    A pattern is a regular expression of Python's `re`, searched anywhere in the text.
+    A pattern is a regular expression of Python's `re` that may match anywhere in the text.
 
     Attributes:
         user: a pattern for the last user message.
         system: a pattern for the system prompt: the instructions, and all system and developer messages.
-        message: a message anywhere in the conversation.
+        message: conditions for one message, anywhere in the conversation.
         tool_output: a pattern for the tool outputs after the model's last turn, joined by newlines.
-        tool_result: the result of a call anywhere in the conversation.
-        turn: the number of assistant turns before this request, including those of `previous_response_id`.
-        tools: names of tools that the request must offer.
+        tool_result: conditions for one tool result, anywhere in the conversation.
+        turn: the number of assistant turns before this request, including those from `previous_response_id`.
+        tools: the names of tools that the request must offer.
         tool_choice: `auto`, `none` or `required`, or the name of the only tool allowed.
         parallel_tool_calls: whether several calls in a turn are allowed, as they are by default.
         stream: whether the answer is streamed.
-        format: the format of the answer (`text.format`, `response_format` or `output_config`); one or a list.
+        format: the answer's format (`text.format`, `response_format`, `output_config`), or a list of formats.
         model: a pattern for the model's name.
-        api: one API or a list.
-        header: a pattern for the value of each named header.
-        all: further conditions that must all hold.
-        any: conditions of which one must hold; the first that holds gives the groups.
-        not_: written `not`: conditions that must not all hold.
+        api: the API of the request, or a list of APIs.
+        header: patterns for the values of headers, by header name.
+        all: further sets of conditions, all of which must hold.
+        any: sets of conditions of which at least one must hold; groups come from the first that holds.
+        not_: written `not`: a set of conditions that must not all hold.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -94,12 +94,12 @@ class When(StrictModel):
     not_: When | None = Field(None, alias="not")
 
     def as_json(self) -> dict[str, Any]:
-        """The given conditions, as a server matches them."""
+        """The conditions that are set, in the form that the server expects."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
     @property
     def groups(self) -> frozenset[str]:
-        """The named groups of its patterns, which a rule can quote."""
+        """The named groups in the patterns, which a rule's answer can quote."""
         own = [self.user, self.system, self.tool_output, self.model, *self.header.values()]
         if self.message:
             own.append(self.message.text)

@@ -1,6 +1,6 @@
-"""Optional packages that are built on the core; `vllm_harness._extensions` lists them.
+"""Optional packages that build on the core; `vllm_harness._extensions` lists them.
 
-Their errors:
+Their error classes, by base class, and the modules that define them:
 
     HarnessError
         BundleError                       bundles.place

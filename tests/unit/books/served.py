@@ -1,4 +1,4 @@
-"""Books and requests as a server has them, without a server."""
+"""Books and requests in the form that a server's matching code uses, without a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vllm_harness_served import MatchedRule, ServedBook
 
 
 def served(rules: Sequence[BookRule]) -> ServedBook:
-    """A book with the conditions of rules, and a token instead of each answer."""
+    """Makes a book that has the conditions of the rules, and one token instead of each answer."""
     book = ServedBook()
     book.add(
         {
@@ -34,12 +34,12 @@ def served(rules: Sequence[BookRule]) -> ServedBook:
 def facts(
     path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None, earlier: Sequence[Any] = ()
 ) -> dict[str, Any]:
-    """The facts of a request."""
+    """Returns the facts about a request to which the conditions of rules apply."""
     result: dict[str, Any] = conversations.facts(path, headers or {}, dict(body), list(earlier))
     return result
 
 
 def outcome(book: ServedBook, request: Mapping[str, Any]) -> str:
-    """The name of the rule that takes a request, or the reason why none does."""
+    """Returns the name of the rule that takes a request, or the reason why no rule does."""
     match = book.take(dict(request))
     return str(match.rule["name"]) if isinstance(match, MatchedRule) else str(match)

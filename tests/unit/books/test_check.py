@@ -1,4 +1,4 @@
-"""The check of books finds each mistake, with its line, its rule and a hint."""
+"""The check of script books finds each mistake, and names its line and its rule, with a hint."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def book(folder: Path, text: str) -> Path:
 
 
 def checked(path: Path, model: str = "qwen3", *args: str) -> CheckedBook:
-    """Checks a book for a model."""
+    """Checks a book for use with a model."""
     return check_book(path, MODELS.get(model), others=list(MODELS), args=args)
 
 
@@ -171,7 +171,7 @@ def test_unreachable_rules_and_repeated_names(tmp_path: Path) -> None:
 def test_turns_are_used_with_built_in_tools(tmp_path: Path) -> None:
     path = book(tmp_path, "rules:\n  - turns: [a, b]\n")
     assert checked(path, "qwen3", "--tool-server=demo").problems == ()
-    assert check_book(path).problems == ()  # without a model it is unknown
+    assert check_book(path).problems == ()  # without a model, its tools are unknown
 
 
 def test_the_command_reports_all_mistakes_at_once(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ ON_PURPOSE = {
     "arguments: {city: '${city}'}}": """arguments: '{"city": Lisbon}'}""",
     "  - name: proposes\n": "  - {name: anything, say: Pardon?}\n  - name: proposes\n",
 }
-"""Mistakes on purpose, by an author who wrote the book with only the reference page."""
+"""Deliberate mistakes in a book whose author knew only the reference page: right text -> mistake."""
 
 
 def test_three_mistakes_in_a_valid_book_are_found_at_once(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The limit of a rule becomes the field that each API has for it."""
+"""A rule's token limit lowers the field with which each API limits an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions have the same meaning for requests of all APIs."""
+"""Conditions have the same meaning for requests over all APIs."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ FAIL: list[dict[str, Any]] = [
 
 
 def rule(name: str, when: dict[str, Any] | None = None, **more: Any) -> BookRule:
-    """A rule with these conditions."""
+    """Makes a rule with these conditions."""
     return BookRule(name, ("answer",), when=When.model_validate(when or {}), **{"times": None, **more})
 
 
@@ -182,7 +182,7 @@ def test_the_nearest_rule_fails_the_fewest_conditions() -> None:
     reason = outcome(served(rules), facts(RESPONSES, {"input": "Paris?"}))
     assert reason == (
         "the nearest rule is 'near', which has tools: [\"get_weather\"] "
-        "(it does not offer get_weather, but no tools)"
+        "(it does not offer get_weather; it offers no tools)"
     )
 
 
@@ -208,7 +208,7 @@ def test_a_case_decides_whether_a_rule_takes_a_request() -> None:
 
 
 def stored(identifier: str, *output: dict[str, Any]) -> dict[str, Any]:
-    """A response as vLLM sends it."""
+    """Makes a response as vLLM sends it."""
     return {"object": "response", "id": identifier, "output": list(output)}
 
 
@@ -221,7 +221,7 @@ def test_stored_responses_are_part_of_the_conversation() -> None:
     request = facts(RESPONSES, second, earlier=responses.before(second))
     assert request["turn"] == 1
     assert request["tool_results"] == [{"name": "get_weather", "arguments": ARGUMENTS, "output": "sunny"}]
-    responses.keep(second, stored("resp_2"))  # in the background, without output yet
+    responses.keep(second, stored("resp_2"))  # a background response that has no output yet
     third = {"previous_response_id": "resp_2", "input": "And?"}
     assert facts(RESPONSES, third, earlier=responses.before(third))["turn"] == 2
     responses.keep(

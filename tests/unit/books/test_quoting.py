@@ -1,4 +1,4 @@
-"""Answers that quote the request: the server writes them as the dialect would."""
+"""Answers that quote the request: the server writes the quotes as the dialect would."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ NOTATIONS = (
     "minicpm5",
     "mistral",
 )
-"""Dialects of each notation of arguments."""
+"""One dialect for each notation of arguments."""
 
 
 def rendering(dialect: str, answer: Meaning | Raw) -> str:
-    """The native text of an answer."""
+    """Returns an answer in the dialect's format."""
     return answer.text if isinstance(answer, Raw) else render(dialect, answer)
 
 
 def template(dialect: str, answer: Meaning | Raw) -> dict[str, Any]:
-    """The pieces from which the server writes an answer."""
+    """Returns the pieces from which the server assembles an answer."""
     known = find_dialect(dialect).markers
     return {"pieces": pieces(Quoting(answer), partial(rendering, dialect), known)}
 

@@ -1,4 +1,4 @@
-"""The reference of script books: every key has an example, which takes the request below it."""
+"""The reference page of script books: every key has an example, which answers the request below it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOOKS = [block for block in BLOCKS if block.language == "yaml"]
 
 
 def request_of(block: Block) -> dict[str, Any]:
-    """The facts of a request on the page."""
+    """Returns the facts about a request on the page."""
     start, _, rest = block.text.partition("\n")
     message = message_from_string(rest)
     headers = {name.lower(): value for name, value in message.items()}
@@ -33,7 +33,7 @@ def request_of(block: Block) -> dict[str, Any]:
 
 
 def book_file(block: Block, folder: Path) -> Path:
-    """A book from the page as a file."""
+    """Writes a book from the page to a file."""
     path = folder / "book.yaml"
     path.write_text(block.text)
     return path

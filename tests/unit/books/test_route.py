@@ -1,4 +1,4 @@
-"""The path by which a server's middleware recognizes an API, with and without `--root-path`."""
+"""The path from which a server's middleware recognizes an API, with and without `--root-path`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def book() -> ScriptBook:
 
 @pytest.mark.parametrize("say", [CALL, [CALL], [1, CALL]], ids=["call", "calls", "among ids"])
 def test_calls_need_their_argument(say: Any, book: ScriptBook) -> None:
-    with pytest.raises(UsageError, match="a script takes a text") as raised:
+    with pytest.raises(UsageError, match="a script accepts text") as raised:
         book.script(say)
     assert raised.value.hint == "name the calls: script(calls=[ToolCall(...)])"
 
@@ -31,6 +31,6 @@ def test_calls_need_their_argument(say: Any, book: ScriptBook) -> None:
 @pytest.mark.parametrize("place", ["say", "turns", "choices"])
 def test_other_content_is_refused(say: Any, place: str, book: ScriptBook) -> None:
     given: Any = {"say": say} if place == "say" else {place: ["Hi", say]}
-    with pytest.raises(UsageError, match="a script takes a text, a Meaning, Raw text or token ids, not"):
+    with pytest.raises(UsageError, match="a script accepts text, a Meaning, Raw text or token ids, not"):
         book.script(**given)
     assert not book.scripts

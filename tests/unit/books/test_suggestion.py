@@ -1,4 +1,4 @@
-"""The rule suggested for a request takes that request and passes the check."""
+"""The rule that is suggested for an unanswered request matches that request and passes the check."""
 
 from __future__ import annotations
 

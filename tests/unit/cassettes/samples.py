@@ -1,4 +1,4 @@
-"""Cassettes for tests, made from the valid samples of the protocol."""
+"""Builds cassettes with valid requests and answers for tests."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "objec
 
 
 def message(text: str, number: int = 1) -> dict[str, Any]:
-    """An item of a response with a text."""
+    """A message item of a response, with one text part."""
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
     return {**item, "content": [part]}
 
 
 def response(identifier: str, *items: dict[str, Any], previous: str | None = None) -> dict[str, Any]:
-    """A valid body of the Responses API with these items."""
+    """A valid response body of the Responses API with these items."""
     body = response_events(list(items))[-1]["response"]
     return {**body, "id": identifier, "previous_response_id": previous}
 
@@ -43,7 +43,7 @@ def response(identifier: str, *items: dict[str, Any], previous: str | None = Non
 def exchange(
     turn: str, request: dict[str, Any], body: dict[str, Any], after: str | None = None
 ) -> RecordedExchange:
-    """An exchange of the Responses API that is not streamed."""
+    """An exchange over the Responses API without streaming."""
     return RecordedExchange(
         turn=turn,
         after=after,
@@ -57,7 +57,7 @@ def exchange(
 def streamed(
     turn: str, request: dict[str, Any], events: list[dict[str, Any]], size: int = 0
 ) -> RecordedExchange:
-    """A streamed exchange of the Responses API, in chunks of `size` bytes, or else of an event."""
+    """A streamed exchange over the Responses API, in chunks of `size` characters; if 0, of one event."""
     blocks = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
     if size:
         whole = "".join(blocks)
@@ -73,7 +73,7 @@ def streamed(
 
 
 def conversation(**recorded: Any) -> Cassette:
-    """Two turns: a call, and the answer to its output."""
+    """A cassette with two turns: a tool call, and the answer to the tool's output."""
     call = exchange("ask", {"input": "Weather in Paris?", "tools": [TOOL]}, response("resp_1", CALL))
     output = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
     answer = exchange(

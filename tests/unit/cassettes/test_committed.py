@@ -1,4 +1,4 @@
-"""The cassettes of tests/cassettes, from real servers: rules, accumulators and meanings."""
+"""Checks the cassettes in tests/cassettes, from real servers: rules, accumulators and meanings."""
 
 from __future__ import annotations
 

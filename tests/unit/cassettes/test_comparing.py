@@ -1,4 +1,4 @@
-"""Compares cassettes: what differs, and what does not count."""
+"""Comparing cassettes: which differences are reported, and which are ignored."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_command_prints_a_table_for_each_turn(tmp_path: Path) -> None:
 
 
 def test_a_merged_chunk_equals_two() -> None:
-    """A busy server puts the last words and the end into one chunk."""
+    """A busy server may send the last words and the finish reason in one chunk."""
 
     def chunk(delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
         return {"type": "", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
@@ -154,7 +154,7 @@ def test_choices_of_a_stream_have_no_order_between_them() -> None:
 
 
 def test_an_empty_chunk_may_be_merged_with_the_next() -> None:
-    """This holds for calls in chunks of Chat Completions, but not for whole texts of events."""
+    """This is true for calls in Chat Completions chunks, but not for events with a whole text."""
 
     def chunk(first: str, *arguments: str) -> list[dict[str, Any]]:
         begin = {"index": 0, "type": "function", "function": {"arguments": first}}

@@ -1,4 +1,4 @@
-"""Cassette files: they are written and read again; errors name the file and the line."""
+"""Cassette files can be written and read again; errors name the file and the line."""
 
 from __future__ import annotations
 

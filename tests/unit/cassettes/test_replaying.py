@@ -1,4 +1,4 @@
-"""Replays: recorded requests with the ids of the new run, or the reason why they cannot be sent."""
+"""Replaying sends recorded requests with the ids of the new run, or says why it cannot send them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEW_CALL = {**CALL, "id": "fc_new", "call_id": "call_new"}
 
 
 def _second(cassette: Cassette, new: RecordedExchange) -> tuple[RecordedRequest, str]:
-    """Makes the request of the second exchange after this answer to the first."""
+    """Returns the second exchange's request after `new` answered the first, and any objection to it."""
     ids = NewIds()
     first, reason = ids.request(cassette.exchanges[0])
     assert (first, reason) == (cassette.exchanges[0].request, "")

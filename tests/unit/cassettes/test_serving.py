@@ -1,4 +1,4 @@
-"""Answers a client from a cassette, through a recording proxy."""
+"""Clients get answers from a cassette, also through a recording proxy."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_requests_are_compared_without_their_secrets(tmp_path: Path) -> None:
 
 @contextmanager
 def _running(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A command of `cassette` that listens: its address, and its process."""
+    """Runs a `cassette` command that listens; yields its address and its process."""
     command = [sys.executable, "-m", "vllm_harness.cli.main", "cassette", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -109,14 +109,14 @@ def test_a_proxy_records_what_a_client_gets(tmp_path: Path) -> None:
         with client.stream("POST", RESPONSES, json=slow.request.body) as stream:
             arrivals = [(time.monotonic(), data) for data in stream.iter_raw()]
         assert b"".join(data for _, data in arrivals) == b"".join(chunk.content for chunk in chunks)
-        assert arrivals[-1][0] - arrivals[0][0] > 0.2  # the chunks arrive as they were sent
+        assert arrivals[-1][0] - arrivals[0][0] > 0.2  # the proxy does not wait for the whole answer
         missing = client.post(RESPONSES, json={"input": "never recorded"})
         assert (missing.status_code, missing.json()["error"]["type"]) == (404, "not_in_the_cassette")
         code, out, _ = _end(proxy)
         assert (code, out) == (0, f"{recorded}: 4 exchanges\n")
         code, out, told = _end(server, signal.SIGTERM)
         assert (code, out) == (1, "exchanges 3, never played 0, misses 2\n")
-        assert "the cassette has no unplayed GET /version" in told  # which the proxy requests
+        assert "the cassette has no unplayed GET /version" in told  # the proxy requests it
         assert "no recorded POST" in told or "the cassette has no unplayed POST" in told
     again = read(recorded).cassette
     assert [each.turn for each in again.exchanges] == ["t1", "t2", "t3", "t4"]
@@ -147,7 +147,7 @@ def test_nothing_is_lost_if_the_client_leaves_or_the_proxy_is_killed(ends: str, 
     ):
         client.post(first.path, json=first.body)
         with client.stream("POST", RESPONSES, json=slow.request.body) as stream:
-            arriving = stream.iter_raw()  # kept: its end would be the client's leaving
+            arriving = stream.iter_raw()  # in a variable: if it were deleted, the client would disconnect
             next(arriving)
             if ends == "killed":
                 proxy.kill()

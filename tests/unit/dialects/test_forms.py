@@ -264,7 +264,7 @@ def test_separate_messages_keep_any_order() -> None:
 def test_render_anyway_ignores_the_order() -> None:
     form = load_forms()["llama_json"]
     meaning = Meaning.of("Hi.", calls=(TIME, TIME))
-    with pytest.raises(DialectError, match="1 call a turn"):
+    with pytest.raises(DialectError, match="1 call per turn"):
         form.render(meaning)
     call = '{"name": "get_time", "parameters": {}}'
     assert form.render_anyway(meaning) == f"Hi.\n{call}; {call}<|eot_id|>"

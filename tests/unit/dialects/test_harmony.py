@@ -109,8 +109,8 @@ def test_openai_harmony_writes_the_same_analysis_and_preamble(encoding: Any) -> 
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ((), "ends a turn with a text or a call"),
-        ((Reasoning("Hm."),), "ends a turn with a text or a call"),
+        ((), "ends a turn with text or a call"),
+        ((Reasoning("Hm."),), "ends a turn with text or a call"),
         ((CALL, CALL), "ends a turn at its first call"),
         ((CALL, Text("Done.")), "ends a turn at its first call"),
         ((Text("a <|end|> b"),), r"reads <\|end\|> as a marker"),

@@ -71,7 +71,7 @@ def test_malformed_arguments_stay_unchanged() -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ((CALL, Reasoning("Hm.")), "one reasoning, then texts and calls in turn; not ToolCall, Reasoning"),
+        ((CALL, Reasoning("Hm.")), "then texts and calls alternately; not ToolCall, Reasoning"),
         ((Text("a"), Text("b")), "not Text, Text"),
         ((Text("a"), Reasoning("b")), "not Text, Reasoning"),
         ((Text("a <tool_call> b"),), "reads <tool_call> as a marker"),

@@ -30,8 +30,8 @@ def test_a_text_is_unchanged(text: str) -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ((CALL, CALL), "writes 1 call a turn, not 2"),
-        ((Text("On it."), CALL), "a text or calls, never both; not Text, ToolCall"),
+        ((CALL, CALL), "writes 1 call per turn, not 2"),
+        ((Text("On it."), CALL), "text or calls, never both; not Text, ToolCall"),
         ((Reasoning("Hm."), CALL), "has no reasoning"),
         ((CALL, Text("Done.")), "not ToolCall, Text"),
         ((Text("<|python_tag|>"),), r"reads <\|python_tag\|> as a marker"),

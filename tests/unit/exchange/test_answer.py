@@ -1,4 +1,4 @@
-"""The meaning of an answer: its status, its choices, and the accumulation of its stream."""
+"""How an answer is read: its status, its choices, and the accumulation of its stream."""
 
 from __future__ import annotations
 

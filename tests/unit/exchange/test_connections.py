@@ -1,4 +1,4 @@
-"""Connections are reused for a moment, within one thread of one process."""
+"""Connections are reused for a short time, within one thread of one process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_threads_and_forks_have_their_own_sessions(
 
 
 class _Port(BaseHTTPRequestHandler):
-    """Answers with the status in the path, and with the port of the connection."""
+    """Answers with the status that the path names, and with the client's port as the body."""
 
     protocol_version = "HTTP/1.1"
 
@@ -72,7 +72,7 @@ def answering() -> Iterator[Endpoint]:
 
 
 def test_connection_is_reused_unless_the_server_fails(answering: Endpoint) -> None:
-    """vLLM closes the connection after an answer that an exception caused."""
+    """The connection is not reused after a 5xx, since vLLM closes it if an exception caused the answer."""
     first, refused, failed, next_one = (answering.get(path).text for path in ("/200", "/401", "/500", "/200"))
     assert first == refused == failed
     assert next_one != first

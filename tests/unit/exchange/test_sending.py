@@ -20,7 +20,7 @@ Send = Callable[[Outgoing], Exchange]
 
 
 class _Server(BaseHTTPRequestHandler):
-    """Streams events; `/truncated` breaks off, `/large` sends a body, and `/echo` returns the request."""
+    """Streams events; `/truncated` stops too early, `/large` sends a body, `/echo` returns the request."""
 
     def do_GET(self) -> None:
         self.do_POST()
@@ -48,7 +48,7 @@ class _Server(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[Endpoint]:
-    """The endpoint of such a server."""
+    """The endpoint of a running `_Server`."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Server) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield Endpoint(f"http://127.0.0.1:{server.server_port}", api_key="k", headers=(("X-Team", "a"),))
@@ -56,13 +56,13 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 def sync(outgoing: Outgoing) -> Exchange:
-    """Sends a request by a sync client."""
+    """Sends a request with a sync client."""
     with http_client() as client:
         return send(client, outgoing)
 
 
 def unsync(outgoing: Outgoing) -> Exchange:
-    """Sends a request by an async client."""
+    """Sends a request with an async client."""
 
     async def run() -> Exchange:
         async with async_http_client() as client:

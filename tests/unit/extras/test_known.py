@@ -40,7 +40,7 @@ COUNTS = {PASSED: 3, KNOWN: 2, FINDING: 1}
 
 
 def mixed() -> list[CaseRecord]:
-    """Three cases that passed, two known ones, and one that failed beside a known defect."""
+    """Three cases that passed, two with known defects, and one with a known defect and another failure."""
     findings = [(), (), (), (EXPLAINED,), (EXPLAINED,), (EXPLAINED, MISMATCH)]
     return [
         case(

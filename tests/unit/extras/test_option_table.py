@@ -1,4 +1,4 @@
-"""Every option of every command is a row of one table, and every help page fits a screen."""
+"""Every option of every command is a row in one table, and every help page fits on a screen."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OPTIONS_OF_COMMANDS = {
 
 
 def values(annotation: Any) -> Iterator[Any]:
-    """The types of one value, without None, lists and `Annotated`."""
+    """Yields the types of an annotation, without None, lists and `Annotated`."""
     origin = get_origin(annotation)
     if origin in (Annotated, list):
         yield from values(get_args(annotation)[0])

@@ -1,4 +1,4 @@
-"""Run folders: records are written and read again, also after a kill, and secrets are redacted."""
+"""Run folders: records can be written and read again, also after a kill; secrets are redacted."""
 
 from __future__ import annotations
 

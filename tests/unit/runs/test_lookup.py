@@ -1,4 +1,4 @@
-"""Looks up runs by name."""
+"""Runs are found by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vllm_harness._runs.records import Header, Kind
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state folder with three runs; the second started last."""
+    """A state folder with three runs, the second of which started last."""
     monkeypatch.setenv("VLLM_HARNESS_STATE", str(tmp_path))
     for name, started in (("runs/a", 1.0), ("regression/mine", 3.0), ("runs/b", 2.0)):
         RunWriter.begin(tmp_path / name, Header(kind=Kind.SUITES, started=started)).close()

@@ -1,4 +1,4 @@
-"""Servers for tests that send nothing to them, or only to an address of their own."""
+"""Servers for tests that send no requests, or send them to a given address."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vllm_harness._exchange.server import VllmServer
 
 
 class DescribedServer(VllmServer):
-    """The description of a server of a model entry, which no process stands behind."""
+    """Describes a server for a model entry without running any process."""
 
     log_path = None
     books = None

@@ -27,7 +27,7 @@ EVENTS: list[dict[str, Any]] = [
 
 
 class _Store(BaseHTTPRequestHandler):
-    """Serves the states of a response in turn, and its events except for lost ones."""
+    """Serves the states of a response one after the other, and its events, except for those in `lost`."""
 
     states: list[str]
     lost: tuple[str, int]
@@ -55,7 +55,7 @@ class _Store(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def store() -> Iterator[tuple[Store, type[_Store]]]:
-    """A client and a request for a store, and the class of its handler."""
+    """A client, a request to a running store, and the class of the store's handler."""
     handler = type("_OwnStore", (_Store,), {"states": [], "lost": ("none", 0)})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, http_client() as client:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -65,7 +65,7 @@ def store() -> Iterator[tuple[Store, type[_Store]]]:
 
 
 def created(status: str, http: int = 200) -> Exchange:
-    """The exchange that created the response."""
+    """Makes the exchange that created the response."""
     return Exchange(body={"id": "resp_1", "status": status}, status=http)
 
 

@@ -1,4 +1,4 @@
-"""Built-in tools of the server: in requests, in answers, and turns that lack their calls."""
+"""Built-in tools of the server: in requests, in answers, and in turns without the expected calls."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ turns:
 
 
 def reported(turn: dict[str, Any], **more: Any) -> list[str]:
-    """The subjects of the contradictions of a turn that asks for the weather."""
+    """The places of the contradictions in a turn that asks for the weather."""
     fields = {"name": "ask", "user": "Weather?", **turn}
     scenario = Scenario.model_validate(
         {"scenario": 1, "tools": {"get_weather": TOOL}, "turns": [fields], **more}

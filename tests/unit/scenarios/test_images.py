@@ -1,4 +1,4 @@
-"""Images of scenarios, which the harness hosts while a scenario runs."""
+"""Images in scenarios, which the harness hosts while a scenario runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ URL = f"data:image/png;base64,{base64.b64encode(DATA).decode()}"
 
 
 def of(*parts: dict[str, object]) -> Scenario:
-    """A scenario whose user sends these parts."""
+    """Makes a scenario whose user sends these parts."""
     return Scenario.model_validate({"scenario": 1, "turns": [{"name": "ask", "user": parts}]})
 
 

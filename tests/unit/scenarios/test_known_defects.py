@@ -1,4 +1,4 @@
-"""Known defects that a turn names: they explain problems, and are findings if they no longer show."""
+"""Known defects that a turn names: they explain problems, and lead to findings if they no longer show."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LATE, OTHER = TurnMismatch("text[0]", "a text", "too late"), TurnMismatch("text[
 
 
 def scenario(defect: str = "acme-1") -> Scenario:
-    """A turn that shows a defect over Chat Completions."""
+    """Makes a scenario with one turn that names a defect over Chat Completions."""
     turn: dict[str, Any] = {"name": "ask", "user": "Hi", "say": "Hello."}
     known = [{"defect": defect, "over": ["chat"]}]
     return Scenario.model_validate({"scenario": 1, "turns": [{**turn, "known": known}]})
@@ -37,7 +37,7 @@ def scenario(defect: str = "acme-1") -> Scenario:
 def marked(
     *mismatches: TurnMismatch, over: str = "chat", version: str = "0.32.0", scripted: bool = True
 ) -> TurnResult:
-    """Makes the result of the turn and marks what is known."""
+    """Makes a result of the turn, and marks the mismatches that the defect explains."""
     story = scenario()
     defects = named_defects(story, ACME, DescribedServer(QWEN3.entry, version=version))
     result = TurnResult("ask", mismatches=list(mismatches), exchange=Exchange())

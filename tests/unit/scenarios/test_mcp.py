@@ -1,4 +1,4 @@
-"""The MCP servers of a scenario, called by the harness's client."""
+"""A scenario's MCP servers, called by the harness's client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def scenario(**server: Any) -> Scenario:
 
 
 def test_tools_are_listed_and_called_over_mcp() -> None:
-    """Twenty tools; one returns a long text, and fails for other arguments."""
+    """Lists twenty tools, and calls one that returns a long text but fails for other arguments."""
     story = scenario(tools=NUMBERED, token="right")
     with mcp_servers(story.mcp) as servers, opened(story, servers) as toolbox:
         assert list(toolbox.functions) == list(NUMBERED)

@@ -1,4 +1,4 @@
-"""Prompts hold texts and calls in order, once each, whatever a chat template makes of them."""
+"""A prompt must contain all texts and calls, once each and in order, in any chat template's format."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ turns:
     expect: {calls: [], text: {contains: sunny}}
     say: It is sunny.
 """
-# a text, its replacement, the line that the error names, and a part of the error
+# a piece of the valid file, its replacement, the line that the error names, and a part of the error
 WRONG = {
     "hosted text": (
         "    user: Weather in Paris?",
@@ -165,7 +165,7 @@ def test_a_scenario_is_read(tmp_path: Path) -> None:
 def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "large.yaml"
     with path.open("wb") as file:
-        file.truncate(2**40)  # sparse; reading it would take that much memory
+        file.truncate(2**40)  # a sparse file: it takes no disk space, but reading it would fill the memory
     with pytest.raises(UsageError, match=r"large\.yaml:1: more than"):
         read_scenario(path)
 
@@ -228,7 +228,7 @@ def test_the_schema_accepts_only_valid_scenarios() -> None:
 
 
 def test_every_key_is_described() -> None:
-    """An editor shows the description of a mapping, which lists its keys."""
+    """The description of each mapping, which editors show, mentions all keys of the mapping."""
     definitions: dict[str, Any] = schema()["$defs"]
     for name, definition in {**definitions, "Scenario": schema()}.items():
         if "properties" in definition and name not in {"CallSpec", "SaySpec"}:

@@ -1,4 +1,4 @@
-"""Converts conversations to records of a run folder."""
+"""Conversations become records in a run folder."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ LIMIT_S = 0.3
 
 
 class _Endless(BaseHTTPRequestHandler):
-    """Sends events without end, nothing at `/silent`, and refuses invalid JSON."""
+    """Sends events without end, or nothing at `/silent`; refuses invalid JSON."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
@@ -49,7 +49,7 @@ class _Endless(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """The URL of such a server."""
+    """The URL of a server whose answers do not end."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Endless) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -66,7 +66,7 @@ def test_an_endless_answer_times_out(url: str, path: str) -> None:
 
 
 def test_an_interrupt_does_not_wait_for_the_turn(url: str, request: pytest.FixtureRequest) -> None:
-    """The turn may take 10 seconds; the interrupt comes soon after its start."""
+    """An interrupt soon after the start of a turn ends the run, although the turn may take 10 seconds."""
     entry, lines = load_models().get("smollm2-135m"), list[str]()
 
     def progress(line: str) -> None:

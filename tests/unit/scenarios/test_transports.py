@@ -1,4 +1,4 @@
-"""A turn becomes a request of each API, and answers of all APIs get the same meaning."""
+"""A turn becomes a request for each API, and answers from all APIs are read as the same meaning."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ MEANING = {
 
 
 def request(name: str, **changed: Any) -> dict[str, Any]:
-    """The request of the second turn: a failed output, a text and an image, after a turn with a call."""
+    """Makes the second turn's request: a failed output, a text and an image, after a turn with a call."""
     transport = TRANSPORTS[name]
     said = PastTurn(
         TurnInput((), (ContentPart(text="Weather?"),)), answer_of(transport.api, BODIES[transport.api])
@@ -219,7 +219,7 @@ def test_an_image_in_a_tool_output_in_each_api() -> None:
 
 
 def test_requested_approvals_are_given() -> None:
-    """The item is mcp_approval_request, as in OpenAI's reference."""
+    """An mcp_approval_request item, as in OpenAI's reference, counts as a call and is approved."""
     asked = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "find_user", "server_label": "desk"}
     body = {"id": "resp_1", "status": "completed", "output": [{**asked, "arguments": "{}"}]}
     answer = answer_of("responses", body)

@@ -1,4 +1,4 @@
-"""Dialects: the inverse of the parsers. Each renders meaning into one family's native raw text."""
+"""Dialects, the inverse of vLLM's parsers: each renders a meaning as one model family's raw text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Dialect", "DialectError", "find_dialect", "load_dialects", "load_for
 
 @cache
 def load_dialects() -> dict[str, Dialect]:
-    """All dialects by name: Harmony, which is code, and those defined by data."""
+    """All dialects by name: Harmony, which is defined by code, and those defined by data files."""
     return {harmony.DIALECT.name: harmony.DIALECT} | {
         form.name: _of_form(form) for form in load_forms().values()
     }
@@ -40,7 +40,7 @@ def _of_form(form: Form) -> Dialect:
 
 
 def find_dialect(name: str) -> Dialect:
-    """A dialect by its name. Raises DialectError if it is unknown; the hint names the nearest, or all."""
+    """Looks up a dialect. Raises DialectError if the name is unknown; the hint suggests similar names."""
     dialects = load_dialects()
     if name not in dialects:
         near = get_close_matches(name, dialects, n=1)

@@ -1,4 +1,4 @@
-"""The interface of a dialect, and the check that keeps markers out of its texts."""
+"""The interface of a dialect, and the check that refuses texts that contain its markers."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class Dialect:
     """How a model family writes one assistant turn.
 
     Attributes:
-        name: as in models.yaml.
+        name: the dialect's name, as models.yaml refers to it.
         source: where the family's format is published.
         render: turns a meaning into the raw text that follows the generation prompt, including the token
             that ends the turn; raises DialectError if the format cannot express it.
-        render_constrained: the same under a grammar (structured output, required or named tools), which does
-            not allow the blanks that the model likes to write; by default as `render`.
-        markers: texts with a meaning in the format, which therefore no text may contain.
-        ends: what the model generates to end a turn; first the end after calls.
-        reasoning: the texts before and after reasoning; None if the format has none.
-        calls: the texts before and after calls.
+        render_constrained: the same under a grammar (structured output, required or named tools), which
+            forbids whitespace that the model would usually write; defaults to `render`.
+        markers: strings that are special in the format and so must not appear in any text.
+        ends: what the model generates to end a turn; the first entry is the one used after calls.
+        reasoning: the strings before and after reasoning; None if the format has no reasoning.
+        calls: the strings that mark the calls in a turn, such as those before and after them.
         tokens: the markers of calls and reasoning that are single tokens.
-        render_anyway: renders a turn of a model that ignores the order and number of parts; None if there is
-            no such order.
+        render_anyway: renders a turn of a model that ignores the format's rules on the order and number of
+            parts; None if the format has no such rules.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Forms: dialects as data. A form combines a frame, reasoning and calls, and renders any meaning."""
+"""Forms: dialects defined by data. A form combines a frame, a reasoning format and a call format."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Form:
     Attributes:
         name: the dialect's name.
         source: where the format is published.
-        frame, reasoning, calls: its parts; None if the format has no reasoning.
-        text: the strings before and after a text for the user.
-        text_always: whether the model writes them even without a text.
-        body: the strings around everything after the reasoning.
+        frame, reasoning, calls: the format's parts; `reasoning` is None if the format has no reasoning.
+        text: the strings before and after text for the user.
+        text_always: whether the model writes the `text` strings even in a turn without text.
+        body: the strings before and after everything that follows the reasoning.
         join: the string between two parts if each part is a separate message, in any order; else None.
         unthinking: the end of the prompt if thinking is turned off.
-        how: how to call the tools, which the prompt explains after listing them.
+        how: instructions for calling the tools, which the prompt contains after the list of tools.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Form:
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """The texts with a meaning in the format: its tokens, and the tags around its parts."""
+        """The strings that are special in the format: its tokens, and the tags around its parts."""
         reasoning = self.reasoning or ReasoningFormat(close="")
         tokens = (*self.frame.tokens, *reasoning.tokens, *self.calls.tokens)
         around = (reasoning.open, reasoning.close, self.calls.open, self.calls.close, self.calls.marker)
@@ -61,7 +61,7 @@ class Form:
         return tuple(dict.fromkeys(filter(None, (*tokens, *tags))))
 
     def call_ids(self, meaning: Meaning) -> tuple[str, ...]:
-        """The ids of a turn's calls; none if the format writes no ids."""
+        """The ids of a turn's calls; empty if the format writes no ids."""
         if not self.calls.id:
             return ()
         template = Template(self.calls.id)
@@ -70,15 +70,15 @@ class Form:
         )
 
     def render(self, meaning: Meaning) -> str:
-        """Renders a turn without a grammar. Raises DialectError if the format cannot express it."""
+        """Renders a turn that no grammar constrains. Raises DialectError if the format cannot express it."""
         return self._render(meaning, gap=self.reasoning.gap if self.reasoning else "")
 
     def render_constrained(self, meaning: Meaning) -> str:
-        """Renders a turn under a grammar, which does not allow the blanks after the reasoning."""
+        """Renders a turn under a grammar, which forbids whitespace after the reasoning."""
         return self._render(meaning, gap="")
 
     def render_anyway(self, meaning: Meaning) -> str:
-        """Renders a turn of a model that ignores the order and number of parts in its format.
+        """Renders a turn of a model that ignores the format's rules on the order and number of parts.
 
         Raises:
             DialectError: the format has no reasoning, or cannot write one of the parts.
@@ -88,16 +88,16 @@ class Form:
         return apart._written(apart._runs(meaning), apart.reasoning.gap if apart.reasoning else "")
 
     def render_forced(self, meaning: Meaning, *, named: bool) -> list[str]:
-        """Renders a turn of calls, with or without reasoning, that the request forces.
+        """Renders a turn, with or without reasoning, whose calls the request forces.
 
-        After the reasoning, a server constrains the model by a grammar of the format or of JSON.
+        After the reasoning, a server constrains the model with a grammar for the format or for JSON.
 
         Args:
-            named: whether the request names the function, so that the JSON has only its arguments.
+            named: whether the request names the function, so that the JSON consists only of its arguments.
 
         Returns:
-            The turns that a grammar may allow, the nearest to the format first, in the same order for every
-            meaning.
+            The renderings that such a grammar may allow, the nearest to the format first, in the same order
+            for every meaning.
         """
         runs = self._runs(meaning)
         reasoning = self._run(runs[0], 0) + (self.join or "") if isinstance(runs[0][0], Reasoning) else ""
@@ -109,7 +109,7 @@ class Form:
         return [*self.render_near(meaning), *in_json]
 
     def render_near(self, meaning: Meaning) -> list[str]:
-        """Renders a turn, and variants of it with other blanks and another end, the nearest first."""
+        """Renders a turn, and variants with other whitespace or another end, the closest variants first."""
         own_end = self.frame.end_after_calls or self.frame.end
         ends = (own_end, self.frame.end)
         gaps = ("", self.reasoning.gap, "\n") if self.reasoning else ("", "", "")
@@ -140,7 +140,7 @@ class Form:
         return f"{reasoning}{self.body[0]}{self.calls.beside.join(filter(None, written))}{self.body[1]}{end}"
 
     def _runs(self, meaning: Meaning) -> list[tuple[Part, ...]]:
-        """The parts, with adjacent calls in one run and the empty parts that the format always writes."""
+        """Groups adjacent calls into one run; adds the empty parts that the format always writes."""
         if self.join is not None:
             return [(part,) for part in meaning.parts]
         runs = [
@@ -157,7 +157,7 @@ class Form:
 
     def _check_reasoning(self, kinds: list[type[Part]]) -> None:
         if Reasoning in kinds and self.reasoning is None:
-            raise DialectError(f"dialect {self.name} has no reasoning", hint="leave the reasoning out")
+            raise DialectError(f"dialect {self.name} has no reasoning", hint="omit the reasoning")
 
     def _check_order(self, runs: list[tuple[Part, ...]]) -> None:
         kinds = [type(run[0]) for run in runs]
@@ -165,24 +165,24 @@ class Form:
         calls = sum(len(run) for run in runs if isinstance(run[0], ToolCall))
         if self.calls.most is not None and calls > self.calls.most:
             raise DialectError(
-                f"dialect {self.name} writes {self.calls.most} call a turn, not {calls}",
+                f"dialect {self.name} writes {self.calls.most} call per turn, not {calls}",
                 hint="give each call a separate turn",
             )
         if self.join is not None:
             return
         visible = kinds[1:] if kinds[:1] == [Reasoning] else kinds
         orders: dict[str, tuple[str, bool]] = {
-            "alone": ("a text or calls, never both", len(visible) <= 1),
+            "alone": ("text or calls, never both", len(visible) <= 1),
             "before": ("one text, then calls", visible in ([], [Text], [ToolCall], [Text, ToolCall])),
             "around": (
-                "texts and calls in turn",
+                "texts and calls alternately",
                 all(a is not b for a, b in pairwise(visible)),
             ),
         }
         order, valid = orders[self.calls.text]
         if Reasoning in visible or not valid:
             raise DialectError(
-                f"dialect {self.name} writes one reasoning, then {order}; not "
+                f"dialect {self.name} writes one reasoning block, then {order}; not "
                 f"{', '.join(kind.__name__ for kind in kinds)}",
                 hint="split it into turns, or script the raw text",
             )
@@ -221,7 +221,7 @@ class Form:
 
 
 def _in_json(meaning: Meaning, named: bool) -> list[object]:
-    """Calls in the JSON of vLLM's schema for forced calls, then of its mistral parser."""
+    """The calls in the JSON of vLLM's schema for forced calls, then in that of its mistral parser."""
     calls = meaning.calls
     own = [{"name": call.name, "parameters": call.arguments} for call in calls]
     return [calls[0].arguments if named else own, [{"name": c.name, "arguments": c.arguments} for c in calls]]

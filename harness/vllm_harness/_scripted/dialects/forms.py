@@ -1,8 +1,8 @@
 """Reads the dialects that are defined by data: each file in formats/ maps names of dialects to their `Form`.
 
-In a file, `<<: *NAME` takes all fields of another dialect or part, and the fields next to it override them.
-`source` says where the format is published. "from memory" marks a format that was written without that
-document, and `source` also says so if only a parser of vLLM shows the format.
+In a file, `<<: *NAME` copies all fields of another dialect or part, and the fields next to it override them.
+`source` names the document that describes the format. "from memory" marks a format that was written without
+consulting that document; `source` also says when the format is known only from one of vLLM's parsers.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def load_forms(folder: Path = FOLDER) -> dict[str, Form]:
     """Reads the forms in all files of a folder, by name.
 
     Raises:
-        UsageError: a file is not valid; the message names file, line and key.
+        UsageError: a file is not valid; the message names the file, line and key.
     """
     forms: dict[str, Form] = {}
     for path in sorted(folder.glob("*.yaml")):
         further = read_yaml(path).validated(FORMS)
         if twice := forms.keys() & further.keys():
-            raise UsageError(f"{path}: another file of the folder also defines the dialect {min(twice)!r}")
+            raise UsageError(f"{path}: another file in the folder also defines the dialect {min(twice)!r}")
         forms |= further
     return forms

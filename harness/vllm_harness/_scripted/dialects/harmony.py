@@ -1,4 +1,4 @@
-"""OpenAI's Harmony format, as gpt-oss writes it after the prompt's tail `<|start|>assistant`.
+"""OpenAI's Harmony format, as gpt-oss writes it after a prompt that ends with `<|start|>assistant`.
 
 Source: https://github.com/openai/harmony/blob/main/docs/format.md, sections "Chat conversation format",
 "Receiving tool calls" and "Preambles".
@@ -21,11 +21,11 @@ _MARKERS = tuple(
 def render(meaning: Meaning) -> str:
     """Writes reasoning to `analysis`, the last text to `final`, and earlier texts to `commentary`.
 
-    `<|return|>` and `<|call|>` stop the model, so a turn ends with its only call or with a text.
+    `<|return|>` and `<|call|>` stop the model, so a turn ends with its only call or with text.
     """
     parts = meaning.parts
     if not parts or isinstance(parts[-1], Reasoning):
-        raise DialectError("dialect harmony ends a turn with a text or a call", hint="add a text or a call")
+        raise DialectError("dialect harmony ends a turn with text or a call", hint="add text or a call")
     if any(isinstance(part, ToolCall) for part in parts[:-1]):
         raise DialectError(
             "dialect harmony ends a turn at its first call", hint="give each call a separate turn"
@@ -35,7 +35,7 @@ def render(meaning: Meaning) -> str:
 
 
 def render_constrained(meaning: Meaning) -> str:
-    """Renders the same, but marks a last text that is JSON, as gpt-oss does when a request has a schema."""
+    """Like `render`, but marks a last text that is JSON, as gpt-oss does if the request has a schema."""
     raw = render(meaning)
     last = meaning.parts[-1]
     if isinstance(last, Text) and _is_json(last.text):
@@ -68,7 +68,7 @@ def _message(part: Part, *, last: bool) -> str:
 def _recipient(name: str) -> str:
     if not re.fullmatch(r"[^\s<]+", name):
         raise DialectError(
-            f"dialect harmony cannot write {name!r} as a recipient: it has a blank or '<'", hint=OTHER_NAME
+            f"dialect harmony cannot write {name!r} as a recipient: it has whitespace or '<'", hint=OTHER_NAME
         )
     return f"functions.{name}"
 

@@ -1,6 +1,6 @@
 """The parts of a format that is defined by data: the frame of its messages, its reasoning, its calls.
 
-parts.yaml has the parts that dialects of several files share, by name.
+parts.yaml defines the named parts that dialects in several files share.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _every_role(roles: dict[Role, str]) -> dict[Role, str]:
 
 
 def _template_with(*names: str) -> AfterValidator:
-    """Refuses templates with other placeholders than these."""
+    """Refuses templates with placeholders other than these."""
 
     def check(text: str) -> str:
         template = Template(text)
@@ -49,12 +49,12 @@ class Frame:
     """How a family frames the messages of a chat.
 
     Attributes:
-        roles: the text that opens a message of `system`, `user`, `assistant` and `tool`.
-        close: the text that closes a message of each role; the key "" is for all other roles.
+        roles: the string that opens a message of each role (`system`, `user`, `assistant` and `tool`).
+        close: the string that closes a message of each role; the key "" stands for all other roles.
         end: what the model generates to end its turn.
-        end_after_calls: the same after calls, if it differs.
+        end_after_calls: what the model generates to end its turn after calls; None if it is `end`.
         tokens: single tokens that no message may contain; most of them begin or end a message.
-        start: the text before the first message.
+        start: the string before the first message.
     """
 
     roles: Annotated[dict[Role, str], AfterValidator(_every_role)]
@@ -76,12 +76,12 @@ class ReasoningFormat:
 
     Attributes:
         close: what the model generates after its reasoning.
-        open: what it generates before it.
-        tail: the end of the prompt instead, if the chat template opens the reasoning.
-        gap: blanks between the reasoning and the rest, which a grammar would forbid.
-        always: whether the model writes an empty block if there is no reasoning.
-        tokens: markers that are single tokens.
-        special: whether those are special tokens, which vLLM leaves out of text by default.
+        open: what the model generates before its reasoning.
+        tail: the end of the prompt if the chat template, not the model, opens the reasoning.
+        gap: whitespace between the reasoning and the rest, which a grammar would forbid.
+        always: whether the model writes an empty reasoning block if it does not reason.
+        tokens: the reasoning markers that are single tokens.
+        special: whether `tokens` are special tokens, which vLLM omits from text by default.
     """
 
     close: str
@@ -100,15 +100,15 @@ class Calls:
     Attributes:
         call: the template of a call, with `$name`, `$name_json`, `$arguments`, `$index` (from 0) and
             `$number` (from 1).
-        arguments: the notation of its arguments, by default JSON.
-        open, between, close: the texts before, between and after calls in a row.
-        beside: the text between a text for the user and the calls next to it.
-        marker: the start of a call, which no text may contain; empty if it is not a marker.
-        text: whether a turn has text `before` calls or `around` them, or either text or calls (`alone`).
+        arguments: the notation of a call's arguments, by default JSON.
+        open, between, close: the strings before, between and after adjacent calls.
+        beside: the string between text for the user and the calls next to it.
+        marker: the start of a call, which no text may contain; empty if text may contain it.
+        text: whether text may be only `before` calls, anywhere `around` them, or not with calls (`alone`).
         most: the largest number of calls in a turn; None for any number.
-        tokens: markers that are single tokens.
-        special: whether those are special tokens.
-        id: the template of a call's id in the text, with `$name` and `$index`; empty if it has none.
+        tokens: the call markers that are single tokens.
+        special: whether `tokens` are special tokens, which vLLM omits from text by default.
+        id: the template of a call's id, with `$name` and `$index`; empty if the format writes no ids.
     """
 
     call: Annotated[str, _template_with("name", "name_json", "arguments", "index", "number")]
@@ -127,7 +127,7 @@ class Calls:
 
 @dataclass(frozen=True, config=STRICT)
 class Parts:
-    """The parts of parts.yaml, by name."""
+    """The parts that parts.yaml defines, by name."""
 
     frames: dict[str, Frame]
     reasoning: dict[str, ReasoningFormat]
@@ -138,7 +138,7 @@ def load_parts(path: Path = FILE) -> Parts:
     """Reads a file of shared parts.
 
     Raises:
-        UsageError: the file is not valid; the message names file, line and key.
+        UsageError: the file is not valid; the message names the file, line and key.
     """
     return read_yaml(path).validated(Parts)
 
@@ -160,4 +160,4 @@ SharedFrame = Annotated[Frame, BeforeValidator(_by_name("frames"), json_schema_i
 SharedReasoning = Annotated[
     ReasoningFormat, BeforeValidator(_by_name("reasoning"), json_schema_input_type=ReasoningFormat | str)
 ]
-"""A reasoning format, or the name of one in parts.yaml."""
+"""A reasoning format, or the name of a reasoning format in parts.yaml."""

@@ -1,4 +1,4 @@
-"""How families write the arguments of a call: as JSON, elements, Python or another notation."""
+"""Notations for the arguments of a call: JSON, XML-like elements, Python and others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TYPES = {bool: "boolean", type(None): "null", str: "string", dict: "object", li
 
 @dataclass(frozen=True, config=_STRICT)
 class Json:
-    """A JSON object; malformed arguments stay unchanged."""
+    """Arguments as a JSON object; malformed arguments are written unchanged."""
 
     notation: Literal["json"] = "json"
     end: ClassVar[str] = ""
@@ -32,13 +32,13 @@ class Json:
 
 @dataclass(frozen=True, config=_STRICT)
 class Parameters:
-    """Each argument as an element: a string unchanged, any other value as JSON.
+    """Each argument as an element: a string is written unchanged, any other value as JSON.
 
     Attributes:
         string: the template of a string argument, with `$key`, `$value`, `$type`.
-        other: the template of other values; by default `string`.
-        between: the text between two elements.
-        cdata: whether a value with `<`, `&` or a line end goes into a CDATA section.
+        other: the template of an argument of any other type; by default `string`.
+        between: the string between two elements.
+        cdata: whether a value that contains `<`, `&` or a newline is written as a CDATA section.
     """
 
     string: str
@@ -49,7 +49,7 @@ class Parameters:
 
     @property
     def end(self) -> str:
-        """The text that ends a value."""
+        """The string that ends a value."""
         return _follows(self.string, "$value")
 
     def __call__(self, call: ToolCall, dialect: str) -> str:
@@ -75,16 +75,16 @@ class _Marked:
 
     @property
     def end(self) -> str:
-        """The text that ends a value."""
+        """The string that ends a value."""
         return self.mark
 
 
 @dataclass(frozen=True, config=_STRICT)
 class Elements(_Marked):
-    """Each argument as an element named after it, with objects and arrays as nested elements.
+    """Each argument as an element named after the argument; objects and arrays become nested elements.
 
     Attributes:
-        mark: the text before every tag.
+        mark: the string before every tag.
     """
 
     notation: Literal["elements"] = "elements"
@@ -111,7 +111,7 @@ class Elements(_Marked):
 
 @dataclass(frozen=True, config=_STRICT)
 class Quoted(_Marked):
-    """`key:value` pairs with bare keys and strings between two marks.
+    """Arguments as `key:value` pairs, with unquoted keys, and string values between two marks.
 
     Attributes:
         mark: the quotation mark, a single token.
@@ -142,7 +142,7 @@ class Quoted(_Marked):
 
 @dataclass(frozen=True, config=_STRICT)
 class Python:
-    """Keyword arguments of a Python call, strings in double quotes."""
+    """Arguments as keyword arguments of a Python call, with strings in double quotes."""
 
     notation: Literal["python"] = "python"
     end: ClassVar[str] = ""
@@ -159,7 +159,7 @@ class Python:
 
 
 Arguments = Annotated[Json | Parameters | Elements | Quoted | Python, Field(discriminator="notation")]
-"""A notation, called with a call and the dialect's name: writes the arguments or raises DialectError."""
+"""Writes a call's arguments; it takes the call and the dialect's name and may raise DialectError."""
 
 
 def _python(value: Any) -> str:
@@ -183,7 +183,7 @@ def _mapping(call: ToolCall, dialect: str) -> dict[str, Any]:
 
 
 def _follows(template: str, placeholder: str) -> str:
-    """The marker after a placeholder, up to the next placeholder, without line ends."""
+    """The marker after a placeholder, up to the next placeholder, without newlines around it."""
     return re.split(r"\$[a-z]+", template.partition(placeholder)[2])[0].strip("\n")
 
 

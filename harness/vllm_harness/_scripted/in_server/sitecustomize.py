@@ -1,6 +1,6 @@
 """Names a process's shared memory after its server, then loads the next sitecustomize on the path.
 
-Every Python process of a server that was not forked loads this module, since this folder is on its path.
+Every Python process of a server that was not forked loads this module, since this folder is on `sys.path`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Helpers for ASGI: whole bodies, and the user who sends a request.
+"""Helpers for ASGI: reading and sending whole bodies, and finding the user who sent a request.
 
-Runs inside the server and imports nothing of the harness.
+Runs inside the server and imports nothing from the harness.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UID_AT = 16 + 4 + 48 + 12  # nlmsghdr, four bytes, inet_diag_sockid, three u32
 
 
 async def body(receive: Any) -> bytes:
-    """Reads the whole body of a request."""
+    """Reads the whole body of a request, up to a little more than `MAX_BODY` bytes."""
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -40,7 +40,7 @@ async def body(receive: Any) -> bytes:
 
 
 def json_object(content: bytes) -> dict[str, Any] | None:
-    """The JSON object in a body; None if the body is anything else."""
+    """Parses a body as a JSON object; None if it is anything else."""
     try:
         value = json.loads(content)
     except ValueError:
@@ -51,9 +51,9 @@ def json_object(content: bytes) -> dict[str, Any] | None:
 async def json_body(
     app: Any, scope: dict[str, Any], receive: Any, send: Any
 ) -> tuple[bytes, dict[str, Any] | None]:
-    """Reads the body of a request, raw and as a JSON object.
+    """Reads the body of a request and returns it, raw and as a JSON object.
 
-    If it is not a JSON object, the application `app` answers the request, and the object is None.
+    If the body is not a JSON object, the application `app` answers the request, and the object is None.
     """
     raw = await body(receive)
     value = json_object(raw)
@@ -63,7 +63,7 @@ async def json_body(
 
 
 def replay(content: bytes, receive: Any) -> Any:
-    """A `receive` that returns this body first, and then what `receive` returns."""
+    """An ASGI `receive` function that returns `content` first, and then what `receive` returns."""
     sent = False
 
     async def receive_body_first() -> Any:
@@ -77,18 +77,18 @@ def replay(content: bytes, receive: Any) -> Any:
 
 
 def route(scope: dict[str, Any]) -> str:
-    """The path of a request without the prefix of `--root-path`, if it has that prefix."""
+    """The path of a request, without the prefix that `--root-path` sets."""
     path, root = str(scope.get("path", "")), scope.get("root_path", "")
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
 
 
 def with_length_unknown(scope: dict[str, Any]) -> dict[str, Any]:
-    """The scope without Content-Length, for a changed body."""
+    """The scope without the header Content-Length, for a request whose body was changed."""
     return {**scope, "headers": [(k, v) for k, v in scope["headers"] if k.lower() != b"content-length"]}
 
 
 async def send_json(send: Any, status: int, value: Any) -> None:
-    """Sends a whole JSON answer."""
+    """Sends a value as a complete JSON answer."""
     content = json.dumps(value).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -96,9 +96,9 @@ async def send_json(send: Any, status: int, value: Any) -> None:
 
 
 def of_this_user(scope: dict[str, Any]) -> bool:
-    """Whether the kernel says that a process of the server's own user opened the connection of a request.
+    """Whether, according to the kernel, the server's own user opened the connection of a request.
 
-    Every user of the machine can connect to a port of the loopback interface.
+    The check is needed because every user of the machine can connect to a port of the loopback interface.
     """
     if not scope.get("client") or not scope.get("server"):
         return False
@@ -111,12 +111,12 @@ def of_this_user(scope: dict[str, Any]) -> bool:
 
 
 def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """Looks up the uid of a client in an open IPv4 connection by sock_diag(7); None for any other.
+    """Looks up the uid of the client in an open IPv4 connection with sock_diag(7); None if there is none.
 
     Reading the list in proc(5) instead takes milliseconds if the machine has many connections.
 
     Raises:
-        OSError: the kernel has no such connection, or does not support such requests.
+        OSError: the kernel has no such connection, or does not support sock_diag requests.
     """
     try:
         addresses = [socket.inet_aton(client[0]), socket.inet_aton(server[0])]
@@ -141,7 +141,7 @@ def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int |
 
 
 def _owner_as_listed(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """Looks up the same in the list of proc(5)."""
+    """Looks up the uid of a client in the connections that proc(5) lists; None if it is not listed."""
     connection = [_as_listed(*client), _as_listed(*server), f"{TCP_ESTABLISHED:02X}"]
     for line in CONNECTIONS.read_text().splitlines()[1:]:
         fields = line.split()
@@ -159,11 +159,11 @@ def _as_listed(host: str, port: int) -> str:
 
 
 def error(message: str, code: str) -> dict[str, Any]:
-    """An error of the harness itself, in OpenAI's format."""
+    """An error that the harness itself reports, in OpenAI's format."""
     return {"message": message, "type": "harness_error", "code": code, "param": None}
 
 
 async def refuse_other_user(send: Any) -> None:
-    """Refuses a request that only the server's own user may send."""
+    """Answers a request that only the server's own user may send with HTTP 403."""
     message = "only the user who runs this server may do this, from the same machine"
     await send_json(send, 403, {"error": error(message, "other_user")})

@@ -1,4 +1,4 @@
-"""Extracts from a request of any API the facts that the conditions of rules refer to.
+"""Extracts the facts that the conditions of rules refer to from a request of any API.
 
 Runs inside the server and imports only the standard library, so that unit tests can use it.
 """
@@ -31,19 +31,19 @@ KEPT_RESPONSES = 4096
 Item = dict[str, Any]
 """A part of a conversation in the common form of all APIs: `role` and `text`.
 
-A call by the model also has `call` (its id), `name` and `arguments`, and `output` if the server executed it.
-A tool's result also has `result` (the call's id).
+A call by the model also has the keys `call` (its id), `name` and `arguments`, and `output` if the server
+executed the call. A tool's result also has the key `result` (the call's id).
 """
 
 
 def facts(path: str, headers: Mapping[str, str], body: Item, earlier: list[Item]) -> dict[str, Any]:
-    """The facts that the conditions of rules refer to.
+    """The facts about a request that the conditions of rules refer to.
 
     Args:
         path: the path of the request, which identifies the API.
-        headers: its headers, with names in lower case.
-        body: its body.
-        earlier: the items that `previous_response_id` puts before it.
+        headers: the headers of the request, with names in lower case.
+        body: the body of the request.
+        earlier: the earlier items that the request continues by its `previous_response_id`.
     """
     items = [*earlier, *conversation(body)]
     users = [item["text"] for item in items if item["role"] == "user"]
@@ -69,7 +69,7 @@ def facts(path: str, headers: Mapping[str, str], body: Item, earlier: list[Item]
 
 
 def conversation(body: Item) -> list[Item]:
-    """The items of a request, without those that the server stores of earlier requests."""
+    """The items in a request's own body, without earlier ones that `previous_response_id` refers to."""
     content = body.get("input", body.get("messages", body.get("prompt")))
     if isinstance(content, str):
         content = [{"role": "user", "content": content}]
@@ -77,12 +77,12 @@ def conversation(body: Item) -> list[Item]:
 
 
 def limited(path: str, body: Item, limit: int | None) -> Item:
-    """A request with a limit on the tokens of its answer, no lower than its own `min_tokens`.
+    """The request with a limit on the tokens of its answer, but no lower than its own `min_tokens`.
 
     Args:
         path: the path of the request, which identifies the API and the key of the limit.
-        body: its body; its own limit stays if it is lower.
-        limit: the number of tokens; None for an unchanged request.
+        body: the body of the request; a lower limit in it stays.
+        limit: the largest number of tokens; None to leave the request unchanged.
     """
     if limit is None:
         return body
@@ -94,13 +94,13 @@ def limited(path: str, body: Item, limit: int | None) -> Item:
 
 
 class Responses:
-    """The last responses of the server, to find the conversation that `previous_response_id` refers to."""
+    """The server's latest responses, to find the conversation that a `previous_response_id` refers to."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, tuple[str, list[Item], list[Item]]] = OrderedDict()
 
     def before(self, body: Item) -> list[Item]:
-        """The items before a request."""
+        """The items of the conversation that a request continues; empty if it continues none."""
         items: list[Item] = []
         identifier = body.get("previous_response_id")
         while isinstance(identifier, str) and identifier in self._kept:
@@ -109,7 +109,7 @@ class Responses:
         return items
 
     def keep(self, body: Item, response: Item) -> None:
-        """Keeps a response and its request; a second call may add the output of the same response."""
+        """Keeps a response and its request; a later call for the same response may add its output."""
         identifier = response.get("id")
         if not isinstance(identifier, str):
             return
@@ -117,7 +117,7 @@ class Responses:
         previous, request, _ = self._kept.get(
             identifier, (str(body.get("previous_response_id") or ""), conversation(body), [])
         )
-        # a response without output yet is a turn of the model nevertheless
+        # a response still without output is nevertheless a turn of the model
         self._kept[identifier] = (previous, request, answer or [{"role": BY_MODEL, "text": ""}])
         while len(self._kept) > KEPT_RESPONSES:
             self._kept.popitem(last=False)
@@ -130,10 +130,10 @@ class ResponseReader:
         self._rest = b""
 
     def feed(self, chunk: bytes, *, last: bool) -> Iterator[Item]:
-        """The responses that a further part of the body completes.
+        """The responses that the next chunk of the body completes.
 
         Args:
-            last: whether it is the last part.
+            last: whether `chunk` is the last chunk.
         """
         self._rest += chunk
         if self._rest.startswith(b"{"):
@@ -168,7 +168,7 @@ def _items(part: Item) -> Iterator[Item]:
 
 
 def _of_message(role: str, message: Item) -> Iterator[Item]:
-    """The items of a message: Anthropic has calls and results as parts, Chat has calls in `tool_calls`."""
+    """The items of a message: Messages has calls and results as parts; Chat has calls in `tool_calls`."""
     parts = _objects(message.get("content"))
     results = [part for part in parts if part.get("type") == "tool_result"]
     uses = [part for part in parts if part.get("type") == "tool_use"]
@@ -207,7 +207,7 @@ def _turns(items: list[Item]) -> int:
 
 
 def _tool_choice(body: Item) -> str:
-    """`auto`, `none` or `required` as in OpenAI's APIs, or the name of the only tool."""
+    """`auto`, `none` or `required` as in OpenAI's APIs, or the name of the only tool allowed."""
     choice = body.get("tool_choice")
     if isinstance(choice, dict):
         named = choice.get("name") or _object(choice.get("function")).get("name")
@@ -248,7 +248,7 @@ def _text(content: Any) -> str:
 
 
 def _written(arguments: Any) -> str:
-    """Arguments as JSON text, which Anthropic's API has as an object."""
+    """Arguments as a JSON string; Anthropic's API sends them as an object."""
     if isinstance(arguments, str):
         return arguments
     return json.dumps(arguments, ensure_ascii=False) if arguments is not None else ""

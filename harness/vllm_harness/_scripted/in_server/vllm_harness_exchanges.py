@@ -1,6 +1,6 @@
-"""The prompts and outputs of requests that have a name: tokens with their texts.
+"""The prompts and outputs of requests that a client named in a header: tokens with their texts.
 
-Runs inside the server and imports nothing of the harness outside this folder.
+Runs inside the server and imports nothing from the harness outside this folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Pieces = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class NamedRequest:
-    """A scripted request: its use, and the tokens of each take."""
+    """A scripted request: the id of its use, its takes as token ids, and whether they are for choices."""
 
     use: str
     takes: list[list[int]]
@@ -31,19 +31,19 @@ class NamedRequest:
 
 
 class Exchanges:
-    """The last requests that have a name, by that name."""
+    """The latest requests that a client named, by that name."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, NamedRequest] = OrderedDict()
 
     def keep(self, name: str, request: NamedRequest) -> None:
-        """Keeps a request."""
+        """Keeps a request, and drops the oldest if there are too many."""
         self._kept[name] = request
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
 
     async def generations(self, name: str, decode: Decode) -> list[dict[str, Any]]:
-        """The prompt and output of each generation of a request, in pieces; none for an unknown request."""
+        """The prompt and output of each generation of a request, in pieces; empty for an unknown request."""
         if (request := self._kept.get(name)) is None:
             return []
         generations = []
@@ -62,7 +62,7 @@ class Exchanges:
 
 
 async def _pieces(ids: list[int], decode: Decode) -> Pieces:
-    """Tokens with their texts; tokens that only form a character together are one piece."""
+    """Token ids with their texts; tokens that form a character only together become one piece."""
     pieces: Pieces = []
     pending: list[int] = []
     for token in ids[:SHOWN_TOKENS]:

@@ -1,8 +1,8 @@
 """A cheaper LM head for stand-ins on CPU, whose logits are noise that scripts ignore.
 
-The head has a row for each token of the tokenizer, and multiplying them took a quarter of the engine's time.
+vLLM's head has a row for each token, and multiplying by it took a quarter of the engine's time.
 Here the logits depend only on the direction of the hidden state's first coordinates: they differ at each
-position, and are the same for the same prompt. Runs inside the server and imports nothing of the harness.
+position, and are the same for the same prompt. Runs inside the server and imports nothing from the harness.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from torch.nn.functional import normalize
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
 COORDINATES = 2
-ROWS = 64  # at once, so that the logprobs of a long prompt take no more memory than in vLLM
+ROWS = 64  # multiplied at once, so that the logprobs of a long prompt take no more memory than in vLLM
 
 
 def shorten() -> None:
-    """Replaces every head that vLLM loads from now on."""
+    """Makes vLLM use the cheaper head for every model that it loads from now on."""
     UnquantizedEmbeddingMethod.process_weights_after_loading = _shorten
 
 

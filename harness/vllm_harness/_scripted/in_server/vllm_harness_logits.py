@@ -1,9 +1,9 @@
 """Logits processor: allows only the next scripted token (vLLM's V1 extension point).
 
-It only ever narrows what vLLM allows. If a grammar, a minimum length or a bias forbids the scripted token,
-it leaves the logits unchanged and reports the refusal with the tokens that are allowed instead. The
+The processor never allows a token that vLLM forbids. If a grammar, a minimum length or a bias forbids the
+scripted token, it leaves the logits unchanged and reports the refusal with the tokens that are allowed. The
 middleware then ends the request, so the engine never sees a row without any allowed token. Runs inside the
-server and imports nothing of the harness.
+server and imports nothing from the harness outside this folder.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ KEPT_USES = 4096
 
 
 class Generation:
-    """A take of a script in a row of the batch.
+    """A take of a script that the engine generates in a row of its batch.
 
     Args:
         ids: the tokens to generate; empty if the request has no script, or no take for this turn.
-        output: vLLM's live list of the tokens generated so far.
-        progress: reports its state.
+        output: vLLM's own list, which it extends, of the tokens generated so far.
+        progress: reports the state of the generation.
     """
 
     def __init__(self, ids: list[int], output: list[int], progress: uses.GenerationProgress) -> None:
@@ -38,7 +38,7 @@ class Generation:
         self.refused = False
 
     def narrow(self, row: torch.Tensor) -> None:
-        """Allows only the next token; after the end of the script, its last token (the stop)."""
+        """Allows only the next token; after the end of the script, only its last token (a stop token)."""
         position = len(self.output)
         if self.refused:
             return
@@ -69,11 +69,11 @@ class Generation:
 
 
 class ScriptedLogits(LogitsProcessor):
-    """Forces the script in the `vllm_xargs` of a request; refuses requests without a script."""
+    """Forces the token ids in the `vllm_xargs` of a request; refuses requests that no script matched."""
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Validates a request; the API server answers a ValueError with HTTP 400 and its text."""
+        """Validates a request. If it raises ValueError, the API server answers HTTP 400 with the message."""
         args = sampling_params.extra_args or {}
         if reason := args.get(uses.NO_SCRIPT):
             raise ValueError(reason)
@@ -89,11 +89,11 @@ class ScriptedLogits(LogitsProcessor):
         self.turns: dict[str, list[int]] = {}
 
     def is_argmax_invariant(self) -> bool:
-        """False, since it decides what is sampled."""
+        """False, since the processor decides which token is sampled."""
         return False
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Follows the requests through the rows of the batch."""
+        """Updates which request is in which row of the batch."""
         if batch_update is None:
             return
         for index in batch_update.removed:
@@ -112,7 +112,7 @@ class ScriptedLogits(LogitsProcessor):
                 self.rows[source] = displaced
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """Narrows each scripted row in place."""
+        """Allows only the scripted token in each scripted row; changes the logits in place."""
         for index, generation in self.rows.items():
             generation.narrow(logits[index])
         return logits
@@ -122,21 +122,21 @@ class ScriptedLogits(LogitsProcessor):
     ) -> Generation | None:
         args = params.extra_args or {}
         use = args.get(uses.USE)
-        if use is None or not uses.is_use(use):  # it names a folder
+        if use is None or not uses.is_use(use):  # checked because it becomes the name of a folder
             return None
         takes = _split(args.get(uses.IDS, []), args.get(uses.LENGTHS, []))
         base = args.get(uses.SEED, 0)
         choice = (base if params.seed is None else params.seed) - base
         by_choice = bool(args.get(uses.BY_CHOICE))
         take = 0 if by_choice else self._turn(use, len(prompt or ()))
-        index = min(choice, len(takes) - 1) if by_choice else take  # the last serves the other choices
+        index = min(choice, len(takes) - 1) if by_choice else take  # the last take is for all further choices
         ids = takes[index] if 0 <= index < len(takes) else []
         if args.get(uses.KEEP_PROMPT) and prompt is not None:
             uses.keep(use, take, choice, prompt, _sampling(params))
         return Generation(ids, output, uses.GenerationProgress(use, take, choice, len(ids)))
 
     def _turn(self, use: str, prompt_length: int) -> int:
-        """The number of this generation within its request: each turn has a longer prompt than the last."""
+        """The index of this generation in its request; generations differ in the lengths of their prompts."""
         seen = self.turns.setdefault(use, [])
         if prompt_length not in seen:
             seen.append(prompt_length)
@@ -146,7 +146,7 @@ class ScriptedLogits(LogitsProcessor):
 
 
 def _sampling(params: SamplingParams) -> dict[str, Any]:
-    """The sampling parameters that the engine got, without those that the harness added."""
+    """The sampling parameters that the engine received, without those that the harness added."""
     values = {name: getattr(params, name) for name in params.__struct_fields__ if not name.startswith("_")}
     extra = {key: value for key, value in (params.extra_args or {}).items() if key not in uses.ARGS}
     return {**values, "extra_args": extra}

@@ -1,4 +1,4 @@
-"""Matches the conditions of a rule against a request: which are not met, and what the patterns matched.
+"""Checks the conditions of a rule on a request: finds those not met, and what their patterns matched.
 
 Runs inside the server and imports only the standard library, so that unit tests can use it.
 """
@@ -20,10 +20,10 @@ Groups = dict[str, str]
 
 
 def unmet(when: Mapping[str, Any], facts: Facts, groups: Groups) -> list[str]:
-    """The conditions that a request does not meet, each with what the request has instead.
+    """The conditions that a request does not meet, each with the reason.
 
     Args:
-        when: conditions by key, as in a book.
+        when: conditions by key, as written in a script book.
         facts: the facts of the request; see `vllm_harness_conversation.facts`.
         groups: receives the named groups of the patterns that matched.
     """
@@ -51,7 +51,7 @@ def _one_of(key: str, expected: list[str], facts: Facts, groups: Groups) -> str:
 def _tools(key: str, expected: list[str], facts: Facts, groups: Groups) -> str:
     if missing := [name for name in expected if name not in facts["tools"]]:
         offered = ", ".join(facts["tools"]) or "no tools"
-        return f"it does not offer {', '.join(missing)}, but {offered}"
+        return f"it does not offer {', '.join(missing)}; it offers {offered}"
     return ""
 
 
@@ -120,7 +120,7 @@ CHECKS: dict[str, Callable[[str, Any, Facts, Groups], str]] = {
     "any": _any,
     "not": _not,
 }
-"""The check of each condition: the reason why it is not met, or an empty text."""
+"""The check for each condition; it returns the reason why the condition is not met, or an empty string."""
 
 
 def _search(pattern: str, text: str, groups: Groups) -> bool:

@@ -1,10 +1,10 @@
 """ASGI middleware: finds the script for a request and puts its token ids into `vllm_xargs`.
 
-So the client's call stays the plain SDK call, and any client in any language can run against it. Only the
-user who runs the server may POST rules to `/vllm-harness/books/NAME`, or replace its rules with PUT, and GET
-`/vllm-harness/log/N`, the requests after the N-th. A request names its book in the header
-`x-vllm-harness-book`, or gets the book `default`. Runs inside the server and imports nothing of the harness
-outside this folder.
+So clients send ordinary requests, and any client in any language can use the server. Only the user who runs
+the server may add rules to a book (POST `/vllm-harness/books/NAME`), replace its rules (PUT), and get the
+requests after the N-th (GET `/vllm-harness/log/N`). A request names its book in the header
+`x-vllm-harness-book`; without the header, the book `default` answers it. Runs inside the server and imports
+nothing from the harness outside this folder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import vllm_harness_uses as uses
 from vllm_harness_served import Log, MatchedRule, QuoteError, ServedBook, quoted
 
 RESPONSES = "/v1/responses"
-POLL_S = 0.01  # until then the engine continues a refused request
+POLL_S = 0.01  # the interval between checks for refused requests, which the engine continues until then
 SHOWN_ALLOWED = 8
 
 
@@ -51,7 +51,7 @@ class ScriptMiddleware:
         )
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """Handles a request."""
+        """Answers the harness's own requests; forwards all others to vLLM, with a script if one matches."""
         path = asgi.route(scope)
         if scope["type"] != "http":
             await self.app(scope, receive, send)
@@ -142,7 +142,7 @@ class ScriptMiddleware:
     async def _takes(
         self, scope: dict[str, Any], facts: dict[str, Any], match: MatchedRule | str
     ) -> tuple[list[list[int]], str | None]:
-        """The token ids of each take, or the reason why there are none."""
+        """The token ids of each take, and the reason why there are none, if so."""
         if not isinstance(match, MatchedRule):
             return [], match
         try:
@@ -151,7 +151,7 @@ class ScriptMiddleware:
             return [], f"script {match.rule['name']!r} cannot be written: {error}"
 
     def _keeping(self, body: dict[str, Any], send: Any) -> Any:
-        """A `send` that keeps each response before a client can refer to it."""
+        """An ASGI `send` that keeps each Responses API response before a client can refer to it."""
         reader = conversations.ResponseReader()
 
         async def keep(message: dict[str, Any]) -> None:
@@ -163,7 +163,7 @@ class ScriptMiddleware:
         return keep
 
     async def _ids(self, scope: dict[str, Any], take: Any, groups: dict[str, str], model: str) -> list[int]:
-        """The token ids of a take; vLLM's own /tokenize makes those of a template."""
+        """The token ids of a take; vLLM's own /tokenize encodes a take that is a template."""
         if isinstance(take, list):
             return take
         prompt = {"model": model, "prompt": quoted(take, groups), "add_special_tokens": False}
@@ -210,7 +210,7 @@ class ScriptMiddleware:
             refused_text = None if refusal["token"] is None else await self._named(scope, refusal["token"])
             await _send_refusal(send, use, _refusal_text(use, refusal, refused_text, allowed), started)
         elif error is not None:
-            if use["no_script"]:  # vLLM 0.22 raises the refusal, and an outer layer answers it
+            if use["no_script"]:  # vLLM 0.22 raises the refusal, and an outer layer turns it into an answer
                 use["status"] = 400
             raise error
 
@@ -224,7 +224,7 @@ class ScriptMiddleware:
         return await self._decoded(scope, [token]) or f"token {token}"
 
     async def _decoded(self, scope: dict[str, Any], ids: list[int]) -> str:
-        """The text of tokens by vLLM's own /detokenize; that of a single token is cached."""
+        """Decodes tokens with vLLM's own /detokenize; the text of a single token is cached."""
         if len(ids) == 1 and ids[0] in self.texts:
             return self.texts[ids[0]]
         text = str((await self._ask_vllm(scope, "/detokenize", {"tokens": ids})).get("prompt", ""))
@@ -233,7 +233,7 @@ class ScriptMiddleware:
         return text
 
     async def _ask_vllm(self, scope: dict[str, Any], path: str, question: dict[str, Any]) -> dict[str, Any]:
-        """Sends a request to vLLM and returns the JSON object of its answer; empty if it is not an object."""
+        """Sends a request to vLLM and returns the JSON object in its answer; empty if there is none."""
         answer = b""
 
         async def collect(message: dict[str, Any]) -> None:
@@ -288,7 +288,7 @@ def _refusal_text(
 
 
 async def _send_refusal(send: Any, use: dict[str, Any], message: str, started: bool) -> None:
-    # vLLM's Python front end itself refuses a request without a script with 400
+    # 400 without a script, since vLLM's Python front end itself refuses such a request with 400
     status, code = (400, names.NO_SCRIPT) if use["no_script"] else (422, names.SCRIPT_REFUSED)
     error = asgi.error(message, code)
     if not started:

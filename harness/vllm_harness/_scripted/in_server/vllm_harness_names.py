@@ -1,21 +1,21 @@
 """The names that the modules inside a server and the package share.
 
-Imports nothing. The modules of this folder import it as `vllm_harness_names`, since the folder is on a
-server's path; the package imports it as `vllm_harness._scripted.in_server.vllm_harness_names`.
+Imports nothing. The modules in this folder import it as `vllm_harness_names`, since the folder is on the
+server's `sys.path`; the package imports it as `vllm_harness._scripted.in_server.vllm_harness_names`.
 """
 
 # HTTP
 BOOK_HEADER = "x-vllm-harness-book"  # the name of the book that answers a request
 DEFAULT_BOOK = "default"  # answers requests without that header
-CONTROL_PATH = "/vllm-harness/"  # only for the user who runs the server
+CONTROL_PATH = "/vllm-harness/"  # paths below it are only for the user who runs the server
 BOOKS_PATH = CONTROL_PATH + "books/"  # followed by the name of a book
 RESET_PATH = CONTROL_PATH + "reset/"  # followed by the name of a book
-EXCHANGE_HEADER = "x-vllm-harness-exchange"  # the client's name for a request whose tokens to keep
-OWN_HEADER = "x-vllm-harness-own"  # marks requests of the harness itself
-EXCHANGES_PATH = CONTROL_PATH + "exchanges"  # POST {"names": [...]}: the tokens of these requests
+EXCHANGE_HEADER = "x-vllm-harness-exchange"  # the client's name for a request whose tokens are kept
+OWN_HEADER = "x-vllm-harness-own"  # marks requests that the harness itself sends
+EXCHANGES_PATH = CONTROL_PATH + "exchanges"  # POST {"names": [...]} returns the tokens of these requests
 LOG_PATH = CONTROL_PATH + "log/"  # followed by the number of the last known request
-STEPS_HEADER = "x-vllm-harness-steps"  # the client's name for a request whose CPU time to measure
-STEPS_PATH = CONTROL_PATH + "steps/"  # followed by that name: its CPU time, returned once
+STEPS_HEADER = "x-vllm-harness-steps"  # the client's name for a request whose CPU time is measured
+STEPS_PATH = CONTROL_PATH + "steps/"  # followed by that name; returns the CPU time, only once
 RECORDING_PATH = "/vllm-harness/recording"
 
 # codes of the errors that a client gets
@@ -23,10 +23,10 @@ NO_SCRIPT = "no_script"
 SCRIPT_REFUSED = "script_refused"
 
 # variables in the environment of a server
-SCRIPT_DIR = "VH_SCRIPT_DIR"  # folder for the progress of its scripts
-SERVER_ID = "VH_SERVER_ID"  # not set in a forked server
+SCRIPT_DIR = "VH_SCRIPT_DIR"  # the folder for the progress of the server's scripts
+SERVER_ID = "VH_SERVER_ID"  # the server's id; not set in a forked server
 
-# what the command of a server loads
+# classes that a server's command line names
 LOGITS_PROCESSOR = "vllm_harness_logits:ScriptedLogits"
 SCRIPT_MIDDLEWARE = "vllm_harness_middleware.ScriptMiddleware"
 RECORD_MIDDLEWARE = "vllm_harness_recorder.RecordMiddleware"

@@ -1,8 +1,8 @@
 """Serves script books in front of a server without ASGI middleware, such as vLLM's Rust front end.
 
 The server's interpreter runs it as `python vllm_harness_proxy.py PORT COMMAND...`: it starts COMMAND on a
-Unix socket in the server's folder, forwards every request through the same middleware, and ends when COMMAND
-does. So clients use a plain port here too. Imports nothing of the harness outside this folder.
+Unix socket in the server's folder, forwards every request through `ScriptMiddleware`, and ends when COMMAND
+does. So clients use an ordinary port. Imports nothing from the harness outside this folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import vllm_harness_asgi as asgi
 import vllm_harness_names as names
 from vllm_harness_middleware import ScriptMiddleware
 
-# headers of a single connection (RFC 9110, 7.6.1), and those that httpx and uvicorn write again
+# headers for a single connection (RFC 9110, 7.6.1), and headers that httpx and uvicorn add themselves
 NOT_FORWARDED = {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"host", b"content-length"}
 
 
@@ -41,7 +41,7 @@ class Forward:
         )
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """Forwards a request; if the client disconnects, the request also ends upstream."""
+        """Forwards a request; if the client disconnects, the forwarded request is cancelled."""
         forwarding = asyncio.ensure_future(self._forward(scope, await asgi.body(receive), send))
         disconnect = asyncio.ensure_future(_disconnected(receive))
         try:
@@ -96,7 +96,7 @@ def socket_path() -> str:
 
 
 def proxy(port: int) -> uvicorn.Server:
-    """A server on a port, in front of vLLM."""
+    """Creates a server that answers on a port of this machine and forwards to vLLM."""
     config = uvicorn.Config(
         ScriptMiddleware(Forward(socket_path())),
         host="127.0.0.1",
@@ -109,7 +109,7 @@ def proxy(port: int) -> uvicorn.Server:
 
 
 def main(port: int, command: list[str]) -> int:
-    """Serves until vLLM ends, and returns its exit code."""
+    """Runs vLLM and the proxy until vLLM ends, and returns vLLM's exit code."""
     vllm = subprocess.Popen([*command, "--uds", socket_path()])
     server = proxy(port)
 

@@ -1,12 +1,12 @@
 """ASGI middleware: records the token ids that vLLM generates for each request, hidden from the client.
 
-It requests the ids from vLLM with each request and blanks them in the answer, so that any client sees what
-it would see without the recorder. `/vllm-harness/recording` serves the user who runs the server: POST starts
-a new recording, GET returns `{"records": [...]}`. Runs inside the server and imports nothing of the harness
-outside this folder.
+It makes each request ask vLLM for the ids and sets them to null in the answer, so that any client sees what
+it would see without the recorder. Only the user who runs the server may use `/vllm-harness/recording`: POST
+starts a new recording, GET returns `{"records": [...]}`. Runs inside the server and imports nothing from the
+harness outside this folder.
 
-A record has path, request, status, answer (a body, or the list of a stream's events), and `tokens`, a list of
-ids for each choice or generation; None if vLLM does not return them (Messages, Harmony, broken answers).
+A record has the keys `path`, `request`, `status`, `answer` (a body, or a list of stream events), and `tokens`
+(a list of ids per choice or generation; None if vLLM omits them: Messages, Harmony, broken answers).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import vllm_harness_asgi as asgi
 import vllm_harness_names as names
 
 RESPONSES = "/v1/responses"
-# the field that requests token ids, if the API has one
+# the request field that asks for token ids; None if the API has no such field
 TOKEN_FIELDS = {
     RESPONSES: "enable_response_messages",
     "/v1/chat/completions": "return_token_ids",
@@ -37,7 +37,7 @@ class RecordMiddleware:
         self.records: list[dict[str, Any]] = []
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """Handles a request."""
+        """Answers requests about the recording; forwards all others, and records those that generate."""
         path, method = asgi.route(scope), scope.get("method")
         if scope["type"] != "http":
             await self.app(scope, receive, send)
@@ -80,12 +80,12 @@ class RecordMiddleware:
         await self.app(asgi.with_length_unknown(scope), asgi.replay(changed, receive), answer.send)
 
     def _of_response(self, path: str) -> dict[str, Any] | None:
-        """The record of the stored response that a path names."""
+        """The record of the stored response whose id is in a path; None if it was not recorded."""
         identifier = path.removeprefix(f"{RESPONSES}/").split("/")[0]
         return next((record for record in self.records if record["response_id"] == identifier), None)
 
     async def _retrieve(self, record: dict[str, Any], scope: dict[str, Any]) -> None:
-        """Retrieves a background response."""
+        """Retrieves a background response from vLLM, so that its record gets the answer and the tokens."""
 
         async def discard(message: dict[str, Any]) -> None:
             pass
@@ -97,7 +97,7 @@ class RecordMiddleware:
 
 
 class RecordedAnswer:
-    """Records an answer on its way to the client, and blanks what the client did not request."""
+    """Records an answer on its way to the client; sets fields that the client did not request to null."""
 
     def __init__(self, record: dict[str, Any], send: Any) -> None:
         self.record = record
@@ -107,7 +107,7 @@ class RecordedAnswer:
         self.left = b""
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Forwards an ASGI message of the answer."""
+        """Records and forwards an ASGI message of the answer."""
         if message["type"] == "http.response.start":
             self.start = message
             kind = dict(message["headers"]).get(b"content-type", b"")
@@ -152,7 +152,7 @@ class RecordedAnswer:
             body = content.decode("utf-8", "replace")
         else:
             answer = self._recorded(body)
-            if self.record["answer"] is None or _is_response(answer):  # not the answer to a DELETE, nor a 404
+            if self.record["answer"] is None or _is_response(answer):  # not the answer to DELETE, nor a 404
                 self.record["answer"] = answer
             content = json.dumps(body, ensure_ascii=False).encode()
         headers = [(k, v) for k, v in self.start["headers"] if k.lower() != b"content-length"]
@@ -161,7 +161,7 @@ class RecordedAnswer:
         await self.forward({"type": "http.response.body", "body": content, "more_body": False})
 
     def _recorded(self, value: Any) -> Any:
-        """Records the tokens and the id of an answer or event, and blanks what the client did not request."""
+        """Records the tokens and id in an answer or event; sets fields that were not requested to null."""
         if not isinstance(value, dict):
             return value
         response = value if _is_response(value) else value.get("response")
@@ -182,7 +182,7 @@ class RecordedAnswer:
     def _record_generations(self, messages: Any) -> None:
         generations = [message.get("tokens") for message in messages or () if isinstance(message, dict)]
         if generations and all(isinstance(tokens, list) for tokens in generations):
-            self.record["tokens"] = generations[::2]  # the others are the prompts of further generations
+            self.record["tokens"] = generations[::2]  # the entries between are prompts of later generations
 
     def _record_choice(self, choice: dict[str, Any]) -> None:
         if not isinstance(choice.get("token_ids"), list):

@@ -1,6 +1,6 @@
-"""The books of a server, and the log of its answers.
+"""A server's script books, and the log of the requests that it answered.
 
-Runs inside the server and imports nothing of the harness outside this folder.
+Runs inside the server and imports nothing from the harness outside this folder.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Rule = dict[str, Any]
 
 
 class QuoteError(ValueError):
-    """The format of the family cannot express what a rule quotes from a request."""
+    """The family's format cannot express what a rule quotes from a request."""
 
 
 @dataclass(frozen=True)
 class MatchedRule:
-    """A rule that takes a request, with what the model generates and the groups that it quotes."""
+    """A rule that answers a request, the takes that the model generates, and the groups for quotes."""
 
     rule: Rule
     takes: list[Any]
@@ -35,12 +35,12 @@ class MatchedRule:
 
 
 class ServedBook:
-    """Rules in order, each with conditions for a request and what the model generates for it.
+    """An ordered list of rules, each with conditions for a request and what the model generates for it.
 
     Attributes:
-        rules: the rules as the harness posted them; `left` is how many more requests a rule serves.
-        source: the file that the rules come from; empty if they come from a program.
-        uses: the requests that took a script or should have, as dictionaries.
+        rules: the rules as the harness posted them; `left` counts the requests that a rule may still answer.
+        source: the file that the rules come from; empty if they come from code.
+        uses: the requests to this book, as dictionaries, including those that no rule matched.
     """
 
     def __init__(self) -> None:
@@ -49,21 +49,21 @@ class ServedBook:
         self.uses: list[dict[str, Any]] = []
 
     def add(self, rules: Iterable[Rule]) -> None:
-        """Appends rules."""
+        """Appends rules to the book."""
         self.rules += [{"times": rule.get("left"), **rule} for rule in rules]
 
     def replace(self, rules: Iterable[Rule], source: str) -> None:
-        """Replaces the rules; the uses of the earlier ones stay in the report."""
+        """Replaces the rules; the uses of the earlier rules stay in the report."""
         self.rules, self.source = [], source
         self.add(rules)
 
     def reset(self) -> None:
-        """Lets every rule serve as many requests again as its `times` allows."""
+        """Makes every rule available again for as many requests as its `times` allows."""
         for rule in self.rules:
             rule["left"] = rule["times"]
 
     def take(self, facts: dict[str, Any]) -> MatchedRule | str:
-        """The first rule that takes a request and is not used up; else a text that names the nearest."""
+        """The first rule that matches a request and is not used up; else a message about the nearest rule."""
         nearest: tuple[tuple[int, int], Rule, list[str]] | None = None
         for rule in self.rules:
             groups: matching.Groups = {}
@@ -101,7 +101,7 @@ def _reported(use: dict[str, Any]) -> dict[str, Any]:
 
 
 class Log:
-    """The last answered requests, each with its body unless that is too long."""
+    """The latest answered requests, each with its body unless the body is too long."""
 
     def __init__(self) -> None:
         self._entries: deque[dict[str, Any]] = deque(maxlen=LOGGED)
@@ -116,15 +116,15 @@ class Log:
         self._entries.append(entry | {"body": body if len(raw) <= LOGGED_BODY else None})
 
     def after(self, number: int) -> list[dict[str, Any]]:
-        """The requests answered after the one with this number; 0 for all."""
+        """The requests answered after the request with this number; 0 for all."""
         return [entry for entry in self._entries if entry["number"] > number]
 
 
 def quoted(template: dict[str, Any], groups: matching.Groups) -> str:
-    """Fills the groups into a template, each as the format writes it in its place.
+    """Inserts the groups into a template, each escaped as the format requires at its position.
 
     Raises:
-        QuoteError: a group contains something that the format cannot write there.
+        QuoteError: a group contains something that the format cannot write at its position.
     """
     text = ""
     for piece in template["pieces"]:
@@ -145,7 +145,7 @@ def _written(place: dict[str, Any], value: str) -> str:
 
 
 def _answer(rule: Rule, groups: matching.Groups) -> tuple[list[Any], list[str]]:
-    """What a rule generates, chosen by its case if it has one; and why it generates nothing, if so."""
+    """The takes of a rule, selected by its case if it has one, and the reasons if there are none."""
     if "case" not in rule:
         return rule["takes"], []
     value = groups.get(rule["case"], "")

@@ -1,6 +1,6 @@
-"""Measures the CPU time of a request: of the steps that its tasks take on the server's event loop.
+"""Measures the CPU time of the steps that the tasks of a request take on the server's event loop.
 
-During a step, every other request waits. Runs inside the server and imports nothing of the harness.
+During a step, every other request waits. Runs inside the server and imports nothing from the harness.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Steps:
-    """The steps of a request so far: their number, their CPU seconds, and those of the longest."""
+    """The steps of a request so far: their number, their total CPU time, and that of the longest step."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -48,7 +48,7 @@ async def take(coroutine: Coroutine[Any, Any, None], steps: Steps) -> None:
 
 
 def shared_task(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Starts a task that serves all requests and counts for none of them."""
+    """Starts a task that serves all requests, so its steps count for none of them."""
     return contextvars.Context().run(asyncio.create_task, coroutine)
 
 

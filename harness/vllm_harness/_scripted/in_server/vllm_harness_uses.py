@@ -1,7 +1,7 @@
 """The state of a script while vLLM generates: a folder for each use, with a small file for each generation.
 
-The logits processor (engine process) writes it, and the middleware (API server process) reads it. Runs inside
-the server and imports nothing of the harness outside this folder.
+The logits processor (engine process) writes these files, and the middleware (API server process) reads them.
+Runs inside the server and imports nothing from the harness outside this folder.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ import vllm_harness_names as names
 
 REFUSED = ".refused"
 REFUSED_USES = "refused-uses"
-KEPT_FILE = ".kept-"  # hidden, since it is not progress
+KEPT_FILE = ".kept-"  # hidden, so that `read_statuses` ignores it
 
 # keys of vllm_xargs
 USE = "harness_use"  # the id of this use of a script
 IDS = "harness_ids"  # the token ids of all its takes, concatenated
 LENGTHS = "harness_lengths"  # the number of tokens in each take
 BY_CHOICE = "harness_by_choice"  # 1: a take for each choice (n > 1), 0: a take for each turn
-SEED = "harness_seed"  # the request's seed, by which a choice is identified
+SEED = "harness_seed"  # the request's seed; a choice's own seed is this plus the choice's index
 NO_SCRIPT = "harness_no_script"  # why no script matches this request
-KEEP_PROMPT = "harness_keep_prompt"  # 1: keep prompt and sampling parameters of each generation
+KEEP_PROMPT = "harness_keep_prompt"  # 1: keep the prompt and sampling parameters of each generation
 ARGS = frozenset({USE, IDS, LENGTHS, BY_CHOICE, SEED, NO_SCRIPT, KEEP_PROMPT})
 
 _USE = re.compile(r"\d+-\d+")
 
 
 def is_use(use: object) -> bool:
-    """Whether a value can be the id of a use, since clients may send anything in `vllm_xargs`."""
+    """Whether a value can be the id of a use; clients may send any value in `vllm_xargs`."""
     return isinstance(use, str) and _USE.fullmatch(use) is not None
 
 
 def folder(use: str) -> Path:
-    """The folder of a use; separate folders keep reading fast, however many uses there were."""
+    """The folder of a use; each use has its own, so that reading stays fast after many uses."""
     return Path(os.environ[names.SCRIPT_DIR]) / "uses" / use
 
 
@@ -51,11 +51,11 @@ def forget(use: str) -> None:
 class GenerationProgress:
     """Reports the progress of a generation from the engine.
 
-    A file has a line with the script's length and then a byte for each generated token, so that reporting a
-    further token takes almost no time. A second file, which appears complete, reports a refusal.
+    A file contains a line with the script's length and then a byte for each generated token, so that
+    reporting a token takes almost no time. A second file, renamed once it is complete, reports a refusal.
 
     Args:
-        use, take, choice: the generation.
+        use, take, choice: the use's id and the indices of the take and the choice.
         length: the number of tokens in its script.
     """
 
@@ -92,9 +92,9 @@ class GenerationProgress:
 
 
 class RefusedUses:
-    """Reads the refused uses from the one file to which the engines append them.
+    """Reads the ids of refused uses from the one file to which the engines append them.
 
-    So a check costs a single read, however many requests are running.
+    So a check needs a single read, however many requests are running.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class RefusedUses:
         self._half = b""
 
     def now(self) -> set[str]:
-        """All uses refused so far."""
+        """The ids of all uses refused so far."""
         if self._file is None:
             self._file = io.FileIO(os.open(_refused_uses(), os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if further := self._file.read():
@@ -156,7 +156,7 @@ def _kept(use: str, take: int, choice: int) -> Path:
 
 
 def refusal(use: str) -> dict[str, Any] | None:
-    """The first refused generation of a use."""
+    """The status of the first refused generation of a use; None if there is none."""
     return next((status for status in read_statuses(use) if status["state"] == "refused"), None)
 
 
@@ -179,6 +179,6 @@ def _status(use: str, name: str) -> dict[str, Any]:
 
 
 def _progress(length: int, generated: int) -> dict[str, Any]:
-    # asynchronous scheduling runs a step past the end; a server that ignores the stop token runs further
+    # asynchronous scheduling generates one token past the end; ignoring the stop token generates more
     state = "running" if generated < length else "done" if generated <= length + 1 else "overrun"
     return {"state": state, "position": min(generated, length), "length": length}

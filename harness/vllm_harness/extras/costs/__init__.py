@@ -1,1 +1,1 @@
-"""The cost of parsing answers of growing length: finds parsers whose cost grows faster than linearly."""
+"""Measures the cost of parsing answers of growing length; finds parsers whose cost grows superlinearly."""

@@ -1,4 +1,4 @@
-"""Stores the curves of a cell that is measured over HTTP one by one, since each takes minutes."""
+"""Stores cost curves that are measured over HTTP, one by one, since each takes minutes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from vllm_harness._regression.engines.answer import CaseAnswer
 
 @dataclass(frozen=True)
 class CurveStore:
-    """The curves of a cell that a run has measured so far.
+    """The cost curves that a run has measured so far for a cell, the parsers of one family.
 
     Attributes:
-        path: the file: a line that identifies what is measured, then a line for each curve.
-        measured: the identification; a file with another one is ignored.
+        path: the file; its first line identifies what is measured, and each other line is a curve.
+        measured: the expected first line; a file with another first line is ignored.
     """
 
     path: Path
@@ -36,20 +36,20 @@ class CurveStore:
         return curves
 
     def start(self, known: Sequence[CaseAnswer]) -> None:
-        """Writes the file with these curves only, unless the run folder is on another machine."""
+        """Writes the file with only the known curves, unless the run folder is on another machine."""
         if self.path.parents[2].is_dir():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.write_text("\n".join([self.measured, *map(_line, known), ""]))
 
     def add(self, answer: CaseAnswer) -> None:
-        """Adds a curve; an error is not stored, since it may not occur again."""
+        """Adds an answer's curve; an answer with an error is not stored, since the error may not recur."""
         if answer.curve is not None and self.path.exists():
             with self.path.open("a") as file:
                 file.write(f"{_line(answer)}\n")
 
 
 def not_measured(inputs: Sequence[CaseInput], known: Sequence[CaseAnswer]) -> Iterator[CaseInput]:
-    """The inputs that are left to measure, each with the deliveries that have no curve."""
+    """Yields the inputs that are still to be measured, each with the deliveries that have no curve yet."""
     done = {(answer.case, answer.delivery) for answer in known}
     for input_ in inputs:
         left = tuple(delivery for delivery in input_.deliveries if (input_.name, delivery) not in done)

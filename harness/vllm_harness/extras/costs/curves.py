@@ -1,4 +1,4 @@
-"""Judges curves of costs: how time and memory grow with the answer, and what blocks the event loop."""
+"""Judges cost curves: how time and memory grow with the answer, and what blocks the event loop."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MOST_EXPONENT = 1.3
 QUADRATIC = 2.5
 """Above this exponent, a defect that takes quadratic time does not explain the curve."""
 FITTED = 4
-"""The number of lengths that the growth is computed from, the longest ones."""
+"""The number of lengths from which the growth is computed; the longest ones are used."""
 LEAST_S = 0.0005
 """Shorter times cannot be distinguished from noise."""
 MUCH_S = 0.05
-"""If the longest answer of a curve takes so long, shorter times of the other lengths are used, too."""
+"""If a curve's longest answer takes this long, times under `LEAST_S` are used as well."""
 LEAST_BYTES = 100_000
 ORDINARY_TOKENS = 16384
 """The size up to which an answer counts as ordinary."""
@@ -41,7 +41,7 @@ def time_exponent(curve: Curve) -> float | None:
 
 
 def memory_exponent(curve: Curve) -> float | None:
-    """The same for the peak memory."""
+    """The k for which the peak memory grows as the k-th power of the size; None if too few can be used."""
     return _exponent(
         (point.size, point.peak_bytes)
         for point in curve.points
@@ -50,7 +50,7 @@ def memory_exponent(curve: Curve) -> float | None:
 
 
 def _exponent(figures: Iterable[tuple[float, float]]) -> float | None:
-    """The median slope between any two of the longest lengths, which one outlier does not change."""
+    """The median of the log-log slopes between any two of the longest lengths; it resists one outlier."""
     logs = [(math.log(size), math.log(figure)) for size, figure in figures][-FITTED:]
     if len(logs) < FITTED:
         return None
@@ -58,7 +58,7 @@ def _exponent(figures: Iterable[tuple[float, float]]) -> float | None:
 
 
 def curve_mismatches(curve: Curve) -> tuple[Mismatch, ...]:
-    """The mismatches of a curve; one that was stopped before there were enough lengths is superlinear."""
+    """The mismatches of a curve; a curve that was stopped with too few lengths counts as superlinear."""
     time, memory = time_exponent(curve), memory_exponent(curve)
     codes = []
     if (time or 0) > QUADRATIC:
@@ -73,7 +73,7 @@ def curve_mismatches(curve: Curve) -> tuple[Mismatch, ...]:
 
 
 def blocked_at(curve: Curve) -> CostPoint | None:
-    """The shortest ordinary answer with a step that blocks the event loop; None if there is none."""
+    """The point of the shortest ordinary answer that blocks the event loop; None if no such answer does."""
     return next(
         (
             point
@@ -89,10 +89,10 @@ class FamilyCost:
     """The steepest curves of a family's parsers.
 
     Attributes:
-        family, tool_parser, reasoning_parser: the names.
-        whole, streamed: the exponent and the case of the steepest curve; None if none could be fitted.
-        findings: the number of curves that are findings, and of all curves.
-        longest: the seconds of the longest step of an ordinary answer, its size and its case.
+        family, tool_parser, reasoning_parser: the names of the family and of its parsers.
+        whole, streamed: the exponent and the case of the steepest curve; None if no curve could be fitted.
+        findings: the number of curves with mismatches, and the number of all curves.
+        longest: the longest step for an ordinary answer, in seconds, and the answer's size and case.
     """
 
     family: str
@@ -105,7 +105,7 @@ class FamilyCost:
 
 
 def family_costs(cells: Sequence[Cell]) -> Iterator[FamilyCost]:
-    """The cost of each family that has curves, by the family's name."""
+    """Yields the cost of each family that has curves, in the order of the families' names."""
     for cell in sorted(cells, key=lambda cell: cell.family):
         curves = [
             (name, delivery, curve)

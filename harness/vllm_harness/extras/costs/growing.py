@@ -1,4 +1,4 @@
-"""The group `cost`: growing answers, read from growing.yaml and rendered at doubling lengths."""
+"""The case group `cost`: growing answers, read from growing.yaml and rendered at doubling lengths."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from vllm_harness._scripted.meaning import Meaning, ToolCall
 
 FILE = Path(__file__).with_name("growing.yaml")
 SHORTEST, LONGEST = 256, 65536
-"""The tokens of the shortest and of the longest answer, or a little less."""
+"""The approximate number of tokens in the shortest and in the longest answer."""
 BLOCKED_S = 0.1
-"""How long one step may block an event loop."""
+"""The longest time, in seconds, for which one step may block an event loop."""
 LENGTHS = 6
-"""The number of lengths of an answer that has a maximum."""
+"""The number of lengths at which an answer with a maximum count (`most`) is measured."""
 _PLACE = "PLACEHOLDER"
 _CALL = ToolCall("get_weather", {"city": _PLACE, "days": 3})
 _ORDINARY_CALL = ToolCall("get_weather", {"city": "Paris", "days": 3})
@@ -36,7 +36,7 @@ _PROPERTY = {
     "properties": {"kind": {"type": "string", "enum": ["one", "another", "none"]}, "n": {"type": "integer"}},
 }
 _PROPERTIES = 12
-"""The number of properties of a tool that is not small, if the tools grow."""
+"""The number of properties of each tool that is not `small`, in an answer whose number of tools grows."""
 
 
 class Growing(StrEnum):
@@ -53,7 +53,7 @@ class Growing(StrEnum):
 
 
 class GrowingAnswer(StrictModel):
-    """An answer with one place that grows; the keys are explained at the top of growing.yaml."""
+    """An answer with one growing part; the keys are explained at the top of growing.yaml."""
 
     name: str
     grows: Growing
@@ -68,7 +68,7 @@ class GrowingAnswer(StrictModel):
     served: bool = False
 
     def meaning(self, count: int) -> Meaning:
-        """The meaning with the unit repeated `count` times."""
+        """The answer's content, with the unit repeated `count` times."""
         match self.grows:
             case Growing.TEXT:
                 return Meaning.of(self.unit * count)
@@ -99,12 +99,12 @@ class CostTable(StrictModel):
 
 @cache
 def load_growing_answers(path: Path = FILE) -> tuple[GrowingAnswer, ...]:
-    """Reads the table. Raises pydantic's ValidationError, which names the key, if it is malformed."""
+    """Reads growing.yaml. Raises pydantic's ValidationError, which names the key, if it is malformed."""
     return CostTable.model_validate(yaml.safe_load(path.read_text())).answers
 
 
 def cost_cases(family: Family, meanings: Meanings) -> CaseSet:
-    """The growing answers of a family, each at all its lengths."""
+    """Makes cases from the growing answers of a family, each with all lengths of the answer."""
     cases, left_out = [], {}
     for answer in load_growing_answers():
         if answer.tool_parsers and family.tool_parser not in answer.tool_parsers:
@@ -125,7 +125,7 @@ def cost_cases(family: Family, meanings: Meanings) -> CaseSet:
 
 
 def _lengths(family: Family, answer: GrowingAnswer) -> Iterator[tuple[str, tuple[Grown, ...]]]:
-    """The names of an answer's cases, each with its lengths."""
+    """Yields the names of an answer's cases, each with the lengths to measure."""
     if answer.grows is Growing.REASONING and family.reasoning_parser is None:
         raise DialectError("the family has no reasoning parser", hint="leave the reasoning out")
     if answer.grows not in (Growing.TEXT, Growing.REASONING) and family.tool_parser is None:
@@ -148,13 +148,13 @@ def _grown(family: Family, answer: GrowingAnswer, count: int) -> Grown:
 
 
 def _counts(tokens: int) -> list[int]:
-    """How often a unit of `tokens` tokens is repeated, from the shortest answer to the longest."""
+    """How many times a unit of `tokens` tokens is repeated, from the shortest answer to the longest."""
     lengths = [LONGEST >> shift for shift in range((LONGEST // SHORTEST).bit_length())]
     return sorted({max(1, length // tokens) for length in lengths})
 
 
 def _tokens(family: Family, text: str) -> int:
-    """Estimates the tokens of a text: one for each marker, and one for each other byte."""
+    """Estimates the number of tokens in a text: one for each marker, and one for each other byte."""
     for token in sorted(find_dialect(family.dialect).tokens, key=len, reverse=True):
         text = text.replace(token, "\0")
     return max(1, len(text.encode()))
@@ -175,7 +175,7 @@ def _rendered(family: Family, answer: GrowingAnswer, count: int) -> tuple[Run, .
 
 
 def _runs(text: str, unit: str) -> tuple[Run, ...]:
-    """A text as runs of a repeated unit, so that a long text is short to store."""
+    """Splits a text into runs of a repeated unit, so that a long text takes little space."""
     pieces = re.split(f"((?:{re.escape(unit)}){{4,}})", text)
     runs = (
         (unit, len(piece) // len(unit)) if number % 2 else (piece, 1) for number, piece in enumerate(pieces)
@@ -184,7 +184,7 @@ def _runs(text: str, unit: str) -> tuple[Run, ...]:
 
 
 def _raw(family: Family, answer: GrowingAnswer) -> Iterator[tuple[str, str, str, str]]:
-    """The names of an answer's cases, each with the text before the growing place, in it and after it."""
+    """Yields each case of an answer: name, text before the growing part, repeated unit, text after it."""
     reasoning = "Let me think." if family.reasoning_parser else None
     text = render(family.dialect, Meaning.of(_PLACE, reasoning=reasoning))
     before, _, after = text.partition(_PLACE)
@@ -203,7 +203,7 @@ def _raw(family: Family, answer: GrowingAnswer) -> Iterator[tuple[str, str, str,
 
 
 def _pieces(family: Family, wanted: set[str]) -> dict[str, str]:
-    """The pieces of a family's format that raw text refers to."""
+    """The pieces of a family's format that an answer's raw text refers to."""
     dialect = find_dialect(family.dialect)
     pieces: dict[str, str] = {}
     if "think" in wanted:
@@ -230,7 +230,7 @@ def _pieces(family: Family, wanted: set[str]) -> dict[str, str]:
 
 
 def _without_end_of_reasoning(dialect: Dialect, call: str) -> str:
-    """A call without the end of the reasoning, which some formats require before it."""
+    """Removes the end of the reasoning, which some formats require before a call."""
     ends = dialect.reasoning[1].strip() if dialect.reasoning else ""
     return call.partition(ends)[2] if ends and ends in call else call
 
@@ -241,7 +241,7 @@ def _body(family: Family, meaning: Meaning) -> str:
 
 
 def _end(family: Family, text: str) -> str:
-    """The marker that ends the turn of a text."""
+    """The marker at the end of a text that ends the model's turn."""
     return next(end for end in find_dialect(family.dialect).ends if text.endswith(end))
 
 

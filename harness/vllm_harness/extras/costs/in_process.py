@@ -1,4 +1,4 @@
-"""Measures in process the cost of a family's parsers for growing answers."""
+"""Measures the cost of parsing growing answers in process, without a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vllm_harness._regression.engines.in_process import WORKERS, by_case_set, li
 from vllm_harness._scripted.families import Family
 
 DEADLINE_S = 1.0
-"""The CPU time that one answer may take in one delivery, over all its lengths."""
+"""The CPU time that one answer may take in one delivery, in seconds, over all its lengths."""
 START_S = 600.0
 _SCRIPT = Path(__file__).with_name("workers") / "vllm_harness_cost.py"
 
@@ -23,7 +23,7 @@ def measure_all(
     """Measures the growing answers of each family, and yields the curves of each case set in turn.
 
     Args:
-        environment: the environment whose vLLM parses.
+        environment: the environment whose parsers are measured.
         case_sets: the families, each with the inputs of its cases.
 
     Raises:

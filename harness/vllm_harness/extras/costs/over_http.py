@@ -1,4 +1,4 @@
-"""Measures over HTTP the cost of growing answers, and how long another client waits meanwhile."""
+"""Measures the cost of growing answers over HTTP, and how long another client waits meanwhile."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from vllm_harness.extras.costs.growing import BLOCKED_S
 from vllm_harness.extras.costs.growing import LONGEST as LONGEST_TEXT
 
 ORDINARY, LONGEST = 17_000, 66_000
-"""The approximate tokens of the longest answer: if its case sets no CPU time, and if it does.
+"""The approximate number of tokens in the longest answer: if its case sets no CPU time, and if it does.
 
-A stand-in generates about 1,000 tokens a second for one answer, and a few thousand for several.
+A stand-in generates about 1,000 tokens a second for a single answer, and a few thousand for several at once.
 """
 CONTEXT = 81_920
 """The context length, for prompts with many tools and for long answers."""
 ARGS = ("--max-model-len", str(CONTEXT), "--num-gpu-blocks-override", "2048")
 LONG_ENV = {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}
-"""For servers whose tokenizer has a smaller limit."""
+"""Environment variables for servers whose tokenizer has a smaller limit."""
 OVERRIDES = json.dumps(
     {
         "max_position_embeddings": CONTEXT,
-        # the tokens of a script do not depend on earlier ones; full attention would take most of the time
+        # scripted tokens do not depend on earlier tokens, and full attention would take most of the time
         "sliding_window": 128,
         "layer_types": ["sliding_attention"] * LAYERS,
     }
 )
 FEWEST = 4
-"""The number of lengths that are measured even after the CPU time is spent."""
+"""The number of lengths that are measured even if the CPU time is already spent."""
 LEAST_PROCESS_S = 0.1
 """A shorter CPU time of a process, under ten ticks of its clock, is too imprecise and counts as 0."""
 TRIES = 3
-"""The maximum number of requests of an ordinary answer, while the other client waits longer than any step.
+"""How many times an ordinary answer is requested at most, if only the other client's wait is too long.
 
 Other work on the machine can make a wait longer, but not shorter.
 """
@@ -64,27 +64,27 @@ REQUEST_S = 600.0
 
 
 def long_args(family: Family) -> tuple[str, ...]:
-    """The flags of a server for long answers."""
+    """The flags for a server that generates long answers."""
     return ARGS if family.form is None else (*ARGS, "--hf-overrides", OVERRIDES)
 
 
 def limit_of(tokens: int) -> int:
-    """A `max_tokens` that does not truncate an answer of `tokens` tokens; Messages requires one."""
+    """A `max_tokens` that does not truncate an answer of `tokens` tokens; the Messages API requires it."""
     return tokens + tokens // 10 + 64
 
 
 class WaitingClient:
-    """Another client of a server: requests its version repeatedly, and measures the longest wait.
+    """Another client of a server: requests the version repeatedly, and measures the longest wait.
 
-    A wait counts only as far as the server's process computed meanwhile, so that other work on the machine
-    does not count against the server.
+    A wait counts as no longer than the CPU time that the server's process used meanwhile, so that other work
+    on the machine does not count against the server.
 
     Args:
-        url: the URL of the version.
+        url: the URL that returns the server's version.
         process: the server's process, in which its event loop runs.
 
     Attributes:
-        longest_s: the longest wait.
+        longest_s: the longest wait, in seconds.
     """
 
     def __init__(self, url: str, process: psutil.Process) -> None:
@@ -94,7 +94,7 @@ class WaitingClient:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Sends requests while the block runs; sets `longest_s`."""
+        """Sends requests while the `with` block runs, and sets `longest_s`."""
         self.longest_s, done = 0.0, Event()
         thread = Thread(target=self._request_until, args=(done,), daemon=True)
         thread.start()
@@ -105,11 +105,11 @@ class WaitingClient:
             thread.join(REQUEST_S)
 
     def _request_until(self, done: Event) -> None:
-        """Sends requests until the event is set, or until the server ends; the measured answer then fails."""
+        """Sends requests until the event is set, or the server ends, which makes the measured answer fail."""
         with suppress(requests.ConnectionError, psutil.Error), requests.Session() as session:
             while not done.wait(PAUSE_S):
                 started, computed = time.monotonic(), cpu_s(self._process)
-                with suppress(requests.Timeout):  # the wait was at least so long
+                with suppress(requests.Timeout):  # the wait was at least as long as the timeout
                     session.get(self._url, timeout=REQUEST_S)
                 waited = min(time.monotonic() - started, cpu_s(self._process) - computed)
                 self.longest_s = max(self.longest_s, waited)
@@ -131,17 +131,17 @@ def measure_served(
 ) -> Iterator[CaseAnswer]:
     """Requests a family's growing answers over HTTP, and yields the curve of each when it is complete.
 
-    The cost is the CPU time of the steps that the tasks of a request take on the event loop. Many answers are
-    measured at once, which makes some figures larger; an answer with a mismatch is measured again alone,
+    The cost is the CPU time of the steps that a request's tasks take on the event loop. Many answers are
+    measured at once, which makes some figures larger; an answer with a mismatch is measured again, alone and
     while another client waits, and only that curve counts.
 
     Args:
         environment: the environment whose vLLM serves.
         family: the family to serve.
         inputs: the inputs of growing cases, with deliveries over an API.
-        mismatches: returns whether an answer has a mismatch that is not known, and is measured again.
-        frontend: vLLM's HTTP front end. The Rust front end has no Responses and no such tasks: there, answers
-            are measured one at a time, by the CPU time of its process.
+        mismatches: returns whether an answer has an unknown mismatch and must be measured again.
+        frontend: vLLM's HTTP front end. The Rust one has neither Responses nor such tasks: its answers are
+            measured one at a time, by the CPU time of its process.
 
     Raises:
         StartupError: the server does not start.
@@ -164,7 +164,7 @@ def measure_served(
         alone = growing if frontend == "rust" else []
         if frontend == "python":
             for each, answer in measurer.together(growing):
-                raise_if_interrupted()  # raises if the server was stopped, so that the answer means nothing
+                raise_if_interrupted()  # the server may have been stopped, and the answer be meaningless
                 if mismatches(answer):
                     alone.append(each)
                 else:
@@ -179,9 +179,9 @@ class _Length:
     """One length of a growing answer.
 
     Attributes:
-        tokens: the tokens of the answer, as the server's tokenizer counts them.
-        size: the size in the curve: the tokens, or the number of tools.
-        input_: the input of this length.
+        tokens: the number of tokens in the answer, as the server's tokenizer counts them.
+        size: the size in the curve: the number of tokens, or of tools.
+        input_: the case's input at this length.
     """
 
     tokens: int
@@ -191,7 +191,7 @@ class _Length:
 
 @dataclass(frozen=True)
 class _Growing:
-    """A growing answer in one delivery, on a server that has the scripts of its lengths."""
+    """A growing answer in one delivery, on a server that has the scripts for all its lengths."""
 
     case: str
     family: str
@@ -200,7 +200,7 @@ class _Growing:
     client: CaseClient
 
     def measured(self, measure: Measure) -> CaseAnswer:
-        """Measures its curve within the CPU time, or returns the error that ended it."""
+        """Measures the answer's curve within its CPU time; returns an error if a request fails."""
         answer = partial(CaseAnswer, family=self.family, case=self.case, delivery=self.delivery)
         points: list[CostPoint] = []
         spent = 0.0
@@ -228,7 +228,7 @@ def _growing(server: RemoteServer, family: Family, input_: CaseInput) -> Iterato
 
 
 class _Measurer:
-    """Requests growing answers of a server, and measures their cost."""
+    """Requests growing answers from a server, and measures their cost."""
 
     def __init__(self, server: RemoteServer, frontend: Frontend) -> None:
         self._server = server
@@ -238,9 +238,9 @@ class _Measurer:
         self._numbers = count()
 
     def together(self, growing: Sequence[_Growing]) -> Iterator[tuple[_Growing, CaseAnswer]]:
-        """Measures several at a time, and yields each when it is complete."""
+        """Measures several answers at a time, and yields each when it is complete."""
         for answer in {each.delivery: each for each in growing if each.lengths}.values():
-            # the first answer of a server also pays for what the server starts only then
+            # a server initializes some parts only for its first answer, which is therefore not measured
             answer.client.answer(answer.lengths[0].input_, answer.delivery)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             futures = {pool.submit(answer.measured, self._by_steps): answer for answer in growing}
@@ -251,7 +251,7 @@ class _Measurer:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def alone(self, growing: Sequence[_Growing]) -> Iterator[CaseAnswer]:
-        """Measures one at a time, while another client waits."""
+        """Measures one answer at a time, while another client waits."""
         measure = self._by_steps if self._has_steps else self._by_process
         for answer in growing:
             yield answer.measured(partial(self._while_another_waits, measure))
@@ -289,7 +289,7 @@ class _Measurer:
     def _while_another_waits(
         self, measure: Measure, growing: _Growing, length: _Length
     ) -> CostPoint | AnswerError:
-        """Measures with `measure`, with the wait of the other client as the longest step."""
+        """Measures with `measure`, and reports the longest wait of the other client as the longest step."""
         tries: list[CostPoint] = []
         for _ in range(TRIES if length.tokens <= ORDINARY else 1):
             with self._other.waiting():
@@ -303,7 +303,7 @@ class _Measurer:
 
 
 def _lengths(server: RemoteServer, input_: CaseInput) -> Iterator[_Length]:
-    """The lengths of a growing answer, up to the longest that a server generates in time."""
+    """The lengths of a growing answer, up to the longest that a server can generate in time."""
     most = LONGEST if input_.cpu_s else ORDINARY
     for number, grown in enumerate((*input_.grown, *_longer(input_.grown[-1]))):
         tokens = count_tokens(server, grown.text) or len(grown.text)
@@ -315,7 +315,7 @@ def _lengths(server: RemoteServer, input_: CaseInput) -> Iterator[_Length]:
 
 
 def _longer(grown: Grown) -> Iterator[Grown]:
-    """An answer of 64k bytes at two and four times its length: most tokens have about four bytes."""
+    """Extends an answer of 64k bytes to two and four times its length: most tokens have about four bytes."""
     if len(grown.text) >= LONGEST_TEXT and len(grown.runs) > 1:
         longest = max(count for _, count in grown.runs)
         for factor in (2, 4):

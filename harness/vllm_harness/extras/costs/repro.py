@@ -1,4 +1,4 @@
-"""Reproduces a defect of cost: measures the curve that shows it, in process or over HTTP."""
+"""Reproduces a cost defect: measures the curve that shows it, in process or over HTTP."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from vllm_harness.extras.costs.over_http import measure_served
 
 IN_PROCESS = "parsers in process"
 COST_S = 4.0
-"""The CPU time for a curve in process. A run allows less, but slow growth shows only for long answers."""
+"""The CPU seconds for a curve in process, more than in a regression run: some growth needs long answers."""
 
 
 @dataclass(frozen=True)
 class CostCase:
-    """What is measured for a defect.
+    """The measurement that reproduces a cost defect.
 
     Attributes:
-        defect: the entry.
+        defect: the defect's entry.
         selection: the failures that show the defect.
         family: the family whose parsers are measured.
         case: the growing case, with the deliveries to measure.
@@ -54,12 +54,12 @@ class CostCase:
 
     @property
     def place(self) -> str:
-        """Where it is measured: on a server of its family, or in the interpreter that all others share."""
+        """Where the cost is measured: on a server for the family, or in an interpreter for all families."""
         return f"the cost of {self.family.name}" if self.is_served else IN_PROCESS
 
     @property
     def entry(self) -> ModelEntry | None:
-        """The stand-in of its family; None if it is measured in process."""
+        """The stand-in of the family; None if the cost is measured in process."""
         return entry_of(self.family) if self.is_served else None
 
     @property
@@ -69,20 +69,20 @@ class CostCase:
 
     @property
     def is_served(self) -> bool:
-        """Whether it needs a server."""
+        """Whether the measurement needs a server."""
         return any(delivery.api for delivery in self.deliveries)
 
     @staticmethod
     def reproduce(
         alike: Sequence[CostCase], environment: Environment, progress: StartProgress
     ) -> Iterator[tuple[Defect, Reproduction]]:
-        """Reproduces defects of one place: a single one on a server, or any number in process."""
+        """Reproduces defects with the same `place`: a single one on a server, or any number in process."""
         first = alike[0]
         if first.is_served:
             answers = measure_served(environment, first.family, [first.case.input], _is_wrong)
             yield first.defect, first.verdict_of(list(answers))
         elif Version(environment.vllm_version) < Version(OLDEST):
-            why = f"parsers are driven in process from vLLM {OLDEST} on"
+            why = f"parsers can be driven in process only from vLLM {OLDEST} on"
             yield from ((cost.defect, Reproduction("not applicable", why)) for cost in alike)
         else:
             longer = {"cpu_s": COST_S}
@@ -119,7 +119,7 @@ class CostCase:
 
 
 def cost_case(defect: Defect) -> CostCase | None:
-    """What is measured for a defect; None if its entry names no existing case of the group `cost`."""
+    """The measurement for a defect; None if its entry names no existing case in the group `cost`."""
     for selection in selections_of(defect):
         if selection.groups[0] != "cost":
             continue
@@ -132,7 +132,7 @@ def cost_case(defect: Defect) -> CostCase | None:
 
 
 def curve_table(document: Json) -> Iterator[str]:
-    """The curve of an answer as a Markdown table, and the power with which it grows.
+    """Formats an answer's curve as a Markdown table, with the powers by which time and memory grow.
 
     Args:
         document: an answer with a curve, as a reproduction stores it.
@@ -159,7 +159,7 @@ def _ms(seconds: float) -> str:
 
 
 def _deliveries(selection: FailureSelection) -> tuple[Delivery, ...]:
-    """The deliveries that the selection names, or those of the group; in process if there are any."""
+    """The deliveries that the selection names, or the group's; only those in process if there are any."""
     named = selection.deliveries or DELIVERIES["in-process"]["cost"]
     return tuple(delivery for delivery in named if delivery.api is None) or named
 

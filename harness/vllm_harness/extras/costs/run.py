@@ -1,4 +1,4 @@
-"""The curves of a cell over HTTP: first those that an interrupted run has stored, then the others."""
+"""Measures the curves of a cell over HTTP, except those that an interrupted run has already stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vllm_harness.extras.costs.over_http import measure_served
 
 
 def measure_cell(run: RegressionRun, vllm: VllmUnderTest, cases: CaseSet) -> Iterator[CaseAnswer]:
-    """Measures the curves of a cell, and stores each at once.
+    """Yields the stored curves of a cell, then measures the others and stores each at once.
 
     Raises:
         StartupError: the server does not start.

@@ -1,4 +1,4 @@
-"""Writes the script that measures a defect of cost without the harness, and its report."""
+"""Writes a script that measures a cost defect without the harness, and the report that goes with it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from vllm_harness.extras.costs.repro import CostCase
 _REPEATED = re.compile(r"(.{1,300}?)\1{3,}", re.DOTALL)
 MEASURE = Path(__file__).with_name("standalone") / "measure.py"
 HOW = """\
-It has vLLM's parsers read an answer at doubling lengths, as its server does for each request, and prints
-the CPU time that this takes."""
+It parses an answer at doubling lengths with vLLM's parsers, as vLLM's server does for each request, and
+prints the CPU time that this takes."""
 
 
 def cost_files(cost: CostCase, shown: Reproduction, environment: str) -> ReportFiles:
-    """The report and script of a defect, with the lengths that showed it."""
+    """The report and script of a defect, with the lengths of the answer that showed it."""
     if cost.is_served:
         return files_of_server(cost.defect, _served(cost, shown), shown, environment)
     constants, tokenizer = _in_process(cost, shown)
@@ -42,7 +42,7 @@ def cost_files(cost: CostCase, shown: Reproduction, environment: str) -> ReportF
 
 
 def _in_process(cost: CostCase, shown: Reproduction) -> tuple[dict[str, Any], str]:
-    """The constants of the script `measure.py`, and its tokenizer."""
+    """The constants of the script `measure.py`, and the tokenizer that it needs."""
     family, input_ = cost.family, cost.case.input
     files, tokenizer = model_of(entry_of(family))
     if family.plugin:
@@ -85,7 +85,7 @@ def _served(cost: CostCase, shown: Reproduction) -> ServerScript:
 
 
 def folded(text: str) -> list[Run]:
-    """A text as runs: a piece that is repeated four times or more is written once, with its count."""
+    """Splits a text into runs: a piece repeated four times or more is written once, with its count."""
     runs: list[Run] = []
     end = 0
     for match in _REPEATED.finditer(text):
@@ -107,7 +107,7 @@ def _measurement(constants: Mapping[str, Any]) -> Iterator[str]:
     longest = constants["LENGTHS"][-1]
     yield "## Reproduce\n"
     yield (
-        f"`python reproduce.py` needs vLLM alone, on any machine: it has {named} read an answer at doubling "
-        f"lengths, {how}, as the server does, and prints the CPU time. The longest:\n"
+        f"`python reproduce.py` needs only vLLM, on any machine: it parses an answer at doubling lengths "
+        f"with {named} ({how}, as the server does), and prints the CPU time. The longest answer:\n"
     )
     yield f"{fenced(truncated(piece_text(longest)))}\n"

@@ -13,7 +13,7 @@ from vllm_harness.extras.costs.growing import BLOCKED_S
 
 
 def show_costs(console: Console, cells: Sequence[Cell]) -> None:
-    """Prints how the cost of each family's parsers grows with the answer; nothing if none was measured."""
+    """Prints how the cost of each family's parsers grows with the answer, if any cost was measured."""
     rows = []
     for cost in family_costs(cells):
         steepest = (f"{curve[0]:.2f} {curve[1]}" if curve else "-" for curve in (cost.whole, cost.streamed))

@@ -1,3 +1,3 @@
-"""Runs vLLM's own end-to-end test files unmodified: `pytest -p vllm_harness.extras.upstream FILES`."""
+"""Runs vLLM's own end-to-end tests without changes: `pytest -p vllm_harness.extras.upstream FILES`."""
 
 pytest_plugins = ["vllm_harness.extras.upstream.plugin"]

@@ -1,4 +1,4 @@
-"""Makes LoRA adapters for stand-ins: real files that change nothing, since every weight is zero."""
+"""Creates LoRA adapters for stand-ins: valid files that do not change the model, since every weight is 0."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODULES = ("q_proj", "v_proj")
 
 
 def zero_adapter(config: dict[str, Any]) -> Path:
-    """The folder of a cached adapter for a model with this config.json."""
+    """The folder of an adapter for a model with this config.json; creates it in the cache if needed."""
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
     folder = cache_dir() / "adapters" / digest
     folder.parent.mkdir(exist_ok=True)
@@ -55,7 +55,7 @@ def _shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _safetensors(shapes: dict[str, tuple[int, int]]) -> bytes:
-    """A safetensors file of bfloat16 zeros; the format: https://github.com/huggingface/safetensors#format"""
+    """A file with bfloat16 zeros in the format of https://github.com/huggingface/safetensors#format"""
     header, end = {}, 0
     for name, (rows, columns) in shapes.items():
         start, end = end, end + 2 * rows * columns

@@ -1,4 +1,4 @@
-"""Reads the books of upstream's test files: what the model says in each test, a YAML file for each file."""
+"""Reads the books for upstream's test files: a YAML file for each, with what the model says in each test."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ FOLDER = Path(__file__).with_name("books")
 
 
 class ShownDefect(StrictModel):
-    """A known defect that a test shows: its id in the registry, and a pattern of the test's failure."""
+    """A known defect that a test shows: the defect's id, and a pattern that the test's failure matches."""
 
     id: str
     failure: str
 
 
 class NewerFeature(StrictModel):
-    """A feature of vLLM's Python code that a test without a server needs and earlier releases lack.
+    """A feature of vLLM's Python code that a test without a server needs and that earlier releases lack.
 
     Attributes:
         since: the first release with the feature.
-        why: what it is, and why its absence is not a defect.
-        failure: a pattern of the test's failure on earlier releases.
+        why: what the feature is, and why its absence is not a defect.
+        failure: a pattern that the test's failure on earlier releases matches.
     """
 
     since: str
@@ -40,31 +40,31 @@ class NewerFeature(StrictModel):
 
 
 class UpstreamRule(RuleSpec):
-    """A rule of a script book, with the texts that its answer depends on.
+    """A rule of a script book, with the strings in the prompt that its answer depends on.
 
     Attributes:
-        prompt: texts that vLLM's prompt must contain, since a model must know them to give this answer. A
-            test whose prompt lacks one fails.
+        prompt: strings that vLLM's prompt must contain, since a model must know them to give this answer. If
+            the prompt lacks one of them, the test fails.
     """
 
     prompt: tuple[str, ...] = ()
 
 
 class UpstreamBook(StrictModel):
-    """The answers of the model, and other facts, for the tests of one of upstream's files.
+    """The model's answers, and other facts, for the tests in one of upstream's files.
 
-    Tests have pytest's names, with the class, and with or without parameters; `*` stands for any text. If
-    several names match a test, the longest counts.
+    Tests are named as pytest names them, with the class, and with or without parameters; `*` stands for any
+    string. If several names match a test, the longest name applies.
 
     Attributes:
         file: the test file, relative to upstream's root.
-        tests: test -> what the model says: rules, tried in order.
-        skips: test -> why it cannot run on the scripted lane.
-        runs: tests that upstream skips for a reason that does not hold on the scripted lane.
-        defects: test -> the known defect that it shows.
-        newer: test without a server -> the feature that it needs and earlier releases lack.
-        retried: test -> the id of the known defect because of which its helper repeats requests.
-        any_answer: test that passes with any answer -> what it asserts about the answer's form alone.
+        tests: for each test, the rules for the model's answers, tried in order.
+        skips: for each test that cannot run on the scripted lane, the reason.
+        runs: tests that upstream skips for a reason that does not apply to the scripted lane.
+        defects: for each test that shows a known defect, that defect.
+        newer: for each test without a server that needs a feature of a later vLLM, that feature.
+        retried: for each test whose helper repeats requests because of a known defect, the defect's id.
+        any_answer: for each test that passes with any answer, what it asserts about the form of the answer.
     """
 
     file: str
@@ -77,7 +77,7 @@ class UpstreamBook(StrictModel):
     any_answer: dict[str, str] = Field(default_factory=dict)
 
     def rules(self, test: str) -> tuple[UpstreamRule, ...]:
-        """The rules of a test, each with a name; empty if the book does not have the test."""
+        """The rules for a test, each with a name; empty if the book does not name the test."""
         rules = _matching(self.tests, test) or ()
         return tuple(
             rule if rule.name else rule.model_copy(update={"name": f"{test} {number}"})
@@ -97,11 +97,11 @@ class UpstreamBook(StrictModel):
         return _matching(self.defects, test)
 
     def newer_feature(self, test: str) -> NewerFeature | None:
-        """The feature that a test needs and earlier releases lack, if any."""
+        """The feature that a test needs and that earlier releases lack, if any."""
         return _matching(self.newer, test)
 
     def retried_for(self, test: str) -> str | None:
-        """The id of the known defect because of which a test's helper repeats requests, if any."""
+        """The id of the known defect that makes a test's helper repeat requests, if any."""
         return _matching(self.retried, test)
 
     def any_answer_for(self, test: str) -> str | None:
@@ -115,21 +115,21 @@ def _matching(table: Mapping[str, _T], test: str) -> _T | None:
 
 
 def _matches(name: str, test: str) -> bool:
-    """Whether a name in a book matches a test; a name without parameters matches any."""
+    """Whether a name in a book matches a test; a name without parameters matches all parameters."""
     pattern = ".*".join(map(re.escape, name.split("*")))
     return re.fullmatch(pattern if "[" in name else rf"{pattern}(\[.*\])?", test, re.DOTALL) is not None
 
 
 @cache
 def load_books(folder: Path = FOLDER) -> dict[str, UpstreamBook]:
-    """Reads the books: test file -> book. Raises UsageError with file, line and key."""
+    """Reads the books, by test file. Raises UsageError with the file, line and key if one is invalid."""
     adapter = TypeAdapter(UpstreamBook)
     books = [read_yaml(path).validated(adapter) for path in sorted(folder.glob("*.yaml"))]
     return {book.file: book for book in books}
 
 
 def book_of(path: Path) -> UpstreamBook:
-    """The book of a test file; an empty one if the package has none."""
+    """The book for a test file; an empty book if the package has none for it."""
     text = path.as_posix()
     books = (book for file, book in load_books().items() if text.endswith(f"/{file}"))
     return next(books, UpstreamBook(file=text))

@@ -24,7 +24,7 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 @app.command("fetch")
 def fetch_(version: Annotated[str, typer.Argument(help="The release, such as 0.33.0.")]) -> None:
-    """Fetch the test files of a release, and print their folder."""
+    """Fetch the test files of a vLLM release, and print the folder with them."""
     print(fetch(version, progress=plain_console(stderr=True).print))
 
 
@@ -34,7 +34,7 @@ def run(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Files or folders in vLLM's `tests`, by default the endpoints'; then options of pytest.",
+            help="Files or folders in vLLM's `tests`, by default the endpoints'; then pytest options.",
         ),
     ] = None,
     tests: str | None = None,
@@ -46,12 +46,12 @@ def run(
     wrong_answers: str = "",
     unit_tests: bool = True,
 ) -> None:
-    """Run test files of a release on the harness's servers.
+    """Run test files of a vLLM release on the harness's servers.
 
-    With --wrong-answers each test that passed runs again with wrong answers,
-    with which it should fail: kinds by commas (other, nothing, call, reasoning,
-    truncated, varying), or `all`. Tests without a server run in the server's
-    Python.
+    With --wrong-answers, each test that passed runs again with wrong answers,
+    which should make it fail; give their kinds, separated by commas (other,
+    nothing, call, reasoning, truncated, varying), or `all`. Tests without a
+    server run in the Python of the vLLM environment.
     """
     every = [*(files or []), *context.args]
     paths = list(takewhile(lambda argument: not argument.startswith("-"), every))
@@ -81,12 +81,12 @@ def run(
 
 @app.command()
 def table(
-    runs: Annotated[list[str], typer.Argument(help="The folders of runs, or `latest`.")],
+    runs: Annotated[list[str], typer.Argument(help="Folders of `upstream run` runs, or `latest`.")],
     write: bool = False,
 ) -> None:
-    """Show what runs measured, as Markdown: by file, with the reasons of skips.
+    """Show the results of runs as Markdown: by test file, with the reasons for skips.
 
-    Runs of the same release's tests against the same version, such as one for each file, are combined.
+    Runs of the same release's tests against the same vLLM version, such as one for each file, are combined.
     """
     combined = measured.measured([find_run(run) for run in runs])
     print("\n".join(map(measured.as_markdown, combined)))

@@ -1,4 +1,4 @@
-"""Makes wrong answers from the right ones; a test that passes with all of them checks no content."""
+"""Turns right answers into wrong answers; a test that passes with all of them does not check content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _truncated(rule: UpstreamRule) -> Rules:
 
 
 def _varying(rule: UpstreamRule) -> Rules:
-    """Rules that answer the first request differently from later ones."""
+    """Returns rules that answer the first request differently from later requests."""
     (first,), (others,) = _says(_OTHER)(rule), _says(_ANOTHER)(rule)
     return (first.model_copy(update={"name": f"{rule.name}, first", "times": 1}), others)
 
@@ -38,19 +38,19 @@ _MAKES: dict[str, Callable[[UpstreamRule], Rules]] = {
 }
 _OLD_NAMES = {"thoughts": "reasoning", "cut": "truncated"}  # accepted until 0.2
 KINDS = tuple(_MAKES)
-"""The kinds of wrong answers, in the order in which they are tried: an unrelated text, the end at once, a
-call of a function that does not exist, reasoning and an empty text, the right answer truncated after its
-first token, and a text that differs after the first request. Each has few tokens."""
+"""The kinds of wrong answers, in the order in which they are tried: unrelated text, an empty answer, a call
+of a function that does not exist, reasoning with empty text, the right answer truncated after its first
+token, and unrelated text that differs after the first request. Each answer has few tokens."""
 
 
 def wrong_answers(rule: UpstreamRule, kinds: Sequence[str] = KINDS) -> Iterator[tuple[str, Rules]]:
-    """Yields each kind with the rules that give the wrong answer in place of a rule."""
+    """Yields each kind with the rules that replace `rule` to give that kind of wrong answer."""
     for kind in kinds:
         yield kind, _MAKES[kind](rule)
 
 
 def read_kinds(text: str) -> tuple[str, ...]:
-    """The kinds that a text names, separated by commas, or `all`. Raises UsageError for unknown kinds."""
+    """Parses a comma-separated list of kinds, or `all`. Raises UsageError for an unknown kind."""
     kinds = tuple(_OLD_NAMES.get(kind, kind) for kind in text.split(",") if kind)
     if kinds == ("all",):
         return KINDS

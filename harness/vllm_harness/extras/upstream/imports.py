@@ -1,4 +1,4 @@
-"""Replaces modules that the test files import and this process must not, by an import hook."""
+"""An import hook that replaces modules that the test files import and that this process must not import."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from vllm_harness.extras.upstream.vllm_process import VllmProcess
 
 UTILS = "tests.utils"
 ROOT_CONFTEST = "tests.conftest"
-"""Upstream's root conftest, which imports vLLM and torch and has fixtures for other folders."""
+"""Upstream's root conftest, which imports vLLM and torch and defines fixtures for other folders."""
 REMOTE_PACKAGES = ("vllm", "torch")
 
 
 class _Hub:
-    """Replaces the client of the model hub; nothing is downloaded, as the stand-ins need no weights."""
+    """Replaces the model hub's client and downloads nothing, since the stand-ins need no weights."""
 
     def snapshot_download(self, repo_id: str, **_: Any) -> str:
         return repo_id
@@ -32,10 +32,10 @@ _OWN = {"vllm.transformers_utils.repo_utils": {"hf_api": _Hub}}
 
 
 class StandInFinder(MetaPathFinder, Loader):
-    """Finds replacements of `tests.utils`, upstream's root conftest, and the modules of vLLM and torch.
+    """Finds replacements for `tests.utils`, upstream's root conftest, and the modules of vLLM and torch.
 
     Args:
-        vllm_process: the process with the objects of vLLM and torch.
+        vllm_process: the process that holds the real objects of vLLM and torch.
     """
 
     def __init__(self, vllm_process: VllmProcess) -> None:
@@ -44,7 +44,7 @@ class StandInFinder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module that is replaced; None for any other."""
+        """The spec for a module that is replaced; None for any other module."""
         if fullname in (UTILS, ROOT_CONFTEST) and path:
             origin = Path(next(iter(path)), f"{fullname.rpartition('.')[2]}.py")
             spec = ModuleSpec(fullname, self, origin=str(origin))
@@ -55,10 +55,10 @@ class StandInFinder(MetaPathFinder, Loader):
         return None
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Lets Python make the module object."""
+        """Lets Python create the module object."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Fills a module with its replacement content."""
+        """Fills a module with the replacements of its names."""
         if module.__name__ == UTILS:
             module.__dict__.update({k: v for k, v in vars(tests_utils).items() if not k.startswith("__")})
             assert module.__file__
@@ -84,7 +84,7 @@ def _missing(name: str) -> Any:
 
 
 def install(vllm_process: VllmProcess) -> StandInFinder:
-    """Installs the finder before Python's own; the caller removes it from `sys.meta_path`."""
+    """Installs the finder before Python's own finders; the caller must remove it from `sys.meta_path`."""
     finder = StandInFinder(vllm_process)
     sys.meta_path.insert(0, finder)
     return finder

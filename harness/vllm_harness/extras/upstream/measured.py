@@ -1,4 +1,4 @@
-"""The results of upstream's tests by file, with the reasons of skips: from runs, as YAML and as Markdown."""
+"""Combines the results of upstream's tests by file, with the reasons for skips, as YAML and as Markdown."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from vllm_harness.extras.upstream.results import RESULTS, TestResult, counts
 
 FILE = Path(__file__).with_name("measured.yaml")
 _PLACE = re.compile(r" \(/[^)]*\)")
-"""The path of a module in Python's message about a failed import."""
+"""Matches the path of a module in Python's message about a failed import."""
 _TESTS = TypeAdapter(dict[str, TestResult])
 IMAGES = "an image model"
-"""The beginning of the reasons of skips because of a model that takes images."""
+"""How the reason for a skip starts if the test needs a model that accepts images."""
 _HEADING = "# What runs of vLLM's own tests measured. Made by `vllm-harness upstream table RUN... --write`.\n"
 
 
 class MeasuredFile(StrictModel):
-    """The numbers of a test file: outcomes of the tests that use a server, and how many others passed."""
+    """The counts for a test file: outcomes of tests that use a server, and of other tests (`unit_...`)."""
 
     tests: int = 0
     passed: int = 0
@@ -40,14 +40,14 @@ class MeasuredFile(StrictModel):
 
 
 class WrongAnswers(StrictModel):
-    """Results of tests that passed and then ran with wrong answers.
+    """The results of tests that passed and then ran with wrong answers.
 
     Attributes:
-        tried: how many tests ran with wrong answers.
-        failed: how many of them failed, as they should.
-        any_answer: file and test -> why it passes with any answer, by its book.
-        passed: tests that pass with any answer for no known reason.
-        seconds: how long these runs took, with right and wrong answers.
+        tried: the number of tests that ran with wrong answers.
+        failed: the number of these tests that failed, as they should.
+        any_answer: for each test that passes with any answer, the reason that its book states.
+        passed: the tests that pass with any answer for no known reason.
+        seconds: the duration of these runs in seconds, with right and wrong answers.
     """
 
     tried: int
@@ -58,25 +58,25 @@ class WrongAnswers(StrictModel):
 
     @property
     def looking(self) -> int:
-        """How many of the tests check the content of the answer."""
+        """The number of tests that check the content of the answer."""
         return self.tried - len(self.any_answer)
 
 
 class MeasuredUpstreamRun(StrictModel):
-    """The results of one release's tests against one version.
+    """The results of one vLLM release's tests against one vLLM version.
 
     Attributes:
         tests: the release whose test files ran.
-        vllm: the version of the servers, short.
-        seconds: how long the tests took, without the runs that tried wrong answers.
-        machine: cores and memory.
-        files: path in `tests` -> the numbers of that file.
-        skipped: reason -> how many tests that use a server were skipped for it.
-        failures: failed test -> why.
-        newer: test without a server -> the feature of a later vLLM that it needs.
-        defects: id of a defect -> the tests that showed it.
-        retried: id of a defect -> how many tests were retried because of it.
-        wrong: the results with wrong answers; None if none was tried.
+        vllm: the short version of the vLLM that served.
+        seconds: the duration of the tests in seconds, without the runs that tried wrong answers.
+        machine: the machine's CPU cores and memory.
+        files: for each test file, by its path in `tests`, the counts.
+        skipped: for each reason, the number of tests that use a server and were skipped for it.
+        failures: for each failed test, the failure.
+        newer: for each test without a server that needs a later vLLM, the feature that it needs.
+        defects: for each known defect's id, the tests that showed the defect.
+        retried: for each known defect's id, the number of tests that were retried because of the defect.
+        wrong: the results with wrong answers; None if no wrong answers were tried.
     """
 
     tests: str
@@ -101,7 +101,7 @@ class MeasuredUpstreamRun(StrictModel):
 
     @property
     def of_images(self) -> int:
-        """How many tests were skipped because of a model that takes images."""
+        """The number of tests that were skipped because they need a model that accepts images."""
         return sum(number for why, number in self.skipped.items() if why.startswith(IMAGES))
 
     @property
@@ -114,10 +114,10 @@ def measured(folders: Sequence[Path]) -> list[MeasuredUpstreamRun]:
     """Reads the results of runs, and combines runs of the same tests against the same version, test by test.
 
     Args:
-        folders: folders of runs; if two have the same test, the later one counts.
+        folders: the folders of runs; if several runs have the same test, the last one in the list counts.
 
     Raises:
-        UsageError: a folder is not one of `upstream run`.
+        UsageError: a folder was not written by `upstream run`.
     """
     combined: dict[tuple[str, str], dict[str, Any]] = {}
     for results in map(_results_in, folders):
@@ -195,12 +195,12 @@ def _wrong(tests: Sequence[tuple[str, TestResult]], seconds: float) -> WrongAnsw
 
 
 def read(path: Path = FILE) -> list[MeasuredUpstreamRun]:
-    """Reads the results in the package's file. Raises UsageError with file, line and key."""
+    """Reads the package's results file. Raises UsageError with the file, line and key if it is invalid."""
     return read_yaml(path).validated(list[MeasuredUpstreamRun])
 
 
 def write(runs: Sequence[MeasuredUpstreamRun], path: Path = FILE) -> None:
-    """Writes results to the package's file."""
+    """Writes the package's results file."""
     text = yaml.safe_dump(
         [run.model_dump(mode="json", exclude_defaults=True) for run in runs],
         sort_keys=False,
@@ -211,7 +211,7 @@ def write(runs: Sequence[MeasuredUpstreamRun], path: Path = FILE) -> None:
 
 
 def as_markdown(run: MeasuredUpstreamRun) -> str:
-    """A section of a page with the results of one release's tests against one version."""
+    """A section of a Markdown page with the results of one release's tests against one vLLM version."""
     total = run.total
     texts = f"{total.passed} of {total.tests - run.of_images} tests that start a server for a text model"
     unit = f"{total.unit_passed} of {total.unit_tests} that start none"

@@ -50,7 +50,7 @@ _USES_SERVER = re.compile(rf"{'|'.join(_SERVERS)}|def test_\w+\([^)]*\b(?:client
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the plugin's options; lane, environment and front end are options of the harness's plugin."""
+    """Adds the plugin's options; the harness's main plugin adds those for lane, environment and front end."""
     group = parser.getgroup("vllm-harness", "real vLLM servers")
     group.addoption(
         "--upstream-wrong-answers",
@@ -62,13 +62,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--upstream-no-unit-tests",
         action="store_true",
-        help="leave out upstream's tests that start no server, which run in the server's own Python",
+        help="omit upstream's tests that start no server, which run in the server's own Python",
     )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Starts the run, and installs the import hook before upstream's conftests are imported."""
+    """Sets up the run, and installs the import hook before upstream's conftests are imported."""
     option = early_config.known_args_namespace
     try:
         load_books()
@@ -90,7 +90,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes upstream's tool_use run its large models too, which it leaves out without `--extended`."""
+    """Makes upstream's tool_use tests also run with large models, as with their option `--extended`."""
     if config.stash[RUN].scripted and hasattr(config.option, "extended"):
         config.option.extended = True
 
@@ -105,7 +105,7 @@ class _UnitTests(pytest.File):
     """A file that imports vLLM or torch and starts no server; this process does not import it."""
 
     def collect(self) -> list[pytest.Item]:
-        """Returns no tests, as the tests of the file run in the server's own Python."""
+        """Returns no tests, since the file's tests run in the server's own Python."""
         return []
 
 
@@ -113,7 +113,7 @@ class _UnitTests(pytest.File):
 def pytest_collect_file(
     file_path: Path, parent: pytest.Collector
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Sets aside files that import vLLM or torch and start no server, for the server's own Python."""
+    """Replaces files that import vLLM or torch and start no server; the server's own Python runs those."""
     if file_path.suffix != ".py" or not file_path.name.startswith("test_"):
         return (yield)
     text = file_path.read_text()
@@ -142,7 +142,7 @@ def _imports_vllm(path: Path) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips tests that cannot run, with their reasons, and counts the retries of the tests' helpers."""
+    """Skips tests that cannot run, with reasons, and makes the tests' helpers count their retries."""
     run = config.stash[RUN]
     unit = [item for item in items if not _starts_server(item) and _imports_vllm(item.path)]
     for item in unit:
@@ -182,9 +182,9 @@ def _definitions(item: pytest.Item) -> dict[str, Any]:
 
 
 def _starts_server(item: pytest.Item) -> bool:
-    """Whether a test, or one of the fixtures that it uses, refers to one of upstream's server classes.
+    """Whether a test, or one of its fixtures, refers to one of upstream's server classes.
 
-    A fixture that requests another one by name counts as if it did.
+    A function that calls `getfixturevalue` counts as if it did.
     """
     functions = [getattr(item, "function", None)]
     functions += [fixtures[-1].func for fixtures in _definitions(item).values()]
@@ -200,7 +200,7 @@ def _names_in(function: Any) -> set[str]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Makes the servers answer by the test's book."""
+    """Makes the servers answer from the test's book."""
     with item.config.stash[RUN].scripts(item):
         return (yield)
 
@@ -248,12 +248,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @dataclass(frozen=True)
 class _Sibling:
-    """Stands for the next test when one runs again, so that only the fixtures of the test itself end."""
+    """Takes the role of the next test while a test runs again, so that only the test's own fixtures end."""
 
     of: pytest.Item
 
     def listchain(self) -> list[Any]:
-        """The collectors of the test, which the next test shares."""
+        """The test's collectors, as if the next test had the same ones."""
         return self.of.listchain()[:-1]
 
 
@@ -271,7 +271,7 @@ def _try_wrong_answers(run: UpstreamRun, item: pytest.Item) -> None:
 
 
 def _fails(run: UpstreamRun, item: pytest.Item, trial: FaultyAnswerTrial) -> bool:
-    """Whether a test's own code fails if the servers answer by the rules of a trial."""
+    """Whether a test's own code fails if the servers answer with a trial's rules."""
     run.trial, after = trial, cast("Any", _Sibling(item))
     item._initrequest()  # type: ignore[attr-defined]
     RemoteVLLMServer.client_s = _TRIAL_S
@@ -283,7 +283,7 @@ def _fails(run: UpstreamRun, item: pytest.Item, trial: FaultyAnswerTrial) -> boo
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Creates the run's folder. Raises pytest.UsageError."""
+    """Creates the run's folder. Raises pytest.UsageError if that fails."""
     try:
         session.config.stash[RUN].release = release_of(session.config.rootpath)
         session.config.stash[RUN].start(run_folder())
@@ -292,7 +292,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Ends the servers, runs the tests that need none, and writes the results."""
+    """Stops the servers, runs the tests that need no server, and writes the results."""
     run, option = session.config.stash[RUN], session.config.option
     run.servers.stop()
     if option.upstream_no_unit_tests or option.collectonly or session.shouldstop or session.shouldfail:
@@ -309,7 +309,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
-    """Prints the table of the files below pytest's own summary."""
+    """Prints the table of results by test file below pytest's own summary."""
     yield
     writer = terminalreporter._tw
     terminalreporter.write_sep("=", "upstream's tests")

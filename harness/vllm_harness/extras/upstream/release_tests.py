@@ -1,4 +1,4 @@
-"""Fetches the test files of a release of vLLM from its source distribution."""
+"""Fetches the test files of a vLLM release from its source distribution."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FOLDERS = (
     "entrypoints/tool_parsers",
     "tool_use",
 )
-"""The folders of the endpoints in upstream's `tests`, which run by default."""
+"""The folders in upstream's `tests` that run by default: the tests of the API endpoints and tool calls."""
 _PINS = "upstream.yaml"
 
 
 def releases() -> dict[str, str]:
-    """The releases whose tests can be fetched: version -> sha256 of the source distribution."""
+    """The releases whose tests can be fetched: maps versions to the source distributions' sha256 hashes."""
     pins: dict[str, str] = read_yaml(data_path("env") / _PINS).validated(dict[str, str])
     return pins
 
@@ -39,11 +39,11 @@ def fetch(version: str, *, progress: Progress = quiet) -> Path:
         progress: receives a line for each step.
 
     Returns:
-        The folder of the files, in the cache.
+        The folder in the cache that contains the files.
 
     Raises:
         UsageError: env/upstream.yaml does not pin that release.
-        ChecksumError: the source distribution is not the pinned one.
+        ChecksumError: the source distribution does not have the pinned hash.
         InstallError: the source distribution cannot be downloaded.
     """
     pins = releases()
@@ -71,7 +71,7 @@ def fetch(version: str, *, progress: Progress = quiet) -> Path:
 
 
 def release_of(folder: Path) -> str:
-    """The release whose fetched tests are in a folder; empty for another folder."""
+    """The release whose tests `fetch` put into a folder; empty for any other folder."""
     return next((version for version, pin in releases().items() if _folder(version, pin) == folder), "")
 
 

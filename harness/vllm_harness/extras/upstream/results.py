@@ -1,4 +1,4 @@
-"""The results of upstream's tests, with a table for the terminal and as JSON."""
+"""The results of upstream's tests, as a table for the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class TestResult:
     """The result of one test.
 
     Attributes:
-        outcome: `passed`, `failed`, `skipped`, `defect`, or `newer`: the test needs a later vLLM.
-        why: the failure in one line, the reason of a skip, or the id of a defect.
-        details: the whole text of a failure.
+        outcome: `passed`, `failed`, `skipped`, `defect`, or `newer` if the test needs a later vLLM.
+        why: the failure in one line, the reason for a skip, or the id of a defect.
+        details: the full text of a failure.
         server: whether the test uses a server.
-        retries: how many requests the test's own helpers repeated.
+        retries: the number of requests that the test's own helpers repeated.
         retried_for: the id of the known defect that caused the retries, if any.
-        seconds: how long the test took, without its fixtures.
-        asked: whether a request reached the model, and the server did not refuse all at once.
-        unscripted: rules to add to the book, for requests without a rule.
-        wrong: used rule -> the kind of wrong answer with which the test failed; None: it passes with any.
+        seconds: the duration of the test in seconds, without its fixtures.
+        asked: whether the model answered at least one of the test's requests.
+        unscripted: rules to add to the book, for requests that no rule matched.
+        wrong: for each used rule, the kind of wrong answer that made the test fail; None if none did.
         any_answer: why the test passes with any answer, if its book says so.
     """
 
@@ -60,7 +60,7 @@ class TestResult:
 
     @property
     def outdated(self) -> bool:
-        """Whether the test's book says that it passes with any answer, but a wrong one made it fail."""
+        """Whether a wrong answer made the test fail, although its book says that it passes with any."""
         return self.any_answer is not None and any(self.wrong.values())
 
 
@@ -69,10 +69,10 @@ class UpstreamResults:
     """The results of a run.
 
     Attributes:
-        tests: file -> test -> result.
-        left_out: file whose tests start no server and import vLLM or torch -> its number of test functions.
-        dropped: flag of a server that was left out -> why.
-        about: facts about the run: environment, lane, number of servers, seconds.
+        tests: the results, by file and then by test.
+        left_out: the number of test functions in each file that starts no server and was not run.
+        dropped: for each server flag that a test requests and the harness omitted, the reason.
+        about: facts about the run: environment, lane, number of servers, duration.
     """
 
     tests: dict[str, dict[str, TestResult]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class UpstreamResults:
     about: dict[str, Any] = field(default_factory=dict)
 
     def of(self, file: str, test: str) -> TestResult:
-        """The result of a test."""
+        """The result of a test; creates an empty result if there is none."""
         return self.tests.setdefault(file, {}).setdefault(test, TestResult())
 
     def served(self) -> list[TestResult]:
@@ -109,14 +109,14 @@ class UpstreamResults:
         return {**self.about, "dropped": self.dropped, "left_out": self.left_out, "files": files}
 
     def write(self, folder: Path) -> Path:
-        """Writes the results into the run's folder; returns the path of the file."""
+        """Writes the results into the run's folder and returns the path of the file."""
         path = folder / RESULTS
         path.write_text(json.dumps(self.as_json(), indent=1))
         return path
 
 
 def show(console: Console, results: UpstreamResults) -> None:
-    """Prints the table of a run, the reasons of skips, and the rules that its books lack."""
+    """Prints a run's table of results, the reasons for skips, and the rules that its books lack."""
     every = [result for tests in results.tests.values() for result in tests.values()]
     rows = [_row(file, list(tests.values())) for file, tests in results.tests.items()]
     rows.append(_row("all", every))
@@ -181,7 +181,7 @@ def _show_wrong(console: Console, results: UpstreamResults) -> None:
 
 
 def share_of_wrong(tried: list[TestResult]) -> str:
-    """A sentence with the share of tests that failed with a wrong answer, of all and of content checks."""
+    """A sentence with the share of tests that failed with a wrong answer: of all, and of content checks."""
     failed = sum(not result.passes_with_any for result in tried)
     looking = sum(not result.checks_form_only for result in tried)
     return (
@@ -191,7 +191,7 @@ def share_of_wrong(tried: list[TestResult]) -> str:
 
 
 def _row(file: str, tests: list[TestResult]) -> list[str]:
-    """A row of the table: the counts of tests that use a server, and how many others passed."""
+    """A row of the table: the counts for tests that use a server, and how many other tests passed."""
     served, unit = [test for test in tests if test.server], [test for test in tests if not test.server]
     passed = sum(test.outcome == "passed" for test in unit)
     cells = list(map(str, counts(served).values())) if served else [""] * len(counts([]))
@@ -199,7 +199,7 @@ def _row(file: str, tests: list[TestResult]) -> list[str]:
 
 
 def counts(results: list[TestResult]) -> dict[str, int]:
-    """The number of tests, the number of each outcome, and the sum of their retries."""
+    """The number of tests, the number of tests with each outcome, and the sum of all retries."""
     outcomes = Counter(result.outcome for result in results)
     return {
         "tests": len(results),

@@ -1,4 +1,4 @@
-"""Counts the retries of upstream's helpers, which repeat a request until the model does what a test needs."""
+"""Counts the retries by upstream's helpers, which repeat a request until the model does what a test needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def count_retries(module: ModuleType, add: Callable[[int], None]) -> None:
     """Makes the helpers of a test module report how often they repeat a request.
 
     Args:
-        module: the module, whose coroutine functions `retry_...` take the client as first argument.
+        module: the module, whose coroutine functions `retry_...` get the client as their first argument.
         add: called with the number of retries after each use of a helper.
     """
     for name, helper in list(vars(module).items()):
@@ -38,7 +38,7 @@ def _counted(helper: Callable[..., Any], add: Callable[[int], None]) -> Callable
 
 
 class _Calls:
-    """A client, or a part of it, whose calls are counted."""
+    """Wraps a client, or an attribute of one, and counts its calls."""
 
     def __init__(self, of: Any, calls: list[int]) -> None:
         self._of = of

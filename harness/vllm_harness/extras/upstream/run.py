@@ -43,9 +43,9 @@ class FaultyAnswerTrial:
     """A run of a test with a wrong answer.
 
     Attributes:
-        rules: the rules by which the servers answer.
-        void: whether the run says nothing about the test, since the test timed out, or never saw the answer:
-            the model's family cannot express it, or the request's grammar forbids it.
+        rules: the rules with which the servers answer.
+        void: whether the trial shows nothing about the test: the test timed out, or it got no wrong answer,
+            since the model's family cannot express that answer or the request's grammar forbids it.
     """
 
     rules: tuple[UpstreamRule, ...]
@@ -54,18 +54,18 @@ class FaultyAnswerTrial:
 
 @dataclass
 class UpstreamRun:
-    """The state of a run.
+    """The state of a run of upstream's tests.
 
     Attributes:
         servers: the servers of the run.
-        vllm_process: the process with the objects of vLLM that test files import.
+        vllm_process: the process that holds the vLLM objects that test files import.
         wrong_answers: the kinds of wrong answers with which each passed test runs again.
         results: the results so far.
         current: the result of the running test.
         used_rules: the names of the rules that the model has followed in the running test.
-        trial: the wrong answer with which the test runs; None for its book's answers.
-        release: the release whose test files run; empty for a checkout.
-        unit_files: file -> how many of its tests start no server and import vLLM or torch.
+        trial: the trial of a wrong answer that is running; None while the book's answers are used.
+        release: the release whose test files run; empty for a checkout of vLLM.
+        unit_files: for each file, the number of tests that start no server and import vLLM or torch.
     """
 
     servers: UpstreamServers
@@ -82,7 +82,7 @@ class UpstreamRun:
 
     @property
     def scripted(self) -> bool:
-        """Whether the model answers by the books."""
+        """Whether the model's answers come from the books."""
         return self.servers.lane == "scripted"
 
     def result(self, item: pytest.Item) -> TestResult:
@@ -90,12 +90,12 @@ class UpstreamRun:
         return self.results.of(path_in_upstream(item.path), name_of(item))
 
     def add_retries(self, number: int) -> None:
-        """Counts requests that a test's helper has repeated."""
+        """Adds the number of requests that a test's helper has repeated."""
         self.current.retries += number
 
     @contextmanager
     def scripts(self, item: pytest.Item) -> Iterator[None]:
-        """Makes the servers of a test answer by its rules; afterwards, records requests without a rule."""
+        """Makes a test's servers answer with its rules; afterwards, records requests that no rule matched."""
         if not self.scripted:
             yield
             return
@@ -116,7 +116,7 @@ class UpstreamRun:
     def _books_of(
         self, item: pytest.Item, rules: tuple[UpstreamRule, ...]
     ) -> list[tuple[RemoteServer, ScriptBook]]:
-        """The servers of a test, each with a book that has the rules."""
+        """The servers of a test, each with a book that contains the rules."""
         try:
             return [_written(server, rules) for server in _servers_of(item)]
         except DialectError as error:
@@ -136,7 +136,7 @@ class UpstreamRun:
         self.current.asked |= bool(self.used_rules)
 
     def start(self, folder: Path) -> None:
-        """Creates the run's folder. Raises UsageError."""
+        """Creates the run's folder. Raises UsageError if that fails."""
         secrets = secret_values(os.environ)
         self._writer = RunWriter.begin(folder, new_header(Kind.UPSTREAM, self.servers.lane), secrets)
         self._writer.write(target_of(self.servers))
@@ -147,12 +147,12 @@ class UpstreamRun:
         self._writer.write(case_of(file, test, self.results.of(file, test), started))
 
     def unit_tests(self, config: pytest.Config) -> bool:
-        """Runs the tests that start no server; returns whether one of them failed."""
+        """Runs the tests that start no server, and returns whether any of them failed."""
         failed, option = False, config.option
         arguments = ["-k", option.keyword, "-m", option.markexpr, *self.unit_files]
         for file, test, result in run_unit_tests(self.servers.environment, config.rootpath, arguments):
             if test in self.results.tests.get(file, {}):
-                continue  # it uses a server, and has already run
+                continue  # the test uses a server, and has already run
             if result.outcome == "failed":
                 self.explain_failure(config.rootpath / file, test, result)
             self.results.tests.setdefault(file, {})[test] = result
@@ -177,7 +177,7 @@ class UpstreamRun:
         return None
 
     def finish(self, folder: Path, exit_code: int) -> None:
-        """Ends the servers and writes the results."""
+        """Stops the servers and writes the results."""
         self.servers.stop()
         self.vllm_process.stop()
         assert self._writer
@@ -197,12 +197,12 @@ class UpstreamRun:
         self.results.write(folder)
 
     def known_defect(self, path: Path, test: str, failure: str) -> str | None:
-        """The id of the known defect that a test's failure shows, by its book; None for other failures.
+        """The id of the known defect that a failure shows according to the book; None for other failures.
 
         Args:
             path: the test's file.
-            test: the name of the test, as in the books.
-            failure: type and text of the exception.
+            test: the name of the test, as books write it.
+            failure: the type and the message of the exception.
         """
         known = book_of(path).defect(test)
         if known is None or not re.search(known.failure, failure, re.DOTALL):
@@ -240,14 +240,14 @@ def _written(server: RemoteServer, rules: tuple[UpstreamRule, ...]) -> tuple[Rem
 def _missing_from_prompts(
     book: ScriptBook, rules: tuple[UpstreamRule, ...], uses: list[dict[str, Any]]
 ) -> list[str]:
-    """What prompts lack that their rules rest on."""
+    """A message for each string that a rule's `prompt` requires and that vLLM's prompt lacks."""
     wanted = {rule.name: rule.prompt for rule in rules if rule.prompt}
     found = []
     for use in uses:
         for text in map(book.decode, use["prompts"]):
             found += [
-                f"the prompt that vLLM made lacks {each!r}, without which no model can give the answer of "
-                f"the rule {use['script']!r}; it ends with {text[-_SHOWN_CHARACTERS:]!r}"
+                f"the prompt from vLLM lacks {each!r}, without which no model can give the answer of "
+                f"rule {use['script']!r}; it ends with {text[-_SHOWN_CHARACTERS:]!r}"
                 for each in wanted.get(use["script"], ())
                 if each not in text
             ]
@@ -255,5 +255,5 @@ def _missing_from_prompts(
 
 
 def _rule_for(test: str, why: str) -> str:
-    """A rule to paste into a book, for a request without a rule."""
+    """A rule to paste into a book, for a request that no rule matched."""
     return f"  {test.partition('[')[0]}:  # {why}\n    - say: TO BE WRITTEN"

@@ -1,4 +1,4 @@
-"""Makes records of a run folder from upstream's tests: one target, and a case for each test."""
+"""Creates the records that a run folder contains for upstream's tests: a target, and a case for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers of a run: started as upstream's tests request them, and shared by equal requests."""
+"""The servers of a run: started when upstream's tests request them, and reused for identical requests."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _HARNESS_CHOOSES = ("--host", "--port")
 
 @dataclass
 class UpstreamServers:
-    """Starts servers for tests; the last two unused ones stay up for later requests of equal servers.
+    """Starts servers for tests; the two most recently used idle servers stay up for identical requests.
 
     Attributes:
-        environment: the environment of the servers.
-        lane: `scripted` or `live`.
+        environment: the vLLM environment in which the servers run.
+        lane: the lane of the servers, `scripted` or `live`.
         frontend: the HTTP front end of the servers.
-        dropped: flag that was left out -> why.
-        started: how many servers were started.
+        dropped: for each requested flag that was omitted, the reason.
+        started: the number of servers that were started.
     """
 
     environment: Environment
@@ -48,13 +48,13 @@ class UpstreamServers:
     def take(
         self, model: str, args: Sequence[str], env: Mapping[str, str] | None, startup_s: float | None
     ) -> RemoteServer:
-        """A ready server for a test.
+        """Returns a ready server for a test: an idle one if it is identical, else a new one.
 
         Args:
-            model: the requested id of a model.
-            args: the requested flags.
-            env: the requested variables.
-            startup_s: seconds until the server must be ready; None for the entry's limit.
+            model: the id of the requested model.
+            args: the requested flags of `vllm serve`.
+            env: the requested environment variables.
+            startup_s: the time limit for the start in seconds; None for the entry's limit.
 
         Raises:
             NoStandIn: the scripted lane cannot serve the model.
@@ -87,18 +87,18 @@ class UpstreamServers:
         return server
 
     def give_back(self, server: RemoteServer) -> None:
-        """Takes back a server from a test; if too many are idle, ends the one that has been idle longest."""
+        """Takes back a server from a test; if too many are idle, stops the one that was idle longest."""
         self._idle[identity(server.launch)] = server
         while len(self._idle) > _IDLE:
             self._end_idle()
 
     def stop(self) -> None:
-        """Ends all idle servers."""
+        """Stops all idle servers."""
         while self._end_idle():
             pass
 
     def _end_idle(self) -> bool:
-        """Ends the server that has been idle longest; returns False if none is idle."""
+        """Stops the server that has been idle longest; returns False if no server is idle."""
         if not self._idle:
             return False
         self._idle.pop(next(iter(self._idle))).stop()

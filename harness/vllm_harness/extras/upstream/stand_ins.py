@@ -1,4 +1,4 @@
-"""The stand-ins of the models that vLLM's tests use, from stand_ins.yaml."""
+"""The stand-ins for the models that vLLM's tests use, as stand_ins.yaml defines them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _BARE: dict[str, Any] = {
 
 
 class NoStandIn(HarnessError):
-    """A requested server has no stand-in; the message is the reason for skipping the test."""
+    """No stand-in can replace the requested server; the message is the reason for skipping the test."""
 
 
 class StandInOf(StrictModel):
-    """The stand-in of a model: a model `entry`, or a `family` with the `tokenizer` of an asset.
+    """The stand-in for a model: a model `entry`, or a `family` with an asset's `tokenizer`.
 
-    `parsers` names other families for certain tool parsers.
+    `parsers` maps tool parsers to families that are used instead of `family`.
     """
 
     entry: str | None = None
@@ -48,7 +48,7 @@ class StandInOf(StrictModel):
 
 
 class StandInsFile(StrictModel):
-    """The whole of stand_ins.yaml."""
+    """The content of stand_ins.yaml."""
 
     models: dict[str, StandInOf]
     without: dict[str, str] = Field(default_factory=dict)
@@ -64,14 +64,14 @@ def load_stand_ins() -> StandInsFile:
 
 @cache
 def stand_in_entry(model: str, tool_parser: str = "") -> ModelEntry:
-    """The stand-in entry of a model, without parsers and flags, which the test itself gives.
+    """The stand-in entry for a model, without parsers and flags, since the test itself sets those.
 
     Args:
         model: the id of the requested model.
         tool_parser: the requested tool parser.
 
     Raises:
-        NoStandIn: the model has no stand-in; the message says why.
+        NoStandIn: the model has no stand-in; the message explains why.
         AssetError: the tokenizer cannot be fetched.
     """
     known = load_stand_ins()
@@ -90,7 +90,7 @@ def stand_in_entry(model: str, tool_parser: str = "") -> ModelEntry:
 
 
 def live_entry(model: str) -> ModelEntry:
-    """The entry of the real model, with its id on the hub and no flags beyond the test's own."""
+    """An entry for the real model, with its hub id and no flags, since the test itself sets those."""
     known = {entry.hub.id: entry for entry in load_models()}
     hardware = {"hardware": known[model].hardware} if model in known else {}
     name = model.rpartition("/")[2]
@@ -113,5 +113,5 @@ def split_flags(args: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def flag_name(flag: str) -> str:
-    """The normalized name of a flag: `--max_model_len=5` gives `--max-model-len`."""
+    """The normalized name of a flag: `--max-model-len` for `--max_model_len=5`."""
     return flag.partition("=")[0].replace("_", "-")

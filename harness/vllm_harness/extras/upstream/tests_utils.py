@@ -1,4 +1,4 @@
-"""Replaces upstream's `tests.utils`, with the names that the test files import."""
+"""Replaces upstream's `tests.utils`; defines the names that the test files import from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROCM_EXTRA_ARGS: list[str] = []
 
 
 class RemoteVLLMServer:
-    """A server of upstream's tests: the constructor starts it, leaving the `with` block gives it back."""
+    """A server for upstream's tests; the constructor gets it, the end of the `with` block gives it back."""
 
     DUMMY_API_KEY = "token-abc123"
     servers: ClassVar[UpstreamServers]
@@ -81,33 +81,33 @@ class RemoteVLLMServer:
 
     @property
     def url_root(self) -> str:
-        """Scheme, host and port."""
+        """The scheme, host and port of the server's URL."""
         return f"http://{self.host}:{self.port}"
 
     def url_for(self, *parts: str) -> str:
-        """The URL of a path, given in parts."""
+        """The URL of a path, whose parts are the arguments."""
         return f"{self.url_root}/{'/'.join(part.strip('/') for part in parts if part)}"
 
     def get_client(self, **kwargs: Any) -> openai.OpenAI:
-        """A client of OpenAI's APIs."""
+        """A client for OpenAI's APIs."""
         from openai import OpenAI
 
         return OpenAI(base_url=self.url_for("v1"), **self._settings(kwargs))
 
     def get_async_client(self, **kwargs: Any) -> openai.AsyncOpenAI:
-        """An async client of OpenAI's APIs."""
+        """An async client for OpenAI's APIs."""
         from openai import AsyncOpenAI
 
         return AsyncOpenAI(base_url=self.url_for("v1"), **self._settings(kwargs))
 
     def get_client_anthropic(self, **kwargs: Any) -> anthropic.Anthropic:
-        """A client of Anthropic's API."""
+        """A client for Anthropic's API."""
         from anthropic import Anthropic
 
         return Anthropic(base_url=self.url_for(), **self._settings(kwargs))
 
     def get_async_client_anthropic(self, **kwargs: Any) -> anthropic.AsyncAnthropic:
-        """An async client of Anthropic's API."""
+        """An async client for Anthropic's API."""
         from anthropic import AsyncAnthropic
 
         return AsyncAnthropic(base_url=self.url_for(), **self._settings(kwargs))
@@ -117,11 +117,11 @@ class RemoteVLLMServer:
 
 
 class RemoteOpenAIServer(RemoteVLLMServer):
-    """Replaces upstream's class of this name, which runs `vllm serve`."""
+    """Replaces upstream's class with this name, which runs `vllm serve`."""
 
 
 class RemoteLaunchRenderServer(RemoteVLLMServer):
-    """Replaces upstream's class of this name; its paths are those of `vllm serve`."""
+    """Replaces upstream's class with this name, and starts `vllm serve` too."""
 
 
 def multi_gpu_only(*, num_gpus: int = 2) -> pytest.MarkDecorator:
@@ -130,6 +130,6 @@ def multi_gpu_only(*, num_gpus: int = 2) -> pytest.MarkDecorator:
 
 
 def requires_fp8(test: Callable[..., Any]) -> Callable[..., Any]:
-    """Skips a test that needs a GPU with fp8."""
+    """Skips a test that needs a GPU that supports fp8."""
     skipped: Callable[..., Any] = pytest.mark.skip(reason="needs a GPU with fp8")(test)
     return skipped

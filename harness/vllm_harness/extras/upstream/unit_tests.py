@@ -26,15 +26,15 @@ _COMPLETED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.
 def run_unit_tests(
     environment: Environment, root: Path, arguments: Sequence[str]
 ) -> Iterator[tuple[str, str, TestResult]]:
-    """Runs tests in the environment's Python, with the pytest of this process.
+    """Runs tests in the environment's Python, with the same pytest as this process.
 
     Args:
-        environment: the environment that has vLLM.
-        root: upstream's root, which has the folder `tests`.
-        arguments: options of pytest, and files relative to the root.
+        environment: the environment in which vLLM is installed.
+        root: upstream's root, which contains the folder `tests`.
+        arguments: pytest options, and test files relative to the root.
 
     Yields:
-        File, name and result of each test; the name is empty for a file that cannot be imported.
+        The file, name and result of each test; the name is empty if the result is about the whole file.
     """
     packages = Path(pytest.__file__).parents[1]
     with TemporaryDirectory() as folder:

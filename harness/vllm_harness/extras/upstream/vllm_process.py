@@ -1,7 +1,7 @@
-"""Objects of vLLM and torch in a process of the server environment, for test files that import them.
+"""Gives test files access to objects of vLLM and torch that are in a process of the server environment.
 
-A test file imports `vllm.config.ModelConfig` and gets a `RemoteObject`. The other process carries out what
-the test does with it, with the real vLLM of the server environment.
+A test file that imports, for example, `vllm.config.ModelConfig` gets a `RemoteObject`. The other process does
+what the test does with the object, using the real vLLM of the server environment.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _WORKER = Path(__file__).parent / "in_vllm" / "vllm_harness_calls.py"
 
 
 class RemoteCallError(HarnessError):
-    """An operation on an object of vLLM raised an error, or is impossible from another process."""
+    """An operation on a vLLM object raised an error, or is impossible from another process."""
 
 
 class VllmProcess:
     """A process of the server environment, started when it is first needed.
 
     Args:
-        environment: the environment that has vLLM.
-        scripted: whether to replace a model's id by the folder of its stand-in.
+        environment: the environment in which vLLM is installed.
+        scripted: whether to replace a model's id with the folder of the model's stand-in.
     """
 
     def __init__(self, environment: Environment, *, scripted: bool) -> None:
@@ -39,15 +39,15 @@ class VllmProcess:
         self._temporary: TemporaryDirectory[str] | None = None
 
     def lookup(self, module: str, name: str = "") -> RemoteObject:
-        """A module of vLLM or torch, or an object that it defines, which is only resolved once it is used."""
+        """A reference to a vLLM or torch module, or to an object in it, which is resolved on first use."""
         return RemoteObject(self, f"{module}:{name}")
 
     def request(self, *request: Any) -> Any:
-        """Sends a request and returns the answer; the worker documents both.
+        """Sends a request and returns the answer; see `vllm_harness_calls` for their formats.
 
         Raises:
-            AttributeError: the other process raised it.
-            RemoteCallError: the other process raised another error, or has ended.
+            AttributeError: the operation raised AttributeError in the other process.
+            RemoteCallError: the operation raised another error, or the other process has ended.
         """
         process = self._process or self._start()
         assert process.stdin
@@ -63,7 +63,7 @@ class VllmProcess:
         return RemoteObject(self, value) if kind == "kept" else value
 
     def stop(self) -> None:
-        """Ends the process, and removes its temporary files."""
+        """Kills the process, and removes its temporary files."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -86,9 +86,9 @@ class VllmProcess:
 
 
 class RemoteObject:
-    """An object of the other process, which carries out attribute accesses and calls.
+    """A reference to an object in the other process, which does attribute accesses and calls for it.
 
-    As a base class it is ignored, so that a file can be imported whose classes derive from vLLM's.
+    As a base class it is ignored, so that files whose classes derive from vLLM's can be imported.
     """
 
     def __init__(self, process: VllmProcess, reference: int | str) -> None:
@@ -129,7 +129,7 @@ class _Request(pickle.Pickler):
         return value._reference if isinstance(value, RemoteObject) else None
 
     def _with_stand_ins(self, value: Any) -> Any:
-        """The value with each model's id replaced by the folder of its stand-in."""
+        """The value with each model's id replaced with the folder of the model's stand-in."""
         if isinstance(value, tuple):
             return tuple(map(self._with_stand_ins, value))
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Sends the same prompts to transformers, in the server's interpreter, and to a server in each dtype."""
+"""Runs the same prompts with transformers, in the server's interpreter, and with a server for each dtype."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 16
 EXACT = {"TRITON_F32_DEFAULT": "ieee"}
-"""Makes Triton multiply in full float32; on CUDA its default is TF32, whose noise is far larger."""
+"""Makes Triton multiply in full float32; on CUDA its default is TF32, whose rounding error is far larger."""
 
 _HERE = Path(__file__).parent
 
@@ -43,20 +43,20 @@ class CheckPrompts(StrictModel):
 
 @dataclass(frozen=True)
 class DtypeCheck:
-    """The comparison of a dtype, and the start time of its server."""
+    """The comparison for a dtype, and how long its server took to start, in seconds."""
 
     comparison: DtypeComparison
     startup_s: float
 
 
 def check_prompts(count: int | None = None) -> CheckPrompts:
-    """Reads the text and the first `count` prompts (None: all). Raises UsageError if the file is invalid."""
+    """Reads the text and the first `count` prompts; all prompts if None. Raises UsageError if invalid."""
     inputs: CheckPrompts = read_yaml(_HERE / "prompts.yaml").validated(CheckPrompts)
     return inputs.model_copy(update={"prompts": inputs.prompts[:count]})
 
 
 def reference(launch: Launch, inputs: CheckPrompts, dtypes: Sequence[str]) -> Reference:
-    """Computes the reference with transformers from a launch's weights, on CPU, in the launch's interpreter.
+    """Computes the reference from a launch's weights with transformers, on CPU, in the launch's interpreter.
 
     Raises:
         NoReferenceError: transformers cannot load the weights, or fails.
@@ -96,16 +96,16 @@ def check(
     progress: Progress,
     start_progress: StartProgress | None = None,
 ) -> Iterator[DtypeCheck]:
-    """Compares servers of a launch, one after the other, with the reference.
+    """Starts a server for each dtype, one after the other, and compares it with the reference.
 
     Args:
-        launch: a live launch; each server gets `--dtype` in addition to its flags.
+        launch: a launch on the live lane; each server gets `--dtype` in addition to the launch's flags.
         dtypes: the dtypes, such as float32 and bfloat16.
         inputs: the prompts and the text; see `check_prompts`.
-        weights: a folder to serve instead of the launch's weights, which stay the reference.
+        weights: a checkpoint folder to serve; the reference still comes from the launch's own weights.
         cold_start: whether to start the servers without the fork server.
-        progress: is called with a line for each step.
-        start_progress: shows the start of the servers.
+        progress: called with a line of text for each step.
+        start_progress: shows the progress of starting the servers.
 
     Raises:
         NoReferenceError: transformers failed.

@@ -1,4 +1,4 @@
-"""The records of a check in a run folder: a target for the launch, and a case for each dtype."""
+"""The records of a weights check in a run folder: a target for the launch, and a case for each dtype."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def target_of(launch: Launch) -> TargetRecord:
 
 
 def case_of(check: DtypeCheck, target: str) -> CaseRecord:
-    """The record of one dtype; a finding if its differences are larger than rounding explains."""
+    """The record for one dtype; it has a finding if the differences exceed what rounding explains."""
     comparison = check.comparison
     figures = (
         f"{comparison.same} of {len(comparison.prefixes)} answers are the same; log-probabilities differ by "

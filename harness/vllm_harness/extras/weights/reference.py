@@ -1,9 +1,9 @@
-"""Computes the reference of `vllm-harness weights` with transformers on CPU. Arguments: JOB_JSON ANSWER_JSON.
+"""Computes the reference for `vllm-harness weights` with transformers on CPU. Usage: JOB_JSON ANSWER_JSON.
 
-The job has `model` (a folder, or a hub id with `revision`), `prompts`, `text`, `dtypes` and `max_tokens`. The
-answer has the prompts and the text as token ids; for each prompt the greedy steps in float32, each with its
-best tokens; for each dtype the log-probability of every token of the text. Runs in an interpreter that has
-torch and transformers, without the harness.
+The job contains `model` (a folder, or a hub id with `revision`), `prompts`, `text`, `dtypes`, `max_tokens`.
+The answer contains the prompts and the text as token ids; for each prompt, the greedy steps in float32, each
+with its best tokens; and for each dtype, the log-probability of every token of the text but the first. Runs
+in an interpreter that has torch and transformers, without the harness.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BEST = 10
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    """Computes the answer, with one model in memory at a time."""
+    """Computes the answer for a job, with one model in memory at a time."""
     source = {"pretrained_model_name_or_path": job["model"], "revision": job["revision"]}
     tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
     prompts = [_prompt(tokenizer, prompt) for prompt in job["prompts"]]

@@ -1,14 +1,14 @@
 """Compares a server's numbers with the reference, and distinguishes rounding from a wrong kernel.
 
 The limits are multiples of the noise, which is the effect of a dtype on the reference itself; a server also
-adds the same numbers in another order. Measured with SmolLM2-135M-Instruct on vLLM 0.32.0, CPU with AVX-512:
+sums in another order. Multiples of the noise for SmolLM2-135M-Instruct on vLLM 0.32.0, CPU with AVX-512:
 
     dtype      largest difference   mean difference   widest flip
     float32                   0.9               0.7             -
     bfloat16                  1.7               1.1           0.9
     float16                   1.5               1.0           0.1
 
-Each limit is about twice the largest figure of its column. The mean, over 217 tokens, varies less,
+Each limit is about twice the largest figure in its column. The mean, over 217 tokens, varies less,
 so its limit is tighter. With one matrix of layer 15 stored backwards, the figures are 12 and 15 in
 bfloat16; with the last bits of its values flipped (under one percent each), 370 and 170 in float32.
 """
@@ -30,7 +30,7 @@ Verdict = Literal["agrees", "rounding", "wrong"]
 
 
 class Candidate(StrictModel):
-    """One of the best tokens at a step."""
+    """One of the most likely tokens at a generation step."""
 
     token: int
     logprob: float
@@ -42,9 +42,9 @@ class Reference(StrictModel):
 
     Attributes:
         prompts: the token ids of each prompt.
-        text: the token ids of the fixed text.
-        greedy: for each prompt the greedy steps in float32, each with its best tokens, the chosen one first.
-        logprobs: for each dtype the log-probability of every token of the text after the first.
+        text: the token ids of the text whose log-probabilities are compared.
+        greedy: for each prompt, the greedy steps in float32; each lists its best tokens, the chosen first.
+        logprobs: for each dtype, the log-probability of every token of the text after the first.
     """
 
     prompts: list[list[int]]
@@ -55,7 +55,7 @@ class Reference(StrictModel):
 
 @dataclass(frozen=True)
 class Answers:
-    """A server's answers: the tokens for each prompt, and the log-probabilities of the text."""
+    """A server's answers: the token ids for each prompt, and the log-probabilities of the text's tokens."""
 
     tokens: list[list[int]]
     logprobs: list[float]
@@ -63,7 +63,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class LogprobSpread:
-    """Absolute differences of log-probabilities, in nats."""
+    """The largest and the mean absolute difference between log-probabilities, in nats."""
 
     largest: float
     mean: float
@@ -79,10 +79,10 @@ class Flip:
 
     Attributes:
         prompt: the index of the prompt.
-        at: the index of the token, which is the length of the common prefix.
-        expected: the reference's token; None if the reference ended.
-        actual: the server's token; None if the server ended, or the token is not among the best.
-        gap: how much likelier the reference's token is, in log-probability; infinite if `actual` is None.
+        at: the index of the token, which is also the length of the common prefix.
+        expected: the reference's token; None if the reference ended before it.
+        actual: the server's token; None if the answer ended before it, or it is not among the best tokens.
+        gap: the log-probability of `expected` minus that of `actual`; infinite if either is None.
         near_tie: whether the dtype's noise explains the flip.
     """
 
@@ -96,15 +96,15 @@ class Flip:
 
 @dataclass(frozen=True)
 class DtypeComparison:
-    """A server in one dtype against the reference in float32.
+    """The comparison of a server in one dtype with the reference in float32.
 
     Attributes:
         dtype: the server's dtype.
-        prefixes: for each prompt the length of the common prefix, and of the reference's answer.
-        flips: the first difference of each answer that differs.
-        difference: the difference of the text's log-probabilities from the reference in float32.
-        noise: the effect of the dtype on them without a server: the reference in that dtype against float32,
-            or for float32 against float64.
+        prefixes: for each prompt, the lengths of the common prefix and of the reference's answer.
+        flips: the first difference in each answer that differs.
+        difference: how the log-probabilities of the text differ from the reference in float32.
+        noise: how they differ without a server: the reference in the dtype compared with float32, or, if the
+            dtype is float32, with float64.
     """
 
     dtype: str
@@ -115,13 +115,13 @@ class DtypeComparison:
 
     @property
     def same(self) -> int:
-        """The number of prompts with the same tokens as the reference."""
+        """The number of prompts to which the server answered with the same tokens as the reference."""
         return len(self.prefixes) - len(self.flips)
 
     @property
     def verdict(self) -> Verdict:
-        """`agrees`: no more than noise, and every token the same; `rounding`: noise that flipped near ties;
-        `wrong`: beyond noise."""
+        """`agrees` if differences are within the noise and all tokens are equal; `rounding` if noise flipped
+        only near ties; else `wrong`."""
         if not self.difference.within(self.noise) or any(not flip.near_tie for flip in self.flips):
             return "wrong"
         return "rounding" if self.flips else "agrees"
@@ -147,7 +147,7 @@ def compare(dtype: str, reference: Reference, answers: Answers) -> DtypeComparis
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """The length of the common prefix."""
+    """The length of the common prefix of two sequences."""
     for at, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
             return at
@@ -155,7 +155,7 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 def spread(left: Sequence[float], right: Sequence[float]) -> LogprobSpread:
-    """The largest and the mean difference; infinite if a value is not a finite number."""
+    """The largest and the mean absolute difference; infinite if any difference is not a finite number."""
     differences = [abs(a - b) for a, b in zip(left, right, strict=True)]
     if not all(map(math.isfinite, differences)):
         return LogprobSpread(math.inf, math.inf)

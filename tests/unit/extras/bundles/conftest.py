@@ -1,4 +1,4 @@
-"""A small bundle, and a separate cache for each test."""
+"""Fixtures: a small bundle, and a separate cache for each test."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def content(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bundle(tmp_path: Path, content: Path) -> Path:
-    """The folder as a bundle of three parts, for this machine and the lock of 0.32.0."""
+    """A bundle with the folder `content` in three parts, for this machine and the lock of 0.32.0."""
     folder = tmp_path / "bundle"
     folder.mkdir()
     about = {

@@ -1,4 +1,4 @@
-"""Making a bundle: the commands of uv, the content, and that a bundle appears complete or not at all."""
+"""Making a bundle: the uv commands, the content, and that a bundle appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_lock_is_parsed() -> None:
 
 @pytest.fixture
 def uv(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The recorded uv commands, with the text of requirements files; none runs."""
+    """The uv commands that would run, with the text of requirements files; none of them runs."""
     commands: list[list[str]] = []
 
     def run(*arguments: Any, **_: Any) -> None:
@@ -95,7 +95,7 @@ def test_invalid_sizes(text: str) -> None:
 
 @pytest.fixture
 def collected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Replaces the steps that need a network."""
+    """Replaces the steps that need network access."""
 
     def put(folder: Path, *_: Any) -> None:
         (folder / "wheels").mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Which bundles are accepted for the nodes of a cluster, on the machine of the command."""
+"""Which bundles are accepted for the nodes of a cluster, on the machine where the command runs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ours(bundle: Path) -> Path:
-    """A bundle with the harness that runs here."""
+    """A bundle with the same harness as the running one."""
     return edited(bundle, harness=this_harness())
 
 
 def edited(bundle: Path, **values: Any) -> Path:
-    """The bundle with other values in its manifest."""
+    """Writes other values into the bundle's manifest, and returns the bundle."""
     manifest = read_manifest(bundle)
     (bundle / "manifest.json").write_text(json.dumps({**manifest, **values}))
     return bundle
@@ -48,7 +48,7 @@ def test_workers_run_the_harness_of_the_bundle(ours: Path) -> None:
 
 
 def other(**values: str) -> HarnessIdentity:
-    """The harness that runs here, except for these values."""
+    """Returns the identity of the running harness, with these values changed."""
     return {**this_harness(), **values}  # type: ignore[typeddict-item]
 
 

@@ -1,4 +1,4 @@
-"""How a node installs a bundle; here in this process, with an installer that only makes folders."""
+"""How a node installs a bundle, tested in this process with an installer that only makes folders."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def manifest(bundle: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def pieces(bundle: Path, manifest: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """The pieces of 400 bytes that the node has requested from the machine of the command, without Ray."""
+    """The pieces of 400 bytes that the node has requested from the command's machine, without Ray."""
     monkeypatch.setattr(node_installer, "PIECE", 400)
     source, requested = BundleSource({identity(manifest): str(bundle)}), []
 
@@ -64,12 +64,12 @@ def pieces(bundle: Path, manifest: dict[str, Any], monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def set_up(cache: Path, manifest: dict[str, Any]) -> Path:
-    """The folder in which the harness of the bundle is set up."""
+    """The folder in which the bundle's harness is set up."""
     return cache / HARNESS_FOLDER.format(identity(manifest))
 
 
 def lines(steps: Iterator[tuple[bool, str]]) -> list[str]:
-    """The lines of a node whose setup must succeed."""
+    """Returns the progress lines of a node, whose setup must succeed."""
     every = list(steps)
     assert not any(failed for failed, _ in every), every
     return [text for _, text in every]
@@ -103,7 +103,7 @@ def test_concurrent_runs_set_it_up_once(
 ) -> None:
     monkeypatch.setattr(node_installer, "_WAIT_S", 0.05)
     first = set_up_node([(str(bundle), manifest)], None)
-    assert next(first) == (False, "checking 3 parts")  # it holds the lock now
+    assert next(first) == (False, "checking 3 parts")  # the first setup holds the lock now
     second = set_up_node([(str(bundle), manifest)], None)
     assert next(second) == (False, "waiting for another process that installs the same bundle")
     others: list[str] = []

@@ -29,7 +29,7 @@ from vllm_harness.extras.bundles.parts import pack
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """Returns every file below a folder."""
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 

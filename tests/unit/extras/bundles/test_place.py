@@ -26,7 +26,7 @@ ENVIRONMENT = Environment("release", Path("/env/bin/python"), "3.11.9", "0.32.0"
 
 @pytest.fixture
 def created(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
-    """The recorded uv variables when environments would be made; none is made."""
+    """The uv variables with which environments would be made; none is made."""
     variables: list[dict[str, str]] = []
 
     def create(version: str, device: str, progress: Any) -> Environment:
@@ -89,7 +89,7 @@ def test_a_bundle_with_torch_refuses_over(bundle: Path) -> None:
 
 @pytest.fixture
 def torch(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """This Python, as if it had the torch that vLLM 0.32.0 was built for, which the bundle lacks."""
+    """This Python, which pretends to have the torch that vLLM 0.32.0 was built for; the bundle has none."""
     _edited(bundle, without_torch=True)
     probed = SimpleNamespace(torch="2.13.0+cu130")
     monkeypatch.setattr(place.installed, "probe", lambda _: probed)
@@ -131,7 +131,7 @@ def test_over_a_python_with_another_torch(bundle: Path, torch: Path, monkeypatch
 
 @pytest.fixture
 def asset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An asset in another cache."""
+    """The folder of an asset in another cache."""
     definition = Asset(description="a tokenizer", sources=[])
     monkeypatch.setattr(assets, "definitions", lambda: {"t": definition})
     folder = tmp_path / "other" / "t"

@@ -1,4 +1,4 @@
-"""A discrete simulation of a cluster with the harness's dispatcher: a virtual clock, and no servers."""
+"""A discrete-event simulation of a cluster that uses the harness's dispatcher, without servers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def nothing(_: Sequence[str]) -> Iterator[tuple[str, None]]:
 def shards_of(
     cells: int, durations: Sequence[float], seed: int, needs: Needs = SMALL
 ) -> list[tuple[Shard[None], float]]:
-    """Random shards of one to eight cells, each with its duration, drawn from given durations of cells.
+    """Makes random shards of one to eight cells, and their durations, from the given durations of cells.
 
-    The weight is the harness's estimate: the true duration, wrong by up to a half.
+    A shard's weight is the harness's estimate of its duration, which is wrong by up to a half.
     """
     drawn, made, numbers = random.Random(seed), list[tuple[Shard[None], float]](), count()
     while cells:
@@ -52,8 +52,8 @@ class Simulated:
     Attributes:
         makespan: seconds until the last cell finished.
         cells: the finished cells, in order.
-        held: how many shards ran on a node whose fork server held their server.
-        most_running: the largest number of shards at a time.
+        held: the number of shards that ran on a node whose fork server had already loaded their server.
+        most_running: the largest number of shards that ran at the same time.
     """
 
     makespan: float
@@ -69,8 +69,8 @@ def simulate(
 
     Args:
         shards: the shards, each with its duration.
-        nodes: the nodes, with all their resources.
-        deaths: the times at which nodes die, the last node first; their shards run again from the start.
+        nodes: the nodes, with all their resources free.
+        deaths: the times at which nodes die, the last node first; their shards start again elsewhere.
     """
     seconds = {shard.name: took for shard, took in shards}
     alive = {node.name: node for node in nodes}
@@ -109,5 +109,5 @@ def simulate(
 
 
 def lower_bound(shards: Sequence[tuple[Shard[Any], float]], slots: int) -> float:
-    """A lower bound of any schedule: all work divided by the slots, or the longest shard."""
+    """A lower bound for the makespan of any schedule: all work divided by the slots, or the longest shard."""
     return max(sum(took for _, took in shards) / slots, max(took for _, took in shards))

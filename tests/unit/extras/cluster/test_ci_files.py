@@ -1,8 +1,8 @@
 """The cluster definitions in `ci` are valid, and their commands exist.
 
 `rayjob.schema.json` is the part of KubeRay's definition of a RayJob (ray-project/kuberay, feeaf72,
-helm-chart/kuberay-operator/crds/ray.io_rayjobs.yaml, version v1) about the keys of our file; it allows no
-others.
+helm-chart/kuberay-operator/crds/ray.io_rayjobs.yaml, version v1) that covers the keys in our file; it allows
+no others.
 """
 
 from __future__ import annotations

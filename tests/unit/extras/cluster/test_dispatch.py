@@ -1,4 +1,4 @@
-"""The choice of the next shard for a node: heavy ones first, where a server is up, within the resources."""
+"""The choice of the next shard for a node: heavy shards first, on nodes with their server, if they fit."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ SMALL = Needs()
 def shard(
     name: str, weight: float = 1.0, server: str = "", needs: Needs = SMALL, made: str = ""
 ) -> Shard[None]:
-    """A shard of two cells."""
+    """Makes a shard of two cells."""
     preparation = Preparation(made, lambda _: None) if made else None
     return Shard(name, (f"{name}.1", f"{name}.2"), nothing, needs, preparation, server, weight)
 
 
 def node(name: str = "a", cpus: float = 8, gib: float = 32, gpus: int = 0, kind: str = "") -> NodeState:
-    """A node with all its resources free."""
+    """Makes a node with all its resources free."""
     return NodeState(name, Needs(cpus, gib, gpus), kind)
 
 
 def assigned(dispatcher: Dispatcher, of: NodeState) -> list[str]:
-    """The shards that a node gets until nothing fits."""
+    """Assigns shards to a node until no other fits; returns their names."""
     names = []
     while attempt := dispatcher.next_for(of):
         of.take(attempt.shard.needs)

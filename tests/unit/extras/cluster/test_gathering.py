@@ -1,4 +1,4 @@
-"""Records of suites that ran on several nodes have unique names in one run."""
+"""Records of suites that ran on several nodes get unique names in the run that gathers them."""
 
 from __future__ import annotations
 

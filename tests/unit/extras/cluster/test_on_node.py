@@ -1,4 +1,4 @@
-"""The items that a node sends back from a shard and from a preparation; here in this process."""
+"""The items that a node sends back from a shard and from a preparation, tested in this process."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SLEEP_S = 30.0
 
 
 def shard(work: Work[str]) -> Shard[str]:
-    """A shard of two cells."""
+    """Makes a shard of two cells."""
     return Shard("shard", ("a", "b"), work)
 
 
 def failing(error: BaseException) -> Work[str]:
-    """Work that finishes one cell, and then raises an error."""
+    """Makes work that finishes one cell and then raises an error."""
 
     def work(cells: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield cells[0], "found"

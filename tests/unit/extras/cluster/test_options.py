@@ -1,4 +1,4 @@
-"""The options of a cluster, what is sent to nodes, and the record of where cells ran."""
+"""The cluster options, what is sent to nodes, and the record of the nodes on which cells ran."""
 
 from __future__ import annotations
 

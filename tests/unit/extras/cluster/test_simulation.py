@@ -17,7 +17,7 @@ DURATIONS: list[float] = json.loads(Path(__file__).with_name("durations.json").r
 
 
 def nodes(number: int, cpus: float = 4) -> list[NodeState]:
-    """Nodes with four slots each."""
+    """Makes nodes with four slots each."""
     return [NodeState(f"node {each}", Needs(cpus, 16)) for each in range(number)]
 
 

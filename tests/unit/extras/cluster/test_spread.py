@@ -1,4 +1,4 @@
-"""Plans of GPUs of several nodes for one shard."""
+"""Plans that combine the GPUs of several nodes for one shard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def node(name: str, gpus: int, kind: str = "H100", cpus: float = 8, memory_gib: 
 
 
 def planned(needs: Needs, *nodes: NodeState) -> tuple[str, dict[str, int]] | None:
-    """The host, and the GPUs that are taken of each node."""
+    """Plans a shard; returns the host node, and the number of GPUs taken from each node."""
     over = spread(needs, nodes)
     return over and (over.host, {name: each.gpus for name, each in over.takes.items()})
 

@@ -1,4 +1,4 @@
-"""The stored curves of a cell over HTTP, with which an interrupted run is resumed."""
+"""The stored cost curves of a cell, from which an interrupted measurement over HTTP is resumed."""
 
 from __future__ import annotations
 

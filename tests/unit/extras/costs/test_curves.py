@@ -1,4 +1,4 @@
-"""Growing answers, and the judgement of their curves."""
+"""Growing answers, and how their cost curves are judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defects of cost: jobs, verdicts, scripts and reports, without vLLM."""
+"""Cost defects: their measurements, verdicts, scripts and reports, without vLLM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from vllm_harness.extras.costs.script import folded
 
 
 def costs() -> Iterator[tuple[Defect, CostCase]]:
-    """The defects of cost."""
+    """Yields each cost defect with its measurement."""
     for defect in DEFECTS.values():
         if isinstance(cost := reproducer_of(defect), CostCase):
             yield defect, cost
@@ -79,7 +79,7 @@ MEASURED = [defect for defect, _ in COSTS]
 
 
 def measured(defect: Defect) -> Reproduction:
-    """A reproduction with a curve of four lengths, or with an error."""
+    """Makes a reproduction of the defect, with a curve of four lengths or with an error."""
     cost = reproducer_of(defect)
     assert isinstance(cost, CostCase)
     sizes = [len(grown.text) for grown in cost.case.input.grown[:4]]
@@ -94,7 +94,7 @@ def measured(defect: Defect) -> Reproduction:
 
 
 def is_error(defect: Defect) -> bool:
-    """Whether an exception shows the defect, not a curve."""
+    """Whether the defect shows as an exception, not as a curve."""
     return any(code.startswith("error") for each in defect.failures for code in each.mismatches)
 
 
@@ -107,7 +107,7 @@ def test_script_has_the_measured_lengths(defect: Defect) -> None:
         lengths = [step["say"][0][0] for step in values["STEPS"]]
         assert [step["tokens"] for step in values["STEPS"]] == [len(each.text) for each in grown_of(cost, 4)]
     else:
-        lengths = values["LENGTHS"]  # with the next one, which may have taken too long
+        lengths = values["LENGTHS"]  # including the next length, which may have taken too long to measure
         assert values["STREAMED"] is cost.deliveries[-1].is_streamed
     texts = ["".join(text * count for text, count in runs) for runs in lengths]
     assert texts == [each.text for each in grown_of(cost, len(texts))]
@@ -116,7 +116,7 @@ def test_script_has_the_measured_lengths(defect: Defect) -> None:
 
 
 def grown_of(cost: CostCase, count: int) -> tuple[Grown, ...]:
-    """The first lengths of a case."""
+    """Returns the first lengths of a case."""
     return cost.case.input.grown[:count]
 
 

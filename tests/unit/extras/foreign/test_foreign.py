@@ -1,4 +1,4 @@
-"""Recordings of other tools: turns of agentic-api, VCR cassettes, HTTP archives."""
+"""Recordings made by other tools: turns of agentic-api, VCR cassettes, HTTP archives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cases of a gateway check, their requests, and recordings."""
+"""The cases of a gateway check, the requests that they send, and recordings as cases."""
 
 from __future__ import annotations
 

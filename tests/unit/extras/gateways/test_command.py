@@ -1,4 +1,4 @@
-"""What the command stores of an interrupted run."""
+"""What a gateway check stores if it is interrupted."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ REASONING, TEXT, OTHER_TEXT, END = (0, "reasoning"), (0, "content"), (1, "conten
 
 
 def answer(*parts: tuple[int, str]) -> SideExchange:
-    """A stream of Chat Completions with these parts, each in a separate chunk."""
+    """Makes a stream of Chat Completions with these parts, each in a separate chunk."""
     frames = []
     for index, part in parts:
         delta = {} if part == "finish" else {part: "Hi"}
@@ -30,7 +30,7 @@ def answer(*parts: tuple[int, str]) -> SideExchange:
 @pytest.mark.parametrize(
     ("through", "codes"),
     [
-        ((OTHER_TEXT, REASONING, TEXT, END), []),  # choices may take turns
+        ((OTHER_TEXT, REASONING, TEXT, END), []),  # the choices may be interleaved
         ((REASONING, TEXT, OTHER_TEXT, END), []),
         ((TEXT, REASONING, OTHER_TEXT, END), ["GW115"]),
         ((REASONING, END, TEXT, OTHER_TEXT), ["GW115"]),

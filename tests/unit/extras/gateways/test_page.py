@@ -23,7 +23,7 @@ def _row(defect: Defect) -> str:
 
 
 def table(*, engines: bool) -> str:
-    """The registry's entries about gateways, or about other engines, the worst first."""
+    """Returns the table of the registry's entries about gateways, or about engines, the worst first."""
     every = (defect for defect in load_defects().values() if defect.product)
     known = [defect for defect in every if (defect.product in ENGINES) is engines]
     known.sort(key=lambda defect: (defect.product, CLASSES.index(defect.kind), defect.title))

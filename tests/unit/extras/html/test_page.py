@@ -1,4 +1,4 @@
-"""The page of a run has the data of the run folder, limited in size and without active content."""
+"""The HTML page of a run contains the data in the run folder, limited in size and without active content."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEADER = Header(kind=Kind.SUITES, started=1.0)
 
 
 def unpacked(page: Path) -> dict[str, Any]:
-    """The data of a page, by name."""
+    """Returns the data embedded in a page, by name."""
     blocks = DATA.findall(page.read_text(encoding="utf-8"))
     return {name: json.loads(gzip.decompress(base64.b64decode(text))) for name, text in blocks}
 

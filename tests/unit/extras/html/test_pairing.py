@@ -1,4 +1,4 @@
-"""Targets of two runs are paired with the closest ones."""
+"""Each target of a run is paired with the most similar target of another run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A load refuses scenarios that it cannot hold."""
+"""The load test refuses scenarios that it cannot run."""
 
 from __future__ import annotations
 

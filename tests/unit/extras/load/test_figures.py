@@ -1,4 +1,4 @@
-"""The marks of conversations, the counts of a load, and its run folder."""
+"""How a load test marks conversations, counts results, and writes its run folder."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def _fields() -> dict[str, Any]:
 
 
 def test_the_terminal_counts_as_the_run_folder_does(tmp_path: Path) -> None:
-    """A turn is known if every problem of it is: it has neither passed nor failed."""
+    """A turn whose problems are all known counts as known: it has neither passed nor failed."""
     known = replace(FINDING, known="vllm-1")
     lost = TurnMismatch("calls", "look", "no call", known="vllm-2")
     right = Answer("completed", calls=(CALL,))

@@ -1,4 +1,4 @@
-"""The reports of clients on nodes add up: nothing counts twice, and lost conversations are known."""
+"""The reports of clients on several nodes add up: nothing counts twice, and lost conversations are listed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from vllm_harness.extras.load.nodes import ClientProgress, ClientReport, Cluster
 
 
 def on_nodes(turns: list[LoadTurn]) -> ClusterClients:
-    """Two clients that have started."""
-    cluster: Any = SimpleNamespace()  # not used
+    """Makes two clients that have started."""
+    cluster: Any = SimpleNamespace()  # these tests never use the cluster
     clients = ClusterClients(cluster)
     clients.progress = [ClientProgress() for _ in range(2)]
     clients._listener = Listener(turns.append, lambda *_: None)

@@ -1,4 +1,4 @@
-"""The plan of a load is drawn by its seed alone."""
+"""The plan of a load test depends only on its options and seed."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def wire(api: Api) -> bytes:
 
 
 def read(api: Api, data: bytes, size: int) -> StreamReader:
-    """Reads the data in pieces of a size, one each second."""
+    """Reads the data in pieces of the given size, one per second."""
     reader = StreamReader(api, {"stream": True})
     for number, start in enumerate(range(0, len(data), size)):
         reader.feed(float(number), data[start : start + size])
@@ -45,7 +45,7 @@ def test_pieces_of_any_size(api: Api, size: int) -> None:
 
 @pytest.mark.parametrize("api", OF_API)
 def test_same_findings_as_for_a_recorded_stream(api: Api) -> None:
-    """Leaves out each event in turn."""
+    """Leaves out one event of the stream at a time."""
     events = wire(api).decode().split("\n\n")[:-1]
     with_findings = 0
     for number in range(len(events)):
@@ -59,7 +59,7 @@ def test_same_findings_as_for_a_recorded_stream(api: Api) -> None:
 def test_times_of_arrivals() -> None:
     events = [f"{each}\n\n".encode() for each in wire("chat").decode().split("\n\n")[:-1]]
     reader = StreamReader("chat", {"stream": True})
-    reader.feed(0.5, events[0])  # the role, without text
+    reader.feed(0.5, events[0])  # contains only the role
     reader.feed(0.75, events[1][:10])
     reader.feed(1.0, events[1][10:])
     reader.feed(3.0, b"".join(events[2:]))

@@ -1,4 +1,4 @@
-"""The command, as far as it needs no server: what it refuses, and which results of earlier runs it reuses."""
+"""The `mutants` command without a server: what it refuses, and which results of earlier runs it reuses."""
 
 from __future__ import annotations
 

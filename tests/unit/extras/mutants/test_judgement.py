@@ -229,7 +229,7 @@ def test_importers_are_found_through_others_but_not_in_functions(tmp_path: Path)
 def test_a_test_that_no_longer_exists_decides_nothing(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stored coverage outlives tests; a mutant is judged by those that still exist."""
+    """Stored coverage may name tests that no longer exist; the other tests then judge the mutant."""
     pytester.makepyfile(test_one="def test_left():\n    pass\n\n\ndef test_of_no_plan():\n    pass\n")
     outcomes, file = pytester.path / "outcomes", pytester.path / "plan.json"
     plan = JudgingPlan(tests=("test_one.py::test_gone", "test_one.py::test_left"), outcomes=outcomes)

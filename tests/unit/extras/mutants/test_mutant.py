@@ -1,4 +1,4 @@
-"""Mutants in files, and which statements they change; without vLLM."""
+"""How mutants are applied to files, and which statements they change; without vLLM."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def package(folder: Path, code: str = CODE) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "span"),
     [
-        ('                + "!"\n', "", (10, 13)),  # the whole statement that it is part of
-        ("        if text:\n", "        if not text:\n", (9, 9)),  # a head without its body
-        ("        else:\n", "        elif text is None:\n", (14, 14)),  # no statement's own line
-        ("        return text\n", "        text += text\n        return text\n", (15, 16)),  # between two
-        ("        # what comes back\n", "        text = str(text)\n", (9, 9)),  # where a comment was
+        ('                + "!"\n', "", (10, 13)),  # the whole statement that contains the line
+        ("        if text:\n", "        if not text:\n", (9, 9)),  # the head without its body
+        ("        else:\n", "        elif text is None:\n", (14, 14)),  # a line outside any statement
+        ("        return text\n", "        text += text\n        return text\n", (15, 16)),  # an insertion
+        ("        # what comes back\n", "        text = str(text)\n", (9, 9)),  # in place of a comment
         ("LIMIT = 3", "LIMIT = 4", None),
         ("size: int = 2", "size: int = 3", None),
         ("def answer(self, text):", 'def answer(self, text="."):', None),

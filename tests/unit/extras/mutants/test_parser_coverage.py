@@ -1,4 +1,4 @@
-"""The coverage of vLLM's parsers as text, and the reasons for lines that do not run."""
+"""The coverage of vLLM's parsers as text, and the reasons why some lines do not run."""
 
 from __future__ import annotations
 

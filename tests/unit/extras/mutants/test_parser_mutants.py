@@ -1,4 +1,4 @@
-"""Why mutants of parsers survive, and which of them count; without vLLM."""
+"""Why mutants of parsers survive, and which survivors count; without vLLM."""
 
 from __future__ import annotations
 

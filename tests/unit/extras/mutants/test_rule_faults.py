@@ -1,4 +1,4 @@
-"""The table of faults shows at least three rules of each band, or says why no fault can show them."""
+"""The faults in the table trigger at least three rules of each band, or the table says why none can."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_each_band_has_three_rules_that_fire_or_a_reason() -> None:
 
 @pytest.mark.parametrize("tens", ["RS32", "RS41"], ids=["annotations", "progress"])
 def test_all_rules_about_rare_events_fire(tens: str) -> None:
-    """Rules about texts and arguments in the same bands must not hide those about rare events."""
+    """All rules about rare events must fire; other rules in the same bands must not hide a missing one."""
     assert {code for code in RULES if code.startswith(tens)} <= SHOWN
 
 
@@ -43,7 +43,7 @@ def test_three_rules_fire_on_refusals(api: str) -> None:
 
 
 def test_each_code_of_an_answer_belongs_to_one_fault() -> None:
-    """Otherwise a fault without an effect could go unnoticed behind another."""
+    """If two faults had the same code, one without an effect could go unnoticed."""
     for faults in TABLE.servers.values():
         claims = [(ask, code) for fault in faults for ask, codes in fault.fires.items() for code in codes]
         assert len(set(claims)) == len(claims)

@@ -1,4 +1,4 @@
-"""A mutant as a shard: it is sent with its tests, which are chosen when it is sent."""
+"""Mutants as shards: each is sent with its tests, which are chosen only when it is sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMPORTERS = {"vllm.entrypoints.anthropic.serving": ("vllm.a",), "vllm.a": ("vllm
 
 
 def sent(judge: Judge, ends: float | None = None) -> Callable[[Sequence[str]], Any]:
-    """The work of a mutant as it arrives on another machine."""
+    """The work for a mutant as it arrives on another machine."""
     made: Callable[[Sequence[str]], Any] = pickle.loads(pickle.dumps(_JudgeWork(judge, mutant("m"), ends)))
     return made
 

@@ -1,4 +1,4 @@
-"""The file that a server runs before it serves replaces the code of functions."""
+"""The startup file, which a server runs before it serves, replaces the code of functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison of two front ends on the same cases."""
+"""The comparison of two front ends, which answer the same cases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vllm_harness.extras.parity.table import show_parity
 
 
 def lost(id_: str, *frontends: str) -> Defect:
-    """A defect of these front ends, which lose a call."""
+    """A defect by which these front ends lose a call."""
     failures = [{"families": ["hermes"], "case": "call", "mismatches": ["call_lost"]}]
     entry = {"id": id_, "title": "A call is lost", "class": "defect", "failures": failures}
     return Defect.model_validate({**entry, "frontends": frontends})
@@ -24,7 +24,7 @@ KNOWN = parser_defects({each.id: each for each in (lost("lost", "python"), lost(
 
 
 def answer(digest: str, *mismatches: str, text: str = "said") -> CaseResult:
-    """The result of a case in one delivery; the digest is also the example."""
+    """The result of a case in one delivery; the digest also serves as the example."""
     return CaseResult.model_validate(
         {
             "topic": "calls",

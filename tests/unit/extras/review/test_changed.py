@@ -1,4 +1,4 @@
-"""The families and APIs that a change of vLLM's files can affect, on small packages."""
+"""The families and APIs that a change to vLLM's files can affect, tested on small packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which known defects a change of vLLM fixes or makes worse."""
+"""Which known defects a change to vLLM fixes or makes worse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sample cells and entries: one family whose streams of several tokens lose a call."""
+"""Sample cells and entries: one family, which loses a call if several tokens arrive at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def entry(**changes: Any) -> Defect:
 
 
 def cell(environment: str = "0.32.0", group: str = "canonical", **changes: Any) -> Cell:
-    """A cell of hermes without mismatches, with the given changes."""
+    """A cell for hermes without mismatches, apart from the given changes."""
     cases = {"text": _case("plain"), "call": _case("calls"), "two calls": _case("calls")}
     return Cell.model_validate(
         {
@@ -59,7 +59,7 @@ def failing(
     answer: str = "{}",
     **changes: Any,
 ) -> Cell:
-    """A cell with mismatches in the case `call`, which by default is lost if three tokens arrive at once."""
+    """A cell with mismatches in the case `call`: by default, it is lost if three tokens arrive at once."""
     wrong = {"tokens_3": ("call_lost",)} if mismatches is None else mismatches
     call = _case("calls") | {"mismatches": wrong, "examples": dict.fromkeys(wrong, answer)}
     document = cell(environment, **changes).model_dump(mode="json")
@@ -68,7 +68,7 @@ def failing(
 
 
 def site(*cells: Cell, **changes: Any) -> Site:
-    """The site of these cells and one entry."""
+    """The site made from these cells and one entry."""
     defect = entry(**changes)
     return site_of(cells, [], {defect.id: defect})
 

@@ -25,7 +25,7 @@ ATOM = "{http://www.w3.org/2005/Atom}"
 
 @pytest.fixture(scope="module")
 def sample() -> Site:
-    """A site where hermes loses a call, on 0.32.0 only."""
+    """A site on which hermes loses a call, only with 0.32.0."""
     return site(cell("0.31.0"), failing("0.32.0", answer=HOSTILE), title=f"lost {HOSTILE}", actual=HOSTILE)
 
 
@@ -165,6 +165,6 @@ def test_needs_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 
 def test_defect_without_a_run_has_a_page() -> None:
-    """Servers alone may show a defect."""
+    """A defect that no regression run shows, only a server, has a page as well."""
     defect = entry(failures=[])
     assert "defects/hermes-loses-a-call.md" in dict(pages(site_of([], [], {defect.id: defect})))

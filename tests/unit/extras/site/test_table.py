@@ -1,4 +1,4 @@
-"""The table of what works where."""
+"""The site's table of the features that work for each family and vLLM version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workarounds for a defect come from measurements only."""
+"""The site names a workaround for a defect only if measurements show that it works."""
 
 from __future__ import annotations
 

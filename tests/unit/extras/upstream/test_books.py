@@ -1,4 +1,4 @@
-"""The books of upstream's test files, and the wrong answers made from them."""
+"""The script books for upstream's test files, and the wrong answers made from them."""
 
 from __future__ import annotations
 
@@ -93,6 +93,6 @@ def test_an_unknown_kind_of_wrong_answer_is_refused() -> None:
     assert read_kinds("other,nothing") == ("other", "nothing")
     assert read_kinds("") == ()
     assert read_kinds("all") == KINDS
-    assert read_kinds("thoughts,cut") == ("reasoning", "truncated")  # the names before 0.2
+    assert read_kinds("thoughts,cut") == ("reasoning", "truncated")  # the names in versions before 0.2
     with pytest.raises(UsageError, match=r"(?s)'wrong'.*varying"):
         read_kinds("wrong")

@@ -23,7 +23,7 @@ ABOUT = {"tests": "0.33.0", "short": "0.33.0@0.32.0", "seconds": 120.0, "machine
 
 @pytest.fixture
 def run(tmp_path: Path) -> MeasuredUpstreamRun:
-    """The results of a run with a test of each kind."""
+    """The results of a run that has a test with each outcome."""
     results = UpstreamResults(about=ABOUT)
     results.tests["tests/a/test_a.py"] = {
         "test_right": TestResult("passed", wrong={"rule": "other"}),

@@ -1,4 +1,4 @@
-"""Failed tests without a server that need a later vLLM."""
+"""Failures of serverless tests that need a later vLLM than the one under test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMPORT = "ImportError: cannot import name 'new' from 'vllm.entrypoints' (/somewh
 
 
 def settled(file: str, test: str, failure: str, version: str, release: str = "0.33.0") -> str:
-    """The outcome of a release's test that failed on a version."""
+    """The final outcome of a test from one release that failed on another version."""
     servers: Any = SimpleNamespace(environment=SimpleNamespace(vllm_version=version))
     vllm_process: Any = None
     result = TestResult("failed", failure, server=False)

@@ -1,4 +1,4 @@
-"""The files that are unpacked from a source distribution."""
+"""Which files are unpacked from vLLM's source distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retries of upstream's helpers are counted, and clients work as before."""
+"""Retries by upstream's helpers are counted, and its clients work as before."""
 
 from __future__ import annotations
 

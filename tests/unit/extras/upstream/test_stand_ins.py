@@ -1,4 +1,4 @@
-"""The stand-ins of models in upstream's tests, and the treatment of flags."""
+"""The stand-ins for models in upstream's tests, and how the servers' flags are changed."""
 
 from __future__ import annotations
 

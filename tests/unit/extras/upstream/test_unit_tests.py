@@ -1,4 +1,4 @@
-"""Tests that start no server run in the server's Python; here in this Python, since these need no vLLM."""
+"""Upstream tests that start no server run in the server's Python; here in this Python, without vLLM."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def run(root: Path, *named: str) -> dict[str, tuple[str, str]]:
-    """Test -> its outcome and the reason."""
+    """Runs the tests in files; returns for each test the outcome and the reason."""
     environment = Environment("installed", Path(sys.executable), "3", "0", "cpu", None)
     return {
         test: (result.outcome, result.why) for _, test, result in run_unit_tests(environment, root, named)

@@ -1,4 +1,4 @@
-"""Objects of another process, and the imports that become such objects."""
+"""Objects that live in another process, and imports that are replaced by such objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vllm_harness.extras.upstream.vllm_process import RemoteCallError, RemoteObj
 
 @pytest.fixture
 def vllm_process() -> Iterator[VllmProcess]:
-    """A process of this interpreter, since these tests need no vLLM."""
+    """A process that runs this interpreter, since these tests need no vLLM."""
     python = Path(sys.executable)
     process = VllmProcess(Environment("installed", python, "3", "0", "cpu", None), scripted=True)
     yield process
@@ -45,7 +45,7 @@ def test_values_are_copied_if_they_can_be(vllm_process: VllmProcess) -> None:
     with pytest.raises(RemoteCallError, match="JSONDecodeError"):
         vllm_process.lookup("json", "loads")("{")
     assert not hasattr(lock, "no_such_name")
-    assert vllm_process.lookup("json", "dumps")([]) == "[]"  # it still answers
+    assert vllm_process.lookup("json", "dumps")([]) == "[]"  # the process still answers
 
 
 def test_remote_objects_serve_as_base_classes_and_annotations(vllm_process: VllmProcess) -> None:

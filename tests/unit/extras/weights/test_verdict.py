@@ -1,4 +1,4 @@
-"""The figures distinguish rounding from a wrong kernel."""
+"""The verdict on log-probabilities distinguishes rounding errors from a wrong kernel."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ REFERENCE = Reference(
 def compared(
     dtype: str, tokens: list[int] | None = None, off: float = 0.0, only: int | None = None
 ) -> DtypeComparison:
-    """Compares a server whose log-probabilities, or only one of them, are wrong by `off`."""
+    """Compares answers whose log-probabilities are all, or only at position `only`, wrong by `off`."""
     logprobs = [value + (off if only in (None, at) else 0.0) for at, value in enumerate(TEXT)]
     return compare(dtype, REFERENCE, Answers([TOKENS if tokens is None else tokens], logprobs))
 

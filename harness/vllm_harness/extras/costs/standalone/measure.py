@@ -48,7 +48,7 @@ def main():
 
 
 class Reading:
-    """A text that new parsers read in each run."""
+    """A text to parse; each run uses new parsers."""
 
     def __init__(self, parser_class, tokenizer, text):
         self.parser_class, self.tokenizer = parser_class, tokenizer
@@ -74,14 +74,14 @@ class Reading:
             )
 
     def cpu_s(self):
-        """Measures the CPU seconds; if they are few, twice, and returns the smaller figure."""
+        """Measures the CPU seconds; a short run is measured twice, and the smaller figure returned."""
         times = [self.run()]
         if times[0] < LONG_S:
             times.append(self.run())
         return min(times)
 
     def peak_bytes(self):
-        """Measures the peak of the allocated memory."""
+        """Measures the peak of the allocated memory, in bytes."""
         tracemalloc.start()
         try:
             self.run()

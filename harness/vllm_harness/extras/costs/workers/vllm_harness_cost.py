@@ -1,8 +1,8 @@
 """Measures the cost of vLLM's parsers for growing answers. Run by a server's interpreter.
 
-Standard input has one JSON object: `families`, as for `vllm_harness_parse`, whose cases have their lengths in
-`grown`, and `deadline_s`, the CPU time for one case in one delivery, unless the case sets another. Standard
-output gets one JSON object for each case and delivery, with the curve of its cost.
+Standard input contains one JSON object with `families`, as for `vllm_harness_parse`, whose cases list their
+lengths in `grown`, and `deadline_s`, the CPU time for one case in one delivery unless the case sets another.
+The worker prints one JSON object for each case and delivery, with its cost curve.
 """
 
 import gc
@@ -17,13 +17,13 @@ from itertools import pairwise
 from time import thread_time
 from typing import Any
 
-sys.path.append(sys.argv[1])  # the folder of the next module
+sys.path.append(sys.argv[1])  # the folder of the module that is imported next
 import vllm_harness_parse as parse
 
 FEWEST = 4
-"""The number of lengths that show how a curve grows; until then, only the hard limit ends a curve."""
+"""The number of lengths that are needed to show growth; with fewer, only the hard limit ends a curve."""
 HARD_LIMIT = 4
-"""The maximum time of one length, as a multiple of `deadline_s`, whatever deadline the case sets.
+"""The maximum CPU time for one length, as a multiple of `deadline_s`, whatever deadline the case sets.
 
 A curve that is ended before it has enough lengths counts as steep.
 """
@@ -31,9 +31,9 @@ REPEATED_S = 0.05
 """A shorter measurement is repeated, and the shortest counts."""
 REPEATS = 2
 MEMORY_S = 0.05
-"""A longer run is not repeated to measure its memory, which makes it several times slower."""
+"""A longer run is not repeated to measure its memory, since measuring makes a run several times slower."""
 LONG_ENOUGH = 16384
-"""Above so many tokens, a curve ends if its time grew by more than `STEEP` for the last two lengths each."""
+"""Above this size, a curve ends if the time grew by a factor over `STEEP` at each of the last two lengths."""
 STEEP = 3.0
 
 Step = Callable[[], object]
@@ -57,7 +57,7 @@ class _Answer:
         self.size = grown["tools"] or len(self._output.ids)
 
     def steps(self) -> Iterator[Step]:
-        """The steps that a server's event loop takes for the answer."""
+        """The steps that a server's event loop would run to parse the answer."""
         made: list[Any] = []
         yield lambda: made.extend(self._parsers._new(self._case, stream=self._streamed))
         parser, request = made
@@ -92,7 +92,7 @@ def _whole(parser: Any, request: Any, text: str, ids: list[int], prompt: list[in
 
 
 def _run(steps: Iterator[Step]) -> tuple[float, float]:
-    """Runs the steps; returns the CPU time of all, and of the longest."""
+    """Runs the steps; returns their total CPU time and that of the longest step."""
     total = longest = 0.0
     for step in steps:
         started = thread_time()
@@ -104,7 +104,7 @@ def _run(steps: Iterator[Step]) -> tuple[float, float]:
 
 
 def _peak(steps: Iterator[Step]) -> int:
-    """Runs the steps; returns the peak of the bytes that they allocate."""
+    """Runs the steps; returns the peak of the memory that they allocate, in bytes."""
     tracemalloc.start()
     try:
         _run(steps)

@@ -1,8 +1,8 @@
 """Runs in an interpreter that has vLLM, and uses vLLM's objects on behalf of another process.
 
 A request is a pickle on standard input, `("get", object, name)` or `("call", object, args, kwargs)`. The
-answer is `("value", value)`, `("kept", number)` or `("error", text)`. Objects that vLLM or torch defines stay
-in this process, and requests and answers refer to them by number.
+answer is `("value", value)`, `("kept", number)` or `("error", text)`. Objects whose types vLLM or torch
+defines stay in this process, and requests and answers refer to them by number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ objects: list[Any] = []
 
 
 class PickledAnswer(pickle.Pickler):
-    """Pickles an answer; objects that stay here become numbers."""
+    """Pickles an answer; objects that stay in this process become numbers."""
 
     def persistent_id(self, value: Any) -> int | None:
         defined_by = value if isinstance(value, KINDS) else type(value)
@@ -32,7 +32,7 @@ class PickledAnswer(pickle.Pickler):
 
 
 class Request(pickle.Unpickler):
-    """Unpickles a request; a number refers to an object that stayed here, a text to `MODULE:NAME`."""
+    """Unpickles a request; a number refers to an object in this process, a string is `MODULE:NAME`."""
 
     def persistent_load(self, reference: Any) -> Any:
         if isinstance(reference, int):
@@ -54,7 +54,7 @@ def keep(value: Any) -> int:
 
 
 def pickled(value: Any) -> bytes:
-    """A pickled answer with a value, or with its number if it cannot be pickled."""
+    """Pickles an answer with a value, or with the value's number if it cannot be pickled."""
     out = io.BytesIO()
     try:
         PickledAnswer(out).dump(("value", value))

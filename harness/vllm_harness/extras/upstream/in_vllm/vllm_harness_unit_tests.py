@@ -1,8 +1,8 @@
-"""Runs upstream's tests that start no server by pytest, in an interpreter that has vLLM.
+"""Runs upstream's tests that start no server with pytest, in an interpreter that has vLLM.
 
 usage: vllm_harness_unit_tests.py PACKAGES RESULTS PYTEST-ARGUMENTS...
-PACKAGES is a folder that has pytest and is searched after the interpreter's own packages; RESULTS is the file
-to write, a JSON object a line for each test.
+PACKAGES is a folder that contains pytest and is searched after the interpreter's own packages; RESULTS is the
+file to write, with a line for each test that contains a JSON object.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ HUB = re.compile(
 
 
 class StandIns:
-    """Finds replacements of upstream's root conftest and of its helpers for servers."""
+    """Finds replacements for upstream's root conftest and for its helpers that start servers."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        """The spec of a module that is replaced; None for any other."""
+        """The spec for a module that is replaced; None for any other module."""
         if name not in (ROOT_CONFTEST, UTILS) or not path:
             return None
         file = Path(next(iter(path)), f"{name.rpartition('.')[2]}.py")
@@ -36,10 +36,10 @@ class StandIns:
         return spec
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Lets Python make the module object."""
+        """Lets Python create the module object."""
 
     def exec_module(self, module: Any) -> None:
-        """Defines the names of the helpers; a test that uses one is skipped."""
+        """Defines replacements of the helpers, which skip the tests that use them."""
         if module.__name__ == UTILS:
             root = Path(module.__file__).parent.parent
             module.__dict__.update(
@@ -72,12 +72,12 @@ class UnitTestRecorder:
         sys.meta_path.insert(0, StandIns())
 
     def pytest_collectreport(self, report: Any) -> None:
-        """Writes the outcome of a file that cannot be imported, or is skipped as a whole."""
+        """Writes the outcome of a file that cannot be imported or is skipped as a whole."""
         if report.outcome != "passed" and report.nodeid.endswith(".py"):
             self._write(report.nodeid, report)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Writes the outcome of a test: of its call, or of a setup that failed or was skipped."""
+        """Writes the outcome of a test: of its call, or of a setup or teardown that did not pass."""
         if report.when == "call" or report.outcome != "passed":
             self._write(report.nodeid, report)
 
@@ -97,7 +97,7 @@ class UnitTestRecorder:
 
 
 def settled(report: Any) -> tuple[str, str]:
-    """The outcome of a report, and the reason."""
+    """The outcome in a report, and the reason for it; the reason is empty if the test passed."""
     text = report.longreprtext
     if report.outcome == "skipped":
         expected = getattr(report, "wasxfail", None)
@@ -114,7 +114,7 @@ def settled(report: Any) -> tuple[str, str]:
 
 
 def main(packages: str, results: str, *arguments: str) -> int:
-    """Runs pytest; returns its exit code."""
+    """Runs pytest and returns its exit code."""
     sys.path.append(packages)
     pytest = importlib.import_module("pytest")
     with Path(results).open("w", encoding="utf-8") as file:
