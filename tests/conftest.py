@@ -39,7 +39,7 @@ pytest_plugins = [
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options of this project's own tests."""
-    kills = "how often the kill -9 test kills each process; 1 kills only a few of the processes"
+    kills = "how often the kill -9 test kills each kind of process; 1: only a few kinds"
     parser.addoption("--kills", type=int, default=20, help=kills)
 
 

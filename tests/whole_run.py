@@ -17,7 +17,7 @@ _NARROWING = ("ignore_glob", "lf", "vllm_replay_tokens", "vllm_server_arg")
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Records that a run is not whole."""
+    """Records that tests were deselected, so the run is not complete."""
     for item in items:
         if TARGET in item.stash:
             item.config.stash[NARROWED] = True

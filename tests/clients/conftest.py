@@ -46,7 +46,7 @@ class Seen:
 
 @dataclass
 class Visit:
-    """One run of a client's program on one server, with all its cases in one process."""
+    """One run of a client's program against one server; the program runs all of the client's cases."""
 
     client: Client
     api: str

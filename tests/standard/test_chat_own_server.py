@@ -34,7 +34,7 @@ FLAGS = (
 
 @pytest.fixture
 def server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> RemoteServer:
-    """A server of the same model entry with FLAGS and two model names, without parsers."""
+    """A server for the target's model entry with FLAGS and two model names, but without parsers."""
     bare = _vllm_target_server.entry.model_copy(update={"tool_call_parser": None, "reasoning_parser": None})
     return own_server([*FLAGS, "--served-model-name", bare.name, ALIAS], entry=bare)
 

@@ -23,7 +23,7 @@ CONTEXT = 256
 
 @pytest.fixture
 def server(own_server: OwnServer) -> RemoteServer:
-    """A server of the same model entry with a short context."""
+    """A server for the target's model entry with a short context."""
     return own_server(["--max-model-len", str(CONTEXT)])
 
 
@@ -45,7 +45,7 @@ def request_of(model: str, api: Api, words: int) -> Json:
 
 
 def status_of(book: ScriptBook, model: str, api: Api, words: int) -> int:
-    """Returns the HTTP status of a request with so many words."""
+    """Returns the HTTP status of a request with this number of words."""
     with book.client(max_retries=0) as client:
         try:
             client.post(PATHS[api].removeprefix("/v1"), body=request_of(model, api, words), cast_to=object)

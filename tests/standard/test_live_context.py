@@ -92,7 +92,7 @@ def test_country_chain_by_messages(chat: Chat) -> None:
 @pytest.mark.vllm_needs("responses", "chat")
 @pytest.mark.covers("VR-073")
 def test_both_apis_say_the_same(responses: Responses, chat: Chat) -> None:
-    """With greedy sampling both APIs give the same answer."""
+    """With greedy sampling, the answers over both APIs are the same."""
     over_chat = chat.body([{"role": "user", "content": COUNTRIES[0][0]}], max_tokens=32)
     over_responses = responses.create(COUNTRIES[0][0], max_output_tokens=32)
     assert over_responses.usage is not None

@@ -50,7 +50,7 @@ def test_mcp_tool_of_the_request(responses: Responses, script: ScriptWriter, tmp
 def test_two_calls_of_one_turn_with_the_parser_context(
     own_server: OwnServer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Both calls are executed before the model generates again."""
+    """Both calls in a turn are executed before the model generates again."""
     with ToolServer("python", tmp_path) as tools:
         server = own_server(["--tool-server", tools.address], {"VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT": "1"})
         book = ScriptBook(server.endpoint, server.entry)

@@ -40,7 +40,7 @@ def showing(request: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.covers("VR-007", "VR-072")
 @pytest.mark.parametrize("request_", OFF, ids=["effort none", "kwarg false", "kwarg beats effort"])
 def test_thinking_off(request_: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    """The prompt has an empty reasoning block, and neither body nor stream has reasoning."""
+    """The prompt has an empty reasoning block, and neither the body nor the stream contains reasoning."""
     script(Raw("It is Paris.<|im_end|>"), times=2)
     body, stream = responses.both(ASK, **showing(request_))
     for response in (body, stream.terminal):

@@ -101,7 +101,7 @@ class CaseInput(StrictModel):
 
     @property
     def pieces(self) -> list[str]:
-        """The pieces of the text that are encoded separately: spelled spans letter by letter."""
+        """The pieces of the text to encode separately; spelled spans are split into single characters."""
         edges = [0, *(edge for span in self.spelled_spans for edge in span), len(self.text)]
         pieces = []
         for number, (start, end) in enumerate(pairwise(edges)):

@@ -99,7 +99,7 @@ class Delivery:
 
     @classmethod
     def parse(cls, code: str) -> Delivery:
-        """Parses the code of a delivery.
+        """Parses a delivery code.
 
         Raises:
             ValueError: the code is invalid.

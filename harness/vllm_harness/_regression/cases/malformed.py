@@ -61,7 +61,7 @@ class Malformed(StrictModel):
 
 @cache
 def load_malformed(path: Path = FILE) -> Malformed:
-    """Reads malformed.yaml. Raises pydantic's ValidationError, which names the key."""
+    """Reads malformed.yaml. Raises pydantic's ValidationError if it has an invalid key or value."""
     return Malformed.model_validate(yaml.safe_load(path.read_text()))
 
 

@@ -34,7 +34,7 @@ class CallFragment(StrictModel):
 
 @cache
 def load_fragments(path: Path = FILE) -> tuple[CallFragment, ...]:
-    """Reads marker_variants.yaml. Raises pydantic's ValidationError, which names the key."""
+    """Reads marker_variants.yaml. Raises pydantic's ValidationError if it has an invalid key or value."""
     return TypeAdapter(tuple[CallFragment, ...]).validate_python(yaml.safe_load(path.read_text()))
 
 

@@ -23,7 +23,7 @@ class ErrorCode(StrEnum):
 
 
 class AnswerError(StrictModel):
-    """An error in place of an answer; its code is an `ErrorCode`, `http_400` or the name of an exception."""
+    """An error instead of an answer; `code` is an `ErrorCode`, `http_` and a status, or an exception's name."""
 
     code: str
     message: str = ""

@@ -85,7 +85,7 @@ class FailureSelection(StrictModel):
 
 @dataclass(frozen=True)
 class ParserDefect:
-    """A defect of a parser, with the selectors of the failures that it explains."""
+    """A parser defect, with the selectors of the failures that it explains."""
 
     defect: Defect
     selections: tuple[FailureSelection, ...]

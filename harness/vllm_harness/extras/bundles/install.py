@@ -144,7 +144,7 @@ def offline(wheels: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """Installs the harness from its bundle, and everything else through the harness."""
+    """Installs the harness from the bundle, and uses that harness to install everything else."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("vllm-harness"))
     parser.add_argument("--over", metavar="PYTHON")
