@@ -99,11 +99,7 @@ class Delivery:
 
     @classmethod
     def parse(cls, code: str) -> Delivery:
-        """Parses a delivery code.
-
-        Raises:
-            ValueError: the code is invalid.
-        """
+        """Parses a delivery code. Raises ValueError if the code is invalid."""
         match = _CODE.fullmatch(code)
         if match is None:
             raise ValueError(f"{code!r} is not a delivery such as whole, tokens_3, all_with_end, cut_at_3_7")

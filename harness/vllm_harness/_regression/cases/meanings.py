@@ -103,11 +103,7 @@ def chat_tool(name: str, properties: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def load_meanings(path: Path = FILE) -> Meanings:
-    """Reads a meanings file.
-
-    Raises:
-        UsageError: the file cannot be read or is malformed; the message names the key.
-    """
+    """Reads a meanings file. Raises UsageError if the file cannot be read or is malformed."""
     try:
         return Meanings.model_validate(yaml.safe_load(path.read_text()))
     except (OSError, yaml.YAMLError, ValidationError) as error:

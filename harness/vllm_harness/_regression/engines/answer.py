@@ -23,7 +23,7 @@ class ErrorCode(StrEnum):
 
 
 class AnswerError(StrictModel):
-    """An error instead of an answer; `code` is an `ErrorCode`, `http_` and a status, or an exception's name."""
+    """An error instead of an answer; `code` is an `ErrorCode`, `http_STATUS` or an exception's name."""
 
     code: str
     message: str = ""

@@ -104,11 +104,7 @@ class Mismatch:
 
     @classmethod
     def parse(cls, serial: str) -> Mismatch:
-        """Parses the string form of a mismatch.
-
-        Raises:
-            ValueError: the code is unknown, or cannot have this detail.
-        """
+        """Parses the string form. Raises ValueError if the code is unknown or cannot have the detail."""
         code, _, detail = serial.partition(":")
         if code == MismatchCode.ERROR:
             valid = bool(detail)
