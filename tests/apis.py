@@ -1,4 +1,4 @@
-"""The three APIs over plain HTTP, for tests that send the same request over each."""
+"""Sends requests to the three APIs over plain HTTP, for tests that use the same request on each API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vllm_harness._protocol import ChatAccumulator, MessageAccumulator, Response
 Json = dict[str, Any]
 Api = Literal["responses", "chat", "messages"]
 Said = tuple[str, list[tuple[str, Any]]]
-"""The text of an answer without surrounding whitespace, and name and arguments of each call."""
+"""The text of an answer without surrounding whitespace, and the name and arguments of each call."""
 
 APIS: tuple[Api, ...] = get_args(Api)
 PATHS: dict[Api, str] = {
@@ -28,7 +28,7 @@ PATHS: dict[Api, str] = {
 }
 AT_ONCE = 32
 KEYLESS = {"authorization": None, "x-api-key": None}
-"""The headers of a request without the key."""
+"""Headers that remove the API key from a request."""
 
 
 def endpoint_of(client: OpenAI) -> Endpoint:
@@ -40,13 +40,13 @@ def endpoint_of(client: OpenAI) -> Endpoint:
 
 @pytest.fixture
 def http(openai_client: OpenAI) -> Endpoint:
-    """The server without an SDK, answered by the test's scripts."""
+    """The server's endpoint for requests without an SDK; the test's scripts determine the answers."""
     return endpoint_of(openai_client)
 
 
 @contextmanager
 def opened(endpoint: Endpoint, method: str, path: str, **options: Any) -> Iterator[httpx2.Response]:
-    """Opens an answer read as it arrives; httpx2.ReadTimeout if nothing arrives for `timeout` seconds."""
+    """Streams an answer; raises httpx2.ReadTimeout if nothing arrives for `timeout` seconds."""
     options = {"timeout": endpoint.request_s, "verify": tls(), **options}
     headers = endpoint.headers_for(api_at(path))
     with httpx2.stream(method, endpoint.url_for(path), headers=headers, **options) as answer:
@@ -54,7 +54,7 @@ def opened(endpoint: Endpoint, method: str, path: str, **options: Any) -> Iterat
 
 
 def question(api: Api, words: str = "Hi") -> Json:
-    """Returns a minimal request: the user's text and what its API requires besides."""
+    """Returns a minimal request body: the user's text and the other fields that the API requires."""
     if api == "responses":
         return {"input": words}
     limit = {"max_tokens": 64} if api == "messages" else {}
@@ -69,18 +69,18 @@ def request_fields(described: Json, api: Api) -> Json:
 
 
 def said(api: Api, answer: Response) -> Said:
-    """Returns the content of an answer, a body or a whole stream."""
+    """Returns the text and calls of an answer, which is a body or a whole stream."""
     streamed = answer.headers["content-type"].startswith("text/event-stream")
     return said_by(api, accumulated(api, answer) if streamed else answer.json())
 
 
 def said_by(api: Api, body: Json) -> Said:
-    """Returns the content of a body, or of what a stream adds up to."""
+    """Returns the text and calls of a body, or of the body that a stream adds up to."""
     return _SAID[api](body)
 
 
 def thoughts_of(api: Api, body: Json) -> str:
-    """Returns the reasoning in a body, or in what a stream adds up to."""
+    """Returns the reasoning in a body, or in the body that a stream adds up to."""
     match api:
         case "responses":
             items = [item for item in body["output"] if item["type"] == "reasoning"]
@@ -92,7 +92,7 @@ def thoughts_of(api: Api, body: Json) -> str:
 
 
 def error_message(answer: Response) -> str:
-    """Returns the message of an error, also of one that ends a stream; empty if there is none."""
+    """Returns the message of an error body or of an error that ends a stream; empty if there is no error."""
     last = answer.content.decode().rsplit("data: ", 1)[-1]
     try:
         value = json.loads(last)
@@ -152,9 +152,9 @@ def known_row(mark: pytest.MarkDecorator, api: Api, row: Any, *parts: Any) -> An
     """Returns a pytest parameter for a row, or part of a row, on which an API shows a known defect.
 
     Args:
-        mark: the mark of the defect.
-        api: the API.
-        row: a row of a table: its id, the capabilities it needs, the behaviours that it covers.
+        mark: the mark for the defect.
+        api: the API that shows the defect.
+        row: a table row with an id, the capabilities that it needs, and the behaviours that it covers.
         parts: the parts of the row, each with an id.
     """
     marks = [mark, pytest.mark.vllm_needs(api, *row.needs), pytest.mark.covers(*row.covers)]

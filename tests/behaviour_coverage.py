@@ -1,4 +1,4 @@
-"""COVERAGE.md: whether each listed behaviour is checked, shown by expected failures only, or left out.
+"""Writes COVERAGE.md, which shows for each listed behaviour whether a test checks it.
 
 Run as `scripts/coverage`. pytest collects the tests without the harness's own plugin, so no server and no
 environment is needed.
@@ -49,7 +49,7 @@ REGRESSION = "parser regression"
 
 
 class CoverageError(HarnessError):
-    """Raised if the list, the marks and COVERAGE.md do not agree."""
+    """The list of behaviours, the marks of the tests and COVERAGE.md do not agree."""
 
 
 @dataclass(frozen=True, order=True)
@@ -57,8 +57,8 @@ class Covering:
     """A test that covers a behaviour.
 
     Attributes:
-        test: the test.
-        defects: the defects that make a case fail on all its models; empty if a case should pass.
+        test: the file and name of the test.
+        defects: the defects because of which a case fails on all models; empty if it should pass on one.
     """
 
     test: str
@@ -71,9 +71,9 @@ class Behaviour:
 
     Attributes:
         title: a short description.
-        out: why no test covers it; empty if a test should.
-        covering: the test cases that cover it.
-        families: the parser families with which parser regression covers it.
+        out: why the behaviour is not tested; empty if a test should cover it.
+        covering: the test cases that cover the behaviour.
+        families: the parser families for which parser regression covers the behaviour.
     """
 
     title: str
@@ -88,14 +88,14 @@ class Behaviour:
 
     @property
     def state(self) -> str:
-        """The state: checked, shown by expected failures only, left to parser regression, out, or open."""
+        """`checked`, `expected failure only`, `parser regression`, `out` (with a reason) or `open`."""
         if not self.covering:
             return REGRESSION if self.families else OUT if self.out else OPEN
         return CHECKED if any(not each.defects for each in self.covering) else EXPECTED
 
     @property
     def cells(self) -> str:
-        """The last two cells of the behaviour's row."""
+        """The last two cells of the behaviour's row in COVERAGE.md."""
         if self.state != EXPECTED:
             tests = ", ".join(f"`{test}`" for test in self.tests)
             return f"{self.state} | {tests or ', '.join(self.families) or self.out}"
@@ -105,13 +105,13 @@ class Behaviour:
 
 @dataclass
 class Collector:
-    """A pytest plugin that records what each collected test covers."""
+    """A pytest plugin that records which behaviours each collected test covers."""
 
     covered: dict[str, set[Covering]] = field(default_factory=dict)
     defects: Defects = field(default_factory=load_defects)
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Registers the markers, which otherwise the harness's plugin registers."""
+        """Registers the markers, which the harness's plugin would otherwise register."""
         for marker in options.MARKERS:
             config.addinivalue_line("markers", marker)
 
@@ -141,7 +141,7 @@ def failing_by(item: pytest.Item, defects: Defects) -> tuple[str, ...]:
 
 
 def _models(item: pytest.Item) -> list[str]:
-    """Returns the models of a whole run that a case is for, as far as its marks say."""
+    """Returns the models of a whole run for which a case's marks allow it to run."""
     models = [*HARMONY, *STANDARD]
     if item.get_closest_marker("vllm_harmony"):
         models = list(HARMONY)
@@ -153,7 +153,7 @@ def _models(item: pytest.Item) -> list[str]:
 
 
 def collect(root: Path = ROOT) -> dict[str, set[Covering]]:
-    """Returns each id with the tests that cover it. Raises CoverageError if tests cannot be collected."""
+    """Maps behaviour ids to covering tests. Raises CoverageError if the tests cannot be collected."""
     collector = Collector()
     command = ["--collect-only", "-q", "-p", "no:vllm_harness", "-p", "no:cacheprovider"]
     with redirect_stdout(StringIO()) as output:
@@ -166,7 +166,7 @@ def collect(root: Path = ROOT) -> dict[str, set[Covering]]:
 
 
 def with_marks(root: Path) -> list[Path]:
-    """Returns where tests may cover a behaviour: the test folders, and files of tests/unit with the mark."""
+    """Returns the paths to collect: the test folders, and the files in tests/unit that use the mark."""
     unit = root / "tests" / "unit"
     folders = [path for path in sorted((root / "tests").iterdir()) if path.is_dir() and path != unit]
     return [*folders, *(path for path in sorted(unit.rglob("test_*.py")) if MARK_OF_TEST in path.read_text())]
@@ -175,7 +175,7 @@ def with_marks(root: Path) -> list[Path]:
 def behaviours(
     listed: Mapping[str, Any], covered: Mapping[str, Collection[Covering]]
 ) -> dict[str, Behaviour]:
-    """Returns the list, each behaviour with its tests."""
+    """Returns the listed behaviours by id, each with the tests that cover it."""
     return {name: _behaviour(name, entry, covered) for name, entry in listed.items()}
 
 
@@ -192,13 +192,13 @@ def problems(
     complete: bool,
     sources: Collection[str] = (),
 ) -> list[str]:
-    """Returns the problems: unknown ids, outdated reasons and, if `complete`, open behaviours.
+    """Describes the problems: unknown ids, outdated reasons and, if `complete`, open behaviours.
 
     Args:
-        listed: the behaviours.
-        covered: each id with the tests that cover it.
+        listed: the listed behaviours, by id.
+        covered: the ids in the marks, each with the tests that have the mark.
         complete: whether each behaviour must be covered or left out for a reason.
-        sources: the ids of the lists that the behaviours were made from.
+        sources: the ids in the source lists from which the behaviours were taken.
     """
     messages = [
         f"{name}: marked at {', '.join(sorted({each.test for each in covering}))}, but not in {LIST.name}"
@@ -253,7 +253,7 @@ def render(listed: Mapping[str, Behaviour]) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Writes COVERAGE.md, or checks it. Raises CoverageError with all problems."""
+    """Writes or checks COVERAGE.md. Raises CoverageError, which lists all problems."""
     parser = argparse.ArgumentParser(prog="scripts/coverage", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail if COVERAGE.md is stale")
     parser.add_argument("--complete", action="store_true", help="fail if a behaviour is open")

@@ -1,4 +1,4 @@
-"""Sends a request twice, for a body and for a stream."""
+"""Sends a request twice: for an answer as a body and for an answer as a stream."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Stream = TypeVar("Stream")
 def body_and_stream(
     body: Callable[[], Body], stream: Callable[[], Stream], *, exact: bool
 ) -> tuple[Body, Stream]:
-    """Returns the answers to both requests; an error of the body is raised first.
+    """Returns the answers to both requests; if both fail, raises the error of the body.
 
     Args:
-        exact: whether the answer is scripted. Then both requests run at the same time and share the engine's
-            steps; a real model might answer differently in a larger batch.
+        exact: whether the answer is scripted. If so, both requests run at once and share engine steps;
+            a real model might answer differently in a larger batch, so its requests run in turn.
     """
     if not exact:
         return body(), stream()

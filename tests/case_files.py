@@ -1,4 +1,4 @@
-"""Test cases as data: each file of `tests/cases` is a list, and each entry a parameter of a test."""
+"""Reads test cases from `tests/cases`: each entry of a list in a file is a parameter of a test."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ FOLDER = Path(__file__).parent / "cases"
 
 
 def cases(name: str, group: str | None = None, *, known: str = "known_defects") -> list[Any]:
-    """Returns the cases of a file, for `pytest.mark.parametrize("case", cases("name"))`.
+    """Returns the cases in a file, for `pytest.mark.parametrize("case", cases("name"))`.
 
     Args:
         name: the file's name without `.yaml`.
-        group: the key of the list, if the file holds several.
-        known: the key of the known defects that this test shows, if several tests share the cases.
+        group: the key of the list, if the file contains several lists.
+        known: the key of the known defects; differs from test to test if several tests share the cases.
 
     Returns:
-        One parameter for each case, with its fields as a dict. `id` names it; `covers`, `needs`, `family`
-        (harmony or standard), `alone` and known defects become marks.
+        One pytest parameter per case: a dict of the fields. `id` is used as the parameter's id; `covers`,
+        `needs`, `family` (harmony or standard), `alone` and known defects become marks.
     """
     loaded = read_yaml(FOLDER / f"{name}.yaml").data
     return [_parameter(dict(case), known) for case in (loaded if group is None else loaded[group])]
@@ -39,7 +39,7 @@ def _parameter(case: dict[str, Any], known: str) -> Any:
 
 
 def _known_defect(defect: str | dict[str, Any]) -> pytest.MarkDecorator:
-    """Returns the mark of a defect's id, or of `{id: ..., models: [...]}`."""
+    """Returns the mark for a known defect, specified as an id or as `{id: ..., models: [...]}`."""
     return (
         known_defect(defect)
         if isinstance(defect, str)

@@ -1,4 +1,4 @@
-"""Chat Completions for tests: requests whose answers are checked, and readers of answers."""
+"""Helpers for tests of Chat Completions: requests whose answers are validated, and readers of answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CITY: dict[str, Any] = {"type": "string", "enum": ["Paris", "Rome"]}
 def function(
     name: str, properties: dict[str, Any] | None = None, *, strict: bool | None = None, **schema: Any
 ) -> dict[str, Any]:
-    """Returns a tool whose properties are all required; without any, a function without arguments."""
+    """Returns a tool whose properties are all required; without properties, it takes no arguments."""
     properties = properties or {}
     parameters = {
         "type": "object",
@@ -51,14 +51,14 @@ def named(name: str) -> dict[str, Any]:
 
 WEATHER = function("get_weather", {"city": CITY}, strict=True)
 CUTS = (1, 1, 1, 2, 3)
-"""Tokens per step of a stream, for what depends on how a stream is split into chunks."""
+"""Tokens per step of a stream, for tests that depend on how the stream is split into chunks."""
 FREE = function("get_weather", {"city": {"type": "string"}})
 FORECAST = function("get_weather_forecast", {"city": {"type": "string"}, "days": {"type": "integer"}})
 NOW = function("now")
 ANYTHING = function("store", additionalProperties=True)
 PARIS = ToolCall("get_weather", {"city": "Paris"})
 ROME = ToolCall("get_weather", {"city": "Rome"})
-# a call of get_weather and its output
+# a call to get_weather and its output
 HISTORY: list[Any] = [
     *ASK,
     {
@@ -81,8 +81,8 @@ class ChoiceOutput:
     """The content of one choice, from a body or from a stream.
 
     Attributes:
-        calls: name and arguments of each tool call, the arguments as text.
-        stop: vLLM's stop_reason: the stop string or token, None for the model's own.
+        calls: the name and arguments of each tool call; the arguments are text.
+        stop: vLLM's stop_reason: the stop string or token; None if the model ended its turn.
     """
 
     content: str
@@ -93,7 +93,7 @@ class ChoiceOutput:
 
     @property
     def arguments(self) -> list[Any]:
-        """The arguments of each call, parsed."""
+        """The parsed arguments of each call."""
         return [json.loads(arguments) for _, arguments in self.calls]
 
     @property
@@ -103,7 +103,7 @@ class ChoiceOutput:
 
     @property
     def meant(self) -> ChoiceOutput:
-        """The same content with the arguments of each call in a uniform JSON format."""
+        """The same content, with the arguments of each call in uniform JSON notation."""
         return replace(self, calls=tuple((name, _rewritten(arguments)) for name, arguments in self.calls))
 
 
@@ -115,7 +115,7 @@ def _rewritten(arguments: str) -> str:
 
 
 def output_of(completion: ChatCompletion, index: int = 0) -> ChoiceOutput:
-    """Returns the content of a choice of a body."""
+    """Returns the content of a choice in a body."""
     choice = completion.choices[index]
     calls = tuple(
         (call.function.name, call.function.arguments)
@@ -151,7 +151,7 @@ class _Streamed:
 
 
 def streamed(chunks: Iterable[ChatCompletionChunk], index: int = 0) -> ChoiceOutput:
-    """Returns the content of a choice of a stream."""
+    """Returns the content of a choice in a stream."""
     whole = _Streamed()
     for chunk in chunks:
         whole.add(chunk, index)
@@ -179,13 +179,13 @@ class Answers:
 
 @dataclass(frozen=True)
 class Chat:
-    """A server's Chat Completions: every answer is validated, and a stream is compared with its body.
+    """Sends chat requests to a server, validates every answer, and compares streams with bodies.
 
     Attributes:
         server: the server under test.
-        client: an SDK client, answered by the test's scripts.
-        check: returns the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
-        script: scripts the test's answers.
+        client: an SDK client whose requests are answered by the test's scripts.
+        check: returns the plugin's check with a name (`check_body`, `check_stream`, `check_same`).
+        script: scripts the model's answers for the test.
     """
 
     server: VllmServer
@@ -199,20 +199,20 @@ class Chat:
         return isinstance(self.server, RemoteServer) and self.server.launch.frontend == "rust"
 
     def body(self, messages: Sequence[Any] = ASK, **request: Any) -> ChatCompletion:
-        """Requests a body; keys that OpenAI's SDK does not know go into the request as they are."""
+        """Requests a body; fields that OpenAI's SDK does not know are added to the request unchanged."""
         answer = self._body(messages, request)
         self.check("check_body")(answer, request=request)
         return answer
 
     def stream(self, messages: Sequence[Any] = ASK, **request: Any) -> list[ChatCompletionChunk]:
-        """Requests a stream and returns its chunks, by default with usage."""
+        """Requests a stream and returns its chunks; the request includes usage by default."""
         request = _for_stream(request)
         chunks = self._chunks(messages, request)
         self.check("check_stream")(chunks, request=request)
         return chunks
 
     def both(self, messages: Sequence[Any] = ASK, *, but: Sequence[str] = (), **request: Any) -> Answers:
-        """Sends the request as a body and as a stream, which must match; it uses a script twice.
+        """Requests a body and a stream, which must match; the two requests use a script twice.
 
         Args:
             messages: the messages of the request.
@@ -222,7 +222,7 @@ class Chat:
         return self._checked(self._answered(messages, request), request, but)
 
     def both_of_each(self, requests: Sequence[dict[str, Any]]) -> list[Answers]:
-        """Calls `both` for each request, at the same time if the answers are scripted."""
+        """Calls `both` for each request, concurrently if the answers are scripted."""
         with ThreadPoolExecutor(len(requests) if self.script.exact else 1) as pool:
             answered = list(pool.map(lambda request: self._answered(ASK, request), requests))
         return [self._checked(*each, ()) for each in zip(answered, requests, strict=True)]
@@ -246,7 +246,7 @@ class Chat:
         return answers
 
     def refused(self, request: Any, pattern: str, *, status: int = 400, **headers: str) -> dict[str, Any]:
-        """Returns the error of a request that the server must refuse and after which it must still serve.
+        """Checks that the server refuses a request and still serves afterwards; returns the error.
 
         Args:
             request: the fields besides model and messages, or the whole body as bytes.
@@ -279,21 +279,21 @@ class Chat:
         return endpoint_of(self.client).post(path, data=data, headers=sent)
 
     def tokens(self, text: str) -> list[int]:
-        """Returns the token ids of a text, from the server's own tokenizer."""
+        """Returns the token ids of a text according to the server's tokenizer."""
         request = {"model": self.server.model, "prompt": text, "add_special_tokens": False}
         return [int(token) for token in self._behind("/tokenize", request)["tokens"]]
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Returns the text of token ids, special tokens included."""
+        """Returns the text for token ids, including special tokens."""
         request = {"model": self.server.model, "tokens": list(tokens)}
         return str(self._behind("/detokenize", request)["prompt"])
 
     def prompt(self, messages: Sequence[Any], **request: Any) -> str:
-        """Returns the prompt that vLLM made of a request, special tokens included; it uses a script once."""
+        """Returns the prompt that vLLM makes from a request, with special tokens; uses a script once."""
         return self.text(self.body(messages, return_token_ids=True, **request).prompt_token_ids)  # type: ignore[attr-defined]
 
     def _behind(self, path: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Sends the request to the server itself, even behind a gateway."""
+        """Sends the request directly to the server, even if the tests run through a gateway."""
         books = None if isinstance(self.server, RemoteServer) else self.server.books
         return dict((books or self.server.endpoint).post(path, json=request).json())
 
@@ -320,7 +320,7 @@ def _for_stream(request: dict[str, Any]) -> dict[str, Any]:
     return {"stream_options": {"include_usage": True}, **request, "stream": True}
 
 
-# ChoiceOutput compares the content, with empty equal to absent; vLLM's ids and metrics are not content
+# ChoiceOutput compares the content and treats empty as absent; vLLM's ids and metrics are not content
 COMPARED = ("content", "stop_reason", "token_ids", "prompt_token_ids", "prompt_text", "metrics")
 _OPENAI = frozenset(
     {
@@ -345,6 +345,6 @@ _OPENAI = frozenset(
 def chat(
     vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
 ) -> Chat:
-    """The server's Chat Completions."""
+    """The server's Chat Completions API."""
     check = checks_for(request, vllm_server)
     return Chat(vllm_server, openai_client, check, script)

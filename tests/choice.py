@@ -1,4 +1,4 @@
-"""Chooses the cases of a short run, and a model for each: a few of each test and behaviour."""
+"""Chooses the cases of a short run: a few for each test and behaviour, each with a model to run it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Case:
     """A case of a test.
 
     Attributes:
-        name: its id without a model.
-        test: the test that it is a case of.
-        models: the models that can run it, in the order of the run.
-        covers: the behaviours that it covers.
+        name: the pytest id of the case without the model.
+        test: the test to which the case belongs.
+        models: the models that can run the case, in the order of the run.
+        covers: the behaviours that the case covers.
     """
 
     name: str
@@ -28,17 +28,17 @@ class Case:
 
 
 def seed_of_today() -> int:
-    """Returns the seed of short runs: VLLM_HARNESS_SEED, or else the date."""
+    """Returns the seed for short runs: VLLM_HARNESS_SEED or, by default, today's date."""
     return int(os.environ.get("VLLM_HARNESS_SEED") or time.strftime("%Y%m%d"))
 
 
 def choose(cases: Iterable[Case], most: int, seed: int) -> dict[str, str]:
-    """Returns the cases of a short run, each with the model that runs it; the seed determines the result.
+    """Chooses the cases of a short run; returns each with the model that runs it.
 
     Args:
         cases: the cases that could run.
-        most: the number of cases of each test; 0 for all. A behaviour that none of these covers adds one.
-        seed: another seed chooses other cases and other models.
+        most: the maximum number of cases per test; 0 for all. Behaviours not yet covered add further cases.
+        seed: determines the chosen cases and models.
     """
     every = sorted(cases, key=lambda case: lot(seed, case.name))
     chosen = _first_of_each_test(every, most)
@@ -56,7 +56,7 @@ def lot(seed: int, name: str) -> int:
 
 
 def few(names: Iterable[str], most: int, seed: int) -> frozenset[str]:
-    """Draws up to `most` of the names with a seed."""
+    """Draws up to `most` names; the seed determines the result."""
     return frozenset(sorted(names, key=lambda name: lot(seed, name))[:most])
 
 

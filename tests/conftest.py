@@ -39,19 +39,19 @@ pytest_plugins = [
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options of this project's own tests."""
-    kills = "how often the kill -9 test kills each victim; 1: only a few victims"
+    kills = "how often the kill -9 test kills each kind of process; 1: only a few kinds"
     parser.addoption("--kills", type=int, default=20, help=kills)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the markers of this project's own tests, and restores the default handling of Ctrl-C.
+    """Registers the markers of this project's own tests, and restores the default handling of SIGINT.
 
-    A shell makes background jobs ignore SIGINT, and all their children inherit that; some tests send it.
+    Background jobs of a shell and all of their children ignore SIGINT, which some tests send.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.addinivalue_line("markers", "gpu: the test runs on CUDA (set where the plugin sets vllm_gpu)")
-    drawn = "drawn(group, most): only `most` tests of the group run, drawn daily; --vllm-slow runs all"
+    config.addinivalue_line("markers", "gpu: the test runs on CUDA (added wherever the plugin adds vllm_gpu)")
+    drawn = "drawn(group, most): only `most` tests of the group run, redrawn daily; --vllm-slow runs all"
     config.addinivalue_line("markers", drawn)
     extra = "extra(name): the test needs this extra of the harness"
     config.addinivalue_line("markers", extra)
@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Makes `-m gpu` select what the plugin marks, and skips tests whose extra is not installed."""
+    """Makes `-m gpu` select tests that the plugin marks, and skips tests whose extra is not installed."""
     for marker in item.iter_markers("extra"):
         if not installed(marker.args[0]):
             item.add_marker(pytest.mark.skip(reason=f"needs the extra {marker.args[0]} of the harness"))
@@ -70,7 +70,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Ends a run of `-m gpu` that has no tests to run."""
+    """Stops a run of `-m gpu` with an explanation if there is no test to run."""
     explain_missing_gpu(config, items, "gpu")
 
 
@@ -82,7 +82,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Freezes the collected tests for the garbage collector, and imports slow modules before a run forks."""
+    """Excludes collected tests from garbage collection, and imports slow modules before a run forks."""
     gc.freeze()
     gc.enable()
     if session.config.getoption("vllm_at_once", 0) and any(
@@ -93,14 +93,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def environment(request: pytest.FixtureRequest) -> Environment:
-    """The server environment of this run."""
+    """The server environment that this run uses."""
     option = request.config.option
     return resolve(spec_of(option.vllm, option.vllm_python), device=option.vllm_device, create=True)
 
 
 @pytest.fixture(scope="session")
 def launch(environment: Environment) -> Callable[..., Launch]:
-    """Plans the qwen3 stand-in, with added flags and variables, and replaced fields."""
+    """Returns a function that plans a launch of the qwen3 stand-in; it can add flags and replace fields."""
 
     def plan(*args: str, env: dict[str, str] | None = None, **replaced: Any) -> Launch:
         entry = load_models().get("qwen3")

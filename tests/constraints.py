@@ -1,6 +1,6 @@
-"""Constraints: what a request lets the model say and what it forbids, on each API, as a body and a stream.
+"""Tests constraints: which answers a request allows and forbids, on each API, as a body and a stream.
 
-An allowed answer must come back unchanged; a grammar must refuse a forbidden one at the first wrong token.
+An allowed answer must come back unchanged; a grammar must refuse a forbidden answer at the first wrong token.
 A vLLM that ignores a constraint lets the model give the forbidden answer.
 """
 
@@ -58,11 +58,11 @@ class Allowed(StrictModel):
 
 
 class Asks(StrictModel):
-    """A constraint, independent of an API.
+    """A constraint, independent of any API.
 
     Attributes:
         tools: the names of the offered tools, and whether each is strict.
-        choice: which of them may or must be called.
+        choice: which of the tools may or must be called.
         parallel: false if at most one call is allowed.
         format: the format of the answer: any JSON object, or a schema.
         structured: vLLM's own `structured_outputs`.
@@ -81,7 +81,7 @@ class Asks(StrictModel):
 
 
 class Call(StrictModel):
-    """A call that the model makes."""
+    """A tool call that the model makes."""
 
     name: str
     arguments: Json
@@ -94,14 +94,14 @@ class After(StrictModel):
 
 
 class ByFormat(StrictModel):
-    """A position for gpt-oss, and one for all other models."""
+    """A position in gpt-oss's format (`harmony`) and in those of all other models (`standard`)."""
 
     harmony: str
     standard: str
 
 
 class KnownOn(StrictModel):
-    """A known defect that an answer shows on these model entries."""
+    """A known defect that an answer shows, on these model entries."""
 
     id: str
     models: tuple[str, ...] = ()
@@ -111,11 +111,11 @@ class Saying(StrictModel):
     """An answer of the model.
 
     Attributes:
-        id: its name within its row.
+        id: the name of the answer, unique within the row.
         text, calls: the text, or the calls.
-        joined: omits the newline between calls, which the grammar of a forced call does not allow.
-        wrong: where it first breaks the constraint; None if it keeps it.
-        known: by API, the defect that makes vLLM accept a wrong answer or lose an allowed one.
+        joined: whether to omit the newline between calls, which the grammar for forced calls forbids.
+        wrong: where the answer first breaks the constraint; None if the answer is allowed.
+        known: maps an API to the defect that makes vLLM accept a wrong answer or lose an allowed answer.
     """
 
     id: str
@@ -135,12 +135,12 @@ class Row(StrictModel):
     """A constraint with answers that it allows and answers that it forbids.
 
     Attributes:
-        id: its name.
-        covers: the behaviours that it covers.
+        id: the name of the row.
+        covers: the behaviours that the row covers.
         asks: the constraint.
         apis: the APIs that support it.
         needs: the capabilities that the model entry needs.
-        allows, forbids: the answers of the model.
+        allows, forbids: the model answers that the constraint allows and forbids.
     """
 
     id: str
@@ -154,19 +154,19 @@ class Row(StrictModel):
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """Returns the rows of the file."""
+    """Returns the rows of `cases/constraints.yaml`."""
     loaded = read_yaml(FOLDER / "constraints.yaml").data
     return tuple(Row.model_validate(row) for row in loaded)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """An answer that is tried under a constraint, as a body and as a stream.
+    """An answer that is tested under a constraint, as a body and as a stream.
 
     Attributes:
         api: the API of the request.
         row, saying: the constraint, and the answer.
-        thinks: whether the model reasons first.
+        thinks: whether reasoning precedes the answer.
     """
 
     api: Api
@@ -176,7 +176,7 @@ class Attempt:
 
     @property
     def name(self) -> str:
-        """The name in reports; it is also the question of the requests, by which the script is found."""
+        """The name in reports; it is also the user message of the requests, which selects the script."""
         return f"{self.api}, {self.row.id}, {self.saying.id}{', after thoughts' if self.thinks else ''}"
 
     @property
@@ -185,7 +185,7 @@ class Attempt:
         return self.saying.wrong is None
 
     def raw(self, dialect: str) -> str:
-        """Returns the raw text of the model."""
+        """Returns the raw text that the model generates."""
         meaning = Meaning.of(
             self.saying.text,
             reasoning=THOUGHTS if self.thinks else None,
@@ -196,12 +196,12 @@ class Attempt:
         return text.replace(PLAIN, AS_JSON) if self.row.asks.as_json else text
 
     def request(self, model: str, *, stream: bool) -> Json:
-        """Returns the request in the form of its API."""
+        """Returns the body of the request to the API."""
         return {"model": model, "stream": stream, **_REQUESTS[self.api](self.row.asks, self.name)}
 
 
 def constraints_of(api: Api) -> list[Any]:
-    """Returns a pytest parameter for each row that has answers to try on an API."""
+    """Returns a pytest parameter for each row with answers to test on an API."""
     return [
         pytest.param(
             row,
@@ -219,9 +219,9 @@ def _tried(api: Api, row: Row) -> list[Saying]:
 
 
 def _attempts(api: Api, row: Row, saying: Saying, capabilities: Collection[str]) -> Iterator[Attempt]:
-    """Yields the answer; for the first of each kind and the last forbidden one, also after reasoning.
+    """Yields the answer; the first allowed, first forbidden and last forbidden also after reasoning.
 
-    The last forbidden answer breaks the constraint late: in the arguments, in a second call, after it.
+    The last forbidden answer breaks the constraint late: in the arguments, in a second call, or after a call.
     """
     yield Attempt(api, row, saying, thinks=False)
     if saying in (row.allows[0], row.forbids[0], row.forbids[-1]) and "reasoning" in capabilities:
@@ -244,12 +244,12 @@ def _mark(known: str | KnownOn) -> pytest.MarkDecorator:
 
 @dataclass(frozen=True)
 class Constraints:
-    """Tries answers under constraints on a server.
+    """Tests answers under constraints on a server.
 
     Attributes:
         server: the server.
-        http: the server without an SDK, answered by the test's scripts.
-        script: scripts the answers.
+        http: the server's endpoint, whose answers the test's scripts determine.
+        script: scripts the model's answers.
     """
 
     server: RemoteServer
@@ -257,11 +257,11 @@ class Constraints:
     script: ScriptWriter
 
     def check(self, api: Api, row: Row) -> None:
-        """Tries all answers of a row over an API; fails with a line for each unexpected result."""
+        """Tests all answers of a row over an API; fails with a line for each unexpected result."""
         self._check(api, row, _tried(api, row))
 
     def check_known(self, api: Api, row: Row, saying: Saying) -> None:
-        """Tries one answer that a known defect affects."""
+        """Tests one answer that a known defect affects."""
         self._check(api, row, [saying])
 
     def _check(self, api: Api, row: Row, sayings: Iterable[Saying]) -> None:
@@ -284,7 +284,7 @@ class Constraints:
 
         @cache
         def token(position: int) -> tuple[int, int]:
-            """Returns where a token begins and ends, in characters; cached for the body and the stream."""
+            """Returns the start and end of a token in characters; body and stream share the cache."""
             ids = written.takes[0]
             return len(self._text(ids[:position])), len(self._text(ids[: position + 1]))
 
@@ -316,7 +316,7 @@ class Constraints:
 
 
 def _place(attempt: Attempt, raw: str, *, harmony: bool) -> int:
-    """Returns where the model first breaks the constraint, in characters."""
+    """Returns the character position at which the model first breaks the constraint."""
     wrong, begin = attempt.saying.wrong, raw.find(THOUGHTS) + len(THOUGHTS) if attempt.thinks else 0
     if wrong == END:
         return len(raw) - 1
@@ -397,5 +397,5 @@ _REQUESTS: dict[Api, Callable[[Asks, str], Json]] = {
 
 @pytest.fixture
 def constraints(vllm_server: RemoteServer, http: Endpoint, script: ScriptWriter) -> Constraints:
-    """Tries answers under constraints on the server."""
+    """Tests answers under constraints on the server."""
     return Constraints(vllm_server, http, script)

@@ -1,4 +1,4 @@
-"""Checks which field an error object names, over any API."""
+"""Checks which request field an API's error object names in `param`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import re
 from typing import Any
 
 OF_THE_BODY = "body."
-"""vLLM prefixes it to the names of fields that validation refuses, and omits it elsewhere."""
+"""The prefix that vLLM adds to field names in validation errors, but not in other errors."""
 NAMES = re.compile(r"\w+(\.\w+)*")
 INTERNALS = frozenset({"str", "int", "float", "bool", "list", "dict", "union", "nullable", "none"})
 
 
 def check_param(error: dict[str, Any], expected: str | None = None) -> None:
-    """Asserts that the error's param is this path, ignoring `body.`, without pydantic's types or markers.
+    """Checks the error's `param`: it must not contain pydantic's type names, and must match `expected`.
 
     Args:
         error: the error object.
-        expected: the path of the wrong field, such as `tools.0.function`; None accepts any path, or null.
+        expected: the path of the wrong field, such as `tools.0.function`, without `body.`; None accepts any
+            path, or null.
     """
     param = error.get("param")
     if expected is not None:

@@ -1,4 +1,4 @@
-"""Records what a run of the suites leaves out, counted by target and reason."""
+"""Records the cases that a run of the suites leaves out, counted by target and reason."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class LeftOut:
 
     Attributes:
         total: the number of cases of each target.
-        cases: target -> case -> the reason.
-        uncovered: the behaviours and reported defects of coverage.yaml that are left without a case.
+        cases: target -> case -> why the case was left out.
+        uncovered: the behaviours and reported defects in coverage.yaml that no remaining case covers.
     """
 
     total: Counter[str] = field(default_factory=Counter)
@@ -24,7 +24,7 @@ class LeftOut:
     uncovered: Sequence[str] = ()
 
     def add(self, target: str, case: str, reason: str) -> None:
-        """Adds a case; the first reason is kept."""
+        """Adds a case, unless it already has a reason."""
         self.cases[target].setdefault(case, reason)
 
     def forget(self, target: str) -> None:
@@ -33,7 +33,7 @@ class LeftOut:
         self.cases.pop(target, None)
 
     def lines(self) -> list[str]:
-        """Returns one line for each target, and one for the behaviours."""
+        """Returns a line for each target, and a line for uncovered behaviours."""
         lines = [
             f"{target}: {self.total[target] - len(cases)} of {self.total[target]} cases run; "
             f"left out: {_counted(cases)}"

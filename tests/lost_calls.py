@@ -1,7 +1,7 @@
-"""A known defect that shows by chance: `llama3_json` loses a call whose tokens all fall into one delta.
+"""Excuses a defect that appears by chance: `llama3_json` loses a call whose tokens are all in one delta.
 
-How tokens fall into deltas depends on how far the API server lags behind the engine: when it stalls for a
-moment, as on a busy machine, the stream may be empty.
+How tokens are divided into deltas depends on how far the API server lags behind the engine: if it stalls for
+a moment, as on a busy machine, the stream may be empty.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ INFORMATIVE = {
 
 
 def checks_for(request: pytest.FixtureRequest, server: VllmServer) -> Callable[[str], Check]:
-    """Returns the plugin's checks by name; excuses lost calls unless the test shows another defect."""
+    """Returns a function that gets the plugin's checks by name; excuses lost calls in most tests.
+
+    A test that is marked with a known defect gets the unchanged checks.
+    """
     if request.node.get_closest_marker(MARK):
         return request.getfixturevalue
     return lost_calls_excused(request.getfixturevalue, server)
 
 
 def lost_calls_excused(check: Callable[[str], Check], server: VllmServer) -> Callable[[str], Check]:
-    """Returns the plugin's checks by name; the check of streams detects the defect.
+    """Wraps a function that gets the plugin's checks by name; the new `check_stream` detects the defect.
 
-    Raises, where a stream is checked:
-        DefectShown: the stream shows the defect; nothing else of the test can be judged then.
+    `check_stream` then raises DefectShown if the stream shows the defect, as the rest of the test cannot be
+    judged.
     """
     if server.lane != "scripted" or not _may_lose_calls(server):
         return check
@@ -60,7 +63,7 @@ def lost_calls_excused(check: Callable[[str], Check], server: VllmServer) -> Cal
 
 @contextmanager
 def lost_calls_of_scenarios_excused(server: VllmServer) -> Iterator[None]:
-    """Raises DefectShown if lost calls are the only problem of a scenario."""
+    """Raises DefectShown if lost calls are the only problems in a scenario."""
     try:
         yield
     except AssertionError as error:
@@ -94,13 +97,13 @@ def _may_lose_calls(server: VllmServer) -> bool:
 
 
 def _says_nothing(played: ReplayedExchange) -> bool:
-    """Whether a stream came, and was empty."""
+    """Whether a stream arrived but had no content."""
     events = exchange_of(played.exchange).json_events if played.exchange else []
     return bool(events) and not any(map(_is_informative, events))
 
 
 def _is_informative(event: AnyEvent) -> bool:
-    """Whether an event of any API says more than that an answer has started or ended normally."""
+    """Whether an event of any API contains more than a normal start or end of an answer."""
     value = as_json(event) or {}
     if value.get("type") in INFORMATIVE or value.get("error"):
         return True

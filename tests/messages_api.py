@@ -1,4 +1,4 @@
-"""Anthropic Messages for tests: every answer, body or stream, is validated."""
+"""Helpers for tests of Anthropic's Messages API: every answer, body or stream, is validated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vllm_harness._exchange.server import VllmServer
 from vllm_harness._protocol import MessageAccumulator, SSEEvent, parse_sse
 from vllm_harness._testing.fixtures import ScriptWriter
 
-if TYPE_CHECKING:  # two seconds at every start are too much for runs that need other tests only
+if TYPE_CHECKING:  # the import takes two seconds, too much for runs that do not need it
     from anthropic import Anthropic
     from anthropic.types import Message
 
@@ -37,7 +37,7 @@ class Stream:
 
     @property
     def values(self) -> list[dict[str, Any]]:
-        """The data of all events."""
+        """The parsed data of all events."""
         return [json.loads(event.data) for event in self.events]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
@@ -55,13 +55,13 @@ class Stream:
 
 @dataclass(frozen=True)
 class Messages:
-    """A server's Messages API; requests are greedy and name the server's model.
+    """A server's Messages API; requests use greedy sampling and name the server's model.
 
     Attributes:
-        client: an SDK client, answered by the test's scripts.
-        http: the server without an SDK, answered by the test's scripts.
+        client: an SDK client whose requests are answered by the test's scripts.
+        http: the server's endpoint for requests without an SDK, also answered by the test's scripts.
         model: the model's name on the server.
-        check: returns the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
+        check: returns the plugin's check with a name (`check_body`, `check_stream`, `check_same`).
         exact: whether the answers are scripted.
     """
 
@@ -84,7 +84,7 @@ class Messages:
         return stream
 
     def both(self, messages: Any, **more: Any) -> tuple[Message, Stream]:
-        """Sends the request as a body and as a stream, which must match; it uses a script twice."""
+        """Requests a body and a stream, which must match; the two requests use a script twice."""
         body, stream = body_and_stream(
             lambda: self._body(messages, more), lambda: self._stream(messages, more), exact=self.exact
         )
@@ -119,13 +119,13 @@ class Messages:
         }
 
     def post(self, body: Any, *, path: str = "", raw: bytes | None = None) -> Response:
-        """Posts a body that the SDK might not send, and returns the HTTP answer."""
+        """Posts a request body that the SDK might refuse to send; returns the HTTP answer."""
         data = json.dumps(body).encode() if raw is None else raw
         headers = {"content-type": "application/json"}
         return self.http.post(f"/v1/messages{path}", data=data, headers=headers, timeout=30)
 
     def refused(self, status: int, **more: Any) -> dict[str, Any]:
-        """Returns the error of a request; it must have this status, and Anthropic's form and names."""
+        """Returns the error of a request; checks the status, and that form and type are Anthropic's."""
         answer = self.post(self.request("Hi", more))
         assert answer.status_code == status, answer.text
         error: dict[str, Any] = answer.json()
@@ -158,7 +158,7 @@ def text_of(message: Message) -> str:
 
 
 def kinds(message: Message) -> list[str]:
-    """Returns the types of the content blocks, without the empty thinking that some families always write."""
+    """Returns the types of the content blocks; omits the empty thinking that some families always write."""
     return [block.type for block in message.content if block.type != "thinking" or block.thinking.strip()]
 
 
@@ -166,7 +166,7 @@ def kinds(message: Message) -> list[str]:
 def messages_on(
     http: Endpoint, model: str, check: Callable[[str], Callable[..., None]], *, exact: bool = True
 ) -> Iterator[Messages]:
-    """Returns the Messages API of the model at an endpoint, such as the endpoint of a script book."""
+    """Returns the Messages API of a server, with requests sent to an endpoint such as a script book's."""
     from anthropic import Anthropic, DefaultHttpxClient
 
     client = Anthropic(

@@ -1,4 +1,4 @@
-"""Separate servers for a test module: like the target's, with other flags."""
+"""Starts separate servers for a test module: like the target's server, but with other flags."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OwnServer = Callable[..., RemoteServer]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Reserves two servers for a test with a separate server, unless it has its own mark."""
+    """Marks tests that use a separate server as needing two servers, unless they have the mark already."""
     fixtures = {"own_server", "mortal"} & set(getattr(item, "fixturenames", ()))
     if fixtures and not item.get_closest_marker("vllm_servers"):
         item.add_marker(pytest.mark.vllm_servers(2))
@@ -42,7 +42,7 @@ def own_server(
     _running: Running,
     request: pytest.FixtureRequest,
 ) -> OwnServer:
-    """Starts a server like the target's with other flags; tests of a module with the same flags share it."""
+    """Starts a server like the target's with other flags; tests in a module with the same flags share it."""
     assert isinstance(_vllm_target_server, RemoteServer)
     target, servers = _vllm_target_server, the_run(request.config).servers
     needed = needed_by(request.node) & set(API_PATHS)

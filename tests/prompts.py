@@ -1,6 +1,6 @@
-"""Compares the prompts that a server makes of conversations, over each API, with the family's own template.
+"""Compares a server's prompts for conversations, over each API, with the model's own chat template.
 
-The token ids are those that the engine received. The template is rendered here, outside the server.
+The compared token ids are those that the engine received. The template is rendered outside the server.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from vllm_harness._server.remote import RemoteServer
 
 AT_ONCE = 16
 Turn = tuple[str, ...]
-"""The kind, then: for a call its number, the city, and the tool unless it is get_weather; for the input of a
-custom tool its number and the text; for an output the number of its call and the texts.
+"""The kind of a turn, then its fields. Call: number, city, and the tool unless it is get_weather; custom tool
+input (`written`): number and text; output: the number of the call, and texts; other kinds: texts.
 """
 CALLS = ("call", "written")
 OF_THE_MODEL = ("thoughts", "assistant", "call", "written")
@@ -50,7 +50,7 @@ CUSTOM_AS_FUNCTION: Json = {
         "additionalProperties": False,
     },
 }
-"""How vLLM describes a custom tool to a template, which knows functions only; the wording is vLLM's."""
+"""How vLLM describes a custom tool to a template that supports only functions; the wording is vLLM's."""
 FORMAT: Json = {
     "type": "object",
     "properties": {"river": {"type": "string"}},
@@ -63,8 +63,8 @@ class Step(StrictModel):
     """A request, and the model's answer to it.
 
     Attributes:
-        instructions, tools, tides, custom, effort, format, input, says: see the comment of the file.
-        form: an input of Responses with the same meaning as `input`.
+        instructions, tools, tides, custom, effort, format, input, says: documented in cases/prompts.yaml.
+        form: a Responses `input` with the same meaning as `input`.
     """
 
     instructions: str | None = None
@@ -79,12 +79,12 @@ class Step(StrictModel):
 
     @property
     def functions(self) -> list[Json]:
-        """The offered tools."""
+        """The tools that the request offers."""
         return [WEATHER] * self.tools + [TIDES] * self.tides + [CUSTOM_AS_FUNCTION] * self.custom
 
 
 class Conversation(StrictModel):
-    """A row of the file; the comment of the file documents the fields."""
+    """A row of cases/prompts.yaml; the comment in that file documents the fields."""
 
     id: str
     covers: tuple[str, ...]
@@ -97,7 +97,7 @@ class Conversation(StrictModel):
 
     @property
     def turns(self) -> list[Turn]:
-        """All turns, up to the last request."""
+        """All turns of all steps, in order."""
         return [turn for step in self.steps for turn in (*step.input, *step.says)]
 
     @property
@@ -113,23 +113,23 @@ class Conversation(StrictModel):
 
 
 Rendered = Callable[[Conversation], tuple[list[int], ...]]
-"""The prompts that a family's format allows for a conversation; all formats but one allow one prompt."""
+"""Returns the prompts that a model's format allows for a conversation; only one format allows several."""
 
 
 @cache
 def conversations() -> tuple[Conversation, ...]:
-    """Returns the rows of the file."""
+    """Returns the rows of cases/prompts.yaml."""
     loaded = read_yaml(FOLDER / "prompts.yaml").data
     return tuple(Conversation.model_validate(row) for row in loaded)
 
 
 def covered() -> pytest.MarkDecorator:
-    """Returns a mark with the behaviours of all conversations."""
+    """Returns a `covers` mark with the behaviours of all conversations."""
     return pytest.mark.covers(*dict.fromkeys(name for row in conversations() for name in row.covers))
 
 
 def known_prompts(family: str, of: Literal["known", "known_of_route"] = "known") -> list[Any]:
-    """Returns a parameter for each API, or its render route, whose prompt is wrong by a known defect."""
+    """Returns a pytest parameter for each prompt of an API (or render route) that a known defect affects."""
     return [
         known_row(known_defect(defect), api, row)
         for row in conversations()
@@ -139,12 +139,12 @@ def known_prompts(family: str, of: Literal["known", "known_of_route"] = "known")
 
 
 def of_entry(server: RemoteServer) -> list[tuple[Api, Conversation]]:
-    """Returns the conversations for a model entry, without those that a known defect affects."""
+    """Returns the conversations for the server's model entry that no known defect affects."""
     return [(api, row) for api, row in _asked(server) if api not in row.known]
 
 
 def of_render_routes(server: RemoteServer) -> list[tuple[Api, Conversation]]:
-    """Returns those for the render routes, which do not generate and know no stored response."""
+    """Returns the conversations, as one request each, for the render routes, which store no responses."""
     return [
         (api, row.as_one)
         for api, row in _asked(server)
@@ -164,7 +164,7 @@ def _asked(server: RemoteServer) -> Iterator[tuple[Api, Conversation]]:
 
 @cache
 def _forms() -> tuple[Json, ...]:
-    """Returns the inputs of `cases/responses_input.yaml` that have the meaning of a conversation."""
+    """Returns the inputs in `cases/responses_input.yaml` that are equivalent to a conversation."""
     return tuple(form for form in read_yaml(FOLDER / "responses_input.yaml").data if "says" in form)
 
 
@@ -174,14 +174,14 @@ class Prompts:
 
     Attributes:
         server: the server.
-        rendered: returns the prompts of a conversation by the family's own template.
+        rendered: returns the prompts for a conversation according to the model's own template.
     """
 
     server: RemoteServer
     rendered: Rendered
 
     def check(self, asked: Iterable[tuple[Api, Conversation]]) -> None:
-        """Fails with a line for each conversation of which an API makes a wrong prompt."""
+        """Fails with a line for each conversation for which an API makes a wrong prompt."""
         self._check(asked, self._generated)
 
     def check_render_routes(self, asked: Iterable[tuple[Api, Conversation]]) -> None:
@@ -217,7 +217,7 @@ class Prompts:
         return prompt
 
     def _said(self, step: Step) -> Raw:
-        """Returns the raw text of the model without blank lines; an answer with a format is JSON."""
+        """Returns the raw text that the model generates, without blank lines; JSON if a format is set."""
         says = step.says or ([("assistant", '{"river": "Nile"}')] if step.format else [])
         text = render(self.server.entry.dialect or "", meaning_of(says), constrained=True)
         return Raw(text.replace(PLAIN, AS_JSON) if step.format else text)
@@ -257,7 +257,7 @@ class Prompts:
 
 
 def _check_shown(api: Api, answer: Json, prompt: list[int]) -> None:
-    """Asserts that the answer reports the prompt that the engine received."""
+    """Checks that an answer reports the prompt that the engine received."""
     counted = answer["usage"]["prompt_tokens" if api == "chat" else "input_tokens"]
     assert counted == len(prompt), f"{api}: usage has {counted} tokens of input, not {len(prompt)}"
     if api == "chat":
@@ -267,7 +267,7 @@ def _check_shown(api: Api, answer: Json, prompt: list[int]) -> None:
 
 
 def chat_messages(turns: Iterable[Turn]) -> list[Json]:
-    """Returns turns as messages of Chat Completions; consecutive turns of the model become one message."""
+    """Converts turns to Chat Completions messages; consecutive turns of the model become one message."""
     messages: list[Json] = []
     for kind, *texts in turns:
         if kind in OF_THE_MODEL:
@@ -296,7 +296,7 @@ def _add(message: Json, kind: str, texts: Sequence[str]) -> None:
 
 
 def called(turn: Turn) -> str:
-    """Returns the tool of a call."""
+    """Returns the name of the tool that a call names."""
     if turn[0] == "written":
         return str(CUSTOM["name"])
     return turn[3] if len(turn) > 3 else str(WEATHER["name"])
@@ -312,7 +312,7 @@ def _content(texts: Sequence[str], part_type: str) -> Any:
 
 
 def meaning_of(says: Sequence[Turn]) -> Meaning:
-    """Returns the meaning of the model's turns; a short word if there are none."""
+    """Converts the model's turns to a `Meaning`; if there are none, it has a short text."""
 
     def part(turn: Turn) -> Part:
         match turn:
@@ -329,7 +329,7 @@ def meaning_of(says: Sequence[Turn]) -> Meaning:
 
 
 def request_of(api: Api, step: Step) -> Json:
-    """Returns a request in the form of its API, without a model."""
+    """Returns the body of a request to an API, without the model."""
     return _REQUESTS[api](step)
 
 
@@ -351,7 +351,7 @@ def _for_responses(step: Step) -> Json:
 
 
 def _items(turns: Sequence[Turn]) -> Iterator[Json]:
-    """Returns turns as items of Responses; an output has the kind of its call."""
+    """Converts turns to Responses items; the type of an output matches the type of its call."""
     written = {turn[1] for turn in turns if turn[0] == "written"}
     for turn in turns:
         item = _item(turn)

@@ -1,4 +1,4 @@
-"""The Responses API for tests: every answer, body or stream, is validated."""
+"""Helpers for tests of the Responses API: every answer, body or stream, is validated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._testing.fixtures import ScriptWriter
 
-SHOW = {"enable_response_messages": True}  # vLLM's own: the response contains the raw prompt and output
+SHOW = {"enable_response_messages": True}  # vLLM's extension: the response contains the raw prompt and output
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 IDS_MADE_AGAIN = pytest.mark.vllm_known_defect("vllm-47916")
 
@@ -37,28 +37,28 @@ class Stream:
 
     @property
     def terminal(self) -> Response:
-        """The response of the terminal event."""
+        """The response in the terminal event."""
         last = self.events[-1]
         assert last.type in TERMINAL, f"the stream ends with {last.type}"
         return last.response
 
     def of(self, *types: str) -> list[Any]:
-        """Returns the events of these types, given without `response.`."""
+        """Returns the events of these types, whose names are passed without `response.`."""
         return [event for event in self.events if event.type.removeprefix("response.") in types]
 
     def joined(self, channel: str) -> str:
-        """Joins the deltas of a channel (`output_text`, `reasoning_text`, `function_call_arguments`)."""
+        """Joins the deltas of one type (`output_text`, `reasoning_text` or `function_call_arguments`)."""
         return "".join(event.delta for event in self.of(f"{channel}.delta"))
 
 
 @dataclass(frozen=True)
 class Responses:
-    """A server's Responses API; requests are greedy and name the server's model.
+    """A server's Responses API; requests use greedy sampling and name the server's model.
 
     Attributes:
-        client: an SDK client, answered by the test's scripts.
+        client: an SDK client whose requests are answered by the test's scripts.
         model: the model's name on the server.
-        check: returns the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
+        check: returns the plugin's check with a name (`check_body`, `check_stream`, `check_same`).
         exact: whether the answers are scripted.
     """
 
@@ -80,7 +80,7 @@ class Responses:
         return stream
 
     def both(self, input: Any, *, but: Sequence[str] = (), **more: Any) -> tuple[Response, Stream]:
-        """Sends the request as a body and as a stream, which must have the same meaning.
+        """Requests a body and a stream, which must have the same content.
 
         Args:
             input: the input of the request.
@@ -114,13 +114,13 @@ class Responses:
         timeout: float = 20,
         kind: str = "application/json",
     ) -> Answer:
-        """Posts a body that the SDK might not send, and returns the HTTP answer."""
+        """Posts a request body that the SDK might refuse to send; returns the HTTP answer."""
         data = json.dumps(body).encode() if raw is None else raw
         return self.http.post("/v1/responses", data=data, headers={"content-type": kind}, timeout=timeout)
 
     @property
     def http(self) -> Endpoint:
-        """The server without an SDK, answered by the test's scripts."""
+        """The server's endpoint for requests without an SDK; the test's scripts determine the answers."""
         return endpoint_of(self.client)
 
 
@@ -134,13 +134,13 @@ def responses(
 
 
 def prompt_of(response: Response) -> str:
-    """Returns all text of the prompt that the model saw, in order (requested with SHOW)."""
+    """Returns all text of the prompt that the model received, in order (requested with SHOW)."""
     assert response.model_extra is not None
     return "\n".join(_texts(response.model_extra["input_messages"]))
 
 
 def messages_of(response: Response, side: str = "input") -> list[dict[str, Any]]:
-    """Returns the messages of the prompt or of the output, in vLLM's own form (requested with SHOW)."""
+    """Returns the messages of the prompt or the output, in vLLM's own format (requested with SHOW)."""
     assert response.model_extra is not None
     messages: list[dict[str, Any]] = response.model_extra[f"{side}_messages"]
     return messages
@@ -158,7 +158,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def items(response: Response, kind: str) -> list[Any]:
-    """Returns the output items of a type."""
+    """Returns the output items of one type."""
     return [item for item in response.output if item.type == kind]
 
 
@@ -180,6 +180,6 @@ def _item_shape(item: Any) -> tuple[str, ...]:
 
 
 def expect_shape(script: ScriptWriter, response: Response, *expected: tuple[str, ...]) -> None:
-    """On the scripted lane, asserts that the response has exactly this content, ignoring outer whitespace."""
+    """Checks that a scripted response has exactly this content, ignoring outer whitespace."""
     if script.exact:
         assert [tuple(part.strip() for part in item) for item in shape(response)] == list(expected)

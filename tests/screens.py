@@ -1,4 +1,4 @@
-"""Reads what a console has printed, as a person sees it."""
+"""Reads the output of a console as a person would see it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from rich.text import Text
 
 
 class Screen(io.StringIO):
-    """A file that claims to be a terminal, or not to be one.
+    """An output file that claims to be a terminal or claims not to be.
 
     Args:
-        terminal: whether it claims to be a terminal.
+        terminal: whether the file claims to be a terminal.
     """
 
     def __init__(self, *, terminal: bool) -> None:
@@ -19,10 +19,10 @@ class Screen(io.StringIO):
         self._terminal = terminal
 
     def isatty(self) -> bool:
-        """Whether it claims to be a terminal."""
+        """Whether the file claims to be a terminal."""
         return self._terminal
 
     @property
     def lines(self) -> list[str]:
-        """The lines without colours and trailing whitespace."""
+        """The printed lines, without colours and trailing whitespace."""
         return [Text.from_ansi(line).plain.rstrip() for line in self.getvalue().splitlines()]

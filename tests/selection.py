@@ -1,4 +1,4 @@
-"""Selects the collected tests that run: the settled ones and, in a short run, a random choice of them."""
+"""Selects the tests to run: those confirmed on a real server or, in a short run, a random part of them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ DRAWN = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the options of the selection."""
-    parser.addoption("--unsettled", action="store_true", help="run the tests of unsettled.txt as well")
+    """Adds the command-line options for selecting tests."""
+    parser.addoption("--unsettled", action="store_true", help="also run the tests listed in unsettled.txt")
     parser.addoption(
         "--dealt", metavar="MODEL", help="run this model's share of the tests that several models could run"
     )
     parser.addoption(
-        "--most", type=int, default=0, help="with --dealt: the number of cases of each test; 0: all"
+        "--most", type=int, default=0, help="with --dealt: the maximum number of cases per test; 0: all"
     )
     parser.addoption(
         "--seed", type=int, default=seed_of_today(), help="random seed of a short run; default: the date"
@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def unsettled() -> set[str]:
-    """Returns the tests (file::function or one case) not yet confirmed on a real server."""
+    """Returns the tests (file::function) and test cases that no run on a real server has confirmed yet."""
     lines = UNSETTLED.read_text().splitlines()
     return {line.split("#")[0].strip() for line in lines} - {""}
 
@@ -48,8 +48,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Deselects unsettled tests and, in a short run, those not drawn; records what is left out, and why."""
-    whole = config.getoption("vllm_slow", default=True)  # without the plugin nothing runs
+    """Deselects unsettled tests and, in a short run, tests that are not drawn; records them with reasons."""
+    whole = config.getoption("vllm_slow", default=True)  # if the plugin is not loaded, nothing runs
     config.stash[DRAWN] = [] if whole else _draw(items, config.option.seed)
     behaviours = {name for item in items for name in covered_by(item)}
     of_targets = [item for item in items if TARGET in item.stash and _is_for_its_target(item)]
@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _draw(items: list[pytest.Item], seed: int) -> list[str]:
-    """Draws some tests of each `drawn` group and marks the others as slow; returns a line per group."""
+    """Draws some tests from each `drawn` group and marks the others as slow; returns a line per group."""
     groups: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if mark := item.get_closest_marker("drawn"):
@@ -91,7 +91,7 @@ def _draw(items: list[pytest.Item], seed: int) -> list[str]:
 def _choose(
     config: pytest.Config, items: list[pytest.Item], behaviours: set[str], unwanted: LeftOut
 ) -> list[str]:
-    """Keeps this model's share of the chosen cases; returns the behaviours that no model has a case of."""
+    """Keeps this model's share of the chosen cases; returns the behaviours that no chosen case covers."""
     of_cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if TARGET in item.stash and not _is_skipped_as_slow(item):
@@ -109,7 +109,7 @@ def _choose(
 
 
 def _leave_to_others(items: list[pytest.Item], theirs: list[pytest.Item], unwanted: LeftOut) -> None:
-    """Deselects the tests that another process runs and counts."""
+    """Deselects tests that another process runs and counts."""
     _leave_out(items, theirs, "another process's", unwanted)
     for target in {item.stash[TARGET].id for item in theirs}:
         unwanted.forget(target)
@@ -135,7 +135,7 @@ def _leave_out(items: list[pytest.Item], gone: list[pytest.Item], reason: str, u
 
 
 def function_of(item: pytest.Item) -> str:
-    """Returns the test that an item is a case of."""
+    """Returns the node id of an item without its parameters."""
     return item.nodeid.split("[")[0]
 
 
@@ -153,9 +153,9 @@ def _is_skipped_as_slow(item: pytest.Item) -> bool:
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    """Reports what a run leaves out, and writes the whole list into the run's folder."""
+    """Reports how much a run leaves out, and writes the full list to the run's folder."""
     unwanted = config.stash.get(LEFT_OUT, None)
-    if unwanted is None:  # nothing was collected, for example because a path does not exist
+    if unwanted is None:  # collection failed, for example because a path does not exist
         return []
     lines = [*config.stash[DRAWN], *unwanted.lines()]
     if lines and not config.option.collectonly:

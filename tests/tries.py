@@ -1,4 +1,4 @@
-"""Repeats a request until a busy server no longer merges what it sends piece by piece."""
+"""Repeats a request because a busy server may merge the pieces of a stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def asked_until(settled: Callable[[T], bool], ask: Callable[[], T], most: int = 3) -> T:
-    """Returns the first settled answer out of at most so many, or else the last."""
+    """Returns the first answer that is `settled`, or the last one after `most` requests."""
     for _ in range(most - 1):
         if settled(answer := ask()):
             return answer

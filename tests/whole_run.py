@@ -17,7 +17,7 @@ _NARROWING = ("ignore_glob", "lf", "vllm_replay_tokens", "vllm_server_arg")
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Records that a run is not whole."""
+    """Records that tests were deselected, so the run is not complete."""
     for item in items:
         if TARGET in item.stash:
             item.config.stash[NARROWED] = True
@@ -25,7 +25,7 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Looks for known deviations that no longer occur, before the plugin stores the results."""
+    """Finds known deviations that no longer occur, before the plugin stores the results."""
     run = session.config.stash.get(RUN, None)
     if run is None or not run.results or not is_whole(session):
         return
@@ -34,9 +34,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def find_gone(run: PytestRun) -> bool:
-    """Looks for known deviations that a whole run did not see, and returns whether there are any.
+    """Finds known deviations that did not occur in a whole run, and returns whether there are any.
 
-    Only the scripted lane counts, where answers are deterministic, and only targets without a failed test. A
+    Only targets on the scripted lane, where answers are deterministic, count, and only if no test failed. A
     deviation that never occurred there is fixed, or no test shows it.
     """
     for target in run.choice.targets:
@@ -49,7 +49,7 @@ def find_gone(run: PytestRun) -> bool:
 
 
 def is_whole(session: pytest.Session) -> bool:
-    """Whether a run has all suites on the Python front end, with nothing left out and nothing interrupted."""
+    """Whether a run on the Python front end ran all suites completely, without interruption."""
     config, option = session.config, session.config.option
     return (
         not config.stash.get(NARROWED, False)
@@ -61,13 +61,13 @@ def is_whole(session: pytest.Session) -> bool:
 
 
 def has_every_suite(root: Path, arguments: Iterable[str], ignored: Iterable[str], start: Path) -> bool:
-    """Whether pytest is asked to run all suites, whole.
+    """Whether the arguments of pytest select all suites completely.
 
     Args:
         root: pytest's root folder.
-        arguments: the files, folders or node ids given to pytest.
+        arguments: the files, folders or node ids passed to pytest.
         ignored: files or folders that pytest ignores.
-        start: the folder that they are relative to.
+        start: the folder to which these paths are relative.
     """
     folders = [(start / argument).resolve() for argument in arguments if "::" not in argument]
     suites = [(root / suite).resolve() for suite in SUITES]
@@ -81,12 +81,12 @@ def has_every_suite(root: Path, arguments: Iterable[str], ignored: Iterable[str]
 
 
 def gone(known: Sequence[KnownDeviation], version: str, seen: Iterable[Finding]) -> list[str]:
-    """Returns a sentence for each deviation that a whole run did not see (KD101).
+    """Returns a sentence for each deviation that did not occur in a whole run (rule KD101).
 
     Args:
         known: the known deviations of the model entry.
-        version: version of the server.
-        seen: at least one finding of each code and path.
+        version: the vLLM version of the server.
+        seen: the findings of the run, at least one for each code and path.
     """
     every = {deviation.reference for deviation in known}
     findings = apply_known(seen, known, version, exercised=every)

@@ -1,4 +1,4 @@
-"""Runs third-party clients against a server that answers from the script books of their cases."""
+"""Runs third-party clients against a server that answers with the scripts for the client's test cases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vllm_harness._testing.skips import skip
 
 CLIENTS = clients()
 BOOKS = Path(__file__).with_name("books")
-# the capabilities that a case needs beside tools
+# the capabilities that a case needs besides tools
 NEEDS = {"parallel": {"parallel_tools"}, "structured": {"structured_output"}, "stateful": {"store"}}
 # the cases whose scripts are truncated
 CUT = {"cut"}
@@ -32,11 +32,11 @@ MODES = 2  # bodies and streams
 
 @dataclass(frozen=True)
 class Seen:
-    """The results of a client in one case.
+    """A client's results in one case.
 
     Attributes:
-        body, stream: the result of each mode, as the client's program printed it.
-        tokens: the length of each script of the case's book, in order.
+        body, stream: the result in each mode, as printed by the client's program.
+        tokens: the number of tokens in each script of the case, in order.
     """
 
     body: Any
@@ -46,7 +46,7 @@ class Seen:
 
 @dataclass
 class Visit:
-    """One run of a client's program on one server, with all its cases in one process."""
+    """One run of a client's program against one server; the program runs all of the client's cases."""
 
     client: Client
     api: str
@@ -55,7 +55,7 @@ class Visit:
 
     @cached_property
     def outcome(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """The program's output, and the states of the scripts."""
+        """The program's output, and a report on each use of a script."""
         entry = self.server.entry
         book = ScriptBook(self.server.endpoint, entry)
         for case in self.client.cases[self.api]:  # type: ignore[index]
@@ -71,7 +71,7 @@ class Visit:
         return results, uses
 
     def case(self, name: str) -> Seen:
-        """One case. Raises AssertionError if it failed, or if a rule was not used once per mode."""
+        """Returns the results of one case. Raises an error if it failed or its scripts were used wrongly."""
         results, uses = self.outcome
         if failure := results[name].get("failed"):
             raise ClientFailedError(failure)
@@ -93,7 +93,7 @@ def _visits() -> dict[tuple[str, str, str], Visit]:
 
 @pytest.fixture
 def see(vllm_server: VllmServer, _visits: dict[tuple[str, str, str], Visit]) -> See:
-    """`see(client, api, case)` gives the results of a case; the program runs once for all its cases."""
+    """`see(client, api, case)` returns the results of a case; the client's program runs all cases at once."""
     assert isinstance(vllm_server, RemoteServer)
 
     def see(name: str, api: str, case: str) -> Seen:
@@ -109,7 +109,7 @@ def see(vllm_server: VllmServer, _visits: dict[tuple[str, str, str], Visit]) -> 
 
 
 def _sayable(rule: BookRule, entry: ModelEntry) -> BookRule:
-    """The rule, without reasoning if the model does not support it."""
+    """Returns the rule; removes reasoning from its scripts if the model does not support reasoning."""
     if "reasoning" in entry.capabilities:
         return rule
     takes = [take for take in rule.takes if isinstance(take, Meaning)]

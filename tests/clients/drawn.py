@@ -1,4 +1,4 @@
-"""Draws the third-party clients and APIs that a short run visits; one process runs all cases of a visit."""
+"""Draws the (client, API) pairs that a short run tests; one process runs all cases of a pair."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.clients.environments import Client
 
 
 def drawn(clients: Mapping[str, Client], seed: int) -> frozenset[tuple[str, str]]:
-    """Draws client and API pairs: an API of each client, and each case of each client at least once.
+    """Draws (client, API) pairs that include each client, and each case of each client, at least once.
 
     Args:
         clients: the clients by name.
-        seed: the seed of the draw.
+        seed: the random seed.
     """
     visits = {
         f"{name}-{api}": ((name, api), Case(f"{name}-{api}", name, (api,), cases_of(client, api)))
@@ -25,5 +25,5 @@ def drawn(clients: Mapping[str, Client], seed: int) -> frozenset[tuple[str, str]
 
 
 def cases_of(client: Client, api: str) -> frozenset[str]:
-    """The cases of a client over an API."""
+    """Returns the cases that a client runs over an API."""
     return frozenset(f"{client.name} {case}" for case in dict(client.cases)[api])

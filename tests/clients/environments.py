@@ -1,4 +1,4 @@
-"""Environments of third-party clients: one folder each in the cache, made on first use."""
+"""Environments of third-party clients; each is a folder in the cache that is made on first use."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ NO_INDEX = (
 
 
 class NotToBeHadError(HarnessError):
-    """This machine lacks what the client needs: Node or a package index."""
+    """This machine lacks Node or access to a package index, which the client needs."""
 
 
 class ClientFailedError(AssertionError):
-    """The client's program failed; the message has the end of its output."""
+    """The client's program failed; the message includes the end of its output."""
 
 
 class Client(BaseModel):
-    """One entry of clients.yaml; its header explains the fields."""
+    """An entry in clients.yaml; the header of that file explains the fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,12 +52,12 @@ class Client(BaseModel):
 
     @property
     def folder(self) -> Path:
-        """The folder of its environment, which may not exist yet."""
+        """The folder of the client's environment, which may not exist yet."""
         made_of = json.dumps([self.kind, self.requirements, sys.version_info[:2]])
         return cache_dir() / "clients" / f"{self.name}-{hashlib.sha256(made_of.encode()).hexdigest()[:8]}"
 
     def make(self, progress: Progress = quiet) -> None:
-        """Makes its environment unless it exists.
+        """Makes the client's environment unless it exists.
 
         Raises:
             NotToBeHadError: Node is missing, or no package index can be reached.
@@ -77,7 +77,7 @@ class Client(BaseModel):
                 raise
 
     def run(self, *arguments: str, environ: Mapping[str, str]) -> Any:
-        """Runs its program and parses the JSON that it prints.
+        """Runs the client's program and parses the JSON that the program prints.
 
         Raises:
             NotToBeHadError: Node is missing.
@@ -86,7 +86,7 @@ class Client(BaseModel):
         program = HERE / "programs" / self.program
         if self.kind == "python":
             command, source = [str(self.folder / "bin" / "python"), "-P", str(program)], ""
-        else:  # from standard input, so that Node looks up packages in the working folder
+        else:  # passed as standard input, so that Node looks up packages in the working folder
             command, source = [_tool("node"), "--input-type=module", "-"], program.read_text()
         try:
             done = subprocess.run(
@@ -107,7 +107,7 @@ class Client(BaseModel):
 
 
 def clients() -> dict[str, Client]:
-    """The clients of clients.yaml, by name."""
+    """Returns the clients in clients.yaml by name."""
     data = yaml.safe_load((HERE / "clients.yaml").read_text())
     return {name: Client(name=name, **fields) for name, fields in data.items()}
 

@@ -37,13 +37,13 @@ JOB = {
         [],
     ],
 }
-# LangChain ignores `reasoning` of Chat Completions (langchain#35059), and reads only summaries of Responses
+# LangChain ignores `reasoning` in Chat Completions (langchain#35059), and reads only summaries in Responses
 SHOWS_NO_REASONING = {"langchain"}
 NAMED_COMPLETED = pytest.mark.vllm_known_defect("vllm-45386")
 BLANKS = pytest.mark.vllm_known_defect("blank-lines-before-a-call-are-streamed", models=["qwen3"])
 
 
-# clients that join the text of all turns, or show the text before a call
+# clients whose final text joins all turns or includes the text before a call
 BLANKS_SHOWN = {"pydantic-ai-responses": BLANKS, "openai-node-chat": BLANKS}
 
 
@@ -51,13 +51,13 @@ DRAWN = drawn(CLIENTS, seed_of_today())
 
 
 def marks_of(client: str, api: str) -> list[pytest.MarkDecorator]:
-    """The markers of a client's visit; those that are not drawn are slow."""
+    """Returns markers for a client's tests on an API; tests of pairs that are not drawn are slow."""
     needs = pytest.mark.vllm_needs(api)
     return [needs] if (client, api) in DRAWN else [needs, pytest.mark.vllm_slow]
 
 
 def clients_with(case: str, marks: Mapping[str, pytest.MarkDecorator] = {}) -> pytest.MarkDecorator:
-    """Each client and API with the case; `marks` adds markers by API or by client and API."""
+    """Parametrizes a test with each client and API that runs the case; `marks` adds markers to some."""
     params = [
         pytest.param(
             name,
@@ -76,7 +76,7 @@ def clients_with(case: str, marks: Mapping[str, pytest.MarkDecorator] = {}) -> p
 
 
 def check_loop(seen: Seen, wanted: dict[str, Any], *, shows_reasoning: bool) -> None:
-    """Checks that bodies and streams of a tool loop have the book's calls, texts and token counts."""
+    """Checks that a tool loop has the scripted calls, texts and token counts, in bodies and streams."""
     for loop in (seen.body, seen.stream):
         assert loop["calls"] == wanted["calls"]
         thoughts = [thought.strip() for thought in loop["reasoning"] if thought]
@@ -87,14 +87,14 @@ def check_loop(seen: Seen, wanted: dict[str, Any], *, shows_reasoning: bool) -> 
 
 
 def reasons(server: VllmServer, client: str) -> bool:
-    """Whether the model has reasoning and the client shows it."""
+    """Whether the model supports reasoning and the client returns it."""
     return "reasoning" in server.entry.capabilities and client not in SHOWS_NO_REASONING
 
 
 @pytest.mark.covers("AG-001", "AG-003", "AG-006", "LS-035", "vllm-22403")
 @clients_with("loop", BLANKS_SHOWN)
 def test_tool_loop(client: str, api: str, vllm_server: VllmServer, see: See) -> None:
-    """Two calls one after the other, the second with the first one's output, and a final answer."""
+    """The model makes a call, then a second call that uses the first output, and then answers."""
     check_loop(see(client, api, "loop"), LOOP, shows_reasoning=reasons(vllm_server, client))
 
 
@@ -108,7 +108,7 @@ def test_tool_loop(client: str, api: str, vllm_server: VllmServer, see: See) -> 
     ],
 )
 def test_no_message_beside_calls(api: str, mode: str, see: See) -> None:
-    """The agent's output has the final answer, without a blank message before a call."""
+    """The agent outputs the final answer, and no blank message before a call."""
     seen = getattr(see("openai-agents", api, "loop"), mode)
     assert [message.strip() for message in seen["messages"]] == [LOOP["text"]]
 
@@ -117,21 +117,21 @@ def test_no_message_beside_calls(api: str, mode: str, see: See) -> None:
 @pytest.mark.vllm_needs("parallel_tools")
 @clients_with("parallel", BLANKS_SHOWN)
 def test_parallel_calls(client: str, api: str, vllm_server: VllmServer, see: See) -> None:
-    """Two calls in one turn, whose outputs are sent back together."""
+    """The model makes two calls in one turn; the client sends their outputs back together."""
     check_loop(see(client, api, "parallel"), PARALLEL, shows_reasoning=reasons(vllm_server, client))
 
 
 @pytest.mark.vllm_needs("structured_output")
 @clients_with("structured")
 def test_structured_output(client: str, api: str, see: See) -> None:
-    """A JSON schema enforces an answer that the client parses into a typed object."""
+    """A JSON schema constrains the answer, and the client parses it into a typed object."""
     seen = see(client, api, "structured")
     assert [seen.body, seen.stream] == [PLACE, PLACE]
 
 
 @clients_with("structured_by_tool")
 def test_structured_output_by_required_tool(client: str, api: str, see: See) -> None:
-    """The client requires a call of an output tool instead (pydantic-ai#224, pydantic-ai#728)."""
+    """The client gets the answer from a forced call to an output tool (pydantic-ai#224, pydantic-ai#728)."""
     seen = see(client, api, "structured_by_tool")
     assert [seen.body, seen.stream] == [PLACE, PLACE]
 
@@ -139,10 +139,10 @@ def test_structured_output_by_required_tool(client: str, api: str, see: See) -> 
 @pytest.mark.covers("AG-002")
 @clients_with("choices")
 def test_tool_choice(client: str, api: str, see: See) -> None:
-    """Each tool_choice in bodies and streams, through the clients' stream helpers."""
+    """Each tool_choice works in bodies and in streams, which the clients read with their stream helpers."""
     seen = see(client, api, "choices")
     cities = {"auto": "Paris", "required": "Rome", "named": "Oslo"}
-    # OpenAI: a named call has the finish reason `stop`
+    # as in OpenAI's API, a completion with a named call has the finish reason `stop`
     finish = {"auto": "tool_calls", "required": "tool_calls", "named": "stop", "none": "stop"}
     ended = finish if api == "chat" else dict.fromkeys(finish, "completed")
     for result in (seen.body, seen.stream):
@@ -158,7 +158,7 @@ def test_tool_choice(client: str, api: str, see: See) -> None:
 @pytest.mark.vllm_needs("store")
 @clients_with("stateful")
 def test_conversation_kept_by_the_server(client: str, api: str, see: See) -> None:
-    """Five stored turns, three of them with only tool outputs; two turns follow the first one."""
+    """Five stored turns work, three of them with only tool outputs; two of them follow the first turn."""
     seen = see(client, api, "stateful")
     for result in (seen.body, seen.stream):
         assert [text.strip() for text in result["texts"]] == JOB["texts"]
@@ -168,7 +168,7 @@ def test_conversation_kept_by_the_server(client: str, api: str, see: See) -> Non
 @pytest.mark.covers("AG-005")
 @clients_with("cut", {"responses": NAMED_COMPLETED})
 def test_answer_over_its_limit(client: str, api: str, see: See) -> None:
-    """A truncated answer ends as truncated, in body and stream."""
+    """The client reports that an answer was truncated, both for a body and for a stream."""
     seen = see(client, api, "cut")
     ended = ["response.incomplete", "max_output_tokens"] if api == "responses" else ["length", 12]
     assert [seen.body, seen.stream] == [ended, ended]

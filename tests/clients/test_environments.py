@@ -1,4 +1,4 @@
-"""A machine without Node or a package index raises its own error, so that a skip hides nothing else."""
+"""A missing Node or package index raises a dedicated error, so that skips hide no other failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs llama.cpp's server from the package xllamacpp; arguments: MODEL PORT NAME."""
+"""Runs llama.cpp's server from the package xllamacpp. Arguments: MODEL (path), PORT, NAME."""
 
 import signal
 import sys
@@ -14,7 +14,7 @@ parameters.port = int(port)
 parameters.n_ctx = 8192
 parameters.n_parallel = 2
 for cores in (parameters.cpuparams, parameters.cpuparams_batch):
-    cores.n_threads = 1  # more threads wait for each other by spinning, which takes forever on a busy machine
+    cores.n_threads = 1  # more threads would busy-wait for each other, which takes forever on a busy machine
 server = xllamacpp.Server(parameters)
 print(server.listening_address, flush=True)
 signal.pause()

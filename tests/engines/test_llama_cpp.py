@@ -1,4 +1,4 @@
-"""Another engine: llama.cpp's server is recorded, validated, and compared with vLLM."""
+"""Tests another engine: answers of llama.cpp's server are recorded, validated, and compared with vLLM's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LLAMA_CPP = Product(
 )
 CASES = ["--only", "*/cut*", "--only", "*/unknown-model*", "--only", "*/wrong-value*"]
 BY_CHANCE = {"llama.cpp-created-is-the-time-of-a-chunk"}
-"""Deviations that only appear if a second passes during a stream."""
+"""Deviations that appear only if the clock moves to the next second during a stream."""
 
 
 SUITE = """
@@ -54,7 +54,7 @@ def test_responses(vllm_server, openai_client, check_stream, check_body):
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A running server of llama.cpp."""
+    """A running llama.cpp server."""
     try:
         with running(LLAMA_CPP, "", tmp_path_factory.mktemp("llama-cpp")) as found:
             yield found
@@ -64,7 +64,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def recorded(engine: Running, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The recorded answers of llama.cpp to the cases."""
+    """The folder with llama.cpp's recorded answers to `CASES`."""
     folder = tmp_path_factory.mktemp("recorded")
     words = ["gateway", "record", engine.url, "--model", "smollm2-135m", "--output", str(folder)]
     result = CliRunner().invoke(app, [*words, *CASES])

@@ -16,19 +16,19 @@ from vllm_harness._server.remote import RemoteServer
 
 
 def prompt_ids(server: RemoteServer, conversation: Conversation) -> tuple[list[int]]:
-    """The token ids of a conversation's prompt."""
+    """Returns the token ids of a conversation's prompt."""
     return (token_ids(server, rendered(server.entry, conversation)),)
 
 
 def token_ids(server: RemoteServer, text: str) -> list[int]:
-    """The token ids of a text, from the server's tokenizer."""
+    """Returns the token ids of a text according to the server's tokenizer."""
     body = {"model": server.model, "prompt": text, "add_special_tokens": False}
     answer = server.endpoint.post("/tokenize", json=body, timeout=60)
     return [int(token) for token in answer.json()["tokens"]]
 
 
 def rendered(entry: ModelEntry, conversation: Conversation) -> str:
-    """The prompt of all turns, with the instructions, tools and effort of the last request."""
+    """Renders the prompt for all turns, with the instructions, tools and effort of the last request."""
     last = conversation.steps[-1]
     instructions = [{"role": "system", "content": last.instructions}] if last.instructions else []
     return template_of(entry).render(
@@ -41,7 +41,7 @@ def rendered(entry: ModelEntry, conversation: Conversation) -> str:
 
 
 def _for_template(message: dict[str, Any]) -> dict[str, Any]:
-    """A message in transformers' documented form: content is one text, arguments are an object.
+    """Converts a message to the form that transformers documents: one text as content, arguments as objects.
 
     Templates have no developer role, so it becomes system (OpenAI's Model Spec, "Levels of authority").
     """
@@ -79,6 +79,6 @@ def _template_of(text: str) -> Template:
 
 
 def template_of(entry: ModelEntry) -> Template:
-    """The chat template of a model entry."""
+    """Returns the chat template of a model entry."""
     path = entry.chat_template_path
     return _template_of(path.read_text() if path else _configuration(entry)["chat_template"])

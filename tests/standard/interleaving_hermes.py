@@ -1,6 +1,6 @@
-"""A tool parser plugin for vLLM: hermes, but it interleaves the streamed arguments of two calls.
+"""A vLLM tool parser plugin that parses like hermes but interleaves the streamed arguments of two calls.
 
-Loaded by `--tool-parser-plugin`; it runs in the server's interpreter. Chat Completions allow such streams,
+Loaded by `--tool-parser-plugin`; it runs in the server's interpreter. Chat Completions allows such streams,
 since each delta has the index of its call.
 """
 
@@ -14,7 +14,7 @@ from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
 
 
 class Interleaves(Hermes2ProToolParser):
-    """Holds the arguments of two calls back until both are complete, then alternates between their halves."""
+    """Holds back the arguments of two calls until both are complete, then streams their halves in turn."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)

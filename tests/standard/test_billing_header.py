@@ -1,4 +1,4 @@
-"""Claude Code's billing header in chat requests that a gateway translated from Messages."""
+"""Claude Code's billing header is not in prompts of chat requests that a gateway made from Messages."""
 
 from __future__ import annotations
 

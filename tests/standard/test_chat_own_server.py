@@ -1,4 +1,4 @@
-"""Chat on a server with its own flags: key, request ids, forced usage, no parsers, limits."""
+"""Chat Completions on a server with special flags: key, request ids, forced usage, no parsers, limits."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ FLAGS = (
 
 @pytest.fixture
 def server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> RemoteServer:
-    """A server of the same model entry with FLAGS and two model names, without parsers."""
+    """A server for the target's model entry with FLAGS and two model names, but without parsers."""
     bare = _vllm_target_server.entry.model_copy(update={"tool_call_parser": None, "reasoning_parser": None})
     return own_server([*FLAGS, "--served-model-name", bare.name, ALIAS], entry=bare)
 
 
 @pytest.fixture
 def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """A script book on the server; all its scripts must be used."""
+    """A script book on the server; the test must use all of its scripts."""
     book = ScriptBook(server.endpoint, server.entry)
     yield book
     book.verify()
@@ -50,13 +50,13 @@ def book(server: RemoteServer) -> Iterator[ScriptBook]:
 
 @pytest.fixture
 def client(book: ScriptBook) -> Iterator[OpenAI]:
-    """A client that sends the key."""
+    """A client that sends the API key."""
     with book.client() as client:
         yield client
 
 
 def ask(client: OpenAI, server: RemoteServer, **request: Any) -> Any:
-    """The body of a chat completion, or the chunks of a stream."""
+    """Returns the body of a chat completion, or the chunks of a stream."""
     request = {"model": server.model, "messages": ASK, "temperature": 0, **request}
     answer = client.chat.completions.create(**request)
     if request.get("stream"):
@@ -83,7 +83,7 @@ def test_no_entry_without_the_key(path: str, header: str | None, server: RemoteS
 
 @pytest.mark.covers("VC-030")
 def test_no_entry_by_the_paths_of_others(server: RemoteServer) -> None:
-    """The routes of Anthropic's and Cohere's APIs and vLLM's own require the key too."""
+    """The routes of Anthropic's and Cohere's APIs and vLLM's own routes require the key too."""
     for path in ("/v1/messages", "/cohere/v2/chat", "/inference/v1/generate"):
         assert server.endpoint.post(path, json={}, headers=KEYLESS, timeout=30).status_code == 401, path
 
@@ -99,7 +99,7 @@ def test_question_for_options_needs_no_key(server: RemoteServer) -> None:
 @pytest.mark.covers("VC-030")
 @pytest.mark.parametrize("header", [f"bearer {KEY}", f"BEARER {KEY}", f"Bearer {OTHER_KEY}"])
 def test_entry_with_each_key_and_spelling(header: str, server: RemoteServer) -> None:
-    """The case of the scheme's name does not matter (RFC 9110, 11.1), and each key is accepted."""
+    """The authentication scheme is case-insensitive (RFC 9110, 11.1), and each key is accepted."""
     answer = server.endpoint.get("/v1/models", headers={"Authorization": header}, timeout=30)
     assert answer.status_code == 200
 
@@ -166,7 +166,7 @@ def test_no_page_of_another_origin_is_let_in(server: RemoteServer) -> None:
 
 @pytest.mark.covers("VC-030")
 def test_request_id_header(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """The client's id comes back; without one the server makes an id of 32 hex digits."""
+    """The client's request id comes back; without an id, the server makes one of 32 hex digits."""
     book.script(Raw("Rain.<|im_end|>"), times=2)
     create = client.chat.completions.with_raw_response.create
     made = create(model=server.model, messages=ASK)
@@ -180,7 +180,7 @@ def test_request_id_header(client: OpenAI, server: RemoteServer, book: ScriptBoo
 @pytest.mark.covers("VC-012")
 @pytest.mark.parametrize("options", [None, {"include_usage": False}])
 def test_forced_usage(options: Any, client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """Every chunk and the last one have the usage, whatever the client requests."""
+    """All chunks, including the last one, contain the usage, whatever the client requests."""
     book.script(Raw("Rain in Rome.<|im_end|>"))
     chunks = ask(client, server, stream=True, stream_options=options)
     assert all(chunk.usage for chunk in chunks)
@@ -191,7 +191,7 @@ def test_forced_usage(options: Any, client: OpenAI, server: RemoteServer, book: 
 
 @pytest.mark.covers("VC-025")
 def test_cached_tokens(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """The second request reports the cached prompt tokens, in a body and in a stream."""
+    """The second of two equal requests reports cached prompt tokens, in a body and in a stream."""
     book.script(Raw("Rain.<|im_end|>"), times=3)
     long = [{"role": "user", "content": " ".join(f"cached{number}" for number in range(300))}]
     first = ask(client, server, messages=long).usage
@@ -228,7 +228,7 @@ def test_limit_of_logprobs(client: OpenAI, server: RemoteServer, book: ScriptBoo
 
 
 def ask_with_logprobs(client: OpenAI, server: RemoteServer, book: ScriptBook, **request: Any) -> list[Any]:
-    """The log-probabilities of a scripted answer."""
+    """Returns the log-probabilities of a scripted answer."""
     book.script(Raw("Rain.<|im_end|>"))
     answer = ask(client, server, logprobs=True, top_logprobs=3, **request)
     entries: list[Any] = answer.choices[0].logprobs.content
@@ -237,7 +237,7 @@ def ask_with_logprobs(client: OpenAI, server: RemoteServer, book: ScriptBook, **
 
 @pytest.mark.covers("VC-007", "VC-008")
 def test_schema_of_all_of_two(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """Both parts of `allOf` are enforced, even if this is the first constraint that the server gets."""
+    """Both parts of `allOf` are enforced, even in the first constraint that the server receives."""
     schema = {"allOf": [{"type": "string"}, {"enum": ["yes", "no"]}]}
     by_schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
     book.script(Raw('"maybe"<|im_end|>'), expect="refused")
@@ -249,7 +249,7 @@ def test_schema_of_all_of_two(client: OpenAI, server: RemoteServer, book: Script
 
 @pytest.mark.covers("VC-032")
 def test_tokens_by_their_ids_by_default(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """The server's default returns token ids; a request can turn it off."""
+    """The server returns token ids by default; a request can disable them."""
     assert all(entry.token.startswith("token_id:") for entry in ask_with_logprobs(client, server, book))
     off = ask_with_logprobs(client, server, book, extra_body={"return_tokens_as_token_ids": False})
     assert off[0].token == "Rain"
@@ -272,7 +272,7 @@ def test_fingerprint_of_ones_own(client: OpenAI, server: RemoteServer, book: Scr
     ],
 )
 def test_tools_without_a_parser(choice: Any, flag: str, client: OpenAI, server: RemoteServer) -> None:
-    """The request is refused with the missing flag's name."""
+    """The request is refused, and the error names the missing flag."""
     with pytest.raises(openai.BadRequestError, match=flag):
         ask(client, server, tools=[FREE], **({"tool_choice": choice} if choice else {}))
     with pytest.raises(
@@ -283,7 +283,7 @@ def test_tools_without_a_parser(choice: Any, flag: str, client: OpenAI, server: 
 
 @pytest.mark.covers("VC-027", "VC-030")
 def test_more_than_may_wait(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """A full queue gives a 503; once there is room again, requests are served."""
+    """The server answers 503 if its queue is full, and serves requests again once there is room."""
     refusing = ScriptBook(server.endpoint, server.entry)
     refusing.script(Raw("never said"))
     with refusing.client() as refused, pytest.raises(openai.InternalServerError) as caught:
@@ -324,7 +324,7 @@ def test_template_of_a_trusted_client(client: OpenAI, server: RemoteServer, book
 
 @pytest.mark.covers("VC-027")
 def test_conversation_that_the_template_refuses(client: OpenAI, server: RemoteServer) -> None:
-    """The template's own error message comes back as a client error."""
+    """An error that the template raises comes back as a client error with its message."""
     extra = {"chat_template": "{{ raise_exception('roles must take turns') }}"}
     with pytest.raises(openai.BadRequestError, match="roles must take turns"):
         ask(client, server, extra_body=extra)
@@ -340,7 +340,7 @@ PARTS = """
 
 @pytest.mark.covers("VT-002")
 def test_output_of_several_parts_is_one_text(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """The parts are joined even if the template takes a list of parts, and none is lost."""
+    """Content parts are joined even if the template accepts lists of parts, and no part is lost."""
     book.script(Raw("Rain.<|im_end|>"))
     output = {**HISTORY[-1], "content": [{"type": "text", "text": text} for text in ("rain", "98 percent")]}
     extra = {"chat_template": PARTS, "return_prompt_text": True}

@@ -1,4 +1,4 @@
-"""Checks the constraints of `cases/constraints.yaml` over each API on all models but gpt-oss."""
+"""Checks the constraints of `cases/constraints.yaml` over each API on all models except gpt-oss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A prompt that fills the context is refused; with one token less there is room for one token."""
+"""A prompt that fills the context is refused; one that is a token shorter gets an answer of one token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTEXT = 256
 
 @pytest.fixture
 def server(own_server: OwnServer) -> RemoteServer:
-    """A server of the same model entry with a short context."""
+    """A server for the target's model entry with a short context."""
     return own_server(["--max-model-len", str(CONTEXT)])
 
 
@@ -36,7 +36,7 @@ def book(server: RemoteServer) -> Iterator[ScriptBook]:
 
 
 def request_of(model: str, api: Api, words: int) -> Json:
-    """A request whose prompt grows by one token per word, limited only by the context."""
+    """Returns a request whose prompt has one token more per word; only the context limits the answer."""
     return {
         "model": model,
         **question(api, " the" * words),
@@ -45,7 +45,7 @@ def request_of(model: str, api: Api, words: int) -> Json:
 
 
 def status_of(book: ScriptBook, model: str, api: Api, words: int) -> int:
-    """The HTTP status of such a request."""
+    """Returns the HTTP status of a request with this number of words."""
     with book.client(max_retries=0) as client:
         try:
             client.post(PATHS[api].removeprefix("/v1"), body=request_of(model, api, words), cast_to=object)
@@ -68,7 +68,7 @@ def test_last_token_of_the_context(api: Api, server: RemoteServer, book: ScriptB
 @pytest.mark.covers("VR-074")
 @pytest.mark.parametrize("api", APIS)
 def test_words_beyond_the_context(api: Api, server: RemoteServer, book: ScriptBook) -> None:
-    """vLLM stops counting after the first excess token, so the error says "at least"."""
+    """The error says "at least", since vLLM stops counting after the first excess token."""
     body = request_of(server.model, api, 2 * CONTEXT)
     with book.client(max_retries=0) as client, pytest.raises(openai.BadRequestError) as refused:
         client.post(PATHS[api].removeprefix("/v1"), body=body, cast_to=object)

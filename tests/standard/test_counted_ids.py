@@ -1,4 +1,4 @@
-"""Call ids with a number: Kimi K2's `functions.NAME:NUMBER`, on a stand-in of its family."""
+"""Call ids that contain a number: Kimi K2's `functions.NAME:NUMBER`, on a stand-in for its family."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def book(own_server: OwnServer) -> Iterator[ScriptBook]:
 
 @pytest.fixture
 def client(book: ScriptBook) -> Iterator[OpenAI]:
-    """A client of the script book."""
+    """A client whose requests the script book answers."""
     with book.client() as client:
         yield client
 
@@ -49,7 +49,7 @@ def client(book: ScriptBook) -> Iterator[OpenAI]:
 @pytest.mark.covers("VT-005")
 @pytest.mark.parametrize("choice", ["auto", "required"])
 def test_ids_over_chat(choice: str, book: ScriptBook, client: OpenAI) -> None:
-    """Each choice has the ids, and so does a stream, even if both calls come in one delta."""
+    """Every choice has the ids, as does a stream, even if both calls arrive in one delta."""
     book.script(calls=CALLS, constrained=choice == "required", times=2)
     request: Any = {"model": book.entry.name, "messages": ASK, "tools": CHAT_TOOLS, "tool_choice": choice}
     body = client.chat.completions.create(**request, n=2)
@@ -65,7 +65,7 @@ def test_ids_over_chat(choice: str, book: ScriptBook, client: OpenAI) -> None:
 
 @pytest.mark.covers("VT-005")
 def test_ids_over_responses(book: ScriptBook, client: OpenAI) -> None:
-    """The ids are in the body and in the stream of Responses (vllm#47916)."""
+    """Responses returns the ids in the body and in the stream (vllm#47916)."""
     book.script(calls=CALLS, times=2)
     request: Any = {"model": book.entry.name, "input": "Weather and tides?", "tools": TOOLS}
     body = client.responses.create(**request)

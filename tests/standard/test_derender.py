@@ -1,4 +1,4 @@
-"""The derender route makes an answer from tokens, the same answer as that of Chat Completions."""
+"""The derender route makes the same answer from tokens as Chat Completions."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ SAYINGS = {
 
 
 def each_saying(known: Mapping[str, pytest.MarkDecorator]) -> pytest.MarkDecorator:
-    """Parametrizes a test with the sayings; some of them show a known defect."""
+    """Parametrizes a test with SAYINGS; `known` marks those that show a known defect."""
     cases = [pytest.param(saying, id=name, marks=known.get(name, ())) for name, saying in SAYINGS.items()]
     return pytest.mark.parametrize("routes", cases, indirect=True)
 
 
 @dataclass(frozen=True)
 class Routes:
-    """The routes of a server whose model gives a scripted answer."""
+    """The routes of a server whose model generates a scripted answer."""
 
     http: Endpoint
     model: str
 
     def chat(self, **more: Any) -> Response:
-        """The answer of Chat Completions, with its token ids."""
+        """Returns the Chat Completions answer, with its token ids."""
         return self._post(CHAT, {**REQUEST, "return_token_ids": True, **more})
 
     def rendered(self) -> Json:
-        """What derendering needs beside the tokens, from the render route."""
+        """Returns the fields that derendering needs besides the tokens, from the render route."""
         ids = self._post(f"{CHAT}/render", REQUEST).json()["token_ids"]
         request = {"model": self.model, **REQUEST}
         return {"prompt_tokens": len(ids), "prompt_token_ids": ids, "chat_request": request}
 
     def derender(self, **body: Any) -> Json:
-        """The answer of the derender route."""
+        """Returns the answer of the derender route."""
         return dict(self._post(f"{CHAT}/derender", body).json())
 
     def _post(self, path: str, body: Json) -> Response:
@@ -71,7 +71,7 @@ class Routes:
 
 @pytest.fixture
 def routes(own_server: OwnServer, request: pytest.FixtureRequest) -> Iterator[Routes]:
-    """The routes of a server whose model gives the answer of the parameter."""
+    """The routes of a server whose model generates the answer in the fixture's parameter."""
     server = own_server(["--enable-scale-out"])
     book = ScriptBook(server.endpoint, server.entry)
     book.script(request.param, constrained=True)
@@ -96,7 +96,7 @@ def test_derendered_tokens_are_the_body_of_chat(routes: Routes) -> None:
 @pytest.mark.covers("VC-061")
 @each_saying({"text": END_SHOWN, "thoughts": END_SHOWN})
 def test_derendered_chunks_are_the_stream_of_chat(routes: Routes) -> None:
-    """Derendered token by token, with the client's state, the chunks give the same message and one role."""
+    """Chunks that are derendered token by token add up to the same message, with a single role."""
     events = [event for event in parse_sse([routes.chat(stream=True).content]) if event.data != "[DONE]"]
     whole, derendered = ChatAccumulator(), ChatAccumulator()
     known, state, roles = routes.rendered(), None, 0
@@ -117,7 +117,7 @@ def test_derendered_chunks_are_the_stream_of_chat(routes: Routes) -> None:
 
 
 def said(completion: Json) -> Json:
-    """The message and finish reason of a completion, without ids and times."""
+    """Returns the message and finish reason of a completion, without ids and times."""
     (choice,) = completion["choices"]
     message = choice["message"]
     texts = {key: message.get(key) or "" for key in ("role", "content", "reasoning")}

@@ -1,4 +1,4 @@
-"""Prompts with images over each API have the tokens of the family's own template and processor."""
+"""Prompts with images have, over each API, the tokens that the model's template and processor specify."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ pytestmark = [
 WIDE = "iVBORw0KGgoAAAANSUhEUgAAAEAAAAAgAQAAAACK5kMpAAAADUlEQVR42mNgGAX4AAABIAAB88VDdwAAAABJRU5ErkJggg=="
 TALL = "iVBORw0KGgoAAAANSUhEUgAAACAAAABAAQAAAABT9UgDAAAADUlEQVR42mNgGAWUAAABQAAB9wSuxgAAAABJRU5ErkJggg=="
 TILES: Mapping[str, tuple[int, int]] = {WIDE: (1, 2), TALL: (2, 1)}
-"""PNGs of 64 x 32 and 32 x 64 pixels, and the rows and columns of their tiles of 32 x 32."""
+"""PNGs of 64 x 32 and 32 x 64 pixels, with the number of rows and columns of tiles of 32 x 32 pixels."""
 SEQUENCE = 4
-"""Placeholders of a tile: `image_seq_len` of the processor."""
+"""The number of placeholders per tile: the processor's `image_seq_len`."""
 CASES: Mapping[str, tuple[str, ...]] = {
     "an image after words": ("What is this?", WIDE),
     "an image before words": (TALL, "What is this?"),
@@ -37,7 +37,7 @@ CASES: Mapping[str, tuple[str, ...]] = {
 
 
 def expanded(image: str) -> str:
-    """The text that replaces an image: its tiles row by row, then the whole image, each with placeholders.
+    """Returns the text for an image: its tiles row by row, then the whole image, all as placeholders.
 
     Source: transformers, models/idefics3/processing_idefics3.py, `_prompt_split_image`.
     """
@@ -51,7 +51,7 @@ def expanded(image: str) -> str:
 
 
 def expected(server: RemoteServer, parts: Sequence[str]) -> list[int]:
-    """The expected prompt: the template's text, with each image marker expanded."""
+    """Returns the expected prompt: the template's text with each image marker expanded."""
     content = [{"type": "image"} if part in TILES else {"type": "text", "text": part} for part in parts]
     rendered = template_of(server.entry).render(
         messages=[{"role": "user", "content": content}], add_generation_prompt=True
@@ -64,7 +64,7 @@ def expected(server: RemoteServer, parts: Sequence[str]) -> list[int]:
 
 
 def request(api: Api, parts: Sequence[str]) -> Json:
-    """A user message with these parts."""
+    """Returns a request that has a user message with these parts."""
     content = [_image(api, part) if part in TILES else _text(api, part) for part in parts]
     asked = [{"role": "user", "content": content}]
     return {"input": asked} if api == "responses" else {"messages": asked, "max_tokens": 50}
@@ -78,7 +78,7 @@ def _image(api: Api, data: str) -> Json:
     url = f"data:image/png;base64,{data}"
     match api:
         case "responses":
-            return {"type": "input_image", "image_url": url}  # without `detail`, which has a default value
+            return {"type": "input_image", "image_url": url}  # `detail` is omitted; it has a default value
         case "chat":
             return {"type": "image_url", "image_url": {"url": url}}
         case _:
@@ -89,7 +89,7 @@ def _image(api: Api, data: str) -> Json:
 
 
 def prompt(server: RemoteServer, api: Api, parts: Sequence[str]) -> tuple[list[int], int]:
-    """The token ids that the engine got, and the number of prompt tokens in the usage."""
+    """Returns the token ids that the engine received, and the number of prompt tokens in the usage."""
     book = ScriptBook(server.endpoint, server.entry)
     written = book.script("A banner.", keep_prompt=True)
     answer = book.endpoint.post(PATHS[api], json={"model": server.model, **request(api, parts)})
@@ -103,7 +103,7 @@ def prompt(server: RemoteServer, api: Api, parts: Sequence[str]) -> tuple[list[i
 
 @pytest.mark.covers("VC-041", "VA-007", "VR-055", "OR-006")
 def test_prompts_with_images(own_server: OwnServer) -> None:
-    """Each API gives the expected tokens, for images that are new to the server and for repeated ones."""
+    """Each API makes the expected tokens, for images that are new to the server and for repeated images."""
     server = own_server(entry=load_models().get("smolvlm-256m"))
     apis: tuple[Api, ...] = ("responses", "chat", "messages")
     wrong = []

@@ -1,4 +1,4 @@
-"""Images over Responses, Chat Completions and Messages, on a stand-in of a family with image input."""
+"""Images over Responses, Chat Completions and Messages, on a stand-in for a model with image input."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ over_each = pytest.mark.parametrize("transports", OVER, ids=[names[0] for names 
 
 @pytest.fixture
 def server(own_server: OwnServer) -> VllmServer:
-    """A server whose model accepts images."""
+    """A server with a model that accepts images."""
     return own_server(["--enable-prompt-tokens-details"], entry=load_models().get("smolvlm-256m"))
 
 
 @pytest.fixture
 def held(server: VllmServer) -> Held:
-    """Runs a scenario over transports, in bodies and streams; fails on any mismatch."""
+    """Runs a scenario over several APIs, in bodies and streams; fails on any mismatch."""
 
     def hold(story: str | Scenario, transports: list[str]) -> list[Conversation]:
         scenario = story if isinstance(story, Scenario) else read_scenario(find_scenario(story))
@@ -62,20 +62,20 @@ def held(server: VllmServer) -> Held:
 
 
 def shown(prompt: str) -> list[str]:
-    """The images of a prompt in order, each as the rows and columns of its tiles."""
+    """Returns the images in a prompt in order, each as the rows and columns of its tiles."""
     last = re.findall(r"<row_(\d)_col_(\d)>(?:(?!<row_)[\s\S])*?<global-img>", prompt)
     return [f"{rows}x{columns}" for rows, columns in last]
 
 
 def prompts(conversation: Conversation) -> list[list[str]]:
-    """The images of each turn's prompt."""
+    """Returns the images in each turn's prompt."""
     return [shown(turn.prompt.text) for turn in conversation.turns if turn.prompt]
 
 
 @pytest.mark.covers("VC-041", "VA-007", "VR-055", "OR-006", "AG-004")
 @over_each
 def test_images_over_turns(held: Held, transports: list[str]) -> None:
-    """Each prompt has the images of its conversation in order, whether they are sent as data or by URL."""
+    """Each prompt contains the conversation's images in order, whether they are sent as data or by URL."""
     for conversation in held("images", transports):
         assert prompts(conversation) == [[WIDE], [WIDE, TALL], [WIDE, TALL], [TALL, WIDE]]
 
@@ -90,7 +90,7 @@ def test_image_in_a_tools_output(held: Held, transports: list[str]) -> None:
 @pytest.mark.covers("VC-041", "VA-007", "VR-055")
 @over_each
 def test_image_that_is_none_is_refused(held: Held, transports: list[str]) -> None:
-    """Invalid images are refused (bad base64, no image, truncated, empty, wrong type); the next turn works"""
+    """Bad base64, other data, and truncated, empty or mistyped images are refused; the next turn works."""
     for conversation in held("images-refused", transports):
         assert prompts(conversation) == [[WIDE], [WIDE, TALL]]
 
@@ -98,7 +98,7 @@ def test_image_that_is_none_is_refused(held: Held, transports: list[str]) -> Non
 @pytest.mark.covers("VC-041")
 @pytest.mark.parametrize("transports", OVER[:2], ids=["responses", "chat"])
 def test_image_that_its_host_does_not_have(held: Held, transports: list[str]) -> None:
-    """vLLM requests the image, and reports a 404 of the host as a client error."""
+    """vLLM requests the image, and reports the host's 404 as a client error."""
     with image_host() as host:
         held(one_refused(host.address("/none.png"), http=422), transports)
         assert host.requested
@@ -118,7 +118,7 @@ def test_image_of_too_many_pixels(held: Held, transports: list[str]) -> None:
     ids=[names[0] for names in OVER],
 )
 def test_more_images_than_the_server_takes(own_server: OwnServer, transports: list[str]) -> None:
-    """A flag limits the number of images; a request with more gets a client error."""
+    """A flag limits the number of images; a request with too many images gets a client error."""
     limit = ["--limit-mm-per-prompt", '{"image": 1}']
     server = own_server(limit, entry=load_models().get("smolvlm-256m"))
     for conversation in run(one_refused(UNSEEN, UNSEEN, http=400), server, transports_of(transports)):
@@ -128,7 +128,7 @@ def test_more_images_than_the_server_takes(own_server: OwnServer, transports: li
 
 @pytest.mark.covers("VC-025", "VC-041")
 def test_tokens_of_an_image_are_counted(server: VllmServer) -> None:
-    """Body and stream count the same image tokens, at most as many as the image adds to the prompt."""
+    """Body and stream count the same number of image tokens, at most what the image adds to the prompt."""
     text, image = {"type": "text", "text": "Hi"}, {"type": "image_url", "image_url": {"url": SMALL}}
     book = ScriptBook(server.endpoint, server.entry)
     book.script("A banner.", times=3)
@@ -148,7 +148,7 @@ def test_tokens_of_an_image_are_counted(server: VllmServer) -> None:
 
 
 def one_refused(*images: str, **expect: int) -> Scenario:
-    """A scenario of one turn whose images the server must refuse."""
+    """Returns a scenario with one turn whose images the server must refuse."""
     user = [{"text": "What is this?"}, *({"image": image} for image in images)]
     turn = {"name": "refused", "user": user, "expect": {"status": "refused", **expect}, "say": "never said"}
     return Scenario.model_validate({"scenario": 1, "turns": [turn]})
@@ -157,7 +157,7 @@ def one_refused(*images: str, **expect: int) -> Scenario:
 @pytest.mark.covers("VC-041")
 @pytest.mark.vllm_known_defect("vllm-46354")
 def test_image_of_a_refused_request_is_taken_afterwards(server: VllmServer) -> None:
-    """An image of a request that was refused for another reason can be sent again."""
+    """An image in a request that was refused for another reason can be sent again."""
     asked = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": UNSEEN}}]}]
     book = ScriptBook(server.endpoint, server.entry)
     try:
@@ -172,7 +172,7 @@ def test_image_of_a_refused_request_is_taken_afterwards(server: VllmServer) -> N
 
 @pytest.mark.covers("VC-041")
 def test_image_that_is_known_is_named_alone(server: VllmServer) -> None:
-    """With vLLM's `uuid`, an image that was sent before can be left out; an unknown `uuid` is refused."""
+    """vLLM's `uuid` can replace an image that was sent before; an unknown `uuid` is refused."""
     book = ScriptBook(server.endpoint, server.entry)
     try:
         book.script("A banner.", times=None)

@@ -1,6 +1,6 @@
-"""Calls whose streamed arguments alternate, as Chat Completions allow: over every API, each keeps its own.
+"""Calls whose streamed arguments alternate, as Chat Completions allows, keep their arguments on every API.
 
-No parser of vLLM streams like this, so the server loads the parser of interleaving_hermes.py.
+No parser in vLLM streams calls like this, so the server loads the parser in interleaving_hermes.py.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.
 PLUGIN = Path(__file__).with_name("interleaving_hermes.py")
 CITIES = [{"city": "Paris"}, {"city": "Rome"}]
 TRIES = 10
-"""A busy server may join both calls in one delta, so a test asks up to this many times."""
+"""The maximum number of requests per test, as a busy server may send both calls in one delta."""
 
 
 @pytest.fixture
 def server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> RemoteServer:
-    """A server of the model entry with that parser."""
+    """A server for the target's model entry with the parser in interleaving_hermes.py."""
     entry = _vllm_target_server.entry.model_copy(update={"tool_call_parser": "interleaves"})
     return own_server(["--tool-parser-plugin", str(PLUGIN)], entry=entry)
 
 
 @pytest.fixture
 def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """A script book with two calls for every request; it is verified at the end."""
+    """A script book that answers every request with two calls; it is verified at the end."""
     book = ScriptBook(server.endpoint, server.entry)
     book.script(calls=[ToolCall("get_weather", city) for city in CITIES], times=None)
     yield book
@@ -55,7 +55,7 @@ def test_over_chat(server: RemoteServer, book: ScriptBook) -> None:
         )
     deltas = [call for chunk in chunks for choice in chunk.choices for call in choice.delta.tool_calls or ()]
     order = [call.index for call in deltas if call.function and call.function.arguments]
-    assert order != sorted(order)  # the arguments do alternate
+    assert order != sorted(order)  # the arguments alternate
     assert streamed(chunks).arguments == CITIES
     assert not [finding for finding in validate_stream(chunks) if finding.counts]
 
@@ -91,5 +91,5 @@ def test_over_messages(server: RemoteServer, book: ScriptBook, request: pytest.F
 
 
 def in_turns(pieces: int) -> bool:
-    """Whether the arguments came in more pieces than there are calls."""
+    """Whether the arguments arrived in more pieces than there are calls."""
     return pieces > len(CITIES)

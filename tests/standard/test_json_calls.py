@@ -1,6 +1,6 @@
-"""A family without its own grammar for calls: forced calls are JSON, the others native text.
+"""Calls in a family without a grammar for its format: forced calls are JSON, other calls native text.
 
-The server has the target's model entry and such a family's parser, whose markers any tokenizer can spell.
+The server has the target's model and seed_oss's parser, whose markers any tokenizer can encode.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ SET = function("set", {"x": {"type": "number"}, "name": {"type": "string"}})
 
 
 def native(x: str) -> str:
-    """A call of SET in seed_oss's native format."""
+    """Returns a call to SET in seed_oss's native format."""
     arguments = f"<parameter=x>{x}</parameter>\n<parameter=name>Zürich</parameter>"
     return f"<seed:tool_call>\n<function=set>\n{arguments}\n</function>\n</seed:tool_call>"
 
 
 @pytest.fixture
 def bare_server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> Callable[..., RemoteServer]:
-    """Starts a server of the model entry with these flags and only these parsers."""
+    """Starts a server for the target's model entry with these flags and only these parsers."""
     none = {"tool_call_parser": None, "reasoning_parser": None}
     entry = _vllm_target_server.entry
     return lambda flags=(), **parsers: own_server(flags, entry=entry.model_copy(update={**none, **parsers}))
@@ -53,7 +53,7 @@ def bare_server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> Cal
 
 @pytest.fixture
 def server(bare_server: Callable[..., RemoteServer], template: Path) -> RemoteServer:
-    """A server with seed_oss's tool parser and no reasoning parser; a stream has chunks of 24 tokens."""
+    """A server with seed_oss's tool parser and no reasoning parser; it streams 24 tokens per chunk."""
     flags = ["--chat-template", str(template), "--stream-interval", "24"]
     return bare_server(flags, tool_call_parser="seed_oss")
 
@@ -68,7 +68,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """A script book on the server; all its scripts must be used."""
+    """A script book on the server; the test must use all of its scripts."""
     book = ScriptBook(server.endpoint, server.entry)
     yield book
     book.verify()
@@ -77,20 +77,20 @@ def book(server: RemoteServer) -> Iterator[ScriptBook]:
 
 @pytest.fixture
 def client(book: ScriptBook) -> Iterator[OpenAI]:
-    """A client of the script book."""
+    """A client whose requests the script book answers."""
     with book.client() as client:
         yield client
 
 
 def body(client: OpenAI, server: RemoteServer, **request: Any) -> ChoiceOutput:
-    """The output in the body of a chat completion."""
+    """Returns the output in the body of a chat completion."""
     answer: Any = client.chat.completions.create(model=server.model, messages=ASK, temperature=0, **request)
     assert not [finding for finding in validate_body(answer, request=request) if finding.counts]
     return output_of(answer)
 
 
 def stream(client: OpenAI, server: RemoteServer, **request: Any) -> ChoiceOutput:
-    """The output in the stream of a chat completion."""
+    """Returns the output in the stream of a chat completion."""
     request = {**request, "stream": True}
     chunks = list(client.chat.completions.create(model=server.model, messages=ASK, temperature=0, **request))
     assert not [finding for finding in validate_stream(chunks, request=request) if finding.counts]
@@ -99,7 +99,7 @@ def stream(client: OpenAI, server: RemoteServer, **request: Any) -> ChoiceOutput
 
 @pytest.mark.covers("VC-015")
 def test_required_calls(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """The model may call several of the tools, and the arguments come back as written."""
+    """The model may call several tools, and the arguments come back exactly as written."""
     book.script(Raw(BOTH + END))
     said = body(client, server, tools=[NOW, FREE], tool_choice="required")
     assert said.calls == (("get_weather", '{"city": "Zürich"}'), ("now", "{}"))
@@ -141,7 +141,7 @@ def test_required_refuses(
 def test_one_call_at_most_over_responses(
     stream: bool, client: OpenAI, server: RemoteServer, book: ScriptBook
 ) -> None:
-    """No grammar prevents a second call, so the server leaves it out."""
+    """No grammar prevents a second call, so the server omits it."""
     book.script(Raw(native("1") + native("2") + END))
     tool = {"type": "function", **SET["function"]}
     request: Any = {"model": server.model, "input": "Set it.", "tools": [tool], "parallel_tool_calls": False}
@@ -155,7 +155,7 @@ def test_one_call_at_most_over_responses(
 def test_one_call_at_most_over_chat(
     stream: bool, client: OpenAI, server: RemoteServer, book: ScriptBook
 ) -> None:
-    """Only the first call is returned."""
+    """If the model makes several calls, only the first is returned."""
     book.script(Raw(native("1") + native("2") + END))
     request: Any = {"tools": [SET], "parallel_tool_calls": False}
     if stream:
@@ -183,7 +183,7 @@ def test_text_like_a_marker_ends_a_response(
 
 @pytest.mark.covers("VC-015", "VC-017")
 def test_named_call(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """The model writes only the arguments; body and stream give the same call."""
+    """The model writes only the arguments; body and stream contain the same call."""
     book.script(Raw('{"city": "Zürich"}' + END), times=2)
     request = {"tools": [NOW, FREE], "tool_choice": named("get_weather")}
     said = body(client, server, **request)
@@ -244,7 +244,7 @@ def test_numbers_of_a_native_call(
 def test_native_call_where_none_is_allowed(
     request_: dict[str, Any], client: OpenAI, server: RemoteServer, book: ScriptBook
 ) -> None:
-    """With `none` or without tools, the native call appears neither as text nor as a call."""
+    """With `tool_choice: none` or without tools, a native call appears neither as text nor as a call."""
     book.script(Raw(f"Hm. {native('5')}{END}"), times=2)
     for said in (body(client, server, **request_), stream(client, server, **request_)):
         assert replace(said, content=said.content.strip()) == ChoiceOutput("Hm.", "", (), "stop")
@@ -264,7 +264,7 @@ def test_marks_of_reasoning_are_text_without_its_parser(
 def test_hidden_thoughts_of_a_parser_that_reads_all(
     bare_server: Callable[..., RemoteServer], template: Path
 ) -> None:
-    """Hidden reasoning is left out whatever else its chunk has, and nothing else is left out."""
+    """Hidden reasoning is omitted whatever else its chunk contains, and nothing else is omitted."""
     flags = ["--chat-template", str(template)]
     server = bare_server(flags, tool_call_parser="seed_oss", reasoning_parser="seed_oss")
     book = ScriptBook(server.endpoint, server.entry)
@@ -282,7 +282,7 @@ def test_hidden_thoughts_of_a_parser_that_reads_all(
 
 @pytest.mark.covers("VC-019")
 def test_call_that_ends_before_its_name(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
-    """The markup of the truncated call does not appear as text."""
+    """The markup of a truncated call does not appear as text."""
     book.script(Raw(f"Hm. <seed:tool_call>\n<func{END}"), times=2)
     said = body(client, server, tools=[SET])
     assert said == ChoiceOutput("Hm. ", "", (), "stop")
@@ -299,7 +299,7 @@ def messages(server: RemoteServer, book: ScriptBook, request: pytest.FixtureRequ
 @pytest.mark.covers("VA-013", "VA-019")
 @pytest.mark.parametrize("ends", ["end_turn", "stop_sequence"])
 def test_text_after_a_call_over_messages(ends: str, messages: Messages, book: ScriptBook) -> None:
-    """The call is complete and its stop reason is `tool_use`, wherever a chunk of the stream ends."""
+    """The call is complete and the stop reason is `tool_use`, wherever a chunk of the stream ends."""
     tool = {"name": "set", "input_schema": SET["function"]["parameters"]}
     stopped = ends == "stop_sequence"
     for digits in range(1, 9):
@@ -314,7 +314,7 @@ def test_text_after_a_call_over_messages(ends: str, messages: Messages, book: Sc
 
 @pytest.mark.covers("VA-021")
 def test_thinking_disabled_where_the_template_refuses_it(messages: Messages, book: ScriptBook) -> None:
-    """`thinking: disabled` is accepted although the template cannot turn thinking off."""
+    """`thinking: disabled` is accepted although the template cannot disable thinking."""
     book.script(Raw("Rain." + END))
     assert text_of(messages.create("Hi", thinking={"type": "disabled"})) == "Rain."
 
@@ -325,7 +325,7 @@ def test_thinking_disabled_where_the_template_refuses_it(messages: Messages, boo
 def test_text_like_a_marker_after_the_thoughts(
     text: str, tokens: int, bare_server: Callable[..., RemoteServer]
 ) -> None:
-    """With only a reasoning parser, all of the text is released in the end."""
+    """With a reasoning parser and no tool parser, all of the text is returned by the end of the stream."""
     server = bare_server(reasoning_parser="qwen3")
     book = ScriptBook(server.endpoint, server.entry)
     book.script(Raw(f"<think>\nHm.\n</think>{text}{END}"), times=2)

@@ -1,4 +1,4 @@
-"""A real model in the background: generation continues without a reader, and stops when it is cancelled."""
+"""Background responses of a real model continue without a reader, and stop when cancelled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
 
 
 def wait_for_running(server: RemoteServer, wanted: int) -> None:
-    """Waits until the engine runs this number of requests."""
+    """Waits until the engine is running this number of requests."""
     deadline = time.monotonic() + 10
     while (running := server.metrics()["vllm:num_requests_running"]) != wanted:
         assert time.monotonic() < deadline, f"the engine runs {running:.0f} requests, not {wanted}"
@@ -42,7 +42,7 @@ def test_background_says_what_the_foreground_says(responses: Responses, openai_c
 def test_a_cancelled_response_takes_no_more_of_the_engine(
     responses: Responses, openai_client: OpenAI, vllm_server: VllmServer
 ) -> None:
-    """The engine stops the request long before its 2000 tokens are generated."""
+    """The engine stops a cancelled request long before it has generated the requested 2000 tokens."""
     if not isinstance(vllm_server, RemoteServer):
         pytest.fail("the live lane has a server of its own")
     created = responses.create(STORY, background=True, max_output_tokens=2000)

@@ -1,4 +1,4 @@
-"""Real answers over several turns show that the model gets the context."""
+"""A real model's answers over several turns show that it receives the context."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASK_SECRET = "What is the name of my cat?"
 @pytest.mark.vllm_needs("responses", "store")
 @pytest.mark.covers("VR-021")
 def test_country_chain_by_previous_response_id(responses: Responses) -> None:
-    """Each question makes sense only after the previous one; without context it gets another answer."""
+    """Each question refers to the previous one; without that context, its answer is different."""
     answers: list[Response] = []
     for question, capital in COUNTRIES:
         previous = answers[-1].id if answers else None
@@ -56,7 +56,7 @@ def test_country_chain_by_previous_response_id(responses: Responses) -> None:
 @pytest.mark.vllm_needs("responses", "store")
 @pytest.mark.covers("VR-021")
 def test_what_only_an_earlier_turn_told(responses: Responses) -> None:
-    """Only the first turn has the name; body and stream both know it."""
+    """Only the first turn contains the name; the body and the stream of the next turn both know it."""
     first = responses.create(SECRET, max_output_tokens=16)
     body, stream = responses.both(ASK_SECRET, previous_response_id=first.id)
     expect_content("Biscuit" in body.output_text, f"Biscuit, not {body.output_text!r}")
@@ -68,7 +68,7 @@ def test_what_only_an_earlier_turn_told(responses: Responses) -> None:
 @pytest.mark.vllm_needs("responses", "store")
 @pytest.mark.covers("VR-021")
 def test_a_chain_that_forks(responses: Responses) -> None:
-    """Two turns that follow the same response do not see each other."""
+    """Neither of two turns that follow the same response contains the other in its context."""
     first = responses.create("My cat is called Biscuit. Say hello.", max_output_tokens=32)
     responses.create(
         "I have a dog called Rufus as well.", previous_response_id=first.id, max_output_tokens=32
@@ -92,7 +92,7 @@ def test_country_chain_by_messages(chat: Chat) -> None:
 @pytest.mark.vllm_needs("responses", "chat")
 @pytest.mark.covers("VR-073")
 def test_both_apis_say_the_same(responses: Responses, chat: Chat) -> None:
-    """With greedy sampling both APIs give the same answer."""
+    """With greedy sampling, the answers over both APIs are the same."""
     over_chat = chat.body([{"role": "user", "content": COUNTRIES[0][0]}], max_tokens=32)
     over_responses = responses.create(COUNTRIES[0][0], max_output_tokens=32)
     assert over_responses.usage is not None

@@ -1,4 +1,4 @@
-"""What only real probabilities can show: greedy sampling, seeds, different choices, stop strings."""
+"""Sampling, which only a real model can test: greedy answers, seeds, several choices, stop strings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PERSON = {
 @pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-001")
 def test_logprobs_are_probabilities(chat: Chat) -> None:
-    """The probabilities are in order and add up to at most 1, and the greedy token is the first."""
+    """Probabilities are sorted and add up to at most 1, and the chosen greedy token comes first."""
     body = chat.body(ASK, logprobs=True, top_logprobs=5, max_tokens=16)
     logprobs = body.choices[0].logprobs
     assert logprobs is not None
@@ -74,7 +74,7 @@ def test_a_seed_gives_the_same_words_again(chat: Chat) -> None:
 @pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-010")
 def test_choices_are_drawn_apart(chat: Chat) -> None:
-    """With `n=3` each choice has its own answer, and usage counts the tokens of all."""
+    """With `n=3`, the choices have different answers, and the usage counts the tokens of all choices."""
     body = chat.body(ASK, n=3, temperature=1.0, seed=7, max_tokens=12)
     assert [choice.index for choice in body.choices] == [0, 1, 2]
     words = {output_of(body, choice).content for choice in range(3)}
@@ -95,7 +95,7 @@ def test_greedy_choices_are_the_same(chat: Chat) -> None:
 @pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VR-059")
 def test_a_stop_string_ends_real_words(chat: Chat) -> None:
-    """The text is the unstopped answer up to the stop string, in body and stream."""
+    """In body and stream, the text is what the model says without a stop string, up to that string."""
     whole = output_of(chat.body(COUNT, max_tokens=48)).content
     stop = "three" if "three" in whole else whole.split()[3]
     answers = chat.both(COUNT, stop=[stop], max_tokens=48)

@@ -1,4 +1,4 @@
-"""Forced calls of a real model, a whole tool loop, and the effect of `strict`."""
+"""Forced calls by a real model, a complete tool loop, and the effect of `strict`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WRONG = ToolCall("get_weather", {"town": 7})
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """Checks that there are calls, and that the arguments of each match the tool's schema."""
+    """Checks that there are calls, and that the arguments of each call match the tool's schema."""
     assert arguments
     for each in arguments:
         try:
@@ -81,7 +81,7 @@ def test_a_call_of_its_own_accord(responses: Responses) -> None:
 @pytest.mark.covers("VR-041", "OR-009")
 @pytest.mark.parametrize("chained", [True, False], ids=["previous_response_id", "history"])
 def test_loop_of_call_output_and_answer(chained: bool, responses: Responses) -> None:
-    """The answer has what only the tool's output contains."""
+    """The answer contains a fact that only the tool's output provides."""
     first = responses.create(WEATHER, tools=[RESPONSES_TOOL], tool_choice="required", max_output_tokens=64)
     (call,) = items(first, "function_call")
     output = {"type": "function_call_output", "call_id": call.call_id, "output": REPORT}

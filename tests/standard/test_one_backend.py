@@ -1,4 +1,4 @@
-"""Constraints on a server with only the xgrammar backend; by default vLLM falls back to another one."""
+"""Constraints on a server with only the xgrammar backend; by default, vLLM falls back to other backends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARK = 'start: "SELECT " column\ncolumn: "a" | "b"\n'
 
 @pytest.fixture
 def book(own_server: OwnServer) -> Iterator[ScriptBook]:
-    """A script book on a server that has only the xgrammar backend."""
+    """A script book on a server that uses only the xgrammar backend."""
     server = own_server(["--structured-outputs-config.backend", "xgrammar"])
     book = ScriptBook(server.endpoint, server.entry)
     yield book

@@ -18,12 +18,12 @@ pytestmark = [
     pytest.mark.vllm_needs("responses", "chat", "messages"),
 ]
 
-# Responses prompts of llama3.1 start with two BOS tokens (vllm-38187); test_prompts_of_responses shows it
+# Responses prompts for llama3.1 start with two BOS tokens (vllm-38187); see test_prompts_of_responses
 QWEN3 = pytest.mark.vllm_model("qwen3")
 
 
 def prompts(server: RemoteServer) -> Prompts:
-    """Compares prompts with the token ids of the template's text."""
+    """Compares the server's prompts with the token ids of the template's output."""
     return Prompts(server, partial(prompt_ids, server))
 
 
@@ -87,7 +87,7 @@ def test_render_route_knows_no_response(own_server: OwnServer) -> None:
 @QWEN3
 @pytest.mark.covers("vllm-34792")
 def test_debug_logging_leaves_the_calls(own_server: OwnServer) -> None:
-    """With debug logging, the logged copy of a request must not consume the iterators of the request."""
+    """With debug logging, making the logged copy of a request must not consume the request's iterators."""
     server = own_server(env={"VLLM_LOGGING_LEVEL": "DEBUG"})
     asked = [(api, row) for api, row in of_entry(server) if any(turn[0] == "call" for turn in row.turns)]
     assert {api for api, _ in asked} == {"responses", "chat", "messages"}

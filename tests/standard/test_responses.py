@@ -1,4 +1,4 @@
-"""Responses on every model entry but gpt-oss: thinking on and off, calls that a grammar enforces."""
+"""Responses on every model except gpt-oss: thinking on and off, and calls enforced by a grammar."""
 
 from __future__ import annotations
 

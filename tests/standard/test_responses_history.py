@@ -1,4 +1,4 @@
-"""Responses on chat templates: how the items of the history become messages of the prompt."""
+"""Responses with chat templates: how items of the conversation history become messages in the prompt."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_items_of_one_turn_are_one_message(
     prompt = prompt_of(
         responses.create(input_items, tools=[RESPONSES_TOOL], extra_body=SHOW, max_output_tokens=64)
     )
-    assert prompt.count(TURN) == 2  # one of the history, and the generation prompt
+    assert prompt.count(TURN) == 2  # one in the history, and the generation prompt
     message = prompt.split(TURN)[1].split("<|im_end|>")[0]
     assert ("Let me look." in message) == (WORDS in turn)
     assert ("I must look." in message) == (THOUGHTS in turn)
@@ -106,7 +106,7 @@ def test_summary_stands_in_for_missing_thoughts(responses: Responses, script: Sc
 @pytest.mark.covers("VR-062")
 @pytest.mark.parametrize("status", ["in_progress", "incomplete"])
 def test_unfinished_message_is_continued(status: str, responses: Responses, script: ScriptWriter) -> None:
-    """The prompt ends within the message, whether its content is parts or text, so the model continues it."""
+    """The prompt ends within an unfinished message (of parts or text), so the model continues the message."""
     script("Oslo is wet.", times=2)
     in_parts = {**WORDS, "status": status}
     as_text = {"role": "assistant", "content": "Let me look.", "status": status}
@@ -120,7 +120,7 @@ def test_unfinished_message_is_continued(status: str, responses: Responses, scri
 @pytest.mark.covers("VR-062", "VR-009")
 @pytest.mark.parametrize("status", ["in_progress", "incomplete"])
 def test_turn_of_unfinished_thoughts_goes_on(status: str, responses: Responses, script: ScriptWriter) -> None:
-    """The prompt ends within the assistant turn of the unfinished reasoning."""
+    """The prompt ends within the assistant turn that contains the unfinished reasoning."""
     script("Oslo is wet.")
     unfinished = {**THOUGHTS, "status": status}
     (prompt,) = messages_of(responses.create([QUESTION, unfinished], extra_body=SHOW))
@@ -135,7 +135,7 @@ def test_turn_of_unfinished_thoughts_goes_on(status: str, responses: Responses, 
 def test_turn_of_finished_thoughts_is_over(
     status: str | None, responses: Responses, script: ScriptWriter
 ) -> None:
-    """A new assistant turn follows; reasoning without a status counts as finished."""
+    """A new assistant turn follows finished reasoning; reasoning without a status counts as finished."""
     script("Oslo is wet.")
     finished = {**THOUGHTS, "status": status}
     (prompt,) = messages_of(responses.create([QUESTION, finished], extra_body=SHOW))

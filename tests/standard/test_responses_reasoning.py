@@ -14,7 +14,7 @@ from vllm_harness._testing.fixtures import ScriptWriter
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_needs("responses", "reasoning")]
 
 ASK = "The capital of France?"
-CLOSED = "<think>\n\n</think>"  # how Qwen3's template turns thinking off
+CLOSED = "<think>\n\n</think>"  # the empty block by which Qwen3's template disables thinking
 OFF: list[dict[str, Any]] = [
     {"reasoning": {"effort": "none"}},
     {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}},
@@ -31,7 +31,7 @@ ON: list[dict[str, Any]] = [
 
 
 def showing(request: dict[str, Any]) -> dict[str, Any]:
-    """The request, with the option that shows the prompt."""
+    """Returns the request with the option that returns the prompt."""
     return {**request, "extra_body": {**request.get("extra_body", {}), **SHOW}}
 
 
@@ -40,7 +40,7 @@ def showing(request: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.covers("VR-007", "VR-072")
 @pytest.mark.parametrize("request_", OFF, ids=["effort none", "kwarg false", "kwarg beats effort"])
 def test_thinking_off(request_: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    """The prompt has an empty reasoning block, and neither body nor stream has reasoning."""
+    """The prompt has an empty reasoning block, and neither the body nor the stream contains reasoning."""
     script(Raw("It is Paris.<|im_end|>"), times=2)
     body, stream = responses.both(ASK, **showing(request_))
     for response in (body, stream.terminal):
@@ -74,7 +74,7 @@ def test_thinking_on(request_: dict[str, Any], responses: Responses, script: Scr
 def test_call_with_and_without_thinking(
     choice: Any, thinking: bool, responses: Responses, script: ScriptWriter
 ) -> None:
-    """With every tool choice there is reasoning if thinking is on, then one call, and no markup as text."""
+    """Every tool choice gives reasoning if thinking is on, then one call, and no markup as text."""
     call = f'<tool_call>\n{{"name": "{CALL.name}", "arguments": {CALL.arguments_json}}}\n</tool_call>'
     if thinking:
         script(reasoning="I need the weather.", calls=[CALL], constrained=True, times=2)
@@ -97,7 +97,7 @@ def test_call_with_and_without_thinking(
 @pytest.mark.covers("VT-016", "VC-013")
 @pytest.mark.parametrize("stream", [False, True])
 def test_thoughts_may_be_hidden(stream: bool, responses: Responses, script: ScriptWriter) -> None:
-    """With vLLM's `include_reasoning: false` no item or event has the reasoning, but its tokens count."""
+    """With vLLM's `include_reasoning: false`, no item or event contains reasoning, but its tokens count."""
     script("It is Paris.", reasoning="A capital.")
     hidden: dict[str, Any] = {
         "extra_body": {"include_reasoning": False},
@@ -120,7 +120,7 @@ def test_thoughts_may_be_hidden(stream: bool, responses: Responses, script: Scri
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-012")
 def test_reasoning_tokens_are_those_of_the_thoughts(responses: Responses, script: ScriptWriter) -> None:
-    """The difference in reasoning tokens is exactly the number of additional tokens."""
+    """Longer reasoning is counted as exactly the number of additional tokens."""
     counts = []
     for thoughts in ("one", "one two three four five"):
         written = script("Yes.", reasoning=thoughts)
@@ -135,7 +135,7 @@ def test_reasoning_tokens_are_those_of_the_thoughts(responses: Responses, script
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-008", "VR-048")
 def test_raw_messages_are_the_tokens(responses: Responses, script: ScriptWriter) -> None:
-    """vLLM's `enable_response_messages` returns prompt and output as text and as token ids."""
+    """vLLM's `enable_response_messages` returns the prompt and the output, as text and as token ids."""
     written = script("It is Paris.", reasoning="A capital.", times=2)
     assert written is not None
     body, stream = responses.both(ASK, extra_body=SHOW)

@@ -1,4 +1,4 @@
-"""Responses on every model entry but gpt-oss: tools in namespaces, and custom tools."""
+"""Responses on every model except gpt-oss: tools in namespaces, and custom tools."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LOOK = ToolCall("meteo__look", {"city": "Paris"})
 @pytest.mark.covers("VR-031")
 @pytest.mark.parametrize("named", ["look", "meteo__look"])
 def test_call_in_a_namespace(named: str, responses: Responses, script: ScriptWriter) -> None:
-    """The call item has the local name and the namespace; only the prompt has the flat name."""
+    """The call item has the local name and the namespace; only the prompt contains the flat name."""
     script(calls=[LOOK], constrained=True, times=2)
     choice = {"type": "function", "name": named}
     body, stream = responses.both(
@@ -63,7 +63,7 @@ def test_call_in_a_namespace_goes_back(responses: Responses, script: ScriptWrite
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}
     history = [{"role": "user", "content": "Weather in Paris?"}, *[i.to_dict() for i in first.output], output]
     prompt = prompt_of(responses.create(history, tools=[NAMESPACE], extra_body=SHOW))
-    assert prompt.count("meteo__look") == 2  # in its declaration and in the call
+    assert prompt.count("meteo__look") == 2  # in the tool's declaration and in the call
     assert "21 degrees" in prompt
 
 
@@ -88,7 +88,7 @@ def test_ambiguous_name_is_refused(responses: Responses) -> None:
 @pytest.mark.covers("VR-071", "LS-022")
 @pytest.mark.parametrize("more", [{}, {"format": {"type": "text"}}], ids=["no format", "text"])
 def test_custom_tool(more: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    """A custom tool takes free text and gives a custom_tool_call; the stream hides the wrapping JSON."""
+    """Calls to custom tools, which take free text, are custom_tool_calls; streams omit the wrapping JSON."""
     code = 'print("Zürich")\nfor i in range(3):\n    print(i)'
     call = ToolCall("run_code", {"input": code})
     script(calls=[call], constrained=True, times=2)
@@ -106,7 +106,7 @@ def test_custom_tool(more: dict[str, Any], responses: Responses, script: ScriptW
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VR-071", "LS-022")
 def test_custom_tool_and_escaped_characters(responses: Responses, script: ScriptWriter) -> None:
-    """A character that JSON writes as a surrogate pair (RFC 8259, 7) is streamed whole."""
+    """A character that JSON escapes as a surrogate pair (RFC 8259, 7) is streamed in one piece."""
     call = r'{"name": "run_code", "arguments": {"input": "say(\ud83c\udfd4\ud83c\udfd4)"}}'
     script(Raw(f"<think>\n\n</think><tool_call>\n{call}\n</tool_call><|im_end|>"), times=2)
     body, stream = responses.both("Print something.", tools=[CUSTOM])
@@ -119,7 +119,7 @@ def test_custom_tool_and_escaped_characters(responses: Responses, script: Script
 @pytest.mark.covers("VR-071", "LS-022")
 @pytest.mark.vllm_known_defect("cut-custom-call-sends-its-json-again")
 def test_custom_tool_call_that_a_limit_cuts(responses: Responses, script: ScriptWriter) -> None:
-    """Deltas and input have the first part of the text, without the wrapping JSON."""
+    """If the call is truncated, deltas and input have the start of the text, without the wrapping JSON."""
     code = "print(" + " + ".join(map(str, range(1, 40))) + ")"
     script(calls=[ToolCall("run_code", {"input": code})], expect="cut")
     request = responses.request("Print something.", {"tools": [CUSTOM], "max_output_tokens": 48})
@@ -155,7 +155,7 @@ def test_custom_tool_call_goes_back(responses: Responses, script: ScriptWriter) 
 def test_call_where_none_may_be_is_text(
     more: dict[str, Any], responses: Responses, script: ScriptWriter
 ) -> None:
-    """With `none` or without tools, text that looks like a call stays text (vllm#40314)."""
+    """With `tool_choice: none` or without tools, text that looks like a call stays text (vllm#40314)."""
     text = '<tool_call>\n{"name": "look", "arguments": {"city": "Paris"}}\n</tool_call>'
     script(Raw(f"<think>\n\n</think>\n\n{text}<|im_end|>"), times=2)
     body, stream = responses.both("Weather in Paris?", **more)

@@ -1,4 +1,4 @@
-"""The arguments that each API passes to the chat template, shown by a template that renders them as JSON."""
+"""Each API's arguments for the chat template, shown by a template that renders them as JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEVELS: dict[Api, tuple[str, ...]] = {
     "responses": ("none", "minimal", "low", "medium", "high", "xhigh"),
     "messages": ("none", "low", "medium", "high", "xhigh", "max"),
 }
-"""The efforts of each API; over Messages, `none` stands for disabled thinking."""
+"""The effort levels that each API accepts; for Messages, `none` stands for disabled thinking."""
 
 HISTORIES: dict[Api, Json] = {
     "chat": {
@@ -102,16 +102,16 @@ HISTORIES: dict[Api, Json] = {
         "tools": [{"name": TOOL["name"], "description": TOOL["description"], "input_schema": PARAMETERS}],
     },
 }
-"""One conversation over each API; its items have no ids, like those of a stateless client."""
+"""One conversation in the form of each API; its items have no ids, as from a stateless client."""
 
 
 def called(id: str, name: str, arguments: Json) -> Json:
-    """A call as templates get it: the arguments are an object."""
+    """Returns a call as templates receive it: the arguments are an object."""
     return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def effort(api: Api, level: str) -> Json:
-    """The request option that sets the effort."""
+    """Returns the request fields that set the effort."""
     options: dict[Api, Json] = {
         "chat": {"reasoning_effort": level},
         "responses": {"reasoning": {"effort": level}},
@@ -137,7 +137,7 @@ def book(own_server: OwnServer, template: str) -> Iterator[ScriptBook]:
 
 
 def given(book: ScriptBook, api: Api, request: Json) -> Json:
-    """The arguments that the template got for a request."""
+    """Returns the arguments that the template received for a request."""
     told = book.script("Rain.", keep_prompt=True)
     with book.client() as client:
         path = PATHS[api].removeprefix("/v1")
@@ -150,7 +150,7 @@ def given(book: ScriptBook, api: Api, request: Json) -> Json:
 @pytest.mark.covers("VR-062", "VC-020", "VA-010", "VA-017")
 @pytest.mark.parametrize("api", APIS)
 def test_history_options_and_tools(api: Api, book: ScriptBook) -> None:
-    """Each API passes the same call ids, outputs, reasoning, tools, effort and template arguments."""
+    """Every API passes the same call ids, outputs, reasoning, tools, effort and template arguments."""
     options: Json = {"chat_template_kwargs": {"word": "x"}, **effort(api, "low")}
     shown = given(book, api, {**HISTORIES[api], **options})
     turn = shown["messages"][2]
@@ -173,7 +173,7 @@ def test_history_options_and_tools(api: Api, book: ScriptBook) -> None:
 @pytest.mark.covers("VC-022", "VC-020")
 @pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
 def test_thoughts_by_each_of_their_names(key: str, book: ScriptBook) -> None:
-    """Either field is used, even if the other one is null."""
+    """Either of the two fields is used, even if the other is null."""
     history = HISTORIES["chat"]
     turn = {**history["messages"][2], "reasoning": None, "reasoning_content": None, key: "Two questions."}
     messages = [*history["messages"][:2], turn, *history["messages"][3:]]
@@ -183,7 +183,7 @@ def test_thoughts_by_each_of_their_names(key: str, book: ScriptBook) -> None:
 
 @pytest.mark.covers("VC-020", "VC-022")
 def test_what_a_turn_of_the_assistant_may_hold(book: ScriptBook) -> None:
-    """A call without arguments has an empty object, and a refusal becomes the content."""
+    """The template gets an empty object for a call without arguments, and a refusal as content."""
     function = {"name": "get_tides", "arguments": ""}
     turns: list[Json] = [
         {"role": "user", "content": "Tides?"},
@@ -199,7 +199,7 @@ def test_what_a_turn_of_the_assistant_may_hold(book: ScriptBook) -> None:
 
 @pytest.mark.covers("VA-010", "VA-022", "VA-017")
 def test_what_messages_may_hold(book: ScriptBook) -> None:
-    """Several thinking blocks in a turn, a later system message, and a schema without a type."""
+    """A turn may have several thinking blocks, a system message may come late, a schema may lack a type."""
     history = HISTORIES["messages"]
     user, turn, results = history["messages"]
     thoughts = [{"type": "thinking", "thinking": text, "signature": "c2ln"} for text in ("First.", "Then.")]
@@ -215,7 +215,7 @@ def test_what_messages_may_hold(book: ScriptBook) -> None:
 @pytest.mark.covers("VR-043", "VC-022", "VA-017")
 @pytest.mark.parametrize("api", APIS)
 def test_tools_where_none_may_be_called(api: Api, book: ScriptBook) -> None:
-    """With `none` the template gets the tools, unless a flag of vLLM excludes them."""
+    """With `tool_choice: none`, the template gets the tools unless a vLLM flag excludes them."""
     choice: dict[Api, Any] = {"chat": "none", "responses": "none", "messages": {"type": "none"}}
     shown = given(book, api, {**HISTORIES[api], "tool_choice": choice[api]})
     assert shown["tools"] == [{"type": "function", "function": TOOL}]
@@ -232,7 +232,7 @@ def test_nothing_that_was_not_said(api: Api, book: ScriptBook) -> None:
 @pytest.mark.covers("VR-032", "VC-022", "VA-021")
 @pytest.mark.parametrize("api", APIS)
 def test_effort(api: Api, book: ScriptBook) -> None:
-    """The template gets the effort unchanged, and thinking is off for `none`."""
+    """The template receives the effort unchanged, and thinking is disabled for `none`."""
     for level in LEVELS[api]:
         off = (api, level) == ("messages", "none")
         asked = {"thinking": {"type": "disabled"}} if off else effort(api, level)
@@ -242,7 +242,7 @@ def test_effort(api: Api, book: ScriptBook) -> None:
 
 @pytest.mark.covers("VC-020", "VC-022")
 def test_parts_keep_their_further_fields(own_server: OwnServer, template: str) -> None:
-    """A template that takes parts gets all their fields."""
+    """A template that accepts lists of parts gets all fields of the parts."""
     server = own_server(["--chat-template", template, "--chat-template-content-format", "openai"])
     parts = [{"type": "text", "text": "Hello.", "mood": "glad"}, {"type": "text", "text": "Bye."}]
     with closing(ScriptBook(server.endpoint, server.entry)) as book:
@@ -255,7 +255,7 @@ def test_parts_keep_their_further_fields(own_server: OwnServer, template: str) -
 def test_output_of_a_built_in_tool_names_its_call(
     own_server: OwnServer, template: str, tmp_path: Path
 ) -> None:
-    """In the next turn of vLLM's parser context, the output has the id of its call."""
+    """In the next turn of vLLM's parser context, a tool output has the id of its call."""
     call = ToolCall("code_interpreter", {"code": "print(6 * 7)"})
     with ToolServer("python", tmp_path) as tools:
         flags = ["--tool-server", tools.address, "--chat-template", template]

@@ -1,15 +1,15 @@
-"""Parser regression: every parser family on versions of vLLM, case by case, compared with a baseline.
+"""Parser regression: runs test cases of each parser family on vLLM versions and compares with a baseline.
 
 Imports point one way:
 
     cases <- engines <- results <- run <- search, changed
 
-`cases` has what a model generates, what a request offers and what is expected, independent of the engine.
-`engines` run cases, in process or over HTTP, and return answers.
-`results` compares answers with what is expected, and stores cells and baselines.
+`cases` defines what a model generates, what a request offers, and the expected answer, for any engine.
+`engines` runs cases, in process or over HTTP, and returns the answers.
+`results` compares actual with expected answers, and stores the results (cells) and baselines.
 `run` runs the cells that have not finished.
-`search` looks for the smallest failing cases.
-`changed` finds the families that a change of vLLM's code can affect, and the code before the change.
-`selection` and `listing` serve the command line.
-`workers` run in the interpreter of vLLM, and import nothing from this package.
+`search` finds the smallest failing cases.
+`changed` finds the families that a change to vLLM's code can affect, and the code before that change.
+`selection` and `listing` implement options of the command line.
+`workers` holds scripts that run in vLLM's interpreter; they import nothing from this package.
 """

@@ -1,4 +1,4 @@
-"""Families and test cases as JSON for other programs."""
+"""Lists families and test cases as JSON for other programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vllm_harness._scripted.meaning import Meaning
 
 
 def family_record(family: Family) -> dict[str, Any]:
-    """A family with its parsers, its dialect, and the source of the dialect's format."""
+    """Returns a family with its parsers, its dialect, and the source that documents the dialect's format."""
     return {
         "name": family.name,
         "tool_parser": family.tool_parser,
@@ -24,7 +24,7 @@ def family_record(family: Family) -> dict[str, Any]:
 
 
 def case_record(cases: CaseSet, case: Case) -> dict[str, Any]:
-    """A test case with its family, its input, and what is expected."""
+    """Returns a test case with its family, its input, and the expected answer."""
     place = {"family": cases.family.name, "group": cases.group, "topic": str(case.topic)}
     return {**place, **case.input.model_dump(mode="json"), "expected": _expected_record(case.expected)}
 

@@ -1,4 +1,4 @@
-"""Runs the cells that have not finished: families and groups of cases on environments."""
+"""Runs the unfinished cells; a cell is one family and one group of cases on one server environment."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from vllm_harness._server.leases.allocation import INTERPRETER_GIB, expected_nee
 T = TypeVar("T")
 LIMIT_S = 3600.0
 EXAMPLE_LENGTH = 400
-"""The largest number of characters of an answer that is stored as an example."""
+"""The maximum length of an answer that is stored as an example, in characters."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Case sets of a run that share an interpreter, or whose servers start one after another."""
+    """Case sets that share an interpreter, or that run on servers started one after another."""
 
     vllm: VllmUnderTest
     engine: Engine
@@ -53,7 +53,7 @@ def unfinished(
     engine: Engine = "in-process",
     parallel: int = 1,
 ) -> list[Batch]:
-    """Batches of every case set on every vLLM, without the cells that have finished."""
+    """Divides the unfinished cells, each a case set on a vLLM, into `parallel` batches for each vLLM."""
     batches = []
     for vllm in environments:
         remaining = [
@@ -67,7 +67,7 @@ def unfinished(
 
 
 def shares(items: Sequence[T], parallel: int) -> list[Sequence[T]]:
-    """Deals items in turn into `parallel` shares; empty shares are left out."""
+    """Deals items in turn into `parallel` shares; omits empty shares."""
     return [share for start in range(parallel) if (share := items[start::parallel])]
 
 
@@ -79,16 +79,16 @@ def run_batches(
     done: Callable[[Cell], None],
     executor: Executor | None = None,
 ) -> list[HarnessError]:
-    """Runs batches side by side and writes each cell when it finishes; returns the errors of failed batches.
+    """Runs batches in parallel, writes each cell when it finishes, and returns the errors of failed batches.
 
     Args:
         parallel: the number of batches to run at a time on this machine if there is no executor.
-        done: called with each cell.
-        executor: runs the batches; by default this machine.
+        done: called with each finished cell.
+        executor: runs the batches; defaults to this machine.
     """
 
     def write(cell: Cell) -> None:
-        raise_if_interrupted()  # if the run was stopped: the cell's server may have been killed
+        raise_if_interrupted()  # after a stop, the answers may come from a killed server
         run.write(cell)
         done(cell)
 
@@ -96,7 +96,7 @@ def run_batches(
 
 
 def shard_of(batch: Batch) -> Shard[Cell]:
-    """The shard with which an executor runs a batch."""
+    """Returns the shard (a unit of work for an executor) that runs a batch."""
     vllm, families = batch.vllm, [cases.family for cases in batch.case_sets]
     needs = Needs(memory_gib=INTERPRETER_GIB)
     if batch.engine == "http":
@@ -124,7 +124,7 @@ def _name_of(cases: CaseSet) -> str:
 
 
 def _cells_named(batch: Batch, names: Collection[str]) -> Iterator[tuple[str, Cell]]:
-    """Runs the named case sets of a batch on the machine that calls it."""
+    """Runs the named case sets of a batch on the machine that calls this function."""
     here = batch.vllm.here()
     case_sets = tuple(cases for cases in batch.case_sets if _name_of(cases) in names)
     named = replace(batch, vllm=here, case_sets=case_sets)
@@ -151,7 +151,7 @@ def _inputs(case_sets: Sequence[CaseSet]) -> list[tuple[Family, Sequence[CaseInp
 def _timed(
     vllm: VllmUnderTest, case_sets: Sequence[CaseSet], answered: Iterable[list[CaseAnswer]]
 ) -> Iterator[Cell]:
-    """Yields the cell of each case set when its answers arrive, with the time that they took."""
+    """Yields the cell of each case set when its answers arrive, with the time that passed."""
     started = time.monotonic()
     for answers in answered:
         now = time.monotonic()
@@ -160,7 +160,7 @@ def _timed(
 
 
 def _over_http(batch: Batch, is_remote: bool) -> Iterator[Cell]:
-    """Yields the cells of servers; on a remote machine, errors of that machine are raised."""
+    """Yields the cells that servers answer; raises errors of the machine itself if the machine is remote."""
     for cases in batch.case_sets:
         started = time.monotonic()
         try:
@@ -192,7 +192,7 @@ def cell_of(
     engine: Engine = "in-process",
     seconds: float = 0.0,
 ) -> Cell:
-    """The cell for the answers to a case set."""
+    """Makes the cell for the answers to a case set."""
     family = cases.family
     start_error = next((str(answer.error) for answer in answers if answer.case is None), None)
     return Cell(
@@ -249,7 +249,7 @@ def _delivery(answer: CaseAnswer) -> Delivery:
 
 
 def answer_digest(answer: CaseAnswer) -> str:
-    """A digest of an answer that ignores white space around its texts and the message of a refusal."""
+    """Returns a digest of an answer that ignores outer white space and the message of a refusal."""
     texts = [(answer.reasoning or "").strip(), (answer.content or "").strip()]
     calls = [call.model_dump(include={"name", "arguments"}) for call in answer.calls]
     error = None if answer.error is None else str(answer.error)

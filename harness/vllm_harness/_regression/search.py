@@ -1,4 +1,4 @@
-"""Searches for the smallest meanings that a family's parsers get wrong, and writes them to files."""
+"""Searches for the smallest answers that a family's parsers get wrong, and writes them to files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vllm_harness._regression.run import LIMIT_S, shares
 from vllm_harness._scripted.families import Family
 
 OWN_CUTS = Delivery(Chunking.CUT_AT)
-"""Stands for the own delivery of every generated meaning, so that the kind of a failure ignores the cuts."""
+"""Represents the delivery with a meaning's own cuts, so that failures of one kind may have other cuts."""
 FailureKind = tuple[Delivery, Mismatch]
 _DELIVERIES = deliveries("whole tokens_1")
 
@@ -33,7 +33,7 @@ class SmallestFailure:
     """The smallest meaning that shows a kind of failure.
 
     Attributes:
-        file: a file with the meaning, its tools and its delivery, for `regression --meanings`.
+        file: a meanings file with the meaning, its tools and its delivery, for `regression --meanings`.
     """
 
     family: str
@@ -56,10 +56,10 @@ def search(
     A family whose folder exists is not searched again.
 
     Args:
-        environment, families, generation: what to search.
+        environment, families, generation: the vLLM, the families, and how many meanings to generate.
         folder: the parent of the families' folders.
         parallel: the number of interpreters to run at a time.
-        done: called with each family that has been searched.
+        done: called with each family when its search ends.
 
     Raises:
         InProcessError: vLLM cannot be imported, or takes longer than an hour.
@@ -94,7 +94,7 @@ def _search_family(
 
 
 def _kinds(parse: Parse, family: Family, generated: GeneratedMeaning) -> list[FailureKind]:
-    """The mismatches of a meaning, each with the first delivery that shows it: whole, by tokens, own cuts."""
+    """A meaning's mismatches, each with the first delivery (whole, by tokens, own cuts) that shows it."""
     own = generated.own_delivery
     case = generated_case(family, generated, "generated", (*_DELIVERIES, own))
     first: dict[Mismatch, Delivery] = {}
@@ -112,7 +112,7 @@ def write_failures(
     generation: GenerationPlan,
     folder: Path,
 ) -> None:
-    """Writes a file of meanings for each failure; the folder appears when all files are written."""
+    """Writes a meanings file for each failure; the folder appears once all files are written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with half_made(folder) as half:
         for number, ((delivery, mismatch), generated) in enumerate(failures, start=1):
@@ -126,7 +126,7 @@ def write_failures(
 
 
 def _document(generated: GeneratedMeaning, mismatch: Mismatch, delivery: Delivery) -> dict[str, Any]:
-    """The content of a file of meanings; the name of the case is the mismatch."""
+    """The content of a meanings file with one case, whose name is the mismatch."""
     meaning = generated.meaning
     fields = {
         "reasoning": meaning.reasoning,
@@ -141,7 +141,7 @@ def _document(generated: GeneratedMeaning, mismatch: Mismatch, delivery: Deliver
 
 
 def read_failures(family: Family, folder: Path) -> Iterator[SmallestFailure]:
-    """Reads the failures of a folder, in the order in which they were found."""
+    """Reads the failures in a folder, in the order in which they were found."""
     for file in sorted(folder.iterdir(), key=lambda path: int(path.stem)):
         (case,) = load_meanings(file).cases
         yield SmallestFailure(family.name, case.deliveries[0], Mismatch.parse(case.name), file)

@@ -1,4 +1,4 @@
-"""Selects what a run covers, from names that users give: families, groups, tokenizers, environments."""
+"""Selects what a run covers from user input: families, groups, tokenizers and server environments."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from vllm_harness._scripted.families import Family, families_of_model, load_fami
 
 @dataclass(frozen=True)
 class Selection:
-    """Families and groups of cases for an engine.
+    """The families and groups of cases that an engine should run.
 
     Attributes:
-        only: names of cases; empty for all.
-        meanings: the file of meanings.
-        generation: how meanings are generated in the group `properties`.
-        apis: the APIs over which servers are requested.
-        cpu_s: CPU time for the cost of one answer in one delivery; None for the engine's default.
+        only: the names of the cases to run; empty for all.
+        meanings: the meanings file.
+        generation: how many meanings the group `properties` generates.
+        apis: the APIs over which requests are sent to servers.
+        cpu_s: the CPU time limit for measuring the cost of one delivery; None for the engine's default.
     """
 
     families: tuple[Family, ...]
@@ -42,7 +42,7 @@ class Selection:
     cpu_s: float | None = None
 
     def case_sets(self) -> list[CaseSet]:
-        """The cases of each group for each family."""
+        """Returns the cases of each group for each family."""
         meanings = load_meanings(self.meanings)
         return [
             self._planned(case_set(group, family, meanings, self.generation))
@@ -60,11 +60,11 @@ class Selection:
 
 
 def select_families(parsers: str, models: str) -> list[Family]:
-    """The families of these parsers and of these models' parsers; all families if neither is given.
+    """Returns the families of these parsers and of these models; all families if neither is specified.
 
     Args:
-        parsers: names of families or of vLLM's parsers, separated by commas.
-        models: names of model entries, separated by commas.
+        parsers: comma-separated names of families or of vLLM parsers.
+        models: comma-separated names of model entries.
 
     Raises:
         UsageError: a name is unknown, or no family has the parsers of a model.
@@ -101,7 +101,7 @@ def _names(family: Family) -> set[str]:
 
 
 def on_tokenizers(families: Sequence[Family], tokenizers: str) -> list[Family]:
-    """The families on these kinds of tokenizers. Raises UsageError if none has an available real one."""
+    """Returns families on these kinds of tokenizers. Raises UsageError if no real tokenizer is available."""
     kinds = known_names(tokenizers, ("synthetic", "real"), "kind of tokenizer")
     chosen = list(families) if "synthetic" in kinds else []
     if "real" in kinds:
@@ -117,13 +117,13 @@ def on_tokenizers(families: Sequence[Family], tokenizers: str) -> list[Family]:
 
 
 def select_groups(names: str) -> tuple[Group, ...]:
-    """The groups of these names, separated by commas, in the order of `GROUPS`; by default DEFAULT_GROUPS."""
+    """Parses comma-separated group names into the order of `GROUPS`; defaults to `DEFAULT_GROUPS`."""
     chosen = known_names(names, GROUPS, "group of cases")
     return tuple(group for group in GROUPS if group in (chosen or DEFAULT_GROUPS))
 
 
 def select_apis(names: str) -> tuple[Api, ...]:
-    """The APIs of these names, separated by commas. Raises UsageError for an unknown name, or none at all."""
+    """Parses comma-separated API names. Raises UsageError if a name is unknown or there is none."""
     chosen = known_names(names, tuple(Api), "API")
     if not chosen:
         raise UsageError("--apis names no API", hint=f"name some of {', '.join(Api)}")
@@ -133,10 +133,10 @@ def select_apis(names: str) -> tuple[Api, ...]:
 def select_environments(
     specs: str, frontends: str, engine: Engine, progress: Callable[[str], None]
 ) -> list[VllmUnderTest]:
-    """Resolves environments, or makes them, each with these front ends.
+    """Resolves server environments, creating missing ones, and combines each with these front ends.
 
     Raises:
-        UsageError: a front end is unknown or missing in an environment, or the engine uses none.
+        UsageError: a front end is unknown or missing in an environment, or the engine does not use any.
     """
     known: tuple[Frontend, ...] = get_args(Frontend)
     chosen = known_names(frontends, known, "front end")
@@ -158,12 +158,12 @@ def select_environments(
 
 
 def split_names(text: str) -> list[str]:
-    """Splits names that are separated by commas."""
+    """Splits comma-separated names."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def known_names(text: str, known: Sequence[str], kind: str) -> list[str]:
-    """Splits names that are separated by commas. Raises UsageError if a name of this kind is unknown."""
+    """Splits comma-separated names of this kind. Raises UsageError if a name is unknown."""
     names = split_names(text)
     if unknown := set(names) - set(known):
         raise UsageError(f"unknown {kind} {min(unknown)!r}", hint=f"use one of {', '.join(known)}")

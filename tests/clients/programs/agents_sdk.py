@@ -44,7 +44,7 @@ def agent(case: str) -> Agent[Any]:
 
 
 async def run(case: str, stream: bool) -> Any:
-    """Runs the agent to its final output."""
+    """Runs the agent until it returns its final output."""
     shown = ""
     if stream:
         result: Any = Runner.run_streamed(agent(case), QUESTIONS[case])
@@ -61,7 +61,7 @@ async def run(case: str, stream: bool) -> Any:
 
 
 def items(result: Any) -> dict[str, Any]:
-    """The calls, reasoning and messages of a run, and the tokens of each turn."""
+    """Returns the calls, reasoning and messages of a run, and the number of output tokens of each turn."""
     seen: dict[str, Any] = {"calls": [], "reasoning": []}
     for item in result.new_items:
         if item.type == "tool_call_item":
@@ -74,7 +74,7 @@ def items(result: Any) -> dict[str, Any]:
 
 
 async def outcome(case: str) -> dict[str, Any]:
-    """The results in bodies and streams, or the traceback of a failure."""
+    """Returns the results of a case from bodies and from streams, or the traceback if it fails."""
     try:
         return {"body": await run(case, False), "stream": await run(case, True)}
     except Exception:

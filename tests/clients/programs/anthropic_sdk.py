@@ -39,13 +39,13 @@ client = Anthropic()
 
 
 def output_of(call: Any) -> dict[str, Any]:
-    """The result block of a call."""
+    """Returns the tool_result block for a call."""
     outputs = {"get_weather": "18 degrees in {city}", "find_hotel": "Hôtel du Nord"}
     return {"type": "tool_result", "tool_use_id": call.id, "content": outputs[call.name].format(**call.input)}
 
 
 def ask(stream: bool, messages: list[Any]) -> tuple[Any, str]:
-    """The message, and the text that a user saw as it came."""
+    """Returns the message, and the text as a user saw it arrive."""
     request: dict[str, Any] = {
         "model": os.environ["MODEL"],
         "max_tokens": 512,
@@ -62,7 +62,7 @@ def ask(stream: bool, messages: list[Any]) -> tuple[Any, str]:
 
 
 def text_of(message: Any) -> str:
-    """The text blocks of a message."""
+    """Returns the text blocks of a message."""
     return "".join(block.text for block in message.content if block.type == "text")
 
 
@@ -85,7 +85,7 @@ def run(case: str, stream: bool) -> dict[str, Any]:
 
 
 def outcome(case: str) -> dict[str, Any]:
-    """The results in bodies and streams, or the traceback of a failure."""
+    """Returns the results of a case from bodies and from streams, or the traceback if it fails."""
     try:
         return {"body": run(case, False), "stream": run(case, True)}
     except Exception:

@@ -46,7 +46,7 @@ chat = ChatOpenAI(model=os.environ["MODEL"], use_responses_api=responses, stream
 
 
 def turn(stream: bool, messages: list[Any]) -> tuple[AIMessage, str]:
-    """The model's message, and the text that a user saw as it came."""
+    """Returns the model's message, and the text as a user saw it arrive."""
     bound = chat.bind_tools(list(TOOLS.values()))
     if not stream:
         message = bound.invoke(messages)
@@ -73,7 +73,7 @@ def loop(case: str, stream: bool) -> dict[str, Any]:
 
 
 def structured(case: str, stream: bool) -> dict[str, Any]:
-    """A structured answer."""
+    """Requests a structured answer."""
     typed = chat.with_structured_output(Place, method="json_schema")
     answer = list(typed.stream(QUESTIONS[case]))[-1] if stream else typed.invoke(QUESTIONS[case])
     return answer.model_dump()
@@ -84,7 +84,7 @@ def run(case: str, stream: bool) -> dict[str, Any]:
 
 
 def outcome(case: str) -> dict[str, Any]:
-    """The results in bodies and streams, or the traceback of a failure."""
+    """Returns the results of a case from bodies and from streams, or the traceback if it fails."""
     try:
         return {"body": run(case, False), "stream": run(case, True)}
     except Exception:

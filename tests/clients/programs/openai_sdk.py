@@ -70,7 +70,7 @@ model = os.environ["MODEL"]
 
 
 def respond(stream: bool, **request: Any) -> tuple[Any, str]:
-    """The response, and the text that a user saw as it came."""
+    """Returns the response, and the text as a user saw it arrive."""
     if not stream:
         response = client.responses.parse(model=model, **request)
         return response, response.output_text
@@ -83,7 +83,7 @@ def respond(stream: bool, **request: Any) -> tuple[Any, str]:
 
 
 def chat(stream: bool, **request: Any) -> tuple[Any, str]:
-    """The completion, and the text that a user saw as it came."""
+    """Returns the completion, and the text as a user saw it arrive."""
     if not stream:
         completion = client.chat.completions.parse(model=model, **request)
         return completion, completion.choices[0].message.content or ""
@@ -138,19 +138,19 @@ def chat_turns(stream: bool, question: str) -> dict[str, Any]:
 
 
 def responses_parsed(stream: bool) -> dict[str, Any]:
-    """A structured answer."""
+    """Requests a structured answer."""
     response, _ = respond(stream, input=WHICH, text_format=Place)
     return response.output_parsed.model_dump()
 
 
 def chat_parsed(stream: bool) -> dict[str, Any]:
-    """A structured answer."""
+    """Requests a structured answer."""
     completion, _ = chat(stream, messages=[{"role": "user", "content": WHICH}], response_format=Place)
     return completion.choices[0].message.parsed.model_dump()
 
 
 def responses_choice(stream: bool, choice: str) -> list[Any]:
-    """The calls and the text for one tool_choice."""
+    """Returns the status, calls and text of the response to a request with this tool_choice."""
     wanted = {"type": "function", "name": "get_weather"} if choice == "named" else choice
     response, shown = respond(
         stream, input=f"choice {choice}", tools=CHAT_TOOLS[:1], tool_choice=wanted, max_output_tokens=200
@@ -160,7 +160,7 @@ def responses_choice(stream: bool, choice: str) -> list[Any]:
 
 
 def chat_choice(stream: bool, choice: str) -> list[Any]:
-    """The calls and the text for one tool_choice."""
+    """Returns the finish reason, calls and text of the completion with this tool_choice."""
     wanted: Any = {"type": "function", "function": {"name": "get_weather"}} if choice == "named" else choice
     completion, shown = chat(
         stream,
@@ -175,7 +175,7 @@ def chat_choice(stream: bool, choice: str) -> list[Any]:
 
 
 def stateful(stream: bool) -> dict[str, Any]:
-    """Five stored turns, each with only its new items, and a second turn after the first one."""
+    """Runs five stored turns, each sending only its new items; two of them follow the first turn."""
     texts, calls = [], []
 
     def turn(previous: Any, text: str | None = None, output: str | None = None) -> Any:
@@ -199,7 +199,7 @@ def stateful(stream: bool) -> dict[str, Any]:
 
 
 def responses_cut(stream: bool) -> list[Any]:
-    """How a truncated response ends."""
+    """Returns how a truncated response ends."""
     request: dict[str, Any] = {"model": model, "input": STORY, "max_output_tokens": 12}
     if not stream:
         response = client.responses.create(**request)
@@ -210,7 +210,7 @@ def responses_cut(stream: bool) -> list[Any]:
 
 
 def chat_cut(stream: bool) -> list[Any]:
-    """How a truncated completion ends."""
+    """Returns how a truncated completion ends."""
     messages: list[Any] = [{"role": "user", "content": STORY}]
     if not stream:
         completion = client.chat.completions.create(model=model, messages=messages, max_tokens=12)
@@ -224,18 +224,18 @@ def chat_cut(stream: bool) -> list[Any]:
 
 
 def calls_of(response: Any) -> list[Any]:
-    """The function calls of a response."""
+    """Returns the function calls in a response."""
     return [item for item in response.output if item.type == "function_call"]
 
 
 def reasoning_of(response: Any) -> list[str]:
-    """The reasoning of a response."""
+    """Returns the reasoning in a response."""
     items = [item for item in response.output if item.type == "reasoning"]
     return ["".join(part.text for part in item.content or []) for item in items]
 
 
 def choices(send: Callable[[bool, str], Any], stream: bool) -> dict[str, Any]:
-    """The results for every tool_choice."""
+    """Returns the results for every tool_choice."""
     return {choice: send(stream, choice) for choice in ("auto", "required", "named", "none")}
 
 
@@ -263,7 +263,7 @@ def run(case: str, stream: bool) -> Any:
 
 
 def outcome(case: str) -> dict[str, Any]:
-    """The results in bodies and streams, or the traceback of a failure."""
+    """Returns the results of a case from bodies and from streams, or the traceback if it fails."""
     try:
         return {"body": run(case, False), "stream": run(case, True)}
     except Exception:

@@ -81,7 +81,7 @@ def node(head: Any, ray: Path, home: Path, before: str) -> Any:
         ("mount --bind '{damaged}' '{bundle}'", r"part-0003 is damaged \(its sha256 differs\)"),
         (
             "mount -t tmpfs none '{bundle}'; mount -t tmpfs -o size=1000m none \"$HOME\"",
-            r"has 1\.0 GB free, the bundle and its files take 1\.\d GB",
+            r"has 1\.0 GB free, but the bundle and its files take 1\.\d GB",
         ),
     ],
     ids=["a damaged part", "disk full"],

@@ -1,4 +1,4 @@
-"""The entries of the registry: something shows each of them, and no other id is used."""
+"""Every entry in the registry is shown by a test, and tests use no ids without an entry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TESTS = Path(__file__).parents[2]
 
 
 def marked() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Id and models of each mark in the tests that use servers."""
+    """Yields (id, models) for each known_defect mark in tests that use servers."""
     for path in sorted(TESTS.rglob("*.py")):
         if path.relative_to(TESTS).parts[0] not in {"unit", "plugin"}:
             for node in ast.walk(ast.parse(path.read_text())):
@@ -34,7 +34,7 @@ def _mark(node: ast.Call) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def in_cases() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Id and models of each known defect of the test cases that are data."""
+    """Yields (id, models) for each known defect in the YAML test cases."""
     for path in sorted(CASES.glob("*.yaml")):
         yield from _in_data(yaml.safe_load(path.read_text()))
 
@@ -46,7 +46,7 @@ def _in_data(data: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     elif isinstance(data, dict):
         for key, value in data.items():
             if str(key).startswith("known"):
-                for each in value.values() if isinstance(value, dict) else value:  # some by API
+                for each in value.values() if isinstance(value, dict) else value:  # some are grouped by API
                     yield (each, ()) if isinstance(each, str) else (each["id"], tuple(each["models"]))
             else:
                 yield from _in_data(value)

@@ -1,4 +1,4 @@
-"""The registry of defects: reads entries; their versions, models and known deviations."""
+"""Tests the defect registry: reading entries, and their versions, models and known deviations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MINIMAL = "id: vllm-1\ntitle: It is wrong\nclass: defect\n"
 
 
 def load(folder: Path, text: str, name: str = "vllm-1") -> Defect:
-    """Writes the file of an entry and loads it."""
+    """Writes the file of a defect entry and loads the registry."""
     (folder / f"{name}.yaml").write_text(text)
     return load_defects(folder)[name]
 
 
 def entry(**more: object) -> Defect:
-    """A minimal entry."""
+    """Returns a minimal defect entry."""
     return Defect.model_validate({"id": "vllm-1", "title": "It is wrong", "class": "defect", **more})
 
 

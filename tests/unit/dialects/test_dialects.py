@@ -1,4 +1,4 @@
-"""Properties of all dialects."""
+"""Tests properties that all dialects share."""
 
 from __future__ import annotations
 

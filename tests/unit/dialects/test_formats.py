@@ -1,4 +1,4 @@
-"""Files of dialects: their content, and the report of a mistake."""
+"""Tests dialect files: their content, and error messages for mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dialects that are defined by data: published examples, and properties of all of them."""
+"""Tests the dialects that data files define: published examples, and properties that all share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ARGUMENTS = st.dictionaries(KEYS, VALUES, max_size=3)
 by_name = pytest.mark.parametrize("form", load_forms().values(), ids=lambda form: form.name)
 
 PUBLISHED = [
-    # examples from the source of each dialect, with the name and arguments of our tool
+    # examples from each dialect's source, changed to the name and arguments of the test's tool
     (
         "qwen3_coder",
         Meaning.of(calls=(WEATHER,)),
@@ -156,7 +156,7 @@ def test_nothing_of_a_turn_is_lost(form: Form, text: str, name: str, arguments: 
 @by_name
 def test_a_turn_cannot_contain_its_end(form: Form) -> None:
     for token in form.frame.tokens:
-        if token == token.strip():  # else JSON escapes split it
+        if token == token.strip():  # JSON would escape a newline within the token
             with pytest.raises(DialectError, match="as a marker"):
                 form.render(Meaning.of(calls=(ToolCall("f", {"s": token}),)))
         with pytest.raises(DialectError, match="as a marker"):

@@ -1,4 +1,4 @@
-"""The harmony dialect, compared with OpenAI's own implementation of the format."""
+"""Compares the harmony dialect with OpenAI's own implementation of the format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAST = st.builds(Text, PLAIN) | st.builds(ToolCall, NAMES, st.dictionaries(PLAIN
 
 @pytest.fixture(scope="module")
 def encoding() -> Any:
-    """The encoding of openai-harmony, from ranks on this machine, since a unit test downloads nothing."""
+    """openai-harmony's encoding, from a local ranks file, since unit tests download nothing."""
     asset = cached("harmony-encodings")
     folder = os.environ.get("TIKTOKEN_ENCODINGS_BASE") or (asset and asset.folder)
     if not folder:
@@ -40,7 +40,7 @@ def encoding() -> Any:
 
 
 def read(encoding: Any, text: str) -> list[tuple[str, str | None, str]]:
-    """Parses a text with openai-harmony: channel, recipient and content of each message."""
+    """Parses a text with openai-harmony; returns each message's channel, recipient and content."""
     from openai_harmony import Role
 
     tokens = encoding.encode(text, allowed_special="all")
@@ -52,7 +52,7 @@ def read(encoding: Any, text: str) -> list[tuple[str, str | None, str]]:
 
 
 def expected(part: Part, *, last: bool) -> tuple[str, str | None, str]:
-    """The expected message for a part, by the format's table of channels."""
+    """Returns the expected message for a part; the Harmony documentation defines the channels."""
     if isinstance(part, ToolCall):
         return ("commentary", f"functions.{part.name}", part.arguments_json)
     if isinstance(part, Reasoning):

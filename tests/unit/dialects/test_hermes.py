@@ -1,4 +1,4 @@
-"""The hermes and qwen3 dialects, read back by an independent parser of the format."""
+"""Tests that an independent parser reads back what the hermes and qwen3 dialects write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CALLS = st.lists(
 
 
 def read(text: str) -> Meaning:
-    """Parses a turn from the left; the JSON grammar determines the end of a call."""
+    """Parses a turn from left to right; the end of a call's JSON ends the call."""
     assert text.endswith("<|im_end|>")
     rest = text.removesuffix("<|im_end|>")
     block = re.match(r"<think>\n(.*?)\n</think>\n\n", rest, re.DOTALL)

@@ -1,4 +1,4 @@
-"""The llama_json dialect: a text or a single call."""
+"""Tests the llama_json dialect, whose turns are a text or a single call."""
 
 from __future__ import annotations
 

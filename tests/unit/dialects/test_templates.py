@@ -1,4 +1,4 @@
-"""Our chat templates write past turns as their dialects render new turns."""
+"""The harness's chat templates write past turns exactly as their dialects render new turns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def past_call(content: str | None = None, calls: int = 1) -> dict[str, Any]:
 
 
 def prompt(template: str, messages: list[dict[str, Any]], **variables: Any) -> str:
-    """Renders a template as transformers does: sandboxed, trimmed, and with tojson without HTML escapes."""
+    """Renders a template as transformers does: sandboxed, trimmed, and without HTML escapes in `tojson`."""
 
     def raise_exception(message: str) -> None:
         raise ValueError(message)

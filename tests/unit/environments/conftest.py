@@ -1,4 +1,4 @@
-"""Gives each test an empty cache, so that the user's is neither read nor changed."""
+"""Gives each test an empty cache, so that tests neither read nor change the user's cache."""
 
 from __future__ import annotations
 

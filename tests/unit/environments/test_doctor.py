@@ -1,4 +1,4 @@
-"""The report of `vllm-harness doctor`."""
+"""Tests the report of `vllm-harness doctor`."""
 
 from __future__ import annotations
 

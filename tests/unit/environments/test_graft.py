@@ -1,4 +1,4 @@
-"""The content of grafts and trees, with a fake uv."""
+"""Tests the content of environments of the kinds graft and tree, with a fake uv."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Requires-Dist: audio; extra == "audio"
 
 
 class FakeUv:
-    """Makes the files of `uv venv` and `uv pip install`."""
+    """A fake uv that makes the files of `uv venv` and `uv pip install`."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
@@ -50,7 +50,7 @@ class FakeUv:
             (target / "vllm-0.33.0.dist-info" / "METADATA").write_text(METADATA)
 
     def required(self) -> list[tuple[str, ...]]:
-        """The requirements that were installed besides the locks and vLLM itself."""
+        """Returns the requirements that were installed in addition to the locks and vLLM itself."""
         return [words[7:] for words in self.calls if any(word.startswith("--excludes=") for word in words)]
 
 

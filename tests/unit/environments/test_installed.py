@@ -1,4 +1,4 @@
-"""Interpreters with and without vLLM."""
+"""Tests the inspection of Python interpreters with and without vLLM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vllm_harness._errors import UsageError
 
 
 def interpreter(folder: Path, *distributions: str, version_file: str | None = None) -> Path:
-    """A Python with these distributions, `name==version`, and a package `vllm` that must not be imported."""
+    """Makes a Python with these distributions (`name==version`) and a `vllm` that must not be imported."""
     site = folder / "site"
     (site / "vllm").mkdir(parents=True)
     (site / "vllm" / "__init__.py").write_text("raise SystemExit('imported')")

@@ -1,4 +1,4 @@
-"""uv gets the configuration of pip, and errors contain the output of uv."""
+"""uv receives pip's configuration, and errors contain uv's output."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ ENV = data_path("env")
 
 
 def entries(path: Path) -> list[tuple[Requirement, list[str]]]:
-    """The requirement and the hashes of each entry of a lock."""
+    """Returns the requirement and the hashes of each entry in a lock file."""
     text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.M).replace("\\\n", "")
     return [
         (
@@ -31,7 +31,7 @@ def entries(path: Path) -> list[tuple[Requirement, list[str]]]:
 
 
 def applying(path: Path, python: str, machine: str) -> dict[str, str]:
-    """The packages that a lock installs on a Python and machine, name -> version; each occurs once."""
+    """Maps the packages that a lock installs on a Python and machine to versions; each occurs only once."""
     marker = {"python_version": python, "python_full_version": f"{python}.0", "platform_machine": machine}
     marker |= {"sys_platform": "linux", "platform_system": "Linux", "implementation_name": "cpython"}
     chosen = [r for r, _ in entries(path) if r.marker is None or r.marker.evaluate(marker)]

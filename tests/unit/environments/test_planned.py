@@ -1,4 +1,4 @@
-"""Version and device of an environment that has not been made."""
+"""Tests the version and device of environments that have not been made yet."""
 
 from __future__ import annotations
 

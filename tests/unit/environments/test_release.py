@@ -1,4 +1,4 @@
-"""Release environments are made completely or not at all, by one process at a time; with a fake uv."""
+"""Release environments are made completely or not at all, by one process at a time (with a fake uv)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vllm_harness._files import locking
 
 
 class FakeUv:
-    """Makes the files of `uv venv` and `uv pip install`, or fails at a step."""
+    """A fake uv that makes the files of `uv venv` and `uv pip install`, or fails at a step."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
@@ -202,7 +202,7 @@ def test_verify_reports_the_error_of_an_import(tmp_path: Path) -> None:
 
 
 def with_fake_python(folder: Path, line: str) -> Environment:
-    """An environment whose Python is a shell script of one line."""
+    """Returns an environment whose Python is a shell script with one line."""
     python = folder / "env" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\n{line}\n")

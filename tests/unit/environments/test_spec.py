@@ -1,4 +1,4 @@
-"""Specs of environments, and the variables of servers."""
+"""Tests environment specs, and the environment variables of servers."""
 
 from __future__ import annotations
 

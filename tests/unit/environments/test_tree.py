@@ -1,4 +1,4 @@
-"""Working trees have a version and a commit, are linked, and are not changed."""
+"""Working trees of vLLM have a version and a commit; environments link to them without changing them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRITTEN = "__version__ = version = '0.33.0'\n__commit_id__ = commit_id = 'g4ba78
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A tree with sources, a compiled library and bytecode."""
+    """Makes a working tree with sources, a compiled library and bytecode."""
     folder = tmp_path / "src" / "vllm-tree"
     for name in ("__init__.py", "_C.abi3.so", "sub/__init__.py", "sub/parser.py", "__pycache__/x.pyc"):
         path = folder / "vllm" / name

@@ -1,4 +1,4 @@
-"""Another user of the machine: a child process of the user `nobody`, and folders that belong to it."""
+"""Helpers for tests with another user: child processes of the user `nobody`, and folders it owns."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ needs_root = pytest.mark.skipif(
 
 
 class Nobody:
-    """Runs a function in a child process of another user.
+    """Runs a function in a child process that belongs to another user.
 
     Args:
-        act: the function; its result is the exit code of the process, or 1 after an exception.
+        act: the function; it returns the exit code of the process, which is 1 after an exception.
     """
 
     def __init__(self, act: Callable[[], int | None]) -> None:
@@ -42,7 +42,7 @@ class Nobody:
             os._exit(code)
 
     def exit_code(self) -> int:
-        """Waits for the end of the process; returns its exit code."""
+        """Waits until the process ends; returns its exit code."""
         deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -54,7 +54,7 @@ class Nobody:
 
 @contextmanager
 def reachable_folder() -> Iterator[Path]:
-    """A temporary folder that every user may read, unlike pytest's own."""
+    """Makes a temporary folder that every user may read, unlike pytest's temporary folders."""
     with tempfile.TemporaryDirectory(prefix="vh-other-users-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -62,7 +62,7 @@ def reachable_folder() -> Iterator[Path]:
 
 
 def given_to_nobody(path: Path) -> Path:
-    """Gives a path to another user."""
+    """Makes another user the owner of a path."""
     os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     return path
 
@@ -75,4 +75,4 @@ def wait_for_path(path: Path) -> Path:
             if path.exists():
                 return path
         time.sleep(0.01)
-    raise TimeoutError(f"{path} does not appear")
+    raise TimeoutError(f"{path} did not appear")

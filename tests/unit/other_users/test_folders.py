@@ -1,4 +1,4 @@
-"""Folders that another user has made, or may write to, are refused."""
+"""Folders that another user made, or may write to, are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = [own_folder, shared_folder, private_folder]
 
 
 def mode_of(path: Path) -> int:
-    """The permission bits of a path."""
+    """Returns the permission bits of a path."""
     return stat.S_IMODE(path.stat().st_mode)
 
 

@@ -1,4 +1,4 @@
-"""Logs, keys and caches of one user are safe from others, and a cache can be read without write access."""
+"""A user's logs, keys and caches are safe from other users; caches can be used without write access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests over TCP that only the user of a server may send, from that user and from another one."""
+"""Requests over TCP that only a server's own user may send, sent by that user and by another user."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RULES = json.dumps({"rules": [{"name": "one", "takes": [[1]], "when": {}, "left"
 
 
 def status_of(port: int, method: str, path: str, body: str | None = None) -> int:
-    """The status of an answer; 127.0.0.1 needs no name resolution, whose files another user may not read."""
+    """Returns the status of an answer; avoids name resolution, whose files another user may not read."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     connection.sock = socket.socket()
     connection.sock.connect(("127.0.0.1", port))
@@ -38,17 +38,17 @@ def status_of(port: int, method: str, path: str, body: str | None = None) -> int
 
 
 async def vllm(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Answers everything with 200."""
+    """Answers every request with status 200."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b""})
 
 
 @contextmanager
 def served(app: Any, other: Callable[[int], int]) -> Iterator[int]:
-    """Serves an application, after a request of another user, for which `other` must return 0."""
+    """Serves an application; first runs `other` as another user, which must return 0."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    nobody = Nobody(lambda: other(port))  # before there are threads; its connection waits for the server
+    nobody = Nobody(lambda: other(port))  # forks before threads start; its connection waits for the server
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
@@ -62,7 +62,7 @@ def served(app: Any, other: Callable[[int], int]) -> Iterator[int]:
 
 
 def remaining(port: int) -> list[str]:
-    """The remaining scripts of the book for requests without a header."""
+    """Returns the remaining scripts of the book that answers requests without a book header."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     connection.request("GET", "/vllm-harness/books/default")
     names: list[str] = json.load(connection.getresponse())["left"]
@@ -71,7 +71,7 @@ def remaining(port: int) -> list[str]:
 
 @pytest.fixture(params=["netlink", "list"])
 def look_up(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The two ways to find the owner of a connection in the kernel."""
+    """Runs a test with each of the two ways to ask the kernel for the owner of a connection."""
 
     def unknown(client: object, server: object) -> None:
         raise OSError("a kernel without sock_diag")

@@ -1,4 +1,4 @@
-"""Both ends of a fork server's socket check the user at the other end before they send anything."""
+"""Each end of a fork server's socket checks the user at the other end before sending anything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vllm_harness._server.private_socket import OtherUserAnswers, connect
 
 
 def listening(path: Path) -> int:
-    """Listens for one client; returns the number of bytes and descriptors that it sent."""
+    """Listens for one client; returns the total number of bytes and file descriptors that it sent."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(f"{path}.half")
         listener.listen()
@@ -63,7 +63,7 @@ def test_a_template_reads_nothing_from_another_user() -> None:
         with connect(wait_for_path(folder / "a.sock")) as ours:
             (folder / "a.sock").chmod(0o666)
             other = Nobody(connect_and_send)
-            assert other.exit_code() in (0, 1)  # its connection was closed, or reset with unread data
+            assert other.exit_code() in (0, 1)  # the server closed or reset the connection
             assert template.poll() is None
             ours.sendall(b'{"op": "leave"}\n')
         output, _ = template.communicate(timeout=20)

@@ -1,4 +1,4 @@
-"""A test case: what the model generates, what the request offers, and what is expected of the answer."""
+"""A test case: what the model generates, what the request offers, and the expected answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT_GROUPS: tuple[Group, ...] = ("canonical", "forced", "chunks", "malformed
 
 
 class Topic(StrEnum):
-    """The subject of a case, for reports."""
+    """The subject of a case, shown in reports."""
 
     PLAIN = "plain"
     CALLS = "calls"
@@ -53,14 +53,14 @@ Run = tuple[str, int]
 
 
 class Grown(StrictModel):
-    """A growing answer at one of its lengths: its text, and the number of tools to offer (None for all)."""
+    """One length of a growing answer: the text, and how many tools the request offers (None for all)."""
 
     runs: tuple[Run, ...]
     tools: int | None = None
 
     @property
     def text(self) -> str:
-        """The whole text."""
+        """The complete text."""
         return "".join(text * count for text, count in self.runs)
 
 
@@ -70,18 +70,18 @@ class CaseInput(StrictModel):
     Attributes:
         name: unique within the family and group.
         text: the raw text, including the token that ends the turn.
-        user_message: the user's message; empty for any text.
-        tools: the tools of the request.
+        user_message: the user's message; empty if its text does not matter.
+        tools: the tools that the request offers.
         tool_choice: `none`, `auto`, `required`, or the name of the function to call; None to leave it out.
-        alternatives: texts to use instead if the request's grammar refuses `text`; the first that it accepts.
-        deliveries: how the text arrives; empty for the deliveries of the group.
+        alternatives: texts to try in order if the request's grammar refuses `text`.
+        deliveries: how the text arrives; empty for the group's deliveries.
         spelled_spans: (start, end) of the parts of the text that are encoded with ordinary tokens only.
         markers_spelled: whether every marker is encoded with ordinary tokens.
-        truncated: whether the text is parsed truncated after each of its tokens, instead of as a whole.
-        call_ids: the ids of its calls if the text has them.
+        truncated: whether each truncation of the text (after each token) is parsed instead of the whole text.
+        call_ids: the ids of the calls if the text contains them.
         max_tokens: the token limit of the request; None for no limit.
-        cpu_s: the CPU time that measuring its cost may take in one delivery; None for the engine's default.
-        grown: the lengths of a growing answer, the shortest first, whose cost is measured.
+        cpu_s: the CPU time limit for measuring the cost of one delivery; None for the engine's default.
+        grown: the answer at growing lengths, shortest first, if its cost is measured.
     """
 
     name: str
@@ -101,7 +101,7 @@ class CaseInput(StrictModel):
 
     @property
     def pieces(self) -> list[str]:
-        """The pieces of the text that are encoded separately: spelled spans letter by letter."""
+        """The pieces of the text to encode separately; spelled spans are split into single characters."""
         edges = [0, *(edge for span in self.spelled_spans for edge in span), len(self.text)]
         pieces = []
         for number, (start, end) in enumerate(pairwise(edges)):
@@ -111,15 +111,15 @@ class CaseInput(StrictModel):
 
 @dataclass(frozen=True)
 class Expected:
-    """What is expected of the answer to a case.
+    """The expected answer to a case.
 
     Attributes:
-        meaning: what the parsers must return; None for any meaning that is the same in every delivery.
+        meaning: what the parsers must return; None if any result will do that is the same in every delivery.
         refused: whether the request's grammar must refuse the text.
         calls_allowed: whether the request allows calls.
-        functions: without a meaning, the names that calls may have; empty for any.
-        words: without a meaning, what an answer without calls must contain.
-        values: without a meaning, what an answer with calls must contain, in its arguments or its text.
+        functions: if `meaning` is None, the functions that may be called; empty for any.
+        words: if `meaning` is None, words that an answer without calls must contain.
+        values: if `meaning` is None, strings that an answer with calls must contain, in arguments or text.
     """
 
     meaning: Meaning | None = None
@@ -135,7 +135,7 @@ class Case:
     """A test case.
 
     Attributes:
-        essential: whether slow engines run it too.
+        essential: whether slow engines also run the case.
     """
 
     input: CaseInput
@@ -145,12 +145,12 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The name, unique within the family and group."""
+        """The case's name, unique within the family and group."""
         return self.input.name
 
     @property
     def identity(self) -> list[object]:
-        """Everything but vLLM that determines its result, as JSON."""
+        """Everything except vLLM that determines the result of the case, as JSON values."""
         expected = self.expected
         rules = {"refused": expected.refused, "calls_allowed": expected.calls_allowed}
         sets = [sorted(names) for names in (expected.functions, expected.words, expected.values)]
@@ -160,7 +160,7 @@ class Case:
 
 @dataclass(frozen=True)
 class CaseSet:
-    """The cases of one group for one family; `left_out` has the reasons for those that it cannot have."""
+    """One group's cases for one family; `left_out` maps each inapplicable case to the reason."""
 
     family: Family
     group: Group
@@ -169,16 +169,16 @@ class CaseSet:
 
     @property
     def inputs(self) -> list[CaseInput]:
-        """The inputs of its cases."""
+        """The inputs of the cases."""
         return [case.input for case in self.cases]
 
     @property
     def digest(self) -> str:
-        """A digest of everything but vLLM that determines the results."""
+        """A digest of everything except vLLM that determines the results."""
         return short_digest([case.identity for case in self.cases])
 
     def only(self, names: Collection[str]) -> CaseSet:
-        """The case set with only the cases of these names; unchanged if no name is given."""
+        """Returns the case set reduced to the cases with these names; unchanged if no name is given."""
         if not names:
             return self
         cases = tuple(case for case in self.cases if case.name in names)
@@ -187,5 +187,5 @@ class CaseSet:
 
 
 def short_digest(value: object) -> str:
-    """A digest of a JSON value, of 16 hexadecimal digits."""
+    """Returns a digest of a JSON value as 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

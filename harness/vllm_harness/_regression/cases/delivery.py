@@ -1,4 +1,4 @@
-"""How the tokens of an answer arrive, and the code under which a delivery is stored.
+"""How the tokens of an answer arrive (a delivery), and the code that represents a delivery in files.
 
 A code is `[API:]SHAPE[_NUMBER...][_with_end][:LOAD]`, such as `whole`, `tokens_3`, `all_with_end`,
 `cut_at_3_7`, `chat:tokens_1` or `chat:whole:together`.
@@ -17,8 +17,8 @@ from pydantic import PlainSerializer, PlainValidator
 class Chunking(StrEnum):
     """How a text is divided into chunks.
 
-    `EVERY_CUT` and `RANDOM_CUTS` stand for several divisions. Each outcome is reported once, with the number
-    of the first division that led to it.
+    `EVERY_CUT` and `RANDOM_CUTS` stand for several divisions. Each distinct answer is reported
+    once, with the number of the first division that led to it.
     """
 
     WHOLE = "whole"
@@ -30,11 +30,11 @@ class Chunking(StrEnum):
     HELD_BACK = "held_back"
     """One token in each chunk, its text delayed by some characters, as a stop string in the request does."""
     CUT_AT = "cut_at"
-    """Chunks that end after given tokens."""
+    """Chunks that end after specified tokens."""
     EVERY_CUT = "every_cut"
-    """Two chunks, cut after each token in turn."""
+    """Two chunks; the cut is made after each token in turn."""
     RANDOM_CUTS = "random_cuts"
-    """Chunks of random sizes, from a fixed seed."""
+    """Chunks of random sizes, drawn with fixed seeds."""
 
 
 class Api(StrEnum):
@@ -68,11 +68,11 @@ class Delivery:
 
     Attributes:
         shape: how the text is divided.
-        tokens: the number of tokens in each chunk if the shape is `TOKENS`.
+        tokens: the number of tokens per chunk if the shape is `TOKENS`.
         with_end: whether the token that ends the turn is part of the last chunk instead of a separate chunk.
-        cuts: the tokens after which a chunk ends if the shape is `CUT_AT`.
-        api: the API of a server; None for parsers in process.
-        load: the load of the server in cases that compare answers under different loads.
+        cuts: the token counts after which a chunk ends if the shape is `CUT_AT`.
+        api: the HTTP API; None if parsers run in process.
+        load: the server's load, in cases that compare answers under different loads.
     """
 
     shape: Chunking
@@ -84,7 +84,7 @@ class Delivery:
 
     @property
     def code(self) -> str:
-        """The stable serial form, which `parse` reads."""
+        """The delivery as a code that does not change between versions; `parse` reads it."""
         numbers = self.cuts if self.shape is Chunking.CUT_AT else (self.tokens,) if self.tokens else ()
         divided = "_".join([self.shape, *map(str, numbers), *(["with_end"] if self.with_end else [])])
         return ":".join(part for part in (self.api, divided, self.load) if part)
@@ -99,11 +99,7 @@ class Delivery:
 
     @classmethod
     def parse(cls, code: str) -> Delivery:
-        """Parses the code of a delivery.
-
-        Raises:
-            ValueError: the code is invalid.
-        """
+        """Parses a delivery code. Raises ValueError if the code is invalid."""
         match = _CODE.fullmatch(code)
         if match is None:
             raise ValueError(f"{code!r} is not a delivery such as whole, tokens_3, all_with_end, cut_at_3_7")
@@ -123,12 +119,12 @@ class Delivery:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether it arrives in chunks."""
+        """Whether the answer arrives in chunks."""
         return self.shape is not Chunking.WHOLE
 
 
 def deliveries(codes: str) -> tuple[Delivery, ...]:
-    """Parses codes of deliveries, separated by spaces."""
+    """Parses delivery codes that are separated by spaces."""
     return tuple(Delivery.parse(code) for code in codes.split())
 
 
@@ -139,4 +135,4 @@ def _validated(value: Any) -> Delivery:
 DeliveryField = Annotated[
     Delivery, PlainValidator(_validated), PlainSerializer(lambda delivery: delivery.code, return_type=str)
 ]
-"""A delivery in a pydantic model; its code in JSON and YAML."""
+"""A delivery as the field of a pydantic model; in JSON and YAML it is the code."""

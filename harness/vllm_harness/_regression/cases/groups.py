@@ -1,4 +1,4 @@
-"""The groups of cases, and the cases of each group for one family."""
+"""Makes the test cases of each group for one parser family."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SPELLED = {"call", "two calls", "text and call", "reasoning and text", "reasoni
 
 @dataclass(frozen=True)
 class GenerationPlan:
-    """The number of meanings to generate for a family, and the seed."""
+    """How many meanings to generate for a family, and the random seed."""
 
     budget: int = BUDGET
     seed: int = 0
@@ -46,7 +46,7 @@ class GenerationPlan:
 def case_set(
     group: Group, family: Family, meanings: Meanings, generation: GenerationPlan | None = None
 ) -> CaseSet:
-    """The cases of one group that a family can have, and the reasons why it cannot have the others."""
+    """Returns the cases of one group that apply to a family, and why the others do not."""
     if group == "properties":
         return _properties(family, generation or GenerationPlan())
     return _MAKERS[group](family, meanings)
@@ -71,7 +71,7 @@ def _canonical(family: Family, meanings: Meanings) -> CaseSet:
 
 
 def _markers_in_strings(family: Family, meanings: Meanings) -> tuple[list[Case], dict[str, str]]:
-    """Calls with one of the family's markers in a string, where it is data and not a special token."""
+    """Calls with a marker of the family in a string argument, where it is data and not a special token."""
     cases, left_out = [], {}
     for marker in markers(family) if "f" in meanings.tools else ():
         name = f"call, {marker} in a string"
@@ -88,13 +88,13 @@ def _markers_in_strings(family: Family, meanings: Meanings) -> tuple[list[Case],
 
 
 def _with_special_token(input_: CaseInput) -> CaseInput:
-    """Adds a special token without a meaning to the text; vLLM leaves it out by default."""
+    """Adds a meaningless special token to the text; vLLM omits such tokens by default."""
     text = input_.text.replace("there", f"{PAD}there")
     return input_.model_copy(update={"name": f"{input_.name}, special token", "text": text})
 
 
 def _question_about_markers(form: Form) -> str:
-    """A user message that quotes a format's markers, as a developer may write it."""
+    """Returns a user message that quotes a format's markers, as a developer might do."""
     reasoning = form.reasoning
     quoted = [f"{reasoning.open or reasoning.tail.strip()}this{reasoning.close}"] if reasoning else []
     return f"What do {' and '.join([*quoted, form.calls.open or form.calls.marker])} mean?"
@@ -107,7 +107,7 @@ def _expecting(family: Family, input_: CaseInput, topic: Topic, meaning: Meaning
 
 
 def _as_answered(family: Family, meaning: Meaning) -> Meaning:
-    """What a client must get: the meaning, or one text if the family shows the reasoning in the text."""
+    """What a client must receive: the meaning; reasoning moves into the text if the family shows it there."""
     if not family.shows_reasoning or family.form is None or family.form.reasoning is None:
         return meaning
     reasoning = family.form.reasoning
@@ -116,7 +116,7 @@ def _as_answered(family: Family, meaning: Meaning) -> Meaning:
 
 
 def _forced(family: Family, meanings: Meanings) -> CaseSet:
-    """Calls that the request constrains: required, named, with strict tools, or forbidden."""
+    """Cases whose request constrains calls: required, named, with strict tools, or forbidden."""
     every = {case.name: case for case in meanings.cases}
     known = {name: case for name, case in every.items() if case.calls and case.text is None}
     inputs, left_out = renderable(family, meanings)
@@ -136,7 +136,7 @@ def _forced(family: Family, meanings: Meanings) -> CaseSet:
 
 
 def _constrained(family: Family, meanings: Meanings, input_: CaseInput, known: MeaningCase) -> list[Case]:
-    """The cases of one meaning whose calls are required, named, or with strict tools."""
+    """The cases for one meaning with required or named calls, or strict tools."""
     meaning, essential = known.meaning, _is_essential(known)
     expected = Expected(meaning=_as_answered(family, meaning))
     offered = input_.model_copy(update={"tools": meanings.tools_offered(_called_and_another(meaning))})
@@ -150,7 +150,7 @@ def _constrained(family: Family, meanings: Meanings, input_: CaseInput, known: M
 
 
 def _forbidden(input_: CaseInput, known: MeaningCase) -> Case:
-    """Calls of a model that ignores the `tool_choice` none."""
+    """The case of a model that makes calls although `tool_choice` is `none`."""
     changed = input_.model_copy(update={"name": f"{input_.name}, none", "tool_choice": "none"})
     return Case(changed, Topic.FORBIDDEN, Expected(calls_allowed=False), essential=_is_essential(known))
 
@@ -160,12 +160,12 @@ def _is_essential(known: MeaningCase) -> bool:
 
 
 def unforced(name: str) -> str:
-    """The name of a case of the group `forced`, without the constraint of the request."""
+    """Returns the name of a case in the group `forced` without the suffix that names the constraint."""
     return name.rpartition(", ")[0]
 
 
 def _barred(family: Family, inputs: list[CaseInput], meanings: Meanings) -> Iterator[CaseInput]:
-    """What a forced call rules out: a text, and a call of another function."""
+    """Answers that a forced call rules out: a text, and a call to another function."""
     barred = {
         "call": ("get_time", "another function, named", Meaning.of(calls=(ToolCall("get_weather", {}),))),
         "text": ("required", "text, required", Meaning.of("Hello there.")),
@@ -179,7 +179,7 @@ def _barred(family: Family, inputs: list[CaseInput], meanings: Meanings) -> Iter
 
 
 def _strict_input(family: Family, input_: CaseInput, meaning: Meaning) -> CaseInput:
-    """Makes the tools strict: a grammar constrains the arguments of a call to the schema."""
+    """Makes the tools strict, so that a grammar restricts the arguments of a call to the schema."""
     changed = {
         "name": f"{input_.name}, strict",
         "tools": tuple({**tool, "function": {**tool["function"], "strict": True}} for tool in input_.tools),
@@ -190,7 +190,7 @@ def _strict_input(family: Family, input_: CaseInput, meaning: Meaning) -> CaseIn
 
 
 def _called_and_another(meaning: Meaning) -> list[str]:
-    """The names of the functions that are called, and of another one."""
+    """The names of the called functions and of `get_time`, which need not be called."""
     return sorted({"get_time", *(call.name for call in meaning.calls)})
 
 
@@ -238,7 +238,7 @@ def _chunks(family: Family, meanings: Meanings) -> CaseSet:
 
 
 def _spelled(input_: CaseInput) -> Case:
-    """The case with every marker encoded with ordinary tokens, as by a tokenizer without special tokens."""
+    """The case with markers encoded as ordinary tokens, as a tokenizer without special tokens does."""
     name = f"{input_.name}, markers spelled"
     changed = {"name": name, "markers_spelled": True, "deliveries": _SPELLED_DELIVERIES}
     return Case(input_.model_copy(update=changed), Topic.MARKERS_SPELLED, Expected())
@@ -261,7 +261,7 @@ def _malformed(family: Family, meanings: Meanings) -> CaseSet:
 
 
 def _marker_variants(family: Family, meanings: Meanings) -> CaseSet:
-    """Texts that resemble a family's format in part, some of them also with every marker spelled."""
+    """Texts that partly resemble a family's format; some also with every marker in ordinary tokens."""
     cases, left_out = [], {}
     tools = meanings.tools_offered() if family.tool_parser else ()
     for variant in marker_variants(family):
@@ -287,7 +287,7 @@ def _properties(family: Family, generation: GenerationPlan) -> CaseSet:
 def generated_case(
     family: Family, generated: GeneratedMeaning, name: str, chosen: tuple[Delivery, ...] = ()
 ) -> Case:
-    """The case of a generated meaning, in the chosen deliveries or those of its group."""
+    """Returns the case for a generated meaning, in the chosen deliveries or, if empty, the group's."""
     return _expecting(family, generated.case_input(name, chosen), Topic.PROPERTY, generated.meaning)
 
 

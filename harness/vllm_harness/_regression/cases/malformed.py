@@ -1,4 +1,4 @@
-"""Malformed texts: well-formed texts of a family, changed as malformed.yaml says."""
+"""Malformed texts, made by applying the changes in malformed.yaml to well-formed texts of a family."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _REASONING_END = "{reasoning end}"
 
 
 class TextChange(StrictModel):
-    """A change that makes a text malformed: it replaces the last or the first match of an expression.
+    """A change that makes a text malformed: it replaces one match of a regular expression.
 
     `{reasoning end}` in the expression stands for the marker that closes the family's reasoning.
 
     Attributes:
-        functions: names that are called only in the changed text.
-        words: words that are only in the changed text.
+        functions: names of functions that only the changed text calls.
+        words: words that occur only in the changed text.
         values: values that an answer with calls must contain.
     """
 
@@ -40,7 +40,7 @@ class TextChange(StrictModel):
     values: tuple[str, ...] = ()
 
     def apply(self, text: str, reasoning_end: str = "") -> str:
-        """The changed text; the same text if nothing matches."""
+        """Returns the changed text, or the same text if nothing matches."""
         if _REASONING_END in self.find.pattern and not reasoning_end:
             return text
         find = self.find.pattern.replace(_REASONING_END, re.escape(reasoning_end))
@@ -61,7 +61,7 @@ class Malformed(StrictModel):
 
 @cache
 def load_malformed(path: Path = FILE) -> Malformed:
-    """Reads malformed.yaml. Raises pydantic's ValidationError, which names the key."""
+    """Reads malformed.yaml. Raises pydantic's ValidationError if it has an invalid key or value."""
     return Malformed.model_validate(yaml.safe_load(path.read_text()))
 
 
@@ -69,10 +69,10 @@ class MalformedText(NamedTuple):
     """A malformed text.
 
     Attributes:
-        truncated: whether it is well-formed, and truncated after each of its tokens.
-        functions: the names of the functions that it calls.
-        words: words of the text that are not markers.
-        values: values of its arguments that an answer with calls must contain.
+        truncated: whether the text is well-formed but gets truncated, after each of its tokens in turn.
+        functions: the names of the functions that the text calls.
+        words: words in the text that are not markers.
+        values: argument values that an answer with calls must contain.
     """
 
     name: str
@@ -84,7 +84,7 @@ class MalformedText(NamedTuple):
 
 
 def malformed_texts(family: Family) -> Iterator[MalformedText]:
-    """The malformed texts of a family."""
+    """Yields the malformed texts of a family."""
     if family.tool_parser is None:
         return
     dialect, table = find_dialect(family.dialect), load_malformed()
@@ -118,7 +118,7 @@ def malformed_texts(family: Family) -> Iterator[MalformedText]:
 def _beyond_the_format(
     dialect: Dialect, base: NamedMeaning, called: frozenset[str], cities: set[str]
 ) -> Iterator[MalformedText]:
-    """A text that the format does not allow, although its parser may accept it: nothing may be lost."""
+    """Yields a text that the format forbids but its parser may accept; the answer must not lose anything."""
     if dialect.render_anyway is None:
         return
     try:

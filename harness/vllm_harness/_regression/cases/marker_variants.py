@@ -1,6 +1,6 @@
-"""Texts, strings and reasoning that resemble a family's format in part, but are plain content.
+"""Texts, strings and reasoning that partly resemble a family's format but are plain content.
 
-A whole marker as text is not among them: no format can quote it, so a parser must read it as a marker.
+No text contains a whole marker: formats cannot quote a marker, so a parser must read it as a marker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TAG = re.compile(r"<[^<>]+>?")
 
 
 class CallFragment(StrictModel):
-    """A text that has the shape of a call in part."""
+    """A text that partly looks like a call."""
 
     name: str
     text: str
@@ -34,7 +34,7 @@ class CallFragment(StrictModel):
 
 @cache
 def load_fragments(path: Path = FILE) -> tuple[CallFragment, ...]:
-    """Reads marker_variants.yaml. Raises pydantic's ValidationError, which names the key."""
+    """Reads marker_variants.yaml. Raises pydantic's ValidationError if it has an invalid key or value."""
     return TypeAdapter(tuple[CallFragment, ...]).validate_python(yaml.safe_load(path.read_text()))
 
 
@@ -42,8 +42,8 @@ class MarkerVariant(NamedTuple):
     """A meaning that contains something that resembles a family's format.
 
     Attributes:
-        essential: whether slow engines run it too.
-        spelled: whether it also runs with its markers encoded with ordinary tokens.
+        essential: whether slow engines also run the variant.
+        spelled: whether the variant also runs with its markers encoded as ordinary tokens.
     """
 
     name: str
@@ -53,7 +53,7 @@ class MarkerVariant(NamedTuple):
 
 
 def marker_variants(family: Family) -> Iterator[MarkerVariant]:
-    """The variants that a family's parsers apply to, whether or not its format can express them."""
+    """Yields the variants for a family's parsers, whether or not the family's format can express them."""
     for variant in _variants(family):
         meaning = variant.meaning
         if (family.reasoning_parser or not meaning.reasoning) and (family.tool_parser or not meaning.calls):
@@ -71,7 +71,7 @@ def _variants(family: Family) -> Iterator[MarkerVariant]:
 
 
 def marker_beginnings(family: Family) -> dict[str, tuple[str, ...]]:
-    """Each marker of a family's calls and reasoning -> its proper prefixes that contain no whole marker."""
+    """Maps each marker of a family's calls and reasoning to its proper prefixes without a whole marker."""
     whole = _whole(family)
     beginnings: dict[str, tuple[str, ...]] = {}
     for marker in _markers(family):
@@ -83,7 +83,7 @@ def marker_beginnings(family: Family) -> dict[str, tuple[str, ...]]:
 
 
 def _ends(family: Family, beginnings: dict[str, tuple[str, ...]]) -> Iterator[MarkerVariant]:
-    """Parts of an answer that end with a prefix of a marker."""
+    """Yields texts and reasoning that end with a prefix of a marker."""
     longest = {prefixes[-1] for prefixes in beginnings.values()}
     for text in dict.fromkeys(prefix for prefixes in beginnings.values() for prefix in prefixes):
         yield MarkerVariant(f"text that ends with {text}", Meaning.of(f"Write {text}"), text in longest)
@@ -101,7 +101,7 @@ def _ends(family: Family, beginnings: dict[str, tuple[str, ...]]) -> Iterator[Ma
 
 
 def _within(name: str, text: str) -> Iterator[MarkerVariant]:
-    """A text as the whole answer, as reasoning and in a string."""
+    """Yields variants with a text as the whole answer, as reasoning, and in a string argument."""
     yield MarkerVariant(f"text with {name}", Meaning.of(text))
     yield MarkerVariant(f"reasoning with {name}", Meaning.of("Done.", reasoning=text), essential=False)
     yield _call(f"string with {name}", text)
@@ -112,7 +112,7 @@ def _call(name: str, string: str) -> MarkerVariant:
 
 
 def _markers(family: Family) -> tuple[str, ...]:
-    """The markers around a family's calls, their parts, and its reasoning."""
+    """The markers around a family's calls, the parts of calls, and the reasoning."""
     form = family.form
     if form is None:
         return ()
@@ -125,7 +125,7 @@ def _markers(family: Family) -> tuple[str, ...]:
 
 
 def _whole(family: Family) -> tuple[str, ...]:
-    """What no text may contain: the format's markers, and the special tokens."""
+    """The strings that no text may contain: the format's markers and the special tokens."""
     form = family.form
     if form is None:
         return ()

@@ -1,4 +1,4 @@
-"""The canonical meanings of meanings.yaml, and the texts that a family's dialect renders from them."""
+"""The canonical meanings in meanings.yaml, and the texts that a family's dialect renders from them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _ORDER: tuple[Literal["reasoning", "text", "calls"], ...] = ("reasoning", "text"
 
 
 class NamedMeaning(StrictModel):
-    """A meaning with a name.
+    """A meaning (reasoning, text and calls) with a name.
 
     Attributes:
         name: unique within its file.
-        reasoning, text, calls: the parts; a call maps the name of the function to its arguments.
+        reasoning, text, calls: the parts; a call maps the function name to the arguments.
         order: the order of the parts.
     """
 
@@ -42,7 +42,7 @@ class NamedMeaning(StrictModel):
 
     @property
     def meaning(self) -> Meaning:
-        """The parts in order."""
+        """The meaning, with its parts in order."""
         parts: dict[str, list[Part]] = {
             "reasoning": [] if self.reasoning is None else [Reasoning(self.reasoning)],
             "text": [] if self.text is None else [Text(self.text)],
@@ -55,10 +55,10 @@ class MeaningCase(NamedMeaning):
     """A meaning as a test case.
 
     Attributes:
-        topic: what it is about.
-        chunks: whether it also runs in the group `chunks`.
+        topic: the subject of the case.
+        chunks: whether the case also runs in the group `chunks`.
         tools: names of the tools that the request offers; None for all.
-        deliveries: how its text arrives; empty for the deliveries of the group.
+        deliveries: how the text arrives; empty for the group's deliveries.
     """
 
     topic: Topic
@@ -68,11 +68,11 @@ class MeaningCase(NamedMeaning):
 
 
 class Meanings(StrictModel):
-    """The content of a file of meanings.
+    """The content of a meanings file.
 
     Attributes:
-        tools: the name of a tool -> the properties of its parameters' schema.
-        cases: in the order of the file.
+        tools: maps the name of a tool to the `properties` of its parameter schema.
+        cases: the test cases, in file order.
     """
 
     tools: dict[str, dict[str, Any]]
@@ -89,12 +89,12 @@ class Meanings(StrictModel):
         return self
 
     def tools_offered(self, names: Iterable[str] | None = None) -> tuple[dict[str, Any], ...]:
-        """The tools of these names (by default all), in the format of Chat Completions."""
+        """Returns the tools with these names (by default all), in Chat Completions format."""
         return tuple(chat_tool(name, self.tools[name]) for name in (self.tools if names is None else names))
 
 
 def chat_tool(name: str, properties: dict[str, Any]) -> dict[str, Any]:
-    """A tool in the format of Chat Completions."""
+    """Returns a tool in Chat Completions format."""
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     if "$ref" in str(properties):
         schema["$defs"] = _DEFS
@@ -103,11 +103,7 @@ def chat_tool(name: str, properties: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def load_meanings(path: Path = FILE) -> Meanings:
-    """Reads a file of meanings.
-
-    Raises:
-        UsageError: the file cannot be read or is malformed; the message names the key.
-    """
+    """Reads a meanings file. Raises UsageError if the file cannot be read or is malformed."""
     try:
         return Meanings.model_validate(yaml.safe_load(path.read_text()))
     except (OSError, yaml.YAMLError, ValidationError) as error:
@@ -117,7 +113,7 @@ def load_meanings(path: Path = FILE) -> Meanings:
 
 
 def renderable(family: Family, meanings: Meanings) -> tuple[list[CaseInput], dict[str, str]]:
-    """The cases that a family's format can express, rendered, and name -> reason for the others."""
+    """Returns the rendered cases that a family's format can express, and name -> reason for the others."""
     inputs, left_out = [], {}
     for case in meanings.cases:
         if case.reasoning is not None and family.reasoning_parser is None:
@@ -143,21 +139,21 @@ def renderable(family: Family, meanings: Meanings) -> tuple[list[CaseInput], dic
 
 
 def markers(family: Family) -> tuple[str, ...]:
-    """The markers around a family's calls, whether one token or several."""
+    """Returns the markers around a family's calls, whether they are one token or several."""
     if family.form is None or family.tool_parser is None:
         return ()
     return find_dialect(family.dialect).calls
 
 
 def marker_tokens(family: Family) -> tuple[str, ...]:
-    """The markers of a family's calls and reasoning that are special tokens."""
+    """Returns the markers of a family's calls and reasoning that are special tokens."""
     return find_dialect(family.dialect).tokens if family.form else ()
 
 
 def marker_spans(family: Family, meaning: Meaning) -> tuple[tuple[int, int], ...]:
-    """Where the rendered text has a special token of the family within arguments, as (start, end).
+    """Returns the (start, end) of each of the family's special tokens within arguments in the rendered text.
 
-    The meaning is rendered with a private-use character for each such token, and these are located.
+    The meaning is rendered with a private-use character in place of each token to locate the tokens.
     """
     tokens = dict.fromkeys(marker_tokens(family))
     letters = {token: chr(_PRIVATE + number) for number, token in enumerate(tokens)}
@@ -178,7 +174,7 @@ def marker_spans(family: Family, meaning: Meaning) -> tuple[tuple[int, int], ...
 
 
 def _with_letters(value: Any, letters: dict[str, str]) -> Any:
-    """The value with each token in its strings replaced by its letter."""
+    """Replaces each token in the strings of a value with its private-use character."""
     match value:
         case str():
             for token in sorted(letters, key=len, reverse=True):

@@ -1,7 +1,7 @@
-"""Generates arbitrary meanings with arbitrary schemas by hypothesis, and shrinks failures to the smallest.
+"""Generates random meanings and tool schemas with Hypothesis, and shrinks failures to the smallest.
 
 A string may contain the family's markers if the format can express them: within a JSON string they are data
-(RFC 8259). Text and reasoning may contain prefixes of markers, but no whole one, which cannot be quoted.
+(RFC 8259). Text and reasoning may contain prefixes of markers, but no whole markers, which cannot be quoted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vllm_harness._scripted.meaning import Meaning, Part, Reasoning, Text, ToolC
 
 BUDGET = 40
 TRIES = 5
-"""Meanings to generate, at most, for each one with a new text."""
+"""The largest number of meanings to generate per meaning with a new text."""
 MOST = 12
 """The largest number of kinds of failure to search for in one family."""
 PIECES = (
@@ -43,13 +43,13 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True)
 class GeneratedMeaning:
-    """A generated meaning.
+    """A generated meaning, with the tools that it calls and the text that expresses it.
 
     Attributes:
-        tools: the name of a tool -> the properties of its parameters' schema.
-        text: the text that the family renders.
+        tools: maps the name of a tool to the `properties` of its parameter schema.
+        text: the text in the family's format.
         spelled_spans: (start, end) of each marker within a string, where it is data and not a token.
-        cuts: the tokens after which a chunk of its stream ends.
+        cuts: the token counts after which a chunk of the stream ends.
     """
 
     meaning: Meaning
@@ -60,11 +60,11 @@ class GeneratedMeaning:
 
     @property
     def own_delivery(self) -> Delivery:
-        """The delivery in chunks that end at its cuts, or in one chunk if it has none."""
+        """The delivery in chunks that end at `cuts`, or in one chunk if `cuts` is empty."""
         return Delivery(Chunking.CUT_AT, cuts=self.cuts) if self.cuts else Delivery(Chunking.ALL)
 
     def case_input(self, name: str, deliveries: tuple[Delivery, ...] = ()) -> CaseInput:
-        """The input of a case with this meaning."""
+        """Returns the input of a case with this meaning."""
         tools = tuple(chat_tool(name, properties) for name, properties in self.tools.items())
         return CaseInput(
             name=name,
@@ -76,7 +76,7 @@ class GeneratedMeaning:
 
 
 def generate(family: Family, budget: int, seed: int) -> list[GeneratedMeaning]:
-    """Generates up to `budget` meanings that the family can render, from a seed, the shortest texts first."""
+    """Generates up to `budget` meanings that the family can render, sorted by the length of the text."""
     by_text: dict[str, GeneratedMeaning] = {}
 
     def is_enough(generated: GeneratedMeaning) -> bool:
@@ -91,7 +91,7 @@ def generate(family: Family, budget: int, seed: int) -> list[GeneratedMeaning]:
 def failure_kinds(
     family: Family, kinds: Callable[[GeneratedMeaning], list[Kind]], budget: int, seed: int
 ) -> Iterator[tuple[Kind, GeneratedMeaning]]:
-    """Yields each kind of failure of a family, with the smallest meaning that shows it.
+    """Yields each kind of failure in a family with the smallest meaning that shows it.
 
     Args:
         kinds: returns the kinds of failure that a meaning shows; must be deterministic.
@@ -110,7 +110,7 @@ def _smallest(
     budget: int,
     seed: int,
 ) -> tuple[Kind, GeneratedMeaning] | None:
-    """The first kind of failure that is not known yet, with the smallest meaning that shows it."""
+    """The first new kind of failure, with the smallest meaning that shows it; None if there is none."""
     new: list[Kind] = []
 
     def shows_new(generated: GeneratedMeaning) -> bool:
@@ -130,7 +130,7 @@ def _search(
     seed: int,
     phases: Sequence[Phase],
 ) -> GeneratedMeaning | None:
-    """The first accepted meaning, shrunk; None if the budget contains none."""
+    """Returns an accepted meaning, shrunk in `Phase.shrink`; None if no generated meaning is accepted."""
     options = settings(
         max_examples=budget,
         database=None,
@@ -170,7 +170,7 @@ def _meanings(draw: st.DrawFn, family: Family, words: st.SearchStrategy[str]) ->
 
 
 def _arguments(family: Family) -> st.SearchStrategy[list[tuple[Schema, Any]]]:
-    """Pairs of a schema and a value, so that they shrink together."""
+    """Generates (schema, value) pairs, so that schema and value shrink together."""
     pieces = (*PIECES, *markers(family))
     argument = _schema.flatmap(lambda schema: st.tuples(st.just(schema), _value(schema, pieces)))
     return st.lists(argument, max_size=4)
@@ -197,7 +197,7 @@ _schema = st.recursive(
 
 
 def _words(family: Family) -> st.SearchStrategy[str]:
-    """Text or reasoning; begins and ends with a word, since white space around it may be dropped."""
+    """Generates text or reasoning; each has a word at both ends, since outer white space may be dropped."""
     prefixes = dict.fromkeys(prefix for group in marker_beginnings(family).values() for prefix in group)
     pieces = st.sampled_from(PIECES)
     if prefixes:

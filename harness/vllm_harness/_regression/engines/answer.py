@@ -1,4 +1,4 @@
-"""vLLM's answer to one case in one delivery, the same for every engine."""
+"""vLLM's answer to one case in one delivery, in the same form for every engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vllm_harness._regression.cases.delivery import DeliveryField
 
 
 class ErrorCode(StrEnum):
-    """The codes of errors that are neither an exception's class name nor `http_` and a status."""
+    """Error codes; other errors have the name of an exception class, or `http_` and a status, as the code."""
 
     GRAMMAR_REFUSED = "grammar_refused"
     """The request's grammar refused the text."""
@@ -17,13 +17,13 @@ class ErrorCode(StrEnum):
     ERROR_EVENT = "error_event"
     """A stream ended with an error event."""
     BROKEN_OFF = "ChunkedEncodingError"
-    """The connection ended before the answer; stored results have this name."""
+    """The connection ended before the answer did; the value keeps the name used in stored results."""
     NO_ANSWER = "ConnectionError"
     NOT_JSON = "JSONDecodeError"
 
 
 class AnswerError(StrictModel):
-    """An error in place of an answer; its code is an `ErrorCode`, `http_400` or the name of an exception."""
+    """An error instead of an answer; `code` is an `ErrorCode`, `http_STATUS` or an exception's name."""
 
     code: str
     message: str = ""
@@ -33,12 +33,12 @@ class AnswerError(StrictModel):
 
 
 class CaseCall(StrictModel):
-    """A call as a client gets it, with its chunks joined.
+    """A call as a client receives it, with its chunks joined.
 
     Attributes:
-        id: the id from the model's text, or the one that the server generates.
-        chunks: the number of chunks with a part of its arguments, if they were counted.
-        index: its index in a stream.
+        id: the id in the model's text, or the id that the server generates.
+        chunks: the number of chunks that contain a part of the arguments, if counted.
+        index: the index of the call in a stream.
     """
 
     name: str | None
@@ -49,13 +49,13 @@ class CaseCall(StrictModel):
 
 
 class CostPoint(StrictModel):
-    """The cost of an answer at one length.
+    """The cost of parsing an answer of one length.
 
     Attributes:
-        size: the number of tokens of the answer, or the number of tools if these grow.
-        cpu_s: the CPU time of the whole answer.
-        longest_s: the CPU time of the longest step, which nothing can interrupt.
-        peak_bytes: the peak of allocated memory, if it was measured.
+        size: the number of tokens in the answer, or the number of tools if the tools grow instead.
+        cpu_s: the CPU time for the whole answer.
+        longest_s: the CPU time for the longest step, which cannot be interrupted.
+        peak_bytes: the peak memory allocation, if measured.
     """
 
     size: int
@@ -65,11 +65,11 @@ class CostPoint(StrictModel):
 
 
 class Curve(StrictModel):
-    """The cost of an answer at growing lengths.
+    """The cost of parsing an answer at growing lengths.
 
     Attributes:
-        points: the costs, the shortest length first.
-        stopped_at: the size of the answer that exceeded the deadline, which ended the curve.
+        points: the costs, ordered from the shortest to the longest answer.
+        stopped_at: the size of the answer at which measuring stopped because it exceeded the deadline.
     """
 
     points: tuple[CostPoint, ...] = ()
@@ -80,17 +80,17 @@ class CaseAnswer(StrictModel):
     """The answer to one case.
 
     Attributes:
-        family, case, delivery: what is answered; `case` is None if vLLM could not make the parsers.
-        case_set: the index of the case set among those that the engine was given.
-        at: the number of tokens after which the text was truncated, or the number of the division of a
-            delivery that stands for several.
-        tokens: the number of tokens of the text.
-        alternative: the text, if it is one of the case's alternatives.
-        reasoning, content, calls: the message.
-        counted_reasoning: the number of reasoning tokens that the usage counts, if it does.
-        reasoning_tokens: the number of tokens of the returned reasoning, if they were counted.
-        curve: the cost at growing lengths, if it was measured instead of the answer.
-        error: the error in place of an answer.
+        family, case, delivery: identify what ran; `case` is None if vLLM could not make the parsers.
+        case_set: the index of the case set in the sequence passed to the engine.
+        at: the number of tokens after which the text was truncated; or the number of the division, if the
+            delivery stands for several divisions into chunks.
+        tokens: the number of tokens in the text.
+        alternative: the text that was used, if it is one of the case's alternatives.
+        reasoning, content, calls: the content of the message.
+        counted_reasoning: the number of reasoning tokens in the usage, if reported.
+        reasoning_tokens: the number of tokens in the returned reasoning, if counted.
+        curve: the cost at growing lengths, if the case measures cost instead of content.
+        error: the error, if there is no answer.
     """
 
     family: str

@@ -1,4 +1,4 @@
-"""Builds the request of each API for a case, and reads its exchange as an answer."""
+"""Builds each API's request for a case, and reads the answer from the HTTP exchange."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ STOP_STRING = "NEVERSAID"
 
 
 def path_of(delivery: Delivery) -> str:
-    """The path of the requests for a delivery over HTTP."""
+    """Returns the URL path to which requests for an HTTP delivery are sent."""
     assert delivery.api is not None
     return API_PATHS[delivery.api.value]
 
 
 def body_of(input_: CaseInput, delivery: Delivery, name: str, model: str = "") -> Json:
-    """The body of the request for a delivery, on a server with the stream interval of the delivery.
+    """Returns the request body for a delivery; the server must have the delivery's `--stream-interval`.
 
     Args:
         name: the first line of the user's message, which selects the script.
@@ -54,9 +54,9 @@ def body_of(input_: CaseInput, delivery: Delivery, name: str, model: str = "") -
 
 
 def fields_of(exchange: Exchange) -> dict[str, Any]:
-    """The fields of a `CaseAnswer` for an exchange.
+    """Returns the fields of a `CaseAnswer` for an exchange.
 
-    If a grammar refuses a stream, the answer is the refusal alone, since the stream may end at any token.
+    If a grammar refuses a stream, the refusal is the whole answer, since the stream may end at any token.
     """
     error = _error(exchange)
     if error is not None and error.code != ErrorCode.ERROR_EVENT:
@@ -100,7 +100,7 @@ def _http_error(status: int, error: Json) -> AnswerError:
 
 
 def _error_event(events: Iterable[AnyEvent]) -> AnswerError | None:
-    """The error event with which a stream ends, if it does."""
+    """The error event that ends a stream, if any."""
     error = None
     for event in events:
         if isinstance(event, SSEEvent) and (event.event == "error" or event.data.startswith('{"error"')):
@@ -111,7 +111,7 @@ def _error_event(events: Iterable[AnyEvent]) -> AnswerError | None:
 
 
 def _call_chunks(events: Iterable[Json]) -> list[tuple[int, int]]:
-    """(index, number of chunks with a part of its arguments) for each call of a Chat Completions stream."""
+    """Returns (index, number of chunks with arguments) for each call in a Chat Completions stream."""
     counts = Counter[int]()
     for event in events:
         for choice in event.get("choices") or ():

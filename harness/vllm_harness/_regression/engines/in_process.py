@@ -28,9 +28,9 @@ from vllm_harness._terminal.status import quiet
 WORKERS = Path(__file__).parents[1] / "workers"
 _SCRIPT = WORKERS / "vllm_harness_parse.py"
 OLDEST = "0.24"
-"""The oldest vLLM whose parsers the scripts can drive."""
+"""The oldest vLLM version whose parsers the worker scripts can use."""
 INTERPRETERS_FOLDER = "/"
-"""The working folder of vLLM's interpreter, which has no modules that could shadow vLLM's."""
+"""The working folder of vLLM's interpreter; it contains no modules that could shadow vLLM's."""
 
 
 class InProcessError(HarnessError):
@@ -45,13 +45,13 @@ def parse_all(
     prelude: str = "",
     environ: Mapping[str, str] | None = None,
 ) -> Iterator[list[CaseAnswer]]:
-    """Parses each family's cases in each delivery, and yields the answers of each case set as they arrive.
+    """Parses each family's cases in each delivery, and yields the answers to each case set as they arrive.
 
     Args:
-        case_sets: families with the inputs of their cases.
-        limit_s: the timeout for all of them.
+        case_sets: families, each with the inputs of its cases.
+        limit_s: the timeout in seconds for all cases together.
         prelude: code that the interpreter runs first.
-        environ: environment variables to use instead of the environment's.
+        environ: environment variables that replace those of `environment`.
 
     Raises:
         InProcessError: vLLM cannot be imported, or the timeout expires.
@@ -73,12 +73,12 @@ def lines_of(
     """Runs vLLM's interpreter, and yields the lines of its standard output.
 
     Args:
-        document: written to standard input as JSON.
-        environ: environment variables to use instead of the environment's.
-        limit_s: the timeout.
+        document: the value to write to standard input as JSON.
+        environ: environment variables that replace those of `environment`.
+        limit_s: the timeout in seconds.
 
     Raises:
-        InProcessError: it fails, or the timeout expires.
+        InProcessError: the interpreter fails, or the timeout expires.
     """
     with tempfile.TemporaryFile("w+") as stdin:
         json.dump(document, stdin)
@@ -115,12 +115,12 @@ def parse_session(environment: Environment, *, limit_s: float) -> Iterator[Parse
             stdin.flush()
             answers: list[CaseAnswer] = []
             while line := stdout.readline():
-                if not line.strip():  # ends the answers of one document
+                if not line.strip():  # an empty line ends the answers to one document
                     return answers
                 answers.append(CaseAnswer.model_validate_json(line))
             raise BrokenPipeError("the interpreter has ended")
 
-        with suppress(BrokenPipeError):  # reported below, with the last lines of the interpreter's errors
+        with suppress(BrokenPipeError):  # `_interpreter` reports the failure with the last lines of stderr
             yield parse
             stdin.close()
         process.wait()
@@ -168,19 +168,19 @@ def _interpreter(
 
 
 def by_case_set(lines: Iterable[str]) -> Iterator[list[CaseAnswer]]:
-    """Reads answers from lines, and yields those of each case set together."""
+    """Reads answers from lines, and yields a list of answers for each case set."""
     answers = (CaseAnswer.model_validate_json(line) for line in lines if line.strip())
     for _, group in groupby(answers, key=lambda answer: answer.case_set):
         yield list(group)
 
 
 def worker_family(family: Family, inputs: Sequence[CaseInput]) -> dict[str, Any]:
-    """A family and its cases in the format that the script in vLLM's interpreter reads."""
+    """Returns a family and its cases in the format that the script in vLLM's interpreter reads."""
     missing, tokenizer = "", ""
     env: dict[str, str] = {}
     try:
         tokenizer, _, env = fetched_stand_in(entry_of(family), quiet)
-    except HarnessError as error:  # fails this family only
+    except HarnessError as error:  # the script then reports an error for this family only
         missing = error.message
     return {
         "name": family.name,
@@ -197,6 +197,6 @@ def worker_family(family: Family, inputs: Sequence[CaseInput]) -> dict[str, Any]
 
 
 def _worker_case(input_: CaseInput) -> dict[str, Any]:
-    """The input of a case, with deliveries as fields, so that the worker need not parse their codes."""
+    """Returns a case's input with deliveries as fields, so that the script need not parse delivery codes."""
     deliveries = [{"code": delivery.code, **asdict(delivery)} for delivery in input_.deliveries]
     return {**input_.model_dump(), "pieces": input_.pieces, "deliveries": deliveries}

@@ -1,8 +1,8 @@
 """The authoritative engine: requests the cases of each family from a real, scripted server over HTTP.
 
 All cases are requested concurrently. If an answer mismatches, its case is requested again alone, and only the
-second answer counts. A busy server joins tokens, which is another delivery than one token at a time, so a
-stream of single tokens is requested several times.
+second answer counts. A busy server may send several tokens in one chunk, so a case
+that needs a stream of single tokens is requested alone several times.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ WHOLE_ANSWER = 1000
 """The `--stream-interval` of a server whose chunks hold all tokens of an answer."""
 REQUEST_S = 120.0
 TRIES = 5
-"""The largest number of times that a stream of single tokens is requested alone."""
+"""The maximum number of times to request a stream of single tokens alone."""
 _NO_MARKER = str.maketrans("<>[]|｜", "()()!!")
-"""Replaces the characters of markers, since a case's name is the user message, and so part of the prompt."""
+"""Replaces characters used in markers: a case's name is the user message, and so part of the prompt."""
 Mismatches = Callable[[CaseAnswer], bool]
 
 
@@ -48,12 +48,12 @@ def request_all(
     *,
     frontend: Frontend = "python",
 ) -> list[CaseAnswer]:
-    """Requests a family's cases over HTTP, each in its deliveries.
+    """Requests a family's cases over HTTP, each in all of its deliveries.
 
     Args:
         inputs: the inputs of the cases, with deliveries over HTTP.
-        mismatches: whether an answer has a mismatch, so that its case is requested again alone.
-        frontend: the HTTP front end of vLLM that answers; the one in Rust has no Responses.
+        mismatches: returns whether an answer has a mismatch, so that its case must be requested again.
+        frontend: the vLLM HTTP front end that answers; the Rust front end does not offer Responses.
 
     Raises:
         StartupError: a server does not start.
@@ -82,7 +82,7 @@ def request_all(
 def _retry_alone(
     request: Callable[[], CaseAnswer], input_: CaseInput, delivery: Delivery, mismatches: Mismatches
 ) -> CaseAnswer:
-    """Returns the first answer without a mismatch, or otherwise the most frequent answer."""
+    """Requests a case again; returns the first answer without a mismatch, or else the most frequent one."""
     tries = TRIES if delivery.of_single_tokens else 1
     answers, compared = list[CaseAnswer](), list[CaseAnswer]()
     for _ in range(tries):
@@ -98,7 +98,7 @@ def _retry_alone(
 
 @contextmanager
 def served_by(entry: ModelEntry, **options: Any) -> Iterator[RemoteServer]:
-    """Starts a server with the options of `RemoteServer`; kills it if its task is stopped."""
+    """Starts a server with the options of `RemoteServer`; kills the server if the current task is stopped."""
     with RemoteServer(entry, **options) as server, interrupted_by(partial(_kill, server.pid)):
         yield server
 
@@ -134,7 +134,7 @@ def request_under_load(
 def _servers(
     inputs: Sequence[CaseInput], frontend: Frontend
 ) -> Iterator[tuple[tuple[str, ...], tuple[Delivery, ...]]]:
-    """The flags of each server that the cases need, and the deliveries that it serves."""
+    """Yields the flags of each server that the cases need, with the deliveries that the server serves."""
     every = dict.fromkeys(delivery for input_ in inputs for delivery in input_.deliveries)
     by_args: dict[tuple[str, ...], list[Delivery]] = {(): []}
     for delivery in every:
@@ -146,7 +146,7 @@ def _servers(
 
 
 def server_args(delivery: Delivery) -> tuple[str, ...]:
-    """The flags that a server needs for a delivery; by default, vLLM sends one token in each chunk."""
+    """Returns the flags that a server needs for a delivery; without flags, vLLM sends one token per chunk."""
     if delivery.shape is Chunking.ALL:
         return "--stream-interval", str(WHOLE_ANSWER)
     return ("--stream-interval", str(delivery.tokens)) if delivery.tokens > 1 else ()
@@ -156,9 +156,9 @@ class CaseClient:
     """Requests the cases of one family from one server; the name of a case selects its script.
 
     Args:
-        server, family: the server, and the family whose model it serves.
+        server, family: the server, and the family of the model that it serves.
         inputs: the inputs of the cases.
-        request_s: the timeout in seconds of a request, and of each read of its answer.
+        request_s: the timeout in seconds for a request, and for each read of the answer.
     """
 
     def __init__(
@@ -187,9 +187,9 @@ class CaseClient:
     def answer(
         self, input_: CaseInput, delivery: Delivery, headers: Mapping[str, str] | None = None
     ) -> CaseAnswer:
-        """Requests a case; a refusal, a broken stream or a server error becomes the answer's error.
+        """Requests a case; a refusal, a broken stream or a server error becomes the `error` of the answer.
 
-        If a grammar refuses the text, its alternatives are tried in turn.
+        If a grammar refuses the text, the case's alternatives are tried in turn.
         """
         refusals = []
         for name, text, position in self._candidates(input_, delivery):
@@ -202,7 +202,7 @@ class CaseClient:
         return refusals[0]
 
     def _candidates(self, input_: CaseInput, delivery: Delivery) -> list[tuple[str, str, int]]:
-        """The texts to try as (script's name, text, position), the position that was accepted last first."""
+        """Returns texts to try, as (script name, text, position), first the last accepted position."""
         likely = self._accepted.get((delivery, input_.tool_choice == "required"), 0)
         texts = _texts(input_)
         first = {text: name for name, text in reversed(texts.items())}
@@ -229,7 +229,7 @@ class CaseClient:
 
 
 def count_tokens(server: RemoteServer, text: str | None) -> int | None:
-    """The number of tokens of a text; None if the server cannot count them."""
+    """Returns the number of tokens in a text; None if the server cannot tokenize it."""
     ids = _encoded(server, text or "")
     return None if ids is None else len(ids)
 
@@ -243,7 +243,7 @@ def _encoded(server: RemoteServer, text: str) -> list[int] | None:
 
 
 def _texts(input_: CaseInput) -> dict[str, str]:
-    """The text and its alternatives by the names of their scripts."""
+    """Maps the name of a script to its text, for a case's text and its alternatives."""
     name = input_.name.translate(_NO_MARKER)
     alternatives = {f"{name} ({number})": text for number, text in enumerate(input_.alternatives, start=2)}
     return {name: input_.text, **alternatives}

@@ -1,4 +1,4 @@
-"""Selects the cases that an engine runs, and their deliveries."""
+"""Selects the cases that an engine runs, and the deliveries of each case."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ DELIVERIES: dict[Engine, dict[Group, tuple[Delivery, ...]]] = {
         "cost": _EVERY_API,
     },
 }
-"""Deliveries by engine and group; without a meaning, answers are compared with the first delivery."""
+"""Deliveries by engine and group; without an expected meaning, the first is the standard for the others."""
 
 
 def plan_cases(cases: CaseSet, engine: Engine, apis: Collection[Api] = DEFAULT_APIS) -> CaseSet:
-    """The cases that an engine runs over these APIs, with their deliveries; none if it has no such group."""
+    """Returns the cases that an engine runs over these APIs, if any, with their deliveries."""
     every = DELIVERIES[engine].get(cases.group, ())
     chosen = tuple(delivery for delivery in every if delivery.api is None or delivery.api in apis)
     if not chosen or (engine == "in-process" and cases.group == "forced" and cases.family.form is None):
-        # the grammar of Harmony has no token that ends a turn: a server adds it
+        # Harmony's grammar does not include the token that ends a turn; only a server adds it
         return CaseSet(cases.family, cases.group)
     if engine == "in-process":
         planned = tuple(_in_deliveries(case, case.input.deliveries or chosen) for case in cases.cases)
@@ -65,12 +65,12 @@ def _in_deliveries(case: Case, chosen: tuple[Delivery, ...]) -> Case:
 
 
 def is_served(case: Case) -> bool:
-    """Whether servers run a case: a client cannot choose tokens or cuts, and a server takes longer."""
+    """Whether servers run a case: it is essential, and does not need control of tokens or truncation."""
     return case.essential and not (case.input.markers_spelled or case.input.truncated)
 
 
 def like_in_process(delivery: Delivery) -> Delivery:
-    """The delivery in process that corresponds to one over HTTP; the delivery itself if there is none."""
+    """Returns the in-process delivery for an HTTP delivery, or the same delivery if none corresponds."""
     if delivery.api is None:
         return delivery
     if delivery.load is Concurrency.TOGETHER:
@@ -79,6 +79,6 @@ def like_in_process(delivery: Delivery) -> Delivery:
 
 
 def same_in_process(delivery: Delivery) -> tuple[Delivery, ...]:
-    """The deliveries in process of which one must have the same outcome as a delivery over HTTP."""
+    """Returns in-process deliveries, one of which must have the same outcome as an HTTP delivery."""
     same = replace(delivery, api=None, load=None)
     return (same, replace(same, with_end=True)) if same.is_streamed else (same,)

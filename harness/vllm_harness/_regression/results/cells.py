@@ -1,4 +1,4 @@
-"""The cells of a run, each written to a file when it finishes, so that an interrupted run can resume."""
+"""A run's results by family, group and vLLM (cells), stored one by one so that a run can resume."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class CaseVerdict(StrEnum):
 
 
 class CaseResult(StrictModel):
-    """The result of one case of a cell.
+    """The result of one test case in a cell.
 
     Attributes:
-        topic: what the case is about.
-        text: what the model generates; empty if the case was left out.
-        left_out: the reason if the case was left out.
+        topic: the subject of the case.
+        text: the text that the model generates; empty if the case was left out.
+        left_out: why the case was left out; None if it ran.
         mismatches: delivery -> mismatches; deliveries without a mismatch are omitted.
-        examples: delivery -> the first answer with a mismatch; over HTTP, the only answer of a delivery.
-        digests: delivery -> digest of the answer, for cases that have one answer in each delivery.
+        examples: delivery -> the first answer with a mismatch; over HTTP, the first answer in any case.
+        digests: delivery -> digest of the answer, for cases with one answer per delivery.
         deliveries: the number of deliveries in which the case ran.
-        curves: delivery -> the measured cost at growing lengths.
+        curves: delivery -> the cost measured at growing lengths of the answer.
     """
 
     topic: Topic
@@ -66,18 +66,18 @@ class Cell(StrictModel):
     """The results of one family and one group of cases on one vLLM.
 
     Attributes:
-        environment: the spec, as in `--vllm`, with the front end if it is not Python's.
-        described: the full description of the environment.
+        environment: the spec, as in `--vllm`, with the front end if it is not the Python front end.
+        described: the full description of the server environment.
         family, group, tool_parser, reasoning_parser, tokenizer: what was run.
-        engine: `in-process` for parser objects in their interpreter, `http` for a server.
-        frontend: the front end of the server.
-        seconds: the duration, including the start of a server.
-        cases_digest: the digest of cases and deliveries; if it changes, the cell runs again.
+        engine: `in-process` for parser objects in vLLM's interpreter, `http` for a server.
+        frontend: the server's HTTP front end.
+        seconds: how long the cell took, including the start of a server.
+        cases_digest: a digest of the cases and deliveries; if it changes, the cell runs again.
         start_error: why vLLM could not make the parsers, or why the server did not start.
-        cases: the results by name of the case.
+        cases: the results by case name.
     """
 
-    model_config = ConfigDict(extra="ignore")  # earlier versions wrote another field
+    model_config = ConfigDict(extra="ignore")  # files of earlier versions have an additional field
 
     environment: str
     described: str
@@ -94,19 +94,19 @@ class Cell(StrictModel):
     cases: dict[str, CaseResult] = Field(default_factory=dict)
 
     def count(self, verdict: CaseVerdict) -> int:
-        """The number of cases with this verdict."""
+        """Returns the number of cases with this verdict."""
         return sum(case.verdict == verdict for case in self.cases.values())
 
 
 class RegressionRun:
-    """The folder of a run, which holds its cells."""
+    """The folder of a run, which contains the files of the cells."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @classmethod
     def named(cls, name: str) -> RegressionRun:
-        """Finds a run by the path of its folder, or by its name in the state folder."""
+        """Finds a run by the path of its folder, or by its folder's name in the harness's state folder."""
         return cls(run_folder("regression", name))
 
     def has_cells(self) -> bool:
@@ -114,7 +114,7 @@ class RegressionRun:
         return any(self.folder.glob("*/*/*.json"))
 
     def cells(self) -> Iterator[Cell]:
-        """The finished cells. Raises UsageError if there are none, or if a file is not a results file."""
+        """Yields the finished cells. Raises UsageError if there are none, or a file is not a results file."""
         paths = sorted(self.folder.glob("*/*/*.json"))
         if not paths:
             raise UsageError(
@@ -132,7 +132,7 @@ class RegressionRun:
     def finished(
         self, environment: str, engine: Engine, family: str, group: Group, cases_digest: str
     ) -> bool:
-        """Whether a cell has finished with exactly these cases; a server that failed to start is retried."""
+        """Whether a cell has finished with exactly these cases; not if its server failed to start."""
         cell = self.cell(environment, engine, family, group)
         if cell is None:
             return False
@@ -140,14 +140,14 @@ class RegressionRun:
         return cell.cases_digest == cases_digest and not retried
 
     def cell(self, environment: str, engine: Engine, family: str, group: Group) -> Cell | None:
-        """Reads a cell; None if it has not finished, or if another version of the harness wrote it."""
+        """Reads a cell; returns None if it has not finished or its file has another version's format."""
         try:
             return Cell.model_validate_json(self._path(environment, engine, family, group).read_text())
         except (OSError, ValidationError):
             return None
 
     def write(self, cell: Cell) -> None:
-        """Writes a finished cell, and removes the curves that were stored for it."""
+        """Writes a finished cell, and removes the file with its intermediate curves."""
         path = self._path(cell.environment, cell.engine, cell.family, cell.group)
         path.parent.mkdir(parents=True, exist_ok=True)
         half = path.with_suffix(".half")
@@ -156,11 +156,11 @@ class RegressionRun:
         path.with_suffix(CURVES).unlink(missing_ok=True)
 
     def curves_file(self, environment: str, family: str) -> Path:
-        """The file that stores the curves of an unfinished cell that is measured over HTTP."""
+        """Returns the file that stores the curves of an unfinished cell whose cost is measured over HTTP."""
         return self._path(environment, "http", family, "cost").with_suffix(CURVES)
 
     def folder_of(self, environment: str) -> Path:
-        """The folder with the results of an environment."""
+        """Returns the folder with the results of a server environment."""
         return self.folder / environment.replace(os.sep, "_").replace(":", "_")
 
     def _path(self, environment: str, engine: Engine, family: str, group: Group) -> Path:

@@ -27,7 +27,7 @@ _NOT_MADE: CaseMismatches = {Delivery(Chunking.WHOLE): (Mismatch(MismatchCode.PA
 
 @dataclass(frozen=True)
 class CaseChange:
-    """A case whose mismatches changed; they are empty if it passed."""
+    """A case whose mismatches changed; `before` or `after` is empty if the case passed in that run."""
 
     family: str
     group: Group
@@ -46,7 +46,7 @@ class CaseChange:
 
 @dataclass(frozen=True)
 class EngineDifference:
-    """A case whose answer from a server differs from that of parsers in process, with both mismatches."""
+    """A case that a server answers differently from parsers in process, with the mismatches of both."""
 
     environment: str
     family: str
@@ -60,8 +60,8 @@ class Baseline(StrictModel):
     """The known mismatches of a run.
 
     Attributes:
-        vllm, engine: the vLLM and the engine of the run.
-        covers: family -> groups that ran; the baseline says nothing about other groups.
+        vllm, engine: the vLLM spec and the engine of the run.
+        covers: family -> groups that ran; cells of other groups are not compared with the baseline.
         mismatches: family -> group -> case -> delivery -> mismatches.
     """
 
@@ -71,22 +71,22 @@ class Baseline(StrictModel):
     mismatches: dict[str, dict[Group, dict[str, CaseMismatches]]]
 
     def covers_cell(self, cell: Cell) -> bool:
-        """Whether the group of a cell ran for the baseline."""
+        """Whether the baseline includes the family and group of a cell."""
         return cell.group in self.covers.get(cell.family, ())
 
     def of(self, key: CaseKey) -> CaseMismatches:
-        """The known mismatches of a case."""
+        """Returns the known mismatches of a case."""
         family, group, case = key
         return self.mismatches.get(family, {}).get(group, {}).get(case, {})
 
 
 def changes(before: Iterable[Cell], after: Iterable[Cell]) -> list[CaseChange]:
-    """The cases of both runs whose mismatches differ."""
+    """Returns the cases that ran in both runs with different mismatches."""
     return _changes(_by_case(before), _by_case(after))
 
 
 def engine_differences(cells: Iterable[Cell]) -> tuple[int, list[EngineDifference]]:
-    """Compares the two engines case by case; returns how many answers were compared, and which differ."""
+    """Compares the engines case by case; returns the number of compared answers, and the differences."""
     by_engine: dict[Engine, dict[tuple[str, str, str], Cell]] = {"in-process": {}, "http": {}}
     for cell in cells:
         by_engine[cell.engine][cell.environment, cell.family, cell.group] = cell
@@ -112,13 +112,13 @@ def _case_differences(
 
 
 def against(baseline: Baseline, cells: Iterable[Cell]) -> list[CaseChange]:
-    """The cases that differ from the baseline, among those it covers; cases that it does not name passed."""
+    """Returns the covered cases that differ from the baseline; cases it does not list count as passed."""
     after = _by_case(cell for cell in cells if baseline.covers_cell(cell))
     return _changes({key: baseline.of(key) for key in after}, after)
 
 
 def _by_case(cells: Iterable[Cell]) -> dict[CaseKey, CaseMismatches]:
-    """The mismatches of each case, with `PARSERS_ARE_MADE` as an additional case of each cell."""
+    """Returns the mismatches of each case; `PARSERS_ARE_MADE` is an additional case in each cell."""
     by_case: dict[CaseKey, CaseMismatches] = {}
     for cell in cells:
         by_case[cell.family, cell.group, PARSERS_ARE_MADE] = _NOT_MADE if cell.start_error else {}
@@ -137,7 +137,7 @@ def _changes(before: dict[CaseKey, CaseMismatches], after: dict[CaseKey, CaseMis
 
 
 def baseline_of(vllm: str, cells: Iterable[Cell]) -> Baseline:
-    """The baseline that holds the mismatches of a run of one engine."""
+    """Makes a baseline from the mismatches in a run of one engine."""
     mismatches: dict[str, dict[Group, dict[str, CaseMismatches]]] = {}
     covers: dict[str, tuple[Group, ...]] = {}
     engine: Engine = "in-process"
@@ -152,7 +152,7 @@ def baseline_of(vllm: str, cells: Iterable[Cell]) -> Baseline:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Reads a baseline. Raises UsageError, which names the key, if it is malformed or cannot be read."""
+    """Reads a baseline. Raises UsageError if the file cannot be read or has an invalid key."""
     try:
         return Baseline.model_validate(yaml.safe_load(path.read_text()))
     except OSError as error:
@@ -166,7 +166,7 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def write_baseline(baseline: Baseline, path: Path) -> None:
-    """Writes a baseline as YAML in a stable order, with the mismatches of a delivery on one line."""
+    """Writes a baseline as YAML in a stable order, with each delivery's mismatches on one line."""
     document = baseline.model_dump(mode="json")
     path.write_text(
         yaml.safe_dump(document, sort_keys=True, allow_unicode=True, width=1000, default_flow_style=None)

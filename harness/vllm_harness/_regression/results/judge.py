@@ -1,6 +1,6 @@
-"""Compares the expected with the actual answer; the functions are pure, and return mismatches.
+"""Compares actual answers with expected ones; the functions are pure and return mismatches.
 
-White space around reasoning and text may be dropped, as vLLM does; arguments must be the same JSON value.
+vLLM may drop white space around reasoning and text; arguments must have the same JSON value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vllm_harness._scripted.meaning import Meaning
 LONG_STRING, FEWEST_CHUNKS = 150, 5
 """A call with a string of at least `LONG_STRING` characters should arrive in `FEWEST_CHUNKS` or more."""
 MARKER_TOKENS = 2
-"""The largest difference in reasoning tokens that is accepted: the usage may count the markers."""
+"""The largest accepted difference in reasoning tokens: the usage may include the markers."""
 Mismatches = tuple[Mismatch, ...]
 ExpectedCall = tuple[str | None, Any]
 """A call's name and arguments; arguments that are not valid JSON are kept as text."""
@@ -41,8 +41,8 @@ _REASONING_CODES = (
 def judge(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple[CaseAnswer, Mismatches]]:
     """Yields each answer to a case with its mismatches.
 
-    If the case has no expected meaning, an answer is compared with the first comparable one, which is not
-    streamed.
+    If the case has no expected meaning, the answers are compared with the first comparable answer, which is
+    not streamed.
     """
     if case.input.grown:
         yield from ((answer, cost_mismatches(answer)) for answer in answers)
@@ -59,7 +59,7 @@ def judge(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple[CaseAnswe
 def _judge_together(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple[CaseAnswer, Mismatches]]:
     firsts: dict[object, CaseAnswer] = {}
     for answer in answers:
-        if answer.is_refused:  # a text that the grammar does not let the model generate is not a failure
+        if answer.is_refused:  # it is not a failure if the grammar keeps the model from generating the text
             yield answer, ()
             continue
         first = firsts.setdefault(_compared_within(case, answer), answer)
@@ -73,7 +73,7 @@ def _judge_together(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple
 
 
 def _first_mismatches(case: Case, answer: CaseAnswer) -> Mismatches:
-    """The mismatches of the answer that the others are compared with; truncated markup may be dropped."""
+    """Mismatches of the answer that others are compared with; truncated text may give an empty answer."""
     may_be_empty = case.input.truncated or _is_under_load(answer)
     if may_be_empty and answer.error is None:
         return ()
@@ -94,14 +94,14 @@ def _is_under_load(answer: CaseAnswer) -> bool:
 
 
 def _compared_within(case: Case, answer: CaseAnswer) -> object:
-    """A key: the answers with the same key are compared with the first of them."""
+    """Returns a key; an answer is compared with the first answer that has the same key."""
     if answer.delivery is not None and answer.delivery.load is not None:
         return answer.delivery.api, answer.delivery.shape
     return answer.at if case.input.truncated else None
 
 
 def meaning_mismatches(meaning: Meaning, answer: CaseAnswer) -> Mismatches:
-    """How an answer differs from the expected meaning."""
+    """Returns how an answer differs from the expected meaning."""
     if answer.error is not None:
         return (_error(answer),)
     calls: list[ExpectedCall] = [(call.name, call.arguments) for call in meaning.calls]
@@ -110,7 +110,7 @@ def meaning_mismatches(meaning: Meaning, answer: CaseAnswer) -> Mismatches:
 
 
 def meaning_check(cases: Iterable[Case]) -> Callable[[CaseAnswer], bool]:
-    """A function that returns whether an answer to one of these cases differs from the expected meaning."""
+    """Returns a function that checks whether an answer to one of the cases differs from its meaning."""
     meanings = {case.name: case.expected.meaning for case in cases}
 
     def differs(answer: CaseAnswer) -> bool:
@@ -121,17 +121,17 @@ def meaning_check(cases: Iterable[Case]) -> Callable[[CaseAnswer], bool]:
 
 
 def delivery_mismatches(first: CaseAnswer, other: CaseAnswer) -> Mismatches:
-    """How an answer differs from the answer in the first delivery."""
+    """Returns how an answer differs from the answer in the first delivery."""
     if other.error is not None:
         return (_error(other),)
     if first.error is not None:
-        return ()  # reported for the first answer
+        return ()  # the first answer already reports the error
     calls: list[ExpectedCall] = [(call.name, _read(call.arguments)) for call in first.calls]
     return _message_mismatches(first.reasoning or "", first.content or "", calls, other)
 
 
 def loss_mismatches(answer: CaseAnswer) -> Mismatches:
-    """The mismatches of an answer that do not depend on what the model meant."""
+    """Returns mismatches that need no expected meaning: an error, an empty answer, or a wrong usage."""
     if answer.error is not None:
         return (_error(answer),)
     if (answer.reasoning or "").strip() or (answer.content or "").strip() or answer.calls:
@@ -140,14 +140,14 @@ def loss_mismatches(answer: CaseAnswer) -> Mismatches:
 
 
 def function_mismatches(functions: Collection[str], answer: CaseAnswer) -> Mismatches:
-    """Whether a call names a function that is not among these; an empty collection allows any function."""
+    """Checks that calls name only these functions; an empty collection allows any function."""
     if functions and {call.name for call in answer.calls} - set(functions):
         return (Mismatch(MismatchCode.FUNCTION_DIFFERS),)
     return ()
 
 
 def word_mismatches(words: Collection[str], answer: CaseAnswer) -> Mismatches:
-    """Whether an answer without calls lacks any of these words."""
+    """Checks that an answer without calls contains all of these words."""
     if answer.error is not None or answer.calls:
         return ()
     message = f"{answer.reasoning or ''}{answer.content or ''}"
@@ -155,7 +155,7 @@ def word_mismatches(words: Collection[str], answer: CaseAnswer) -> Mismatches:
 
 
 def value_mismatches(values: Collection[str], answer: CaseAnswer) -> Mismatches:
-    """Whether an answer with calls lacks any of these values in its arguments, text and reasoning."""
+    """Checks that an answer with calls has all these values in its arguments, text or reasoning."""
     arguments = "".join(call.arguments for call in answer.calls)
     message = f"{answer.reasoning or ''}{answer.content or ''}{arguments}"
     if answer.calls and not all(value in message for value in values):
@@ -164,12 +164,12 @@ def value_mismatches(values: Collection[str], answer: CaseAnswer) -> Mismatches:
 
 
 def forbidden_call_mismatches(answer: CaseAnswer) -> Mismatches:
-    """Whether an answer has calls although the request forbids them."""
+    """Checks that an answer has no calls, which its request forbids."""
     return (Mismatch(MismatchCode.CALL_FORBIDDEN),) if answer.calls else ()
 
 
 def call_id_mismatches(ids: Sequence[str], answer: CaseAnswer) -> Mismatches:
-    """Whether the ids of calls differ from the expected ids, or two calls have the same id."""
+    """Checks that call ids are unique and equal the expected ids, if any."""
     actual = [call.id for call in answer.calls]
     given = [call_id for call_id in actual if call_id is not None]
     mismatches = []
@@ -181,7 +181,7 @@ def call_id_mismatches(ids: Sequence[str], answer: CaseAnswer) -> Mismatches:
 
 
 def cost_mismatches(answer: CaseAnswer) -> Mismatches:
-    """The mismatches of the cost of a growing answer; none if the grammar refuses its text."""
+    """Returns mismatches in the cost of a growing answer; none if the grammar refuses the text."""
     if answer.is_refused:
         return ()
     if answer.error is not None:
@@ -193,7 +193,7 @@ def cost_mismatches(answer: CaseAnswer) -> Mismatches:
 
 
 def unless_refused(answer: CaseAnswer) -> Mismatches:
-    """The mismatches of an answer whose text the request's grammar should have refused."""
+    """Returns a mismatch unless the request's grammar refused the text, as it should."""
     if answer.error is None:
         return (Mismatch(MismatchCode.GRAMMAR_NOT_ENFORCED),)
     return () if answer.is_refused else (_error(answer),)
@@ -229,7 +229,7 @@ def _text_mismatches(codes: Sequence[MismatchCode], expected: str, actual: str) 
 
 
 def how(expected: str, actual: str) -> str:
-    """How a text differs, as a `How`; empty if it differs in several ways."""
+    """Returns how a text differs, as a `How`; empty if no `How` describes the difference."""
     before, after = _common_start(expected, actual), _common_start(expected[::-1], actual[::-1])
     if len(actual) < len(expected) and before + after >= len(actual):
         return How.LOST
@@ -247,7 +247,7 @@ def _common_start(left: str, right: str) -> int:
 
 
 def _usage_mismatches(answer: CaseAnswer) -> list[Mismatch]:
-    """Whether the usage counts the reasoning tokens, with or without the markers."""
+    """Checks that the usage counts the reasoning tokens, with or without the markers."""
     counted, actual = answer.counted_reasoning, answer.reasoning_tokens
     if counted is None:
         return []
@@ -259,7 +259,7 @@ def _usage_mismatches(answer: CaseAnswer) -> list[Mismatch]:
 
 
 def _pace_mismatches(answer: CaseAnswer) -> list[Mismatch]:
-    """Whether a long string that was generated token by token arrived in a few chunks."""
+    """Checks that a long string that was generated token by token did not arrive in too few chunks."""
     if answer.delivery is None or not answer.delivery.of_single_tokens:
         return []
     held_back = any(
@@ -295,7 +295,7 @@ def _call_mismatches(expected: Sequence[ExpectedCall], actual: Sequence[CaseCall
 
 
 def _is_reordered(expected: Sequence[ExpectedCall], actual: Sequence[CaseCall]) -> bool:
-    """Whether the calls are the same in another order."""
+    """Whether the actual calls are the expected calls in another order."""
     remaining = list(actual)
     for expected_call in expected:
         same = next((call for call in remaining if _is_call(expected_call, call)), None)
@@ -328,7 +328,7 @@ def _one_call_mismatches(expected: ExpectedCall, call: CaseCall) -> list[Mismatc
 
 
 def _read(arguments: str) -> Any:
-    """The JSON value of arguments; the unchanged text if it is not valid JSON, or a JSON string."""
+    """Returns the arguments parsed as JSON; unchanged if they are not valid JSON, or are a JSON string."""
     try:
         value = json.loads(arguments)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Sorts the failures of parser regression by the known defects of the registry that explain them."""
+"""Matches failures in parser regression with the known defects in the registry that explain them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode, 
 from vllm_harness._scripted.families import REAL, load_families
 
 WITH_RUST = "0.33.0@0.32.0"
-"""A server environment that has the front end in Rust."""
+"""A server environment that includes the Rust front end."""
 
 
 class FailureSelection(StrictModel):
-    """A validated selector of an entry; `FailureSelector` and `Defect` document the attributes."""
+    """A validated failure selector from a defect entry; see `FailureSelector` and `Defect` for the fields."""
 
     families: tuple[str, ...]
     case: str
@@ -41,7 +41,7 @@ class FailureSelection(StrictModel):
 
     @classmethod
     def of(cls, defect: Defect, selector: FailureSelector) -> FailureSelection:
-        """Validates a selector of an entry. Raises DefectsError, which names the entry and the key."""
+        """Validates a selector from an entry. Raises DefectsError, which names the entry and the key."""
         try:
             fields = selector.model_dump(exclude_defaults=True)
             return cls.model_validate({**fields, "frontends": defect.frontends})
@@ -60,15 +60,15 @@ class FailureSelection(StrictModel):
 
     @property
     def frontend(self) -> Frontend:
-        """The front end that `command` requests."""
+        """The front end that `command` uses."""
         return self.frontends[0]
 
     def explains(self, failure: Failure) -> bool:
-        """Whether it selects a failure."""
+        """Whether the selector matches a failure."""
         return failure.plain_family in self.families and self._fits(failure)
 
     def is_like(self, failure: Failure) -> bool:
-        """Whether it would select a failure if it named the failure's family."""
+        """Whether the selector would match a failure if it listed the failure's family."""
         return bool(self.mismatches) and failure.plain_family not in self.families and self._fits(failure)
 
     def _fits(self, failure: Failure) -> bool:
@@ -85,7 +85,7 @@ class FailureSelection(StrictModel):
 
 @dataclass(frozen=True)
 class ParserDefect:
-    """A defect of a parser, with the selectors of the failures that it explains."""
+    """A parser defect, with the selectors of the failures that it explains."""
 
     defect: Defect
     selections: tuple[FailureSelection, ...]
@@ -96,19 +96,19 @@ class ParserDefect:
         return self.defect.id
 
     def explains(self, failure: Failure) -> bool:
-        """Whether one of its selectors selects a failure."""
+        """Whether one of the selectors matches a failure."""
         return any(selection.explains(failure) for selection in self.selections)
 
     def is_like(self, failure: Failure) -> bool:
-        """Whether one of its selectors would select a failure if it named the failure's family."""
+        """Whether one of the selectors would match a failure if it listed the failure's family."""
         return any(selection.is_like(failure) for selection in self.selections)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One mismatch of one case in one delivery, with one front end (Python's for parsers in process).
+    """One mismatch of one case in one delivery, with one front end (`python` for parsers in process).
 
-    `text` is what the model generates in the case.
+    `text` is the text that the model generates in the case.
     """
 
     family: str
@@ -121,21 +121,21 @@ class Failure:
 
     @property
     def plain_family(self) -> str:
-        """The family's name without the suffix of its real tokenizer."""
+        """The family's name without the suffix for a real tokenizer."""
         return self.family.removesuffix(REAL)
 
     @property
     def like(self) -> Delivery:
-        """The delivery in process that corresponds to its delivery."""
+        """The in-process delivery that corresponds to the failure's delivery."""
         return like_in_process(self.delivery)
 
     @property
     def alternatives(self) -> Iterator[Failure]:
-        """The failure, and equivalent ones in other deliveries and groups.
+        """The failure, and equivalent failures in other deliveries and groups.
 
         An API process that lags behind the engine, as under load, joins several tokens into one delta, so a
-        streamed failure over HTTP equals one with random cuts. An error while the cost of an answer is
-        measured equals the same error in the canonical cases.
+        streamed failure over HTTP is equivalent to one with random cuts. An error while the cost of an answer
+        is measured is equivalent to the same error in the canonical cases.
         """
         yield self
         if self.delivery.api is not None and self.delivery.is_streamed:
@@ -146,10 +146,10 @@ class Failure:
 
 @dataclass
 class ExplainedFailures:
-    """A run's failures, sorted by the defects that explain them.
+    """A run's failures, counted by the defects that explain them.
 
     Attributes:
-        counts: the id of a defect -> (environment, engine) -> the number of failures that it explains.
+        counts: defect id -> (environment, engine) -> the number of failures that the defect explains.
         unexplained: (environment, engine, failure) for each failure that no defect explains.
     """
 
@@ -158,19 +158,19 @@ class ExplainedFailures:
 
 
 def parser_defects(defects: Mapping[str, Defect]) -> tuple[ParserDefect, ...]:
-    """The defects that name failures of parser regression. Raises DefectsError if a selector is invalid."""
+    """Returns the defects with failure selectors. Raises DefectsError if a selector is invalid."""
     return tuple(
         ParserDefect(defect, selections_of(defect)) for defect in defects.values() if defect.failures
     )
 
 
 def selections_of(defect: Defect) -> tuple[FailureSelection, ...]:
-    """The selectors of an entry. Raises DefectsError if one is invalid."""
+    """Returns the selectors in a defect entry. Raises DefectsError if a selector is invalid."""
     return tuple(FailureSelection.of(defect, selector) for selector in defect.failures)
 
 
 def explain(known: Iterable[ParserDefect], cells: Iterable[Cell]) -> ExplainedFailures:
-    """Sorts the failures of cells by the defects that explain them; several may explain one."""
+    """Counts the failures in cells by the defects that explain them; several defects may explain one."""
     families = by_family(known)
     explained = ExplainedFailures()
     for cell in cells:
@@ -186,7 +186,7 @@ def explain(known: Iterable[ParserDefect], cells: Iterable[Cell]) -> ExplainedFa
 
 
 def known_cases(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> set[str]:
-    """The names of the failed cases whose mismatches are all explained by defects; see `by_family`."""
+    """Returns the failed cases whose mismatches are all explained by `known` (made by `by_family`)."""
     failed = {name for name, case in cell.cases.items() if case.mismatches}
     unexplained = {
         failure.case
@@ -197,7 +197,7 @@ def known_cases(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> set[
 
 
 def explaining_ids(failure: Failure, known: Iterable[ParserDefect]) -> list[str]:
-    """The ids of the defects that explain a failure, or otherwise the first of its equivalents."""
+    """Returns the ids of the defects that explain a failure, or else its first explained equivalent."""
     candidates = list(known)
     for alternative in failure.alternatives:
         if ids := [candidate.id for candidate in candidates if candidate.explains(alternative)]:
@@ -208,7 +208,7 @@ def explaining_ids(failure: Failure, known: Iterable[ParserDefect]) -> list[str]
 def known_elsewhere(
     known: Iterable[ParserDefect], failures: Sequence[Failure]
 ) -> list[tuple[ParserDefect, list[Failure]]]:
-    """The defects of other families with the same mismatches as failures, each with these failures.
+    """Returns defects of other families that would explain failures, each with those failures.
 
     Defects of a parser that the failing families share come first, then those whose selectors name cases,
     then those with the most failures.
@@ -226,7 +226,7 @@ def known_elsewhere(
 
 
 def by_family(known: Iterable[ParserDefect]) -> dict[str, list[ParserDefect]]:
-    """The defects of each family."""
+    """Groups defects by parser family."""
     defects: dict[str, list[ParserDefect]] = {}
     for defect in known:
         for family in defect.defect.families:
@@ -235,7 +235,7 @@ def by_family(known: Iterable[ParserDefect]) -> dict[str, list[ParserDefect]]:
 
 
 def failures_of(cell: Cell) -> Iterator[Failure]:
-    """The failures of a cell, case by case."""
+    """Yields the failures in a cell, case by case."""
     for name, case in cell.cases.items():
         for delivery, mismatches in case.mismatches.items():
             for mismatch in mismatches:
@@ -243,6 +243,6 @@ def failures_of(cell: Cell) -> Iterator[Failure]:
 
 
 def failure_in(cell: Cell, name: str, delivery: Delivery, mismatch: Mismatch) -> Failure:
-    """The failure for one mismatch of a case of a cell."""
+    """Returns the failure for one mismatch of a case in a cell."""
     text = cell.cases[name].text
     return Failure(cell.family, cell.group, name, delivery, mismatch, cell.frontend, text)

@@ -1,4 +1,4 @@
-"""The codes of the differences between an expected and an actual answer, each with words for reports."""
+"""Codes for the differences between expected and actual answers, each with a description for reports."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pydantic import PlainSerializer, PlainValidator
 
 
 class MismatchCode(StrEnum):
-    """What differs; the value is stored, and stays the same from version to version.
+    """What differs; the value is stored in files, and does not change between versions.
 
     Attributes:
-        words: the difference in words.
+        words: a description of the difference.
     """
 
     words: str
@@ -65,14 +65,14 @@ class MismatchCode(StrEnum):
 
 
 class How(StrEnum):
-    """How a text, arguments or calls differ, if there is one difference."""
+    """How a text, arguments or calls differ, if there is a single difference."""
 
     LOST = "lost"
     """Something is missing in one place."""
     REPEATED = "repeated"
-    """Something that was there already comes again."""
+    """Something is repeated."""
     REORDERED = "reordered"
-    """The same in another order."""
+    """The content is the same but in another order."""
     LEAKED = "leaked"
     """Something is added that belongs elsewhere or is markup."""
 
@@ -92,23 +92,19 @@ class Mismatch:
 
     Attributes:
         code: what differs.
-        detail: the code of the error if `code` is `ERROR`; for other codes, the `How` if it is known.
+        detail: the error code if `code` is `ERROR`; for other codes, a `How` if known, or else empty.
     """
 
     code: MismatchCode
     detail: str = ""
 
     def __str__(self) -> str:
-        """The stable serial form, which `parse` reads: `call_lost`, `text_differs:lost`, `error:http_500`."""
+        """The stable string form, which `parse` reads: `call_lost`, `text_differs:lost`, `error:http_500`."""
         return f"{self.code}:{self.detail}" if self.detail else str(self.code)
 
     @classmethod
     def parse(cls, serial: str) -> Mismatch:
-        """Parses the serial form of a mismatch.
-
-        Raises:
-            ValueError: the code is unknown, or cannot have this detail.
-        """
+        """Parses the string form. Raises ValueError if the code is unknown or cannot have the detail."""
         code, _, detail = serial.partition(":")
         if code == MismatchCode.ERROR:
             valid = bool(detail)
@@ -122,12 +118,12 @@ class Mismatch:
         return cls(MismatchCode(code), detail)
 
     def covers(self, other: Mismatch) -> bool:
-        """Whether the other has the same code, and the same detail if this one has any."""
+        """Whether the other mismatch has the same code and, if this one has a detail, the same detail."""
         return self.code is other.code and self.detail in ("", other.detail)
 
     @property
     def title(self) -> str:
-        """The mismatch in words."""
+        """A description of the mismatch."""
         return f"{self.code.words}: {self.detail}" if self.detail else self.code.words
 
 
@@ -136,4 +132,4 @@ def _validated(value: Any) -> Mismatch:
 
 
 MismatchField = Annotated[Mismatch, PlainValidator(_validated), PlainSerializer(str, return_type=str)]
-"""A mismatch in a pydantic model; its serial form in JSON and YAML."""
+"""A mismatch as the field of a pydantic model; in JSON and YAML it is the string form."""

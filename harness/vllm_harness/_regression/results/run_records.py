@@ -1,4 +1,4 @@
-"""Converts the cells of parser regression to the records of a run folder."""
+"""Converts the cells of a parser regression run to the records in a run folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, TargetRe
 
 
 def target_of(cell: Cell) -> TargetRecord:
-    """The record of the family's parsers on one vLLM; the engine is its lane."""
+    """Returns the target record for a family's parsers on one vLLM; the engine is recorded as the lane."""
     return TargetRecord(
         id=f"{cell.family}/{cell.environment}/{cell.engine}",
         title=cell.family,
@@ -23,9 +23,9 @@ def target_of(cell: Cell) -> TargetRecord:
 
 
 def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterator[CaseRecord]:
-    """The records of a cell's cases, with the known defects of each family (`known_defects.by_family`).
+    """Yields the records of a cell's cases; `known` has each family's defects (`known_defects.by_family`).
 
-    If the parsers could not be made, a single record has the error.
+    If the parsers could not be made, the only record contains the error.
     """
     target = target_of(cell).id
     if cell.start_error:
@@ -58,7 +58,7 @@ def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterato
 def _findings(
     cell: Cell, name: str, result: CaseResult, known: Mapping[str, Sequence[ParserDefect]]
 ) -> Iterator[RunFinding]:
-    """A finding for each mismatch in each delivery, and for each defect that explains it."""
+    """Yields a finding for each mismatch in each delivery; one per defect if defects explain the mismatch."""
     for delivery, mismatches in result.mismatches.items():
         for mismatch in mismatches:
             failure = failure_in(cell, name, delivery, mismatch)

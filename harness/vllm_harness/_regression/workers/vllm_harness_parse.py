@@ -1,9 +1,9 @@
-"""Parses given texts with vLLM's parser objects, without a server. Runs in a server's interpreter.
+"""Parses texts with vLLM's parser objects, without a server. Runs in the Python that has vLLM installed.
 
 Each line of standard input is a JSON object `{"families": [...]}`: families with their parsers, tokenizer
-folder, request fields and cases (see `vllm_harness._regression.engines.in_process`). Standard output gets one
-JSON object for each answer, and an empty line after the answers to each line of input. The calls and their
-order are those of vLLM's chat endpoint, for vLLM 0.24 to 0.33.
+folder, request fields and cases (see `vllm_harness._regression.engines.in_process`). The output is one JSON
+object per answer, and an empty line after the answers to each line of input. The script calls vLLM's
+parsers as vLLM's chat endpoint does, in vLLM 0.24 to 0.33.
 """
 
 import json
@@ -30,14 +30,14 @@ LONGEST_DELTA = 9
 HELD = 8
 """The number of characters that vLLM holds back for a stop string of nine characters."""
 SHOWN = 40
-"""The number of characters to show before and after the place where a grammar refuses a text."""
+"""The number of characters to show before and after the position at which a grammar refuses a text."""
 
 Spans = list[tuple[int, int]]
 tokenizer_of = lru_cache(2)(get_tokenizer)
 
 
 def _decoded(tokenizer: Any, ids: list[int], skip_special_tokens: bool) -> list[str]:
-    """The text that each token adds."""
+    """Returns the text that each token adds."""
     stream = DecodeStream(skip_special_tokens=skip_special_tokens)
     return [stream.step(tokenizer._tokenizer, number) or "" for number in ids]
 
@@ -58,7 +58,7 @@ def _request(family: dict[str, Any], case: dict[str, Any], stream: bool) -> Chat
 
 
 class _Output:
-    """What the model generates: its tokens, and whether they include the token that ends the turn."""
+    """The model's output: its tokens, and whether they include the token that ends the turn."""
 
     def __init__(self, tokenizer: Any, ids: list[int], ended: bool) -> None:
         self.tokenizer = tokenizer
@@ -66,9 +66,9 @@ class _Output:
         self.ended = ended
 
     def texts(self, request: Any) -> list[str]:
-        """The text that each token adds; special tokens add some if a parser requests them."""
+        """Returns the text that each token adds; special tokens add text only if a parser requests it."""
         ids = self.ids[:-1] if self.ended else self.ids
-        skipped = request.skip_special_tokens is not False  # vLLM 0.33.0: None if the request has none
+        skipped = request.skip_special_tokens is not False  # vLLM 0.33.0: None if the request does not set it
         return [*_decoded(self.tokenizer, ids, skipped), *([""] if self.ended else [])]
 
 
@@ -108,7 +108,7 @@ def _streamed(
 
 
 def _deltas(texts: list[str], spans: Spans, held: int) -> list[str]:
-    """The text of each chunk; `held` characters are held back until the last, as for a stop string."""
+    """Returns the text of each chunk; `held` characters are delayed until the last, as for a stop string."""
     text = "".join(texts)
     lengths = list(accumulate(map(len, texts), initial=0))
     ends = [max(0, lengths[end] - held) for _, end in spans]
@@ -116,7 +116,7 @@ def _deltas(texts: list[str], spans: Spans, held: int) -> list[str]:
 
 
 def _divisions(delivery: dict[str, Any], output: _Output) -> Iterator[Spans]:
-    """The divisions of the tokens into chunks that a delivery stands for."""
+    """Yields the divisions of the tokens into chunks that a delivery represents."""
     length = len(output.ids)
     last = length - 1 if output.ended else length
     ending = [(last, length)] if output.ended else []
@@ -153,7 +153,7 @@ def _add(answer: dict[str, Any], delta: Any) -> None:
 
 
 def _grammar(params: Any) -> xgrammar.Grammar | None:
-    """The grammar of a request if it is a structural tag or a JSON schema."""
+    """Returns the grammar for a request's structural tag or JSON schema; None if it has neither."""
     if params.structural_tag is not None:
         return xgrammar.Grammar.from_structural_tag(params.structural_tag)
     if params.json is not None:
@@ -171,7 +171,7 @@ def _error(error: Exception) -> dict[str, str]:
 
 
 def _answer(case: dict[str, Any], parse: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """Parses, without the ids of calls that vLLM generates at random; an exception or a hang is an error."""
+    """Parses a case, and removes random call ids; an exception or a hang becomes the answer's error."""
     signal.setitimer(signal.ITIMER_PROF, HANG_S)
     try:
         answer = parse(*arguments)
@@ -194,7 +194,7 @@ class _Refused(Exception):
 
 
 class _Family:
-    """The parsers of one family; each answer gets new parser objects."""
+    """The parsers of one family; new parser objects are made for each answer."""
 
     def __init__(self, number: int, family: dict[str, Any]) -> None:
         if "VH_COVERAGE" in os.environ:
@@ -207,7 +207,7 @@ class _Family:
         if family["harmony"]:
             from vllm.entrypoints.openai.parser.harmony_utils import get_encoding
 
-            get_encoding()  # a server reads it before it is ready
+            get_encoding()  # loads the encoding, as a server does at startup
         self.number = number
         self.family = family
         self.tokenizer = tokenizer_of(family["tokenizer"])
@@ -225,7 +225,7 @@ class _Family:
         return xgrammar.GrammarCompiler(xgrammar.TokenizerInfo.from_huggingface(self.tokenizer))
 
     def answers(self, case: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The answers to one case in all its deliveries."""
+        """Yields the answers to one case in all its deliveries."""
         prompt = self._prompt(case)
         place = {"family": self.family["name"], "case_set": self.number, "case": case["name"]}
         try:
@@ -245,7 +245,7 @@ class _Family:
                     yield {**place, **alternative, **measured, **answer}
 
     def _accepted(self, case: dict[str, Any], prompt: list[int]) -> tuple[dict[str, Any], dict[str, str]]:
-        """The case with the first of its texts that the grammar accepts, and that text if it is another."""
+        """Returns the case with the first text that the grammar accepts; also the text if it is another."""
         constrained = case["tool_choice"] is not None and self._new(case, stream=False)[1].structured_outputs
         grammar = _grammar(constrained) if constrained else None
         if grammar is None:
@@ -262,7 +262,7 @@ class _Family:
         raise _Refused(refusals[0])
 
     def _refusal(self, compiled: xgrammar.CompiledGrammar, text: str, prompt: list[int]) -> str | None:
-        """The place where a grammar refuses a text, in words; None if it accepts the text."""
+        """Describes the position at which a grammar refuses a text; None if the grammar accepts the text."""
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         matcher = xgrammar.GrammarMatcher(compiled)
         for place in range(self._constrained_from(ids, prompt), len(ids)):
@@ -272,7 +272,7 @@ class _Family:
         return None
 
     def _constrained_from(self, ids: list[int], prompt: list[int]) -> int:
-        """The index of the first token that the grammar constrains, which is after the reasoning."""
+        """Returns the index of the first token that the grammar constrains: the first after the reasoning."""
         if self.family["reasoning_parser"] is None:
             return 0
         kind = ReasoningParserManager.get_reasoning_parser(self.family["reasoning_parser"])
@@ -288,7 +288,7 @@ class _Family:
         return len(ids)
 
     def _prompt(self, case: dict[str, Any]) -> list[int]:
-        if self.family["harmony"]:  # the parser does not read the rest, which needs no tokenizer
+        if self.family["harmony"]:  # Harmony's parser reads nothing else of the prompt
             return list(self.tokenizer.encode("<|start|>assistant", add_special_tokens=False))
         prompt: list[int] = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": case["user_message"] or "Hi."}],
@@ -313,7 +313,7 @@ class _Family:
         return [_Output(self.tokenizer, ids[:length], ended=False) for length in range(1, len(ids))]
 
     def _spelled(self, ids: list[int]) -> list[int]:
-        """The tokens with each added token replaced by ordinary tokens for its text."""
+        """Replaces each added token with ordinary tokens for its text."""
         added = {number: text for text, number in self.tokenizer.get_added_vocab().items()}
         model = self.tokenizer._tokenizer.model
         pre = self.tokenizer._tokenizer.pre_tokenizer
@@ -352,7 +352,7 @@ class _Family:
 
 
 def main() -> None:
-    """Reads families and writes answers; sends everything that vLLM prints to standard error."""
+    """Reads families and writes answers; redirects everything that vLLM prints to standard error."""
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     signal.signal(signal.SIGPROF, _hangs)

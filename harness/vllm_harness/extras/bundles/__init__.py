@@ -1,1 +1,1 @@
-"""Bundles: everything that a machine without network needs to run servers, in parts of a chosen size."""
+"""Bundles: everything that a machine without a network needs to run servers, in files of a chosen size."""

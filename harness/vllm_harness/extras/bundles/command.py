@@ -1,4 +1,4 @@
-"""`vllm-harness env bundle`: what a machine without a network needs, packed here and installed there."""
+"""`vllm-harness env bundle` packs what a machine without a network needs, and installs it there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ app = typer.Typer(
 
 @app.command()
 def create(
-    out: Annotated[Path, typer.Argument(help="The new folder of the bundle.")],
+    out: Annotated[Path, typer.Argument(help="The folder to create for the bundle.")],
     vllm: str | None = None,
     device: Device | None = None,
     model: list[str] | None = None,
@@ -33,10 +33,10 @@ def create(
 ) -> None:
     """Pack the checkout, the wheels and the assets for this Python version and kind of machine.
 
-    --vllm is a release, by default the newest. --model may also name several,
-    by commas; by default all that can be served. A Python on the other machine
-    has to have torch with --without-torch, and with --lean, which is for CUDA
-    and also leaves out kernels that Triton replaces, and compresses the rest.
+    --vllm is a release, by default the newest. --model takes comma-separated
+    names, by default all that can be served. --without-torch is for machines
+    with a Python that has torch. --lean, for CUDA only, also leaves out torch
+    and kernels that Triton replaces, and compresses the rest.
     """
     from vllm_harness.extras.bundles.create import create, parse_size
 
@@ -58,14 +58,14 @@ def create(
             progress=progress,
         )
     print(f"{packed.folder}: {packed.size / 1e6:.0f} MB in {packed.parts} parts")
-    for kind, names in (("assets", packed.assets), ("weights of the hub", packed.hub)):
+    for kind, names in (("assets", packed.assets), ("weights from the hub", packed.hub)):
         if names:
             print(f"{kind}: {', '.join(names)}")
     left_out = [entry.name for entry in entries if "live" in entry.lanes and not entry.weights]
     if left_out and not hub_weights:
         print(f"without weights for the live lane (--hub-weights): {', '.join(left_out)}")
     command = f"python3 {packed.folder.name}/install.py FOLDER" + " --over PYTHON" * (lean or without_torch)
-    print(f"to install it on the other machine, which only needs Python: {command}")
+    print(f"to install it on the other machine, which needs only Python: {command}")
 
 
 @app.command()
@@ -74,10 +74,10 @@ def install(
     over: Path | None = None,
     unpacked: Path | None = None,
 ) -> None:
-    """Make the server environment of a bundle and install its assets, without a network.
+    """Install the server environment and the assets of a bundle, without a network.
 
-    Every part of the bundle is checked first. --over is for a bundle without
-    torch.
+    Every part of the bundle is checked first. --over names a Python that has
+    torch, for a bundle without torch.
     """
     from vllm_harness.extras.bundles.place import install
 

@@ -1,4 +1,4 @@
-"""Collects the content of a bundle: the checkout, the wheels of two locks, assets and weights."""
+"""Collects the content of a bundle: the checkout, the wheels in two lock files, assets and weights."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ TORCH = (
     *("nvidia-cufft", "nvidia-cufile", "nvidia-curand", "nvidia-cusolver", "nvidia-cusparse*"),
     *("nvidia-nccl-cu*", "nvidia-nvjitlink", "nvidia-nvshmem-cu*", "nvidia-nvtx"),
 )
-"""torch and the CUDA libraries that come with it, which are most of a CUDA environment's size."""
+"""torch and its CUDA libraries, which make up most of the size of a CUDA environment."""
 
 
 def collect_checkout(folder: Path, progress: Progress) -> None:
-    """Adds the checkout, with tests and scripts, without ignored files. Raises UsageError."""
+    """Adds the checkout without ignored files. Raises UsageError if the harness is not a checkout."""
     root = checkout()
     if root is None:
         raise UsageError(
-            "a bundle contains a checkout of the harness, and the installed harness is none",
+            "a bundle contains a checkout of the harness, but this harness does not run from a checkout",
             hint="run the command in a checkout of the harness",
         )
     progress("packing the checkout")
@@ -45,13 +45,13 @@ def collect_checkout(folder: Path, progress: Progress) -> None:
 def collect_wheels(
     folder: Path, lock: Lock, without_torch: bool, lean: LeanRules | None, progress: Progress
 ) -> None:
-    """Adds the wheels of the harness and of a release, for the running Python, and the release's lock.
+    """Adds the wheels of the harness and a vLLM release for the running Python, and the release's lock file.
 
     Args:
-        folder: the folder of the content.
+        folder: the folder in which the content is collected.
         lock: the lock of the release.
-        without_torch: leave torch and its CUDA libraries out of the release's wheels.
-        lean: leave out of both what these rules say; the bundle then has both locks, with its own hashes.
+        without_torch: omit torch and its CUDA libraries from the wheels of the release.
+        lean: rules on what to omit from all wheels; adds both lock files, with the hashes of the new wheels.
         progress: receives a line for each step.
 
     Raises:
@@ -81,7 +81,7 @@ def collect_wheels(
 
 
 def collect_assets(folder: Path, entries: Sequence[ModelEntry], progress: Progress) -> list[str]:
-    """Adds the assets that servers of the entries need; returns their names. Raises AssetError."""
+    """Adds the assets that servers for the model entries need; returns the names. Raises AssetError."""
     names = sorted({name for entry in entries for name in assets_of(entry)})
     for name in names:
         shutil.copytree(assets.fetch(name, progress=progress), folder / "assets" / name)
@@ -89,13 +89,13 @@ def collect_assets(folder: Path, entries: Sequence[ModelEntry], progress: Progre
 
 
 def collect_hub_weights(folder: Path, entries: Sequence[ModelEntry], progress: Progress) -> list[str]:
-    """Adds snapshots of the hub, in the layout of its cache, for entries whose weights are not an asset.
+    """Adds Hugging Face snapshots, in the hub cache's layout, for entries whose weights are not an asset.
 
     Returns:
-        The hub ids.
+        The hub ids of the models.
 
     Raises:
-        AssetError: the hub does not provide them.
+        AssetError: a snapshot cannot be downloaded.
     """
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -118,7 +118,7 @@ def collect_hub_weights(folder: Path, entries: Sequence[ModelEntry], progress: P
 
 
 def assets_of(entry: ModelEntry) -> Iterator[str]:
-    """The names of an entry's assets: those of its stand-in, and its weights if they are an asset."""
+    """Yields the names of a model entry's assets: its weights if they are an asset, and its stand-in's."""
     if entry.weights:
         yield entry.weights
     if entry.stand_in:
@@ -127,7 +127,7 @@ def assets_of(entry: ModelEntry) -> Iterator[str]:
 
 
 def requirements(lock: str) -> list[str]:
-    """The requirements in the text of a lock, each with its hashes."""
+    """Returns the requirements in the text of a lock file, each with its hashes."""
     pinned: list[str] = re.findall(r"^[\w.-]+==(?:.*\\\n)*.*$", lock, re.M)
     return pinned
 
@@ -137,7 +137,7 @@ def _belongs_to_torch(requirement: str) -> bool:
 
 
 def _download(pinned: Sequence[str], name: str, folder: Path, progress: Progress, *options: str) -> None:
-    """Downloads the wheels of a lock's requirements; those without a hash need a separate command."""
+    """Downloads the wheels for requirements; requirements without a hash need a separate command."""
     progress(f"downloading the wheels of {name}")
     unhashed = [requirement for requirement in pinned if "--hash=" not in requirement]
     hashed = folder / f"{name}.hashed"

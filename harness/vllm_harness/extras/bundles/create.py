@@ -27,7 +27,7 @@ SMALLEST_PART = 10**6
 
 @dataclass(frozen=True)
 class CreatedBundle:
-    """A bundle: its folder, its size and number of parts, and its assets and hub weights."""
+    """A new bundle: its folder, its size in bytes, its number of parts, and its assets and hub weights."""
 
     folder: Path
     size: int
@@ -52,17 +52,17 @@ def create(
 
     Args:
         folder: the folder of the bundle, which must not exist.
-        version, device: the release whose wheels it contains; by default the newest.
-        entries: the model entries whose assets it contains.
-        part_size: the largest number of bytes in a part.
-        hub_weights: add weights from the hub, for entries whose weights are not an asset.
-        without_torch: leave torch out, for machines that have the torch that vLLM was built for.
-        lean: leave out torch and all that `env/lean.yaml` names, and compress the rest.
+        version, device: the vLLM release whose wheels to include (None for the newest), and its device.
+        entries: the model entries whose assets to include.
+        part_size: the maximum size of a part in bytes.
+        hub_weights: add weights from the Hugging Face hub, for entries whose weights are not an asset.
+        without_torch: omit torch, for machines that have the torch version that vLLM was built for.
+        lean: omit torch and everything that `env/lean.yaml` lists, and compress the rest.
         progress: receives a line for each step.
 
     Raises:
-        UsageError: the folder exists, there is no such lock, the harness is not a checkout, or a lean bundle
-            is requested for another device than CUDA.
+        UsageError: the folder exists, the release has no lock file, the harness is not a checkout, or a lean
+            bundle is requested for a device other than CUDA.
         InstallError: a wheel cannot be downloaded.
         AssetError: an asset or weights cannot be fetched.
     """
@@ -98,7 +98,7 @@ def create(
 
 
 def _about(lock: Lock) -> dict[str, Any]:
-    """The part of a manifest that describes this machine and the release."""
+    """Returns the keys of a manifest that describe this machine and the release."""
     return {
         "python": ".".join(map(str, sys.version_info[:2])),
         "machine": platform.machine(),
@@ -110,7 +110,7 @@ def _about(lock: Lock) -> dict[str, Any]:
 
 
 def parse_size(text: str) -> int:
-    """The bytes of a size such as `60M`, in units of 1000. Raises UsageError."""
+    """Parses a size such as `60M`; K, M and G are powers of 1000. Raises UsageError if it is invalid."""
     match = re.fullmatch(r"(\d+)([KMG]?)B?", text.strip().upper())
     size = int(match[1]) * _UNITS[match[2]] if match else 0
     if size < SMALLEST_PART:

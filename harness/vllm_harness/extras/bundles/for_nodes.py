@@ -1,4 +1,4 @@
-"""Bundles from which the nodes of a cluster are set up: checked on this machine, then sent to the nodes."""
+"""Checks bundles on this machine, and sends them to the nodes of a cluster to set up the nodes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from vllm_harness.extras.bundles.place import BundleError, check_lock
 from vllm_harness.extras.cluster.node_setup import SetupPlan
 
 UNKNOWN_HARNESS: HarnessIdentity = {"version": "of an unknown version", "code": "", "tests": ""}
-"""The harness of a bundle whose manifest does not name it."""
+"""The identity used for the harness in a bundle whose manifest does not include one."""
 
 
 @dataclass(frozen=True)
 class NodeBundle:
-    """A bundle for nodes: its folder on this machine, and its manifest."""
+    """A bundle for cluster nodes: its folder on this machine, and its manifest."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -36,17 +36,17 @@ class NodeBundle:
 
 
 def bundles_for(folders: Sequence[Path], specs: Sequence[str], *, tests: bool = False) -> list[NodeBundle]:
-    """Reads bundles and checks, with all their parts, that nodes can be set up from them.
+    """Reads bundles and checks that nodes can be set up from them; verifies all parts.
 
     Args:
         folders: the folders of the bundles.
-        specs: the server environments that the nodes need, as in `--vllm`; an empty one is the default.
+        specs: the server environments that the nodes need, as in `--vllm`; an empty string is the default.
         tests: whether the checkout's tests run on the nodes.
 
     Raises:
         BundleError: a folder is not a bundle, a part is missing or damaged, or a bundle is for another Python
             or kind of machine.
-        UsageError: a bundle has another harness or no torch, or no bundle has one of the environments.
+        UsageError: a bundle contains another harness or no torch, or an environment is in no bundle.
     """
     try:
         bundles = [NodeBundle(folder.absolute(), installer.read_manifest(folder)) for folder in folders]
@@ -65,24 +65,24 @@ def bundles_for(folders: Sequence[Path], specs: Sequence[str], *, tests: bool = 
 
 
 def setup_plan_of(bundles: Sequence[NodeBundle], source: Any) -> SetupPlan:
-    """The plan by which a node is set up, so that the harness of the first bundle runs on it.
+    """Returns the plan for setting up a node, which then runs the harness of the first bundle.
 
     Args:
         bundles: the bundles.
-        source: an actor of `node_installer.BundleSource` that has their folders.
+        source: a Ray actor of the class `node_installer.BundleSource` with the folders of the bundles.
     """
     harness = node_installer.HARNESS_FOLDER.format(bundles[0].identity)
     sent = [(str(bundle.folder), bundle.manifest) for bundle in bundles]
     return SetupPlan(
         set_up=partial(node_installer.set_up_node, sent, source),
         by_value=(node_installer, installer, packages, processes),
-        # Ray starts a worker through a shell, which expands the path of the cache on its node
+        # Ray starts a worker through a shell, which expands the variables in the path on the node
         runtime_env={"py_executable": f'"{node_installer.CACHE}/{harness}/.venv/bin/python"'},
     )
 
 
 def source_of(bundles: Sequence[NodeBundle], ray: Any) -> Any:
-    """Starts an actor on this machine that sends the files of bundles; it ends with its last reference."""
+    """Starts a Ray actor on this machine that sends bundle files until its last reference is dropped."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ray.cloudpickle.register_pickle_by_value(node_installer)
@@ -120,7 +120,7 @@ def _check_torch(bundle: NodeBundle) -> None:
 
 
 def _check_environment(spec: str, bundles: Sequence[NodeBundle]) -> None:
-    """Raises UsageError for a release that no bundle contains, and for any graft."""
+    """Raises UsageError for a release that no bundle contains, and for every graft."""
     wanted = parse(spec)
     if wanted.kind == "graft":
         raise UsageError(

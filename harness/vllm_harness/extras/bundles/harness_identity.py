@@ -1,4 +1,4 @@
-"""Identifies a harness by its version and hashes of its code, to compare it with the one in a bundle."""
+"""Identifies the running harness by version and code hashes, to compare it with that in a bundle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_OURS = {"__pycache__", "node_modules", "_data"}
 
 
 class HarnessIdentity(TypedDict):
-    """A harness: its version, and hashes of its code and its tests; empty without tests."""
+    """A harness: its version, a hash of its code, and a hash of its tests (empty if it has no tests)."""
 
     version: str
     code: str
@@ -24,7 +24,7 @@ class HarnessIdentity(TypedDict):
 
 
 def this_harness() -> HarnessIdentity:
-    """Identifies the harness that runs here."""
+    """Returns the identity of the running harness."""
     root = checkout()
     return {
         "version": importlib.metadata.version("vllm-harness"),

@@ -2,13 +2,13 @@
 
     python3 install.py [FOLDER] [--over PYTHON]
 
-The harness's checkout and its environment `.venv` are installed in FOLDER (default: vllm-harness), and the
-server environment and the assets in the cache. A bundle without torch needs --over: a Python of this machine
-that has torch. Run this file with the Python version that the bundle was made for, 3.11 or newer; nothing
-else is needed. If it is killed, the same command resumes.
+Installs the harness's checkout and its environment `.venv` in FOLDER (default: vllm-harness), and the server
+environment and the assets in the cache. A bundle without torch needs --over: the path of a Python on this
+machine that has torch. Run this file with the Python version for which the bundle was made, 3.11 or newer;
+nothing else is needed. If the installation is killed, run the same command again to resume it.
 """
 
-# It runs without the harness, and on nodes of a cluster, so it imports only the standard library.
+# This file runs without the harness, also on cluster nodes, so it imports only the standard library.
 from __future__ import annotations
 
 import argparse
@@ -36,11 +36,11 @@ BLOCK = 2**20
 
 
 class InstallerError(Exception):
-    """A bundle is damaged, or does not fit this machine; the message ends with what to do."""
+    """A bundle is damaged or does not fit this machine; the message ends with a remedy."""
 
 
 def read_manifest(bundle: Path) -> dict[str, Any]:
-    """Reads the manifest of a bundle. Raises InstallerError for other folders and other formats."""
+    """Reads a bundle's manifest. Raises InstallerError if it is missing or has an unknown format."""
     try:
         manifest: dict[str, Any] = json.loads((bundle / MANIFEST).read_text())
         known = manifest["format"] == FORMAT
@@ -48,7 +48,7 @@ def read_manifest(bundle: Path) -> dict[str, Any]:
         raise InstallerError(f"{bundle} is not a bundle: its {MANIFEST} cannot be read ({error})") from None
     if not known:
         raise InstallerError(
-            f"{bundle} has format {manifest['format']}, this installer reads format {FORMAT}: "
+            f"{bundle} has format {manifest['format']}, but this installer reads format {FORMAT}: "
             "use the bundle's own install.py"
         )
     return manifest
@@ -59,26 +59,26 @@ def check_machine(manifest: dict[str, Any]) -> None:
     here = (".".join(map(str, sys.version_info[:2])), platform.machine(), sys.platform)
     there = (manifest["python"], manifest["machine"], manifest["system"])
     if here != there:
-        remedy = f"run it with python{there[0]}" if here[1:] == there[1:] else "make one on such a machine"
+        remedy = f"run it with python{there[0]}" if here[1:] == there[1:] else "make one for this platform"
         raise InstallerError(
             f"the bundle is for Python {there[0]} on {there[2]} {there[1]}, "
-            f"this is Python {here[0]} on {here[2]} {here[1]}: {remedy}"
+            f"but this is Python {here[0]} on {here[2]} {here[1]}: {remedy}"
         )
 
 
 def check_parts(bundle: Path, manifest: dict[str, Any]) -> None:
-    """Raises InstallerError, naming every missing or damaged part."""
+    """Checks the parts of a bundle. Raises InstallerError, which lists every missing or damaged part."""
     faults = [fault for part in manifest["parts"] if (fault := fault_of(bundle / part["name"], part))]
     if faults:
         raise InstallerError(f"{bundle}: {'; '.join(faults)}. Copy them again; nothing was installed")
 
 
 def unpack(bundle: Path, manifest: dict[str, Any], into: Path) -> None:
-    """Writes the bundle's files into a folder and checks them. Raises InstallerError (damaged, disk full)."""
+    """Unpacks and checks a bundle's files. Raises InstallerError if one is damaged or the disk is full."""
     size = sum(file["size"] for file in manifest["files"])
     if (free := shutil.disk_usage(into).free) < size:
         raise InstallerError(
-            f"{into} has {free / 1e9:.1f} GB free, the bundle unpacks to {size / 1e9:.1f} GB"
+            f"{into} has {free / 1e9:.1f} GB free, but the bundle unpacks to {size / 1e9:.1f} GB"
         )
     parts = [bundle / part["name"] for part in manifest["parts"]]
     with closing(_Joined(parts, lzma.LZMADecompressor() if manifest["compressed"] else None)) as joined:
@@ -95,15 +95,15 @@ def unpack(bundle: Path, manifest: dict[str, Any], into: Path) -> None:
 
 @contextmanager
 def unpacked(bundle: Path, manifest: dict[str, Any], beside: Path) -> Iterator[Path]:
-    """Checks the parts of a bundle, and unpacks it into a temporary folder in `beside`.
+    """Checks the parts of a bundle, and unpacks the bundle into a temporary folder in `beside`.
 
-    Raises InstallerError.
+    Raises InstallerError if the bundle is damaged, the disk is full, or another process unpacks the bundle.
     """
     check_parts(bundle, manifest)
     beside.mkdir(parents=True, exist_ok=True)
     folder = beside / f".bundle-{identity(manifest)}"
     with _exclusive(beside / f"{folder.name}.lock"):
-        shutil.rmtree(folder, ignore_errors=True)  # left by a killed run
+        shutil.rmtree(folder, ignore_errors=True)  # left behind by a killed run
         folder.mkdir()
         try:
             unpack(bundle, manifest, folder)
@@ -113,19 +113,19 @@ def unpacked(bundle: Path, manifest: dict[str, Any], beside: Path) -> Iterator[P
 
 
 def identity(manifest: dict[str, Any]) -> str:
-    """A hash that identifies a bundle."""
+    """Returns a hash that identifies a bundle."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:12]
 
 
 @contextmanager
 def _exclusive(lock: Path) -> Iterator[None]:
-    """Raises InstallerError if another process installs the same bundle in the same place."""
+    """Locks a file. Raises InstallerError if another process holds the lock (installs the same bundle)."""
     with lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InstallerError(
-                f"another process installs this bundle in {lock.parent}: wait for it"
+                f"another process is installing this bundle in {lock.parent}: wait until it ends"
             ) from None
         try:
             yield
@@ -134,7 +134,7 @@ def _exclusive(lock: Path) -> Iterator[None]:
 
 
 def offline(wheels: Path) -> dict[str, str]:
-    """The variables that make uv use only the wheels of a folder."""
+    """Returns the environment variables that make uv use only the wheels in a folder."""
     return {
         "UV_OFFLINE": "1",
         "UV_NO_INDEX": "1",
@@ -144,7 +144,7 @@ def offline(wheels: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """Installs the harness from its bundle, and everything else through the harness."""
+    """Installs the harness from the bundle, and uses that harness to install everything else."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("vllm-harness"))
     parser.add_argument("--over", metavar="PYTHON")
@@ -197,7 +197,7 @@ def _checkout(files: Path, folder: Path, bundle: str) -> None:
 
 
 def _environment(wheels: Path, folder: Path) -> None:
-    """Makes the harness's environment by `scripts/_bootstrap`, with the uv in the bundle's wheels."""
+    """Makes the harness's environment with `scripts/_bootstrap` and the uv from the bundle's wheels."""
     (wheel,) = wheels.glob("uv-*.whl")
     with tempfile.TemporaryDirectory() as temporary, zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".data/scripts/uv"))
@@ -223,7 +223,7 @@ def _run(*command: str | Path, environ: dict[str, str]) -> None:
 
 
 class _Joined:
-    """Reads files one after the other, as one stream."""
+    """Reads files one after another, as a single stream."""
 
     def __init__(self, paths: list[Path], decompressor: lzma.LZMADecompressor | None = None) -> None:
         self._paths = iter(paths)
@@ -231,7 +231,7 @@ class _Joined:
         self._file: BinaryIO | None = None
 
     def copy(self, out: BinaryIO, size: int) -> str:
-        """Copies `size` bytes, or fewer if the files end before; returns their sha256."""
+        """Copies `size` bytes, or fewer if the stream ends earlier; returns the sha256 of these bytes."""
         digest = hashlib.sha256()
         read = self._decompressed if self._decompressor else self._read
         while size and (block := read(min(size, BLOCK))):
@@ -241,7 +241,7 @@ class _Joined:
         return digest.hexdigest()
 
     def _decompressed(self, size: int) -> bytes:
-        """Reads at most `size` bytes; none at the end. Raises InstallerError for an invalid xz stream."""
+        """Reads at most `size` bytes; empty at the end. Raises InstallerError if the xz stream is invalid."""
         decompressor = self._decompressor
         assert decompressor
         try:
@@ -275,7 +275,7 @@ class _Joined:
 
 
 def fault_of(path: Path, part: dict[str, Any]) -> str | None:
-    """What is wrong with the file of a part; None if nothing is."""
+    """Describes what is wrong with the file of a part; None if nothing is wrong."""
     if not path.is_file():
         return f"{path.name} is missing"
     if path.stat().st_size != part["size"]:

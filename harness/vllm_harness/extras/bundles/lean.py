@@ -1,4 +1,4 @@
-"""Lean bundles: without what a machine with torch does not need, and with wheels that compress better."""
+"""Makes lean bundles: omits what a machine with torch does not need, and makes wheels compress better."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from vllm_harness._files.located_yaml import read_yaml
 from vllm_harness._files.paths import data_path
 from vllm_harness._files.strict import StrictModel
 
-_TIME = (1980, 1, 1, 0, 0, 0)  # the time of each file in a wheel, so that bundles are reproducible
+_TIME = (1980, 1, 1, 0, 0, 0)  # the timestamp of each file in a wheel, so that bundles are reproducible
 
 
 class LeanRules(StrictModel):
-    """`env/lean.yaml`.
+    """The content of `env/lean.yaml`.
 
     Attributes:
-        packages: patterns of the names of packages to leave out.
-        keep: names of packages to include although a pattern matches.
-        files: patterns of paths to leave out of any wheel.
+        packages: patterns for the names of packages to leave out.
+        keep: names of packages to include even if a pattern matches.
+        files: patterns for file paths to leave out of every wheel.
     """
 
     packages: tuple[str, ...]
@@ -32,7 +32,7 @@ class LeanRules(StrictModel):
     files: tuple[str, ...]
 
     def includes(self, requirement: str) -> bool:
-        """Whether the package of a locked requirement goes into the bundle."""
+        """Whether the bundle includes the package of a locked requirement."""
         name = requirement.partition("==")[0]
         return name in self.keep or not any(fnmatch(name, pattern) for pattern in self.packages)
 
@@ -44,9 +44,9 @@ def lean_rules() -> LeanRules:
 
 
 def repack(wheels: Path, rules: LeanRules) -> None:
-    """Rewrites each wheel of a folder uncompressed, without the files to leave out.
+    """Rewrites each wheel in a folder uncompressed, and omits the files that the rules leave out.
 
-    The bundle is compressed as a whole, which gives much smaller parts than compressed wheels do.
+    The bundle is compressed as a whole, which makes it much smaller than compressing each wheel does.
     """
     for wheel in sorted(wheels.glob("*.whl")):
         half = wheel.with_suffix(".half")
@@ -64,7 +64,7 @@ def repack(wheels: Path, rules: LeanRules) -> None:
 
 
 def lock_of(requirements: Sequence[str], wheels: Path) -> str:
-    """The text of a lock with the current hashes of the wheels in a folder."""
+    """Returns the text of a lock file with the hashes of the wheels in a folder."""
     hashes = {}
     for wheel in wheels.glob("*.whl"):
         name, version, _, _ = parse_wheel_filename(wheel.name)
@@ -75,7 +75,7 @@ def lock_of(requirements: Sequence[str], wheels: Path) -> str:
         pinned = re.match(r"(?P<name>[\w.-]+)==(?P<version>[^\s;\\]+)(?P<marker> ;[^\\]*)?", requirement)
         assert pinned, requirement
         key = canonicalize_name(pinned["name"]), pinned["version"]
-        if key in hashes:  # otherwise it is for another platform
+        if key in hashes:  # a requirement without a wheel is for another platform
             lines.append(f"{pinned[0].rstrip()} --hash=sha256:{hashes[key]}")
     return "\n".join(lines) + "\n"
 

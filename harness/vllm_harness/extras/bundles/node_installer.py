@@ -1,7 +1,7 @@
-"""Sets up a node of a cluster that has Python and Ray but no harness, from bundles.
+"""Sets up a cluster node that has Python and Ray but no harness, from bundles.
 
-This module is sent to the node by value, with the modules of the package that it imports. All of them need
-only the standard library.
+Ray pickles this module by value and sends it to the node, with the modules of the harness that it imports.
+All of them need only the standard library.
 """
 
 from __future__ import annotations
@@ -31,48 +31,48 @@ from vllm_harness.extras.bundles.install import (
 from vllm_harness.extras.bundles.packages import see_packages
 
 CACHE = "${VLLM_HARNESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vllm-harness}"
-"""The harness's cache, for a shell on the node; see `cache_of`."""
+"""The path of the harness's cache folder, to be expanded by a shell on the node; see `cache_of`."""
 HARNESS_FOLDER = "bundles/{}/vllm-harness"
-"""The folder of a bundle's harness in the cache, by the bundle's identity."""
+"""The folder of a bundle's harness in the cache; the placeholder is the bundle's identity."""
 PIECE = 2**24
-"""Bytes that a node receives at a time."""
+"""The number of bytes that a node receives at a time."""
 _WAIT_S = 1.0
 _REPORT_EVERY = 30
 _LINES = 20
 
 Manifest = dict[str, Any]
 Piece = Callable[[str, int], bytes]
-"""Returns the bytes of a bundle's file from an offset on; empty at its end."""
+"""Returns the next bytes of a bundle's file from an offset; empty at the end of the file."""
 Step = tuple[bool, str]
-"""Whether setting up failed, and a line: the progress, or the reason of the failure."""
+"""Whether the setup failed, and a line that describes the progress or the reason for the failure."""
 
 
 class BundleSource:
-    """Sends bundles to nodes, from the machine that has them.
+    """Sends bundles to nodes, from the machine on which the bundles are.
 
     Args:
-        folders: identity of a bundle -> its folder.
+        folders: maps the identity of a bundle to its folder.
     """
 
     def __init__(self, folders: dict[str, str]) -> None:
         self._folders = folders
 
     def piece(self, bundle: str, name: str, offset: int) -> bytes:
-        """The bytes of a bundle's file from an offset on; empty at its end."""
+        """Returns the next bytes of a bundle's file from an offset; empty at the end of the file."""
         with Path(self._folders[bundle], name).open("rb") as file:
             file.seek(offset)
             return file.read(PIECE)
 
 
 def set_up_node(bundles: Sequence[tuple[str, Manifest]], source: Any) -> Iterator[Step]:
-    """Sets up a node from bundles, each once, even if other processes do the same on the node.
+    """Sets up a node from bundles; installs each only once, even if several processes set up the node.
 
     Args:
-        bundles: the folder of each bundle on the machine of the command, and its manifest.
-        source: an actor of `BundleSource`, for a node without that folder.
+        bundles: the folder of each bundle on the machine that runs the command, and its manifest.
+        source: a Ray actor of the class `BundleSource`, for a node that does not have the folder.
 
     Yields:
-        The steps; a failure is the last.
+        The steps; if the setup fails, the last step is the failure.
     """
     try:
         for folder, manifest in bundles:
@@ -100,16 +100,16 @@ def _set_up(bundle: Path, manifest: Manifest, source: Any) -> Iterator[str]:
 
 
 def cache_of(environ: Mapping[str, str]) -> Path:
-    """The harness's cache folder, by environment variables."""
+    """Returns the harness's cache folder according to environment variables."""
     named = environ.get("VLLM_HARNESS_CACHE")
     user = environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(named) if named else Path(user, "vllm-harness")
 
 
 def _trusted(cache: Path) -> Path:
-    """The cache folder, made private if it is missing; programs run from it, so others must not write there.
+    """Creates a private cache folder if it is missing. Raises InstallerError if other users may write to it.
 
-    The harness itself checks more once it runs. Raises InstallerError if other users may write to it.
+    Programs run from the folder, so only its owner may write. The harness later makes further checks.
     """
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = cache.stat()
@@ -128,7 +128,7 @@ def _is_at(bundle: Path, manifest: Manifest) -> bool:
 
 
 def _locked(lock: IO[str]) -> Iterator[str]:
-    """Locks a file; yields a line from time to time while another process holds the lock."""
+    """Locks a file; yields a progress line now and then while another process holds the lock."""
     waited = 0
     while True:
         try:
@@ -142,15 +142,15 @@ def _locked(lock: IO[str]) -> Iterator[str]:
 
 
 def receive(manifest: Manifest, piece: Piece, into: Path) -> Iterator[str]:
-    """Receives the files of a bundle, except for parts that are complete already; yields lines of progress.
+    """Receives a bundle's files, except for parts that are already complete; yields progress lines.
 
     Args:
         manifest: the manifest of the bundle.
-        piece: returns the bytes of a file.
-        into: the folder to write.
+        piece: returns the next bytes of a file.
+        into: the folder in which to store the files.
 
     Raises:
-        InstallerError: the disk is too small, or a part cannot be received undamaged.
+        InstallerError: the disk has too little space, or a part arrives damaged or not at all.
     """
     into.mkdir(exist_ok=True)
     parts = manifest["parts"]
@@ -158,12 +158,12 @@ def receive(manifest: Manifest, piece: Piece, into: Path) -> Iterator[str]:
     size = sum(file["size"] for file in (*missing, *manifest["files"]))
     if (free := shutil.disk_usage(into).free) < size:
         raise InstallerError(
-            f"{into} has {free / 1e9:.1f} GB free, the bundle and its files take {size / 1e9:.1f} GB"
+            f"{into} has {free / 1e9:.1f} GB free, but the bundle and its files take {size / 1e9:.1f} GB"
         )
     for number, part in enumerate(missing, len(parts) - len(missing) + 1):
         _fetch(piece, into / part["name"])
         if fault := fault_of(into / part["name"], part):
-            raise InstallerError(f"{fault}: it was damaged on its way, run the command again")
+            raise InstallerError(f"{fault}: it was damaged in transit; run the command again")
         if number % max(1, len(parts) // 10) == 0 or number == len(parts):
             yield f"received {number} of {len(parts)} parts"
     for name in ("install.py", MANIFEST):
@@ -179,7 +179,7 @@ def _fetch(piece: Piece, path: Path) -> None:
 
 
 def _piece(source: Any, bundle: str, name: str, offset: int) -> bytes:
-    """A piece from the machine of the command, through Ray's object store. Raises InstallerError."""
+    """Gets bytes from the machine that runs the command, through Ray. Raises InstallerError if Ray fails."""
     import ray
 
     try:
@@ -191,7 +191,7 @@ def _piece(source: Any, bundle: str, name: str, offset: int) -> bytes:
 
 
 def _installed(bundle: Path, harness: Path) -> Iterator[str]:
-    """Runs the bundle's installer; yields lines of its output. Raises InstallerError with its error."""
+    """Runs the bundle's installer and yields its output lines. Raises InstallerError if it fails."""
     output = deque[str](maxlen=_LINES)
     command = [*killed_with_parent(), sys.executable, str(bundle / "install.py"), str(harness)]
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -217,6 +217,6 @@ def _installed(bundle: Path, harness: Path) -> Iterator[str]:
 
 
 def error_in(output: Sequence[str]) -> str:
-    """The error in a program's output, on one line: from the first `error:` on, or else the last line."""
+    """Returns the error in a program's output as one line: all from the first `error:`, or the last line."""
     first = next((number for number, line in enumerate(output) if line.startswith("error:")), len(output) - 1)
     return " ".join(list(output)[max(0, first) :]).removeprefix("error: ") or "its installer was killed"

@@ -1,4 +1,4 @@
-"""Packs a folder into parts: its files one after the other, split at the part size, and a manifest."""
+"""Packs a folder into a manifest and parts: its files, concatenated and split at the part size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PART_NAME = "part-{:04}"
 
 
 class _Parts:
-    """A stream that continues in a new file whenever a file is full."""
+    """An output stream that continues in a new file (part) whenever a file is full."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self._folder, self._size = folder, size
@@ -26,7 +26,7 @@ class _Parts:
         self.made: list[dict[str, Any]] = []
 
     def write(self, block: bytes) -> None:
-        """Appends a block, which may go into several parts."""
+        """Appends a block, which may span several parts."""
         while block:
             if not self._space:
                 self._next()
@@ -37,7 +37,7 @@ class _Parts:
             self._space -= len(piece)
 
     def close(self) -> None:
-        """Ends the current part."""
+        """Closes the current part."""
         if self._file is not None:
             self._file.close()
             size, sha256 = self._size - self._space, self._digest.hexdigest()
@@ -56,14 +56,14 @@ def pack(
     """Writes the parts, the manifest and the installer into `bundle`.
 
     Args:
-        content: the folder to pack; links are followed.
+        content: the folder to pack; symbolic links are followed.
         bundle: an existing folder.
-        part_size: the largest number of bytes in a part.
-        about: keys of the manifest about content and machine; see `install.check_machine`, `place.install`.
-        compressed: compress all files together, by xz.
+        part_size: the maximum size of a part in bytes.
+        about: keys to add to the manifest, read by `install.check_machine` and `place.install`.
+        compressed: compress all files together, with xz.
 
     Returns:
-        The manifest: `format`, `about`, and `files` (path) and `parts` (name), each with size and sha256.
+        The manifest: `format`, `compressed`, the keys of `about`, and `files` and `parts` with their hashes.
     """
     parts = _Parts(bundle, part_size)
     compressor = lzma.LZMACompressor(preset=6) if compressed else None

@@ -1,4 +1,4 @@
-"""Installs the environment and the assets of a bundle in the harness's cache."""
+"""Installs a bundle's server environment and assets in the harness's cache."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _PACKAGES = "import json, sys; print(json.dumps([p for p in sys.path if p.endswi
 
 
 class BundleError(HarnessError):
-    """A bundle is damaged, or does not fit this machine."""
+    """A bundle is damaged or does not fit this machine."""
 
 
 @dataclass(frozen=True)
 class InstalledBundle:
-    """The installed content of a bundle."""
+    """What a bundle installed: a server environment, and the names of assets and hub weights."""
 
     environment: Environment
     assets: list[str]
@@ -46,13 +46,13 @@ def install(
 ) -> InstalledBundle:
     """Makes the bundle's server environment and installs its assets in the cache, without a network.
 
-    Every part and file is checked by its sha256 before anything of the bundle is used. The environment and
-    each asset appear once they are complete.
+    The sha256 of every part and file is checked before anything in the bundle is used. The environment and
+    each asset become visible once they are complete.
 
     Args:
         bundle: the folder of the bundle.
-        unpacked: the folder into which its installer has already unpacked it.
-        over: a Python that has the torch that vLLM was built for, for a bundle without torch.
+        unpacked: the folder into which `install.py` has already unpacked the bundle; None to unpack it here.
+        over: for a bundle without torch, a Python that has the torch version that vLLM was built for.
         progress: receives a line for each step.
 
     Raises:
@@ -61,7 +61,7 @@ def install(
         UsageError: the bundle belongs to another version of the harness, or `over` is missing or superfluous.
         InstallError: uv fails.
         BrokenEnvironmentError: vLLM cannot be imported in the new environment.
-        AssetError: an asset of the bundle is not the pinned one.
+        AssetError: an asset in the bundle is damaged or not the version that `env/assets.yaml` pins.
     """
     try:
         manifest = installer.read_manifest(bundle)
@@ -82,7 +82,7 @@ def install(
 
 
 def check_lock(bundle: Path, manifest: Mapping[str, Any], over: Path | None = None) -> None:
-    """Raises UsageError if a bundle has another lock than the harness, or `over` does not fit it."""
+    """Raises UsageError if the bundle's lock is not the harness's, or `over` is missing or superfluous."""
     here = lock_for(manifest["vllm"], manifest["device"])
     if here.digest != manifest["lock"]:
         raise UsageError(
@@ -92,7 +92,7 @@ def check_lock(bundle: Path, manifest: Mapping[str, Any], over: Path | None = No
     if manifest["without_torch"] != (over is not None):
         without, hint = "with", "leave out --over"
         if over is None:
-            without, hint = "without", "name a Python of this machine that has torch: --over /path/to/python"
+            without, hint = "without", "name a Python on this machine that has torch: --over /path/to/python"
         raise UsageError(f"{bundle} was made {without} torch", hint=hint)
 
 
@@ -130,7 +130,7 @@ def _environment(
 
 
 def _place_hub(snapshots: Path) -> None:
-    """Moves repositories into the hub's cache, where vLLM looks for them; each file appears by a rename."""
+    """Moves model repositories into the Hugging Face cache, where vLLM looks; each move is atomic."""
     from huggingface_hub import constants
 
     for source in sorted(path for path in snapshots.rglob("*") if path.is_file()):

@@ -1,4 +1,4 @@
-"""Bisection over names, releases and commits."""
+"""Tests bisection over names, releases and commits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vllm_harness._errors import UsageError
 
 
 def trying(verdicts: dict[str, Verdict]) -> tuple[list[str], Try]:
-    """A function that gives these verdicts, and the names that it is called with."""
+    """Returns a function that returns these verdicts, and a list that records the names passed to it."""
     names: list[str] = []
 
     def try_(chosen: Sequence[str]) -> list[Reproduction]:
@@ -75,7 +75,7 @@ def test_releases_are_in_order() -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Three commits."""
+    """A repository with three commits."""
     git(tmp_path, "init", "--quiet")
     for number in range(3):
         (tmp_path / "file").write_text(str(number))

@@ -1,4 +1,4 @@
-"""Each reproduction can have other verdicts: a right answer is `fixed`, an unrelated one neither."""
+"""Each reproduction can also fail: a right answer is `fixed`, and an unrelated answer another failure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_unrelated_answer_is_another_failure(answer: dict[str, Any]) -> None:
 
 
 def served() -> Iterator[tuple[Defect, ServedCase]]:
-    """The defects that a test case of parser regression shows."""
+    """Yields the defects that a parser regression test case reproduces on a server."""
     for defect in filter(is_reproducible, DEFECTS.values()):
         if isinstance(found := reproducer_of(defect), ServedCase):
             yield defect, found
@@ -45,7 +45,7 @@ SERVED = list(served())
 
 
 def shows_by_an_error(defect: Defect) -> bool:
-    """Whether an exception may show the defect."""
+    """Whether an error in vLLM may show the defect."""
     return any(code.startswith("error") for each in defect.failures for code in each.mismatches)
 
 
@@ -72,7 +72,7 @@ def test_a_refused_request_is_another_failure() -> None:
 
 
 def right(case: Case, delivery: Delivery) -> CaseAnswer:
-    """The expected answer; without a meaning, everything that the model said, as text."""
+    """Returns the expected answer; if the case expects no meaning, the whole model output as text."""
     meaning = case.expected.meaning
     if case.expected.refused:
         return answer_of(case, delivery, error=AnswerError(code=ErrorCode.GRAMMAR_REFUSED, message="No."))
@@ -88,7 +88,7 @@ def right(case: Case, delivery: Delivery) -> CaseAnswer:
 
 
 def calls(wanted: Iterable[ToolCall], ids: tuple[str, ...]) -> Iterator[CaseCall]:
-    """The calls, with the ids that the text gives them."""
+    """Returns calls with the ids that the model's text contains."""
     for number, call in enumerate(wanted):
         made_up = f"call_{number}"
         yield CaseCall(
@@ -101,5 +101,5 @@ def calls(wanted: Iterable[ToolCall], ids: tuple[str, ...]) -> Iterator[CaseCall
 
 
 def answer_of(case: Case, delivery: Delivery, **fields: Any) -> CaseAnswer:
-    """An answer to a case."""
+    """Returns an answer to a case."""
     return CaseAnswer(family="any", case=case.name, delivery=delivery, **fields)

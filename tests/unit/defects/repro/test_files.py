@@ -1,4 +1,4 @@
-"""The files of a reproduction: script, report, export, and the draft of an entry."""
+"""Tests the files of a reproduction: script, report, export, and the draft of a defect entry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONE_OF_EACH = {(each.repro and each.repro.model, each.families[:1]): each for ea
 
 
 def shown(defect: Defect) -> Reproduction:
-    """A reproduction by the first test case in its last delivery."""
+    """Returns a reproduction, if possible with the first test case in its last delivery."""
     if defect.repro:
         return Reproduction("reproduced", answers=[{"status": 200, "body": {"id": "````"}}])
     found = reproducer_of(defect)
@@ -36,7 +36,7 @@ def shown(defect: Defect) -> Reproduction:
 
 
 def constants_of(script: str) -> dict[str, Any]:
-    """The values in a script, which must not name the harness or a path of this machine."""
+    """Returns the constants in a script; checks that it names neither the harness nor the home folder."""
     tree = ast.parse(script)
     assert "vllm_harness" not in ast.unparse(tree)
     assert str(Path.home()) not in script
@@ -66,7 +66,7 @@ def test_a_report_has_requests_and_answers() -> None:
         "curl http://127.0.0.1:8000/v1/responses",
     ):
         assert part in text
-    assert "`````json" in text  # a fence that the answer does not hold
+    assert "`````json" in text  # a longer fence than any in the answer
 
 
 def test_an_export_has_an_index_worst_first(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_an_export_has_an_index_worst_first(tmp_path: Path) -> None:
 
 
 def entry_of(draft: dict[str, Any]) -> Defect:
-    """The draft as an entry."""
+    """Reads a draft as a defect entry."""
     return Defect.model_validate(yaml.safe_load(as_yaml("a-new-one", draft)))
 
 

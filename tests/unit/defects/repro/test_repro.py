@@ -1,4 +1,4 @@
-"""Reproductions: answers as documents, references to earlier answers, and conditions."""
+"""Tests reproductions: answers as documents, references to earlier answers, and conditions."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from vllm_harness._server.progress import StartProgress
 
 
 def defect(expected: str, actual: str) -> Defect:
-    """A defect with these conditions."""
+    """Returns a defect with these conditions for the expected and the actual answer."""
     plan = {"model": "qwen3", "steps": [{"path": "/v1/responses"}], "expected": expected, "actual": actual}
     return Defect.model_validate({"id": "vllm-1", "title": "Wrong", "class": "defect", "repro": plan})
 
 
 def verdict(of: Defect, answers: list[dict[str, Any]]) -> str:
-    """What the answers say."""
+    """Returns the verdict that these answers give."""
     assert of.repro
     return RequestedSteps(of, of.repro).verdict_of(answers).verdict
 
 
 def sse(*events: dict[str, Any]) -> list[bytes]:
-    """A stream of chat chunks."""
+    """Returns the bytes of a stream of chat chunks."""
     return [*(f"data: {json.dumps(event)}\n\n".encode() for event in events), b"data: [DONE]\n\n"]
 
 
 def document(status: int, headers: dict[str, str], content: list[bytes], broken: str = "") -> dict[str, Any]:
-    """The document of an answer."""
+    """Returns an answer as a document, on which conditions are evaluated."""
     return document_of(Exchange().answered(status, headers, ((0.0, data) for data in content), broken))
 
 
 def chunk(**delta: Any) -> dict[str, Any]:
-    """A chat chunk."""
+    """Returns a chat chunk with this delta."""
     choice = {"index": 0, "delta": delta, "finish_reason": None}
     return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
 

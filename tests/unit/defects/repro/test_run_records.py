@@ -1,4 +1,4 @@
-"""Converts verdicts to records of a run folder."""
+"""Tests the conversion of verdicts to records in a run folder."""
 
 from __future__ import annotations
 

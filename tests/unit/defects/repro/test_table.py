@@ -1,4 +1,4 @@
-"""The table of verdicts by version, and the versions that it writes back."""
+"""Tests the table of verdicts by version, and the version ranges that are written back to entries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERDICTS: dict[str, Verdict] = {
 
 
 def row(letters: str) -> dict[Version, Verdict]:
-    """Verdicts of 0.22, 0.24, 0.26, 0.30 and 0.33."""
+    """Returns verdicts for the releases 0.22, 0.24, 0.26, 0.30 and 0.33."""
     versions = ("0.22.0", "0.24.0", "0.26.0", "0.30.0", "0.33.0")
     return {Version(version): VERDICTS[letter] for version, letter in zip(versions, letters, strict=True)}
 
@@ -45,7 +45,7 @@ def test_verdicts_become_a_specifier(letters: str, versions: str | None) -> None
 
 
 def measured(defect: str, version: str, verdict: Verdict) -> Measured:
-    """A verdict."""
+    """Returns a row of the table with one verdict."""
     return Measured.of(defect, version, version, Reproduction(verdict))
 
 

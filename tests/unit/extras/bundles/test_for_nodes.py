@@ -56,7 +56,7 @@ def other(**values: str) -> HarnessIdentity:
     ("values", "message"),
     [
         ({"python": "3.10"}, r"is for Python 3\.10 .*: run it with python3\.10"),
-        ({"machine": "riscv64"}, r"riscv64.*: make one on such a machine"),
+        ({"machine": "riscv64"}, r"riscv64.*: make one for this platform"),
         ({"without_torch": True}, "made without torch, which nodes cannot get otherwise"),
         ({"lock": "00000000"}, r"another vllm-0\.32\.0-cpu\.lock"),
         ({"vllm": "0.31.0"}, "another vllm-0.31.0-cpu.lock"),

@@ -137,7 +137,7 @@ def test_a_part_that_arrives_damaged_is_named(
     (bundle / "part-0002").write_bytes(bytes(1000))
     *_, last = set_up_node([("/not/here", manifest)], None)
     assert last[0]
-    assert last[1].startswith("part-0002 is damaged (its sha256 differs): it was damaged on its way")
+    assert last[1].startswith("part-0002 is damaged (its sha256 differs): it was damaged in transit")
     assert not set_up.exists()
 
 
@@ -147,7 +147,7 @@ def test_a_full_disk_is_reported_before_anything_is_sent(
     monkeypatch.setattr(node_installer.shutil, "disk_usage", lambda _: SimpleNamespace(free=4999))
     ((failed, text),) = set_up_node([("/not/here", manifest)], None)
     assert failed
-    assert "0.0 GB free, the bundle and its files take 0.0 GB" in text
+    assert "0.0 GB free, but the bundle and its files take 0.0 GB" in text
     assert pieces == []
 
 

@@ -121,7 +121,7 @@ def test_a_folder_without_a_valid_manifest_is_refused(bundle: Path, text: str | 
         (bundle / "manifest.json").unlink()
     else:
         (bundle / "manifest.json").write_text(text)
-    with pytest.raises(InstallerError, match=r"is not a bundle|has format 9, this installer reads format 2"):
+    with pytest.raises(InstallerError, match=r"is not a bundle|format 9, but this installer reads format 2"):
         read_manifest(bundle)
 
 
