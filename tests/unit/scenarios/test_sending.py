@@ -57,28 +57,27 @@ def url() -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("path", ["/stream", "/silent"])
-def test_an_endless_answer_times_out(url: str, path: str) -> None:
+@pytest.mark.parametrize(("path", "limit_s"), [("/stream", 1), ("/silent", LIMIT_S)])
+def test_an_endless_answer_times_out(url: str, path: str, limit_s: float) -> None:
     with http_client() as client:
-        exchange = send(client, Outgoing(Endpoint(url), path, {}, limit_s=LIMIT_S))
-    assert exchange.broken == "ReadTimeout: no end within 0.3 s"
+        exchange = send(client, Outgoing(Endpoint(url), path, {}, limit_s=limit_s))
+    assert exchange.broken == f"ReadTimeout: no end within {limit_s:g} s"
     assert bool(exchange.chunks) == (path == "/stream")
 
 
+@pytest.mark.timeout(120)
 def test_an_interrupt_does_not_wait_for_the_turn(url: str, request: pytest.FixtureRequest) -> None:
-    """An interrupt soon after the start of a turn ends the run, although the turn may take 10 seconds."""
+    """An interrupt soon after the start of a turn ends the run, although the turn may take an hour."""
     entry, lines = load_models().get("smollm2-135m"), list[str]()
 
     def progress(line: str) -> None:
         lines.append(line)
         signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
 
-    server = DescribedServer(entry, "live", endpoint=Endpoint(url, request_s=10))
+    server = DescribedServer(entry, "live", endpoint=Endpoint(url, request_s=3600))
     story = Scenario.model_validate({"scenario": 1, "turns": [{"name": "hi", "user": "Hi"}]})
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGALRM, before))
-    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         run(story, server, transports_of(["chat"], (True,)), progress=progress)
-    assert time.monotonic() - started < server.endpoint.request_s / 2
     assert lines == ["chat-stream: turn 1 of 1, hi"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Coroutine
-from time import thread_time
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import anyio
@@ -14,20 +13,30 @@ import pytest
 
 from vllm_harness._server.launch import IN_SERVER
 
-SHORT_S, LONG_S = 0.02, 0.06
+SHORT_S, LONG_S = 0.25, 4.0
+
+
+class Clock:
+    """The CPU time of a thread, which passes only in `compute`."""
+
+    now_s = 0.0
+
+    @classmethod
+    def thread_time(cls) -> float:
+        return cls.now_s
 
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module, imported as a server imports it."""
+    """The module, imported as a server imports it, with the clock of the tests."""
     monkeypatch.syspath_prepend(str(IN_SERVER))
-    return importlib.import_module("vllm_harness_steps")
+    module = importlib.import_module("vllm_harness_steps")
+    monkeypatch.setattr(module, "time", SimpleNamespace(thread_time=Clock.thread_time))
+    return module
 
 
 def compute(seconds: float) -> None:
-    started = thread_time()
-    while thread_time() - started < seconds:
-        pass
+    Clock.now_s += seconds
 
 
 async def computing(*steps_s: float) -> None:
@@ -49,8 +58,8 @@ def measured(steps: ModuleType, *requests: Coroutine[Any, Any, None]) -> list[tu
 
 def test_each_request_has_its_own_steps(steps: ModuleType) -> None:
     short, long = measured(steps, computing(SHORT_S, SHORT_S), computing(SHORT_S, LONG_S))
-    assert short == pytest.approx((2 * SHORT_S, SHORT_S), rel=0.4)
-    assert long == pytest.approx((SHORT_S + LONG_S, LONG_S), rel=0.4)
+    assert short == (2 * SHORT_S, SHORT_S)
+    assert long == (SHORT_S + LONG_S, LONG_S)
 
 
 def test_tasks_that_a_request_starts_count(steps: ModuleType) -> None:
@@ -59,7 +68,7 @@ def test_tasks_that_a_request_starts_count(steps: ModuleType) -> None:
             tasks.start_soon(computing, SHORT_S, SHORT_S)
             tasks.start_soon(computing, LONG_S)
 
-    assert measured(steps, request()) == [pytest.approx((2 * SHORT_S + LONG_S, LONG_S), rel=0.4)]
+    assert measured(steps, request()) == [(2 * SHORT_S + LONG_S, LONG_S)]
 
 
 def test_a_shared_task_does_not_count(steps: ModuleType) -> None:
@@ -67,7 +76,7 @@ def test_a_shared_task_does_not_count(steps: ModuleType) -> None:
         await steps.shared_task(computing(LONG_S))
 
     ((cpu_s, _),) = measured(steps, request())
-    assert cpu_s < SHORT_S
+    assert cpu_s == 0
 
 
 def test_steps_are_counted(steps: ModuleType) -> None:
@@ -81,14 +90,14 @@ def test_steps_are_counted(steps: ModuleType) -> None:
 
 def test_waiting_and_other_tasks_do_not_count(steps: ModuleType) -> None:
     async def request() -> None:
-        await asyncio.sleep(LONG_S)
+        await asyncio.sleep(0.01)
 
     async def run() -> float:
         own = steps.Steps()
         await asyncio.gather(steps.take(request(), own), computing(SHORT_S, SHORT_S))
         return float(own.cpu_s)
 
-    assert asyncio.run(run()) < SHORT_S / 2
+    assert asyncio.run(run()) == 0
 
 
 def test_errors_and_cancellation_propagate(steps: ModuleType) -> None:
@@ -97,6 +106,7 @@ def test_errors_and_cancellation_propagate(steps: ModuleType) -> None:
         raise KeyError("of the application")
 
     async def is_cancelled() -> None:
+        compute(SHORT_S)
         with anyio.move_on_after(0.01) as scope:
             await anyio.sleep(60)
         assert scope.cancelled_caught
@@ -104,4 +114,4 @@ def test_errors_and_cancellation_propagate(steps: ModuleType) -> None:
     with pytest.raises(KeyError, match="of the application"):
         measured(steps, fails())
     ((cpu_s, _),) = measured(steps, is_cancelled())
-    assert 0 < cpu_s < LONG_S
+    assert cpu_s == SHORT_S
