@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -27,11 +28,11 @@ def check_installed() -> None:
         ) from error
 
 
-async def listen(handler: Handler, port: int, ready: Callable[[str], None]) -> None:
+async def listen(answer: Handler, port: int, ready: Callable[[str], None]) -> None:
     """Serves requests until SIGINT or SIGTERM, which aborts unfinished requests.
 
     Args:
-        handler: answers every request; it is cancelled if its client disconnects.
+        answer: answers each valid request, whatever its target; it is cancelled if its client disconnects.
         port: the port on this machine; 0 for a free one.
         ready: is called with the server's URL when the server listens.
 
@@ -40,8 +41,9 @@ async def listen(handler: Handler, port: int, ready: Callable[[str], None]) -> N
     """
     from aiohttp import web
 
-    app = web.Application(client_max_size=MAX_REQUEST)
-    app.router.add_route("*", "/{path:.*}", handler)
+    always = web.middleware(lambda request, handler: answer(request))  # a route would match only paths
+    app = web.Application(client_max_size=MAX_REQUEST, middlewares=[always])
+    logging.getLogger("aiohttp.server").addFilter(_shorten)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5, access_log=None)
     await runner.setup()
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -61,3 +63,10 @@ async def listen(handler: Handler, port: int, ready: Callable[[str], None]) -> N
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
         await runner.cleanup()
+
+
+def _shorten(record: logging.LogRecord) -> bool:
+    """Shortens aiohttp's report of a request that is not valid HTTP to one line, without its content."""
+    if record.exc_info and getattr(record.exc_info[1], "code", None) == 400:
+        record.msg, record.exc_info = f"refused: {type(record.exc_info[1]).__name__} from %s", None
+    return True

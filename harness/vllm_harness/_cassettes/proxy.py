@@ -54,6 +54,10 @@ class RecordingProxy:
             await listen(self._handle, port, ready)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        target = request.raw_path
+        if request.method == "CONNECT" or target[:1] != "/" or target[:2] == "//":  # may name a host
+            self._report(f"refused: {request.method} {target}: not a request for a path")
+            return _error(400, "bad_request", "the proxy accepts only requests for a path, as in /v1/models")
         self._count += 1
         forwarded = _ForwardedRequest(f"t{self._count}", request, await request.read())
         try:
@@ -90,7 +94,7 @@ class RecordingProxy:
             forwarded.pending.ended(error)
             if answer is not None:
                 raise
-            return _bad_gateway(forwarded.pending.broken)
+            return _error(502, "bad_gateway", f"the server did not answer: {forwarded.pending.broken}")
 
     def _record(self, forwarded: _ForwardedRequest) -> None:
         exchange = forwarded.exchange(self._turns)
@@ -128,13 +132,8 @@ def _end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in _OF_ONE_HOP}
 
 
-def _bad_gateway(why: str) -> web.Response:
+def _error(status: int, kind: str, message: str) -> web.Response:
     from aiohttp import web
 
-    error = {
-        "message": f"the server did not answer: {why}",
-        "type": "bad_gateway",
-        "param": None,
-        "code": None,
-    }
-    return web.Response(status=502, text=json.dumps({"error": error}), content_type="application/json")
+    error = {"message": message, "type": kind, "param": None, "code": None}
+    return web.Response(status=status, text=json.dumps({"error": error}), content_type="application/json")

@@ -31,6 +31,7 @@ from vllm_harness._files.variables import number
 from vllm_harness._server.launch import Launch
 from vllm_harness._server.private_socket import OtherUserAnswers, connect
 from vllm_harness._server.supervised import Handle
+from vllm_harness._server.supervisor import started
 
 FORKING = Path(__file__).with_name("forking")
 TEMPLATE = FORKING / "vllm_harness_template.py"
@@ -103,18 +104,8 @@ def spawn(config: dict[str, Any], path: Path) -> Handle:
 
 def templates() -> list[TemplateInfo]:
     """The running base templates."""
-    running = []
-    for note in sorted(_folder().glob("*.json")):
-        with suppress(OSError, ValueError, KeyError):
-            info = json.loads(note.read_text())
-            path = Path(info["socket"])
-            if _connects(path):
-                running.append(TemplateInfo(path, info["pid"], info["environment"]))
-                continue
-            if psutil.pid_exists(info["pid"]):  # it is still importing, and will listen later
-                continue
-        note.unlink(missing_ok=True)
-    return running
+    noted = map(_noted, sorted(_folder().glob("*.json")))
+    return [info for info in noted if info is not None and _connects(info.socket)]
 
 
 def template(
@@ -173,7 +164,6 @@ def end(template: TemplateInfo) -> None:
         while _connects(path) and time.monotonic() < deadline:
             time.sleep(0.02)
     _sweep()
-    templates()  # this call removes the notes about ended templates
 
 
 def _dismissed(path: Path) -> bool:
@@ -192,13 +182,22 @@ def _dismissed(path: Path) -> bool:
 
 
 def _sweep() -> None:
-    """Removes the sockets of killed templates, at which no process listens."""
-    for path in _folder().glob("*.sock"):
+    """Removes the sockets of killed templates, at which no process listens, and the notes about them."""
+    for path in (*_folder().glob("*.sock"), *_folder().glob("*.json")):
         base = path.stem.split("-")[0]
-        # whoever has the lock may be about to replace the socket
+        # the process that has the lock may be about to replace the socket and the note
         with suppress(Timeout, OtherUserAnswers), FileLock(path.with_name(f"{base}.lock"), timeout=0):
-            if not _connects(path):
+            if not (_noted(path) if path.suffix == ".json" else _connects(path)):
                 path.unlink(missing_ok=True)
+
+
+def _noted(note: Path) -> TemplateInfo | None:
+    """Reads a note about a template, which may not listen yet; None if its process has ended."""
+    with suppress(OSError, ValueError, KeyError):
+        info = json.loads(note.read_text())
+        if info["started"] and info["started"] == started(info["pid"]):
+            return TemplateInfo(Path(info["socket"]), info["pid"], info["environment"])
+    return None
 
 
 def _release_oldest(held: int) -> None:
@@ -230,7 +229,7 @@ def _start(path: Path, launch: Launch, environ: Mapping[str, str]) -> None:
     log = path.with_suffix(".log")
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [str(launch.environment.python), str(TEMPLATE), str(path), str(_linger_s())],
+            [str(launch.environment.python), str(TEMPLATE), str(path), str(_linger_s()), str(os.getpid())],
             env={**_of_template(environ), "TMPDIR": str(path.parent)},
             cwd=path.parent,
             stdin=subprocess.DEVNULL,
@@ -238,7 +237,8 @@ def _start(path: Path, launch: Launch, environ: Mapping[str, str]) -> None:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    note = {"socket": str(path), "pid": process.pid, "environment": launch.environment.describe()}
+    note = {"socket": str(path), "pid": process.pid, "started": started(process.pid)}
+    note["environment"] = launch.environment.describe()
     path.with_suffix(".json").write_text(json.dumps(note))
     _await(path, lambda: process.poll() is None, log)
 
@@ -264,8 +264,9 @@ def _hold(path: Path) -> bool:
     """
     if path in _held and _open(_held[path]):
         return True
-    client = _connected(path)
-    if client is None:
+    try:
+        client = connect(path)
+    except OSError:
         return False
     with suppress(OSError):  # the template is ending; using it will raise an error
         client.sendall(HOLD if _linger_s() else HOLD + LEAVE)
@@ -284,16 +285,9 @@ def _open(client: socket.socket) -> bool:
 
 
 def _connects(path: Path) -> bool:
-    if client := _connected(path):
-        client.close()
-    return client is not None
-
-
-def _connected(path: Path) -> socket.socket | None:
-    try:
-        return connect(path)
-    except OSError:
-        return None
+    with suppress(OSError), connect(path):
+        return True
+    return False
 
 
 def _request(path: Path, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:

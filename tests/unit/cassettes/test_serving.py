@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -186,3 +187,41 @@ def test_a_dead_server_is_recorded(tmp_path: Path) -> None:
     response = read(recorded).cassette.exchanges[0].response
     assert response.status == 0
     assert "ClientConnectorError" in response.broken
+
+
+def _raw_answer(url: str, request_line: str) -> bytes:
+    """Sends a request with a key as raw bytes; returns the whole answer."""
+    headers = f"Host: a\r\nAuthorization: Bearer {KEY}\r\nConnection: close\r\n"
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=20) as client:
+        client.sendall(f"{request_line} HTTP/1.1\r\n{headers}\r\n".encode())
+        return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+@pytest.mark.parametrize("port_of_upstream", ["", ":9"])
+def test_a_proxy_refuses_a_target_that_is_not_a_path(port_of_upstream: str, tmp_path: Path) -> None:
+    """Joined to the upstream's address, such a target could name another host, which would get the key."""
+    recorded = tmp_path / "a.yaml"
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        host = f"127.0.0.1:{other.getsockname()[1]}"
+        targets = [
+            *(f"http://{host}/v1/models", f"https://{host}", f"//{host}/x", f"@{host}", f"@{host}/x"),
+            *(f"user:password@{host}/x", f":{host[10:]}", f":{host[10:]}/x", "abc://x/stolen"),
+            *(f".{host}/x", "v1/models", "*", "?x", "#x", f"\\{host}/x", "http://[x/", "abc://x:y/"),
+        ]
+        requests = [
+            *(f"GET {target}" for target in targets),
+            *(f"CONNECT {target}" for target in (host, "x:y", "/v1/models", f"http://{host}/")),
+            *("OPTIONS *", f"POST http://{host}/v1/responses"),
+        ]
+        upstream = f"http://127.0.0.1{port_of_upstream}"
+        with _running("record", "--proxy", "0", "--upstream", upstream, "-o", str(recorded)) as (url, proxy):
+            statuses = {line: _raw_answer(url, line).split(b" ")[1:2] for line in requests}
+            code, out, lines = _end(proxy)
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.accept()
+    assert [line for line, status in statuses.items() if status != [b"400"]] == []
+    assert (code, out) == (0, f"{recorded}: 0 exchanges\n")
+    assert "Traceback" not in lines
+    assert KEY not in lines
+    assert len(lines.splitlines()) >= len(requests)

@@ -6,7 +6,9 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from vllm_harness._files.paths import cache_dir
 from vllm_harness._server import fork_server
 from vllm_harness._server.launch import Launch
 from vllm_harness._server.private_socket import connect
+from vllm_harness._server.supervisor import started
 
 
 @pytest.fixture
@@ -38,6 +41,19 @@ def listener(path: Path) -> socket.socket:
     listening.bind(str(path))
     listening.listen()
     return listening
+
+
+def note_about(pid: int, path: Path, *, later: int = 0) -> Path:
+    """Writes a starter's note about a template; `later` is added to the template's start time."""
+    note = path.with_suffix(".json")
+    named = {"socket": str(path), "pid": pid, "started": (started(pid) or 0) + later}
+    note.write_text(json.dumps({**named, "environment": "release 0"}))
+    return note
+
+
+def socket_of(path: Path) -> int | None:
+    """The inode of the socket at a path; None if there is none."""
+    return path.lstat().st_ino if path.exists() else None
 
 
 def test_a_restarted_template_is_held(path: Path) -> None:
@@ -82,8 +98,7 @@ def test_an_ended_template_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(fork_server, "_folder", lambda: folder)
     path = folder / "a.sock"
     with serving(path, linger_s=300) as process, connect(wait_for_path(path)):
-        note = {"socket": str(path), "pid": process.pid, "environment": "one"}
-        path.with_suffix(".json").write_text(json.dumps(note))
+        note_about(process.pid, path)
         (template,) = fork_server.templates()
         fork_server.end(template)
         assert not psutil.pid_exists(process.pid)
@@ -91,10 +106,9 @@ def test_an_ended_template_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_template_removes_its_note_at_its_end(path: Path) -> None:
-    note = path.with_suffix(".json")
-    note.write_text("{}")
     with serving(path) as template:
         with connect(wait_for_path(path)) as client:
+            note = note_about(template.pid, path)
             client.sendall(fork_server.HOLD)
         assert template.wait(20) == 0
     assert not note.exists()
@@ -180,17 +194,94 @@ def test_an_unused_template_is_dismissed(path: Path, monkeypatch: pytest.MonkeyP
             template.kill()
 
 
+ORPHAN = """
+import os, sys, time
+from pathlib import Path
+import vllm_harness_template as template
+def import_all():
+    Path(sys.argv[1]).with_name("importing").touch()
+    while not Path(sys.argv[1]).with_name("imported").exists():
+        time.sleep(0.02)
+template.import_all, template.apply_patches = import_all, lambda: None
+template.main()
+"""
+
+
+@pytest.mark.parametrize("ends", ["before it listens", "before its first client", "after its clients"])
+def test_an_orphan_leaves_the_note_and_socket_of_its_successor(
+    ends: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server, "_folder", lambda: path.parent)
+    monkeypatch.setenv("PYTHONPATH", str(fork_server.FORKING))
+    imported = path.with_name("imported")
+    # the cat is the starter, which ends when its input is closed
+    script = 'exec 3<&0; "$@" $$ </dev/null 3<&- & echo $!; exec cat <&3 >/dev/null'
+    command = ["sh", "-c", script, "sh", sys.executable, "-c", ORPHAN, str(path), "300"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdin is not None
+        assert starter.stdout is not None
+        orphan = psutil.Process(int(starter.stdout.readline()))
+        note_about(orphan.pid, path)
+        wait_for_path(path.with_name("importing"))
+        held = None
+        if ends != "before it listens":
+            imported.touch()
+            if ends == "after its clients":
+                held = connect(wait_for_path(path))
+                held.sendall(fork_server.HOLD)
+            wait_for_path(path)
+            orphan.suspend()
+        first = socket_of(path)
+        starter.stdin.close()
+        starter.wait(20)
+        with serving(path, linger_s=300) as successor:
+            note = note_about(successor.pid, path).read_text()
+            while socket_of(path) == first:
+                time.sleep(0.02)
+            with connect(path) as client:
+                client.sendall(fork_server.HOLD)
+                socket_file = socket_of(path)
+                imported.touch()
+                orphan.resume()
+                if held:
+                    held.close()
+                orphan.wait(20)
+                assert socket_of(path) == socket_file
+                assert path.with_suffix(".json").read_text() == note
+                assert [info.pid for info in fork_server.templates()] == [successor.pid]
+                (template,) = fork_server.templates()
+                fork_server.end(template)
+            assert successor.wait(20) is not None
+
+
+def test_a_note_about_another_process_with_the_same_id_is_swept(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note of a template that is being started stays."""
+    monkeypatch.setattr(fork_server, "_folder", lambda: path.parent)
+    note = note_about(os.getpid(), path, later=1)
+    with listener(path):
+        assert fork_server.templates() == []
+    with FileLock(path.with_suffix(".lock")):
+        fork_server._sweep()
+        assert note.exists()
+    fork_server._sweep()
+    assert not note.exists()
+
+
 def test_a_note_is_removed_after_its_template(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_server, "_folder", lambda: path.parent)
     note = path.with_suffix(".json")
     with subprocess.Popen(["sleep", "60"]) as template:
-        note.write_text(json.dumps({"socket": str(path), "pid": template.pid, "environment": "release 0"}))
+        note_about(template.pid, path)
         assert fork_server.templates() == []  # the template is still importing modules
+        fork_server._sweep()
         assert note.exists()
         with listener(path):
             assert [info.pid for info in fork_server.templates()] == [template.pid]
         template.kill()
     assert fork_server.templates() == []
+    fork_server._sweep()
     assert not note.exists()
 
 

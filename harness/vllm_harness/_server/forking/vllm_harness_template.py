@@ -1,7 +1,7 @@
 """The fork template: imports vLLM once, then forks a supervised server for each request.
 
-The server's interpreter runs `python vllm_harness_template.py SOCKET LINGER_S`. Of the harness, it imports
-only this folder and supervisor.py. It neither starts torch computations nor uses CUDA, since thread pools and
+The server's interpreter runs `python vllm_harness_template.py SOCKET LINGER_S STARTER`, and imports only this
+folder and supervisor.py of the harness. It neither starts torch computations nor uses CUDA, since threads and
 CUDA contexts do not survive a fork. A client connects to the socket (one JSON line each way) and requests:
 
     {"op": "fork", "config": {...}} with two file descriptors, control and status
@@ -50,13 +50,15 @@ CREDENTIALS = struct.Struct("3i")  # pid, uid and gid at the other end of a Unix
 
 def main() -> None:
     """Imports vLLM, then serves; a fork returns here to become a supervisor, a server, or a template."""
-    path, linger_s, starter = sys.argv[1], float(sys.argv[2]), os.getppid()
+    path, linger_s, starter = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
     import_all()
     apply_patches()
     os.register_at_fork(after_in_child=bind_openmp)
     while True:
         gc.collect()
         gc.freeze()
+        if os.getppid() != starter:  # a successor may listen at the path by now
+            _leave(None)
         become = Template(path, linger_s, starter).serve()
         if not isinstance(become, dict):
             _leave(become)
@@ -120,9 +122,13 @@ class Template:
                     self._clients += _accepted(self._listener)
                 elif (become := self._handle(source)) is not None:
                     return become
+        note = self._path.with_suffix(".json")  # a successor writes its own when the socket is gone
+        with suppress(OSError, ValueError, KeyError):
+            named = json.loads(note.read_text())
+            if (named["pid"], named["started"]) == (os.getpid(), supervisor.started(os.getpid())):
+                note.unlink()
         if self._can_be_found():
             self._path.unlink(missing_ok=True)
-            self._path.with_suffix(".json").unlink(missing_ok=True)  # the note that the starter wrote
         return None
 
     def _can_be_found(self) -> bool:
