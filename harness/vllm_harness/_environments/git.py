@@ -10,6 +10,7 @@ from vllm_harness._errors import UsageError
 
 def git(tree: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Runs git in a working tree; if git is not installed, returns a failed process as well."""
+    # git does not end with this process: killed, it could leave lock files in the tree
     command = ["git", "-C", str(tree), *arguments]
     try:
         return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
