@@ -1,7 +1,7 @@
 """Kills commands with SIGKILL: the processes that they started end, and no temporary folder stays.
 
-Two short processes finish instead: git, which could leave lock files in a user's working tree if it were killed,
-and `pip config list`, which a file starts that runs without the harness.
+Two short processes finish instead: git, which could leave lock files in a user's working tree if it were
+killed, and `pip config list`, which a file starts that runs without the harness.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._machine.processes import killed_with_parent
 
-END_S = 20
+END_S = 300
 CHILD = """#!/bin/sh
 echo $$ > {fifo}
 exec sleep 1000

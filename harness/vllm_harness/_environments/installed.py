@@ -88,8 +88,7 @@ def probe(python: Path) -> Probe:
             f"there is no interpreter at {python}", hint="give --vllm-python the path of a python executable"
         )
     try:
-        answer = run_captured(python, "-c", _PROBE, cwd="/", timeout=60)
-        return Probe(**json.loads(answer.stdout))
+        return Probe(**json.loads(run_captured(python, "-c", _PROBE, cwd="/", timeout=60).stdout))
     except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):
         raise NoVllmError(
             f"{python} is not a working Python 3 interpreter",

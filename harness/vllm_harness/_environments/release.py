@@ -90,10 +90,9 @@ def interpreter(lock: Lock) -> tuple[str, Path]:
     for minor in candidates:
         if minor == ".".join(map(str, sys.version_info[:2])):
             return minor, Path(sys.executable)
-        find = (uv_path(), "python", "find", "--no-project", "--system", minor)
-        process = run_captured(*find, env=uv_environ())
-        if process.returncode == 0:
-            return minor, Path(process.stdout.strip())
+        uv = run_captured(uv_path(), "python", "find", "--no-project", "--system", minor, env=uv_environ())
+        if uv.returncode == 0:
+            return minor, Path(uv.stdout.strip())
     raise InstallError("this machine has no Python 3.11, 3.12 or 3.13", hint="install one, or put it on PATH")
 
 

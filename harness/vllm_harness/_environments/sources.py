@@ -241,9 +241,8 @@ def npm_archive(package: str, folder: Path) -> Path:
         raise SourceUnavailableError(
             f"npm {package}: this machine has neither npm nor uv", hint="install Node.js"
         )
-    options = ["--loglevel=error", "--ignore-scripts", f"--cache={folder}/cache"]
-    pack = (*npm, "pack", package, *options, f"--pack-destination={folder}")
-    answer = run_captured(*pack, env=uv_environ(), cwd=folder)
+    options = ("--loglevel=error", "--ignore-scripts", f"--cache={folder}/cache", "--pack-destination=.")
+    answer = run_captured(*npm, "pack", package, *options, env=uv_environ(), cwd=folder)
     archive = next(folder.glob("*.tgz"), None)
     if answer.returncode or archive is None:
         output = "; ".join(answer.stderr.strip().splitlines()[:3]) or f"exit code {answer.returncode}"

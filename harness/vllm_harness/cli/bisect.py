@@ -63,10 +63,7 @@ def bisect_(
         return
     names = releases_between(good, bad)
     if ray:
-        with (
-            temporary_folder() as temporary,
-            executor_of(ray, None, temporary, bundles=bundle, vllm=names) as executor,
-        ):
+        with temporary_folder() as out, executor_of(ray, None, out, bundles=bundle, vllm=names) as executor:
             bisection = _on_nodes(defect, names, good, bad, executor, console)
     else:
         bisection = bisect(names, good, bad, _in_turn(defect, _release, console))
