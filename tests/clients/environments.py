@@ -18,8 +18,9 @@ from pydantic import BaseModel, ConfigDict
 
 from vllm_harness._environments.installer import InstallError, run_uv
 from vllm_harness._errors import HarnessError
-from vllm_harness._files.locking import half_made, locked_for_making
+from vllm_harness._files.locking import locked_for_making
 from vllm_harness._files.paths import cache_dir
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._terminal.status import Progress, quiet
 
 HERE = Path(__file__).parent
@@ -68,7 +69,7 @@ class Client(BaseModel):
                 return
             progress(f"making the environment of {self.name}")
             try:
-                with half_made(self.folder) as half:
+                with temporary_folder(self.folder.parent) as half:
                     {"python": _make_python, "node": _make_node}[self.kind](half, self.requirements, progress)
                     half.rename(self.folder)
             except InstallError as error:

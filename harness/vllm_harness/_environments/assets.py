@@ -29,9 +29,10 @@ from vllm_harness._environments.sources import (
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
 from vllm_harness._files.located_yaml import read_yaml
-from vllm_harness._files.locking import half_made, locked_for_making
+from vllm_harness._files.locking import locked_for_making
 from vllm_harness._files.paths import cache_dir, data_path
 from vllm_harness._files.strict import StrictModel
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._terminal.status import Progress, quiet
 
 _MANIFEST = ".vllm-harness.json"
@@ -100,7 +101,7 @@ def adopt(name: str, folder: Path, *, progress: Progress = quiet) -> Path:
         )
     with locked_for_making(target, progress):
         if _cached(target, asset) is None:
-            with half_made(target) as half:
+            with temporary_folder(target.parent) as half:
                 shutil.copytree(folder, half / "asset")
                 shutil.rmtree(target, ignore_errors=True)
                 (half / "asset").rename(target)
@@ -116,7 +117,7 @@ def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environmen
         if folder.exists():
             progress(f"{folder.name} in the cache is damaged or outdated: fetching it again")
         try:
-            with half_made(folder) as half:
+            with temporary_folder(folder.parent) as half:
                 source = _bring_first(folder.name, asset, half, progress, converter)
                 _write_manifest(half / "asset", asset, source)
                 if folder.exists():

@@ -10,7 +10,7 @@ from vllm_harness._errors import UsageError
 
 def git(tree: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Runs git in a working tree; if git is not installed, returns a failed process as well."""
-    command = ["git", "-C", str(tree), *arguments]
+    command = ["git", "-C", str(tree), *arguments]  # may outlive this process: a killed git leaves locks
     try:
         return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except OSError as error:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from importlib.metadata import PathDistribution
@@ -30,6 +29,7 @@ from vllm_harness._files.located_yaml import read_yaml
 from vllm_harness._files.locking import locked_for_making
 from vllm_harness._files.paths import data_path
 from vllm_harness._files.strict import StrictModel
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._terminal.status import Progress, quiet
 
 # makes Python write a tree's bytecode to a folder of the environment
@@ -130,8 +130,8 @@ def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> store.Ma
         return _linked(folder, marker, Tree.at(spec.tree), progress)
     assert spec.version
     progress(f"fetching the official wheel of vLLM {spec.version}")
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        wheel, cache = Path(temporary) / "wheel", Path(temporary) / "cache"
+    with temporary_folder(folder) as temporary:
+        wheel, cache = temporary / "wheel", temporary / "cache"
         # most of the wheel is CUDA libraries, which should not stay in a cache
         where = [f"--target={wheel}", f"--cache-dir={cache}", f"--python={folder / 'bin/python'}"]
         options = ["--no-deps", "--only-binary", ":all:", f"vllm=={spec.version}"]
@@ -175,8 +175,8 @@ def _require(folder: Path, requirements: Iterable[str], progress: Progress) -> N
     adjust: Adjustments = read_yaml(data_path("env") / "grafts.yaml").validated(Adjustments)
     excluded: set[str] = {canonicalize_name(name) for name in adjust.exclude}
     needed = [text for text in requirements if _is_needed(Requirement(text), excluded)]
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        excludes, overrides = Path(temporary) / "excludes.txt", Path(temporary) / "overrides.txt"
+    with temporary_folder(folder) as temporary:
+        excludes, overrides = temporary / "excludes.txt", temporary / "overrides.txt"
         excludes.write_text("\n".join(sorted(excluded)))
         overrides.write_text("\n".join(adjust.override))
         where = [f"--python={folder / 'bin/python'}", f"--excludes={excludes}", f"--overrides={overrides}"]

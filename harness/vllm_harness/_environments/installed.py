@@ -13,6 +13,7 @@ from vllm_harness._configuration.model_entries import Device
 from vllm_harness._environments.metadata import stub_metadata
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import HarnessError
+from vllm_harness._machine.processes import run_captured
 
 _PROBE = """
 import json, platform, re, sys
@@ -87,15 +88,7 @@ def probe(python: Path) -> Probe:
             f"there is no interpreter at {python}", hint="give --vllm-python the path of a python executable"
         )
     try:
-        answer = subprocess.run(
-            [python, "-c", _PROBE],
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        return Probe(**json.loads(answer.stdout))
+        return Probe(**json.loads(run_captured(python, "-c", _PROBE, cwd="/", timeout=60).stdout))
     except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):
         raise NoVllmError(
             f"{python} is not a working Python 3 interpreter",

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from vllm_harness._environments.pip_settings import for_uv, pip_options
 from vllm_harness._errors import HarnessError
-from vllm_harness._files.locking import half_made, locked_for_making
+from vllm_harness._files.locking import locked_for_making
 from vllm_harness._files.paths import cache_dir
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._machine.processes import killed_with_parent
 from vllm_harness._terminal.status import Progress
 
@@ -99,7 +100,7 @@ def install_into(folder: Path, *arguments: str | Path, progress: Progress) -> Pa
     """Runs `uv pip install` into a folder unless that exists, and returns the folder. Raises InstallError."""
     with locked_for_making(folder, progress):
         if not folder.exists():
-            with half_made(folder) as half:
+            with temporary_folder(folder.parent) as half:
                 run_uv("pip", "install", f"--target={half}/packages", *arguments, progress=progress)
                 (half / "packages").rename(folder)
     return folder

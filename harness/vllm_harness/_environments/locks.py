@@ -6,7 +6,6 @@ import datetime
 import hashlib
 import json
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from vllm_harness._errors import UsageError
 from vllm_harness._files.located_yaml import read_yaml
 from vllm_harness._files.paths import data_path
 from vllm_harness._files.strict import StrictModel
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._terminal.status import Progress
 
 HARNESS = "harness"
@@ -163,17 +163,17 @@ def _resolved(name: str, progress: Progress) -> tuple[str, str]:
     recipe = known[name]
     header = _HEADER.format(name=name, note=f"\n# {recipe.note}" if recipe.note else "")
     torch = _TORCH.format(torch=recipe.torch) if recipe.torch else ""
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "pyproject.toml").write_text(_project(recipe))
-        body = _compiled(Path(folder), ["--no-build", "--exclude-newer", str(recipe.exclude_newer)], progress)
+    with temporary_folder() as folder:
+        (folder / "pyproject.toml").write_text(_project(recipe))
+        body = _compiled(folder, ["--no-build", "--exclude-newer", str(recipe.exclude_newer)], progress)
     return header + torch, body
 
 
 def _compiled(project: Path, options: list[str], progress: Progress, preferred: Path | None = None) -> str:
     flags = ["--universal", "--generate-hashes", "--no-header", "--no-annotate", *options]
     environ = {name: value for name, value in uv_environ().items() if name not in _SIDE_SOURCES}
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "lock"
+    with temporary_folder() as folder:
+        out = folder / "lock"
         if preferred and preferred.exists():
             out.write_text(preferred.read_text())  # uv keeps the versions in an existing output file
         where = [f"--directory={project}", f"--output-file={out}"]

@@ -7,10 +7,10 @@ servers' PYTHONPATH; site-packages is not changed.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from vllm_harness._files.paths import cache_dir
+from vllm_harness._files.temporary import temporary_folder
 
 
 def stub_metadata(version: str) -> Path:
@@ -20,8 +20,7 @@ def stub_metadata(version: str) -> Path:
     file = folder / f"vllm-{local}.dist-info" / "METADATA"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as half:
-            half.write(f"Metadata-Version: 2.1\nName: vllm\nVersion: {local}\n")
-        Path(half.name).chmod(0o644)  # the cache may be shared
-        Path(half.name).replace(file)
+        with temporary_folder(folder) as half:
+            (half / file.name).write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {local}\n")
+            (half / file.name).replace(file)
     return folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 import textwrap
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -25,6 +24,7 @@ from vllm_harness._environments.sources import (
     sha256_of,
 )
 from vllm_harness._errors import UsageError
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._terminal.status import Progress
 
 _ADDRESS = re.compile(
@@ -51,8 +51,7 @@ def pinned(address: str, paths: Sequence[str], progress: Progress) -> HubSource 
     if match is None:
         raise UsageError(f"{address!r} does not name a source and its version", hint=f"use {_FORMS}")
     progress(f"fetching from {address}")
-    with tempfile.TemporaryDirectory(prefix="vllm-harness-") as temporary:
-        folder = Path(temporary)
+    with temporary_folder() as folder:
         if match["hub"]:
             return _of_hub(match["repository"], match["revision"] or "main", paths, folder)
         if match["npm"]:

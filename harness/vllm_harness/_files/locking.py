@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -45,18 +43,3 @@ def locked_for_making(target: Path, show: Callable[[str], None]) -> AbstractCont
     """Acquires a lock file beside a target while the target is created; see `locked`."""
     lock = target.parent / f".{target.name}.lock"
     return locked(lock, f"another process that is making {target.name}", show)
-
-
-@contextmanager
-def half_made(target: Path) -> Iterator[Path]:
-    """Yields a folder in which to create `target` while its lock is held; rename the result to `target`.
-
-    Each call uses a new folder, since children of a killed process may still be writing to an old one.
-    """
-    for left in target.parent.glob(f".{target.name}.*.half"):
-        shutil.rmtree(left, ignore_errors=True)
-    half = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".half", dir=target.parent))
-    try:
-        yield half
-    finally:
-        shutil.rmtree(half, ignore_errors=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vllm_harness._environments.spec import Environment
-from vllm_harness._files.locking import half_made
 from vllm_harness._files.plain_yaml import plain_yaml
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._regression.cases.case import Topic
 from vllm_harness._regression.cases.delivery import Chunking, Delivery, deliveries
 from vllm_harness._regression.cases.groups import GenerationPlan, generated_case
@@ -114,7 +114,7 @@ def write_failures(
 ) -> None:
     """Writes a meanings file for each failure; the folder appears once all files are written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with half_made(folder) as half:
+    with temporary_folder(folder.parent) as half:
         for number, ((delivery, mismatch), generated) in enumerate(failures, start=1):
             origin = f"--budget {generation.budget} --seed {generation.seed}"
             lines = (f"{family.name} on {environment.describe()}: {origin}", f"text: {generated.text!r}")

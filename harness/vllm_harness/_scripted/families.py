@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,7 @@ from vllm_harness._environments import assets
 from vllm_harness._files.located_yaml import read_yaml
 from vllm_harness._files.paths import cache_dir
 from vllm_harness._files.strict import StrictModel, with_names
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._scripted.dialects import DialectError, find_dialect, load_forms
 from vllm_harness._scripted.dialects.form import Form
 from vllm_harness._scripted.standin import publish
@@ -220,8 +220,8 @@ def _document(family: Family, form: Form, real: Path | None) -> dict[str, Any]:
 
 def _tokenizer_folder(family: Family, form: Form, document: dict[str, Any], into: Path) -> Path:
     into.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=into, prefix=".") as scratch:
-        written = Path(scratch, "tokenizer")
+    with temporary_folder(into) as scratch:
+        written = scratch / "tokenizer"
         written.mkdir()
         write_tokenizer(written, document, form, config=family.config)
         content = b"".join(path.read_bytes() for path in sorted(written.iterdir()))

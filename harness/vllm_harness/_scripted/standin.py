@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from vllm_harness._configuration.model_entries import ModelEntry, StandIn
 from vllm_harness._environments.sources import sha256_of
 from vllm_harness._errors import UsageError
 from vllm_harness._files.paths import cache_dir
+from vllm_harness._files.temporary import temporary_folder
 
 TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -86,9 +86,9 @@ def build_stand_in(entry: ModelEntry, tokenizer_dir: Path, into: Path | None = N
     into.mkdir(parents=True, exist_ok=True)
     target = into / f"{entry.name}-{_digest(stand_in, tokenizer)}"
     if not target.exists():
-        with tempfile.TemporaryDirectory(dir=into, prefix=".") as scratch:
-            _write(stand_in, tokenizer, Path(scratch, "checkpoint"))
-            publish(Path(scratch, "checkpoint"), target)
+        with temporary_folder(into) as scratch:
+            _write(stand_in, tokenizer, scratch / "checkpoint")
+            publish(scratch / "checkpoint", target)
     return target
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +30,7 @@ from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.spec import Environment
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._machine.shard import Executor
 from vllm_harness._server.progress import StartProgress
 from vllm_harness._terminal.tables import plain_console
@@ -63,10 +63,7 @@ def bisect_(
         return
     names = releases_between(good, bad)
     if ray:
-        with (
-            tempfile.TemporaryDirectory() as temporary,
-            executor_of(ray, None, Path(temporary), bundles=bundle, vllm=names) as executor,
-        ):
+        with temporary_folder() as out, executor_of(ray, None, out, bundles=bundle, vllm=names) as executor:
             bisection = _on_nodes(defect, names, good, bad, executor, console)
     else:
         bisection = bisect(names, good, bad, _in_turn(defect, _release, console))

@@ -12,7 +12,6 @@ from enum import StrEnum
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -22,6 +21,7 @@ from vllm_harness._configuration.model_entries import ModelsFileError, load_mode
 from vllm_harness._environments.installer import InstallError, run_uv
 from vllm_harness._files.located_yaml import read_yaml
 from vllm_harness._files.plain_yaml import plain_yaml
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._terminal.status import quiet
 from vllm_harness.cli.welcome import DISTRIBUTION
 
@@ -150,8 +150,8 @@ def add_dependency(project: Path) -> FileStep:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
     add = ("add", "--project", project, "--dev", "--frozen", "--no-python-downloads", requirement)
     try:
-        with TemporaryDirectory(prefix="vllm-harness-") as folder:  # uv leaves a lock file there
-            run_uv(*add, progress=quiet, environ={**environ, "TMPDIR": folder})
+        with temporary_folder() as folder:  # uv leaves a lock file there
+            run_uv(*add, progress=quiet, environ={**environ, "TMPDIR": str(folder)})
     except InstallError:
         return FileStep(
             FileState.TO_DO, path.name, "uv cannot edit it; add to the development dependencies:", requirement

@@ -14,8 +14,9 @@ import pytest
 from tests.extras.upstream.test_upstream import upstream
 from vllm_harness._environments import upstream as distribution
 from vllm_harness._environments.installer import InstallError
-from vllm_harness._files.locking import half_made, locked_for_making
+from vllm_harness._files.locking import locked_for_making
 from vllm_harness._files.paths import cache_dir
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._terminal.status import quiet
 from vllm_harness.extras.upstream.release_tests import fetch
 
@@ -54,7 +55,8 @@ def tree() -> Iterator[Path]:
     try:
         with locked_for_making(folder, quiet):
             if not folder.exists():
-                with half_made(folder) as half, tarfile.open(distribution.source(RELEASE, quiet)) as tar:
+                archive = distribution.source(RELEASE, quiet)
+                with temporary_folder(folder.parent) as half, tarfile.open(archive) as tar:
                     wanted = (each for each in tar if each.name.startswith(PARTS))
                     tar.extractall(half, members=wanted, filter="data")
                     (half / f"vllm-{RELEASE}").rename(folder)

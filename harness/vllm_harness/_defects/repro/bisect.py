@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from vllm_harness._environments import locks
 from vllm_harness._environments.git import git, git_output
 from vllm_harness._environments.resolve import default_device
 from vllm_harness._errors import UsageError
+from vllm_harness._files.temporary import temporary_folder
 
 Try = Callable[[Sequence[str]], list[Reproduction]]
 """Reproduces the defect on several releases or commits."""
@@ -137,8 +137,8 @@ def commit_of(tree: Path, revision: str) -> str:
 @contextmanager
 def checkouts(tree: Path) -> Iterator[Callable[[str], Path]]:
     """Yields a function that checks out a commit in a temporary working tree."""
-    with tempfile.TemporaryDirectory(prefix="vllm-harness-bisect-") as scratch:
-        folder = Path(scratch, "tree")
+    with temporary_folder() as scratch:
+        folder = scratch / "tree"
         git_output(tree, "worktree", "add", "--detach", "--quiet", str(folder), "HEAD", required=True)
 
         def check_out(commit: str) -> Path:

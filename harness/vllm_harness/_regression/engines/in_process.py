@@ -18,6 +18,8 @@ from typing import IO, Any
 
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import HarnessError
+from vllm_harness._files.temporary import temporary_folder
+from vllm_harness._machine.processes import killed_with_parent
 from vllm_harness._machine.tasks import interrupted_by
 from vllm_harness._regression.cases.case import CaseInput
 from vllm_harness._regression.engines.answer import CaseAnswer
@@ -134,11 +136,11 @@ def _interpreter(
     environ: Mapping[str, str],
     limit_s: float,
 ) -> Iterator[subprocess.Popen[str]]:
-    with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryFile("w+") as errors, temporary_folder() as folder:
         process = subprocess.Popen(
-            [environment.python, *arguments],
+            [*killed_with_parent(), environment.python, *arguments],
             cwd=INTERPRETERS_FOLDER,
-            env={**environ, "VLLM_LOGGING_STREAM": "ext://sys.stderr", "TMPDIR": folder},
+            env={**environ, "VLLM_LOGGING_STREAM": "ext://sys.stderr", "TMPDIR": str(folder)},
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=errors,

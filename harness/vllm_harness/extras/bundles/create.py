@@ -6,7 +6,6 @@ import platform
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from vllm_harness._configuration.model_entries import Device, ModelEntry
 from vllm_harness._environments.locks import Lock, lock_for
 from vllm_harness._errors import UsageError
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.bundles import contents
 from vllm_harness.extras.bundles.harness_identity import this_harness
@@ -74,8 +74,8 @@ def create(
         raise UsageError(f"--lean is not supported for the device {device}", hint="add --device cuda")
     rules = lean_rules() if lean else None
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        content, bundle = Path(temporary) / "content", Path(temporary) / "bundle"
+    with temporary_folder(folder.parent) as temporary:
+        content, bundle = temporary / "content", temporary / "bundle"
         content.mkdir()
         bundle.mkdir()
         contents.collect_checkout(content, progress)

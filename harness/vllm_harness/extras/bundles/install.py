@@ -22,7 +22,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -199,9 +198,9 @@ def _checkout(files: Path, folder: Path, bundle: str) -> None:
 def _environment(wheels: Path, folder: Path) -> None:
     """Makes the harness's environment with `scripts/_bootstrap` and the uv from the bundle's wheels."""
     (wheel,) = wheels.glob("uv-*.whl")
-    with tempfile.TemporaryDirectory() as temporary, zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".data/scripts/uv"))
-        uv = Path(archive.extract(name, temporary))
+        uv = Path(archive.extract(name, wheels.parent / "uv"))
         uv.chmod(0o755)
         environ = offline(wheels)
         venv = folder / ".venv"
@@ -213,8 +212,10 @@ def _environment(wheels: Path, folder: Path) -> None:
 
 
 def _run(*command: str | Path, environ: dict[str, str]) -> None:
+    setpriv = shutil.which("setpriv")
+    prefix = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
     try:
-        subprocess.run([*map(str, command)], env={**os.environ, **environ}, check=True)
+        subprocess.run([*prefix, *map(str, command)], env={**os.environ, **environ}, check=True)
     except subprocess.CalledProcessError as error:
         short = " ".join(map(str, command[:3]))
         raise InstallerError(

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from vllm_harness._environments.store import Marker, described, environments_fol
 from vllm_harness._environments.verify import verify
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._files.paths import cache_dir
+from vllm_harness._machine.processes import run_captured
 from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.bundles import install as installer
 from vllm_harness.extras.bundles.packages import see_packages
@@ -119,7 +119,8 @@ def _environment(
         pinned = folder / "locks" / lock.path.name
         python = target / "bin/python"
         run_uv("pip", "install", "--python", python, "--no-deps", "--requirements", pinned, progress=progress)
-        listed = subprocess.run([over, "-c", _PACKAGES], capture_output=True, text=True, check=True)
+        listed = run_captured(over, "-c", _PACKAGES)
+        listed.check_returncode()
         see_packages(json.loads(listed.stdout), target, "over.pth")
         marker = Marker(lock.version, lock.device, torch)
         progress("checking that vllm imports")

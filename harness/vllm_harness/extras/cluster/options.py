@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from vllm_harness._errors import UsageError
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._machine.shard import Executor
 from vllm_harness._terminal.tables import plain_console, show_table
 from vllm_harness.extras.bundles.for_nodes import NodeBundle, bundles_for, setup_plan_of, source_of
@@ -71,9 +71,9 @@ def cluster_of(
         ClusterError: Ray is not installed, the cluster is not reachable, or no node could be set up.
     """
     notes = plain_console(stderr=True)
-    with tempfile.TemporaryDirectory(prefix="vllm-harness-ray-") as shipped:
+    with temporary_folder() as shipped:
         notes.print("connecting to Ray, and sending the harness to its nodes")
-        sent = {"env_vars": variables()} if bundles else runtime_env(Path(shipped), tests, extra)
+        sent = {"env_vars": variables()} if bundles else runtime_env(shipped, tests, extra)
         with connected(ray, runtime_env=sent) as module:
             setup_plan = setup_plan_of(bundles, source_of(bundles, module)) if bundles else None
             cluster = RayCluster(module, notes.print, places.add, _silence_timeout_s(), setup_plan)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shutil
-import subprocess
 import sys
 import tomllib
 import zipfile
@@ -18,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._files.paths import checkout
+from vllm_harness._machine.processes import run_captured
 
 NAME = "vllm-harness"
 SHIP = "VLLM_HARNESS_RAY_SHIP"
@@ -81,8 +81,8 @@ def make_wheel(folder: Path) -> Path:
     root = checkout()
     if root is None:
         return _packed(folder)
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    built = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    command = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder)
+    built = run_captured(*command, cwd=root)
     if built.returncode:
         raise ShippingError(
             f"no wheel can be built from {root}:\n{built.stderr.strip()[-800:]}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from pydantic import ConfigDict, Field
 from vllm_harness._errors import UsageError
 from vllm_harness._files.line_file import read_lines
 from vllm_harness._files.strict import StrictModel
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness.extras.mutants.choice import choose
 from vllm_harness.extras.mutants.importers import Importers, all_importers
 from vllm_harness.extras.mutants.mutant import Kind, ServingMutant
@@ -91,8 +91,8 @@ class MutantTrial:
             return result
         started = time.monotonic()
         try:
-            with tempfile.TemporaryDirectory(prefix="vllm-harness-mutant-") as folder:
-                update = self._judged(Path(folder))
+            with temporary_folder() as folder:
+                update = self._judged(folder)
         except UsageError as error:
             update = {"status": "not judged", "why": error.message}
         return result.model_copy(update={**update, "seconds": round(time.monotonic() - started, 1)})

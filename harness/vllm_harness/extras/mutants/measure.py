@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.line_file import end_whole
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._machine.tasks import run_tasks
 from vllm_harness.extras.mutants.plans import (
     COLLECTED,
@@ -47,8 +47,8 @@ def measure(
     end_whole(coverage)
 
     def measure_on(model: str) -> None:
-        with tempfile.TemporaryDirectory(prefix="vllm-harness-lines-") as name:
-            _measure(Path(name), package, files, replace(suites, models=(model,)), coverage)
+        with temporary_folder() as folder:
+            _measure(folder, package, files, replace(suites, models=(model,)), coverage)
         progress(f"{model}: measured")
 
     if errors := run_tasks([partial(measure_on, model) for model in suites.models], parallel):
@@ -62,9 +62,9 @@ def texts_of(suites: Suites) -> dict[str, str]:
     Raises:
         HarnessError: pytest could not collect the tests.
     """
-    with tempfile.TemporaryDirectory(prefix="vllm-harness-texts-") as name:
-        texts, log = Path(name) / "texts", Path(name) / "log"
-        code = suites.run(COLLECTING, Path(name), {COLLECTED: str(texts)}, log)
+    with temporary_folder() as folder:
+        texts, log = folder / "texts", folder / "log"
+        code = suites.run(COLLECTING, folder, {COLLECTED: str(texts)}, log)
         _check(code, log, "the tests were not collected")
         tests = map(TestText.model_validate_json, texts.read_bytes().splitlines())
         return {test.test: test.text for test in tests}

@@ -6,9 +6,7 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
@@ -23,6 +21,8 @@ from vllm_harness._defects.repro.measured import Measured, MeasuredRun
 from vllm_harness._defects.repro.table import Table
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._files.paths import checkout, run_folder
+from vllm_harness._files.temporary import temporary_folder
+from vllm_harness._machine.processes import run_captured
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._scripted.families import load_families
 from vllm_harness.extras.site import feed
@@ -124,8 +124,8 @@ def build(site: Site, out: Path, url: str = "", say: Say = lambda line: None) ->
     assert root is not None
     url = url and f"{url.rstrip('/')}/"
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
-        staged, built = Path(folder) / "staged", Path(folder) / "built"
+    with temporary_folder(out.parent) as folder:
+        staged, built = folder / "staged", folder / "built"
         written = dict(pages(site))
         table = site.table
         say(f"{len(written)} pages of {len(table.families)} families and {len(table.defects)} defects")
@@ -233,7 +233,7 @@ def _mkdocs(configuration: Path, built: Path, epoch: int) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
     command += ["--config-file", str(configuration), "--site-dir", str(built)]
     variables = {"SOURCE_DATE_EPOCH": str(epoch), "NO_MKDOCS_2_WARNING": "1", "PYTHONHASHSEED": "0"}
-    result = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
+    result = run_captured(*command, env={**os.environ, **variables})
     if result.returncode:
         output = "\n".join((result.stderr or result.stdout).strip().splitlines()[-20:])
         raise HarnessError(

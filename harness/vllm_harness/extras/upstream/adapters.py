@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from vllm_harness._files.locking import half_made, locked_for_making
+from vllm_harness._files.locking import locked_for_making
 from vllm_harness._files.paths import cache_dir
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._terminal.status import quiet
 
 _RANK = 8
@@ -24,7 +25,7 @@ def zero_adapter(config: dict[str, Any]) -> Path:
     folder.parent.mkdir(exist_ok=True)
     with locked_for_making(folder, quiet):
         if not folder.exists():
-            with half_made(folder) as half:
+            with temporary_folder(folder.parent) as half:
                 _write(half / "adapter", config)
                 (half / "adapter").rename(folder)
     return folder

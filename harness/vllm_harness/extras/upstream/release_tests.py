@@ -10,8 +10,9 @@ from vllm_harness._environments import upstream
 from vllm_harness._environments.sources import ChecksumError, sha256_of
 from vllm_harness._errors import UsageError
 from vllm_harness._files.located_yaml import read_yaml
-from vllm_harness._files.locking import half_made, locked_for_making
+from vllm_harness._files.locking import locked_for_making
 from vllm_harness._files.paths import cache_dir, data_path
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._terminal.status import Progress, quiet
 
 FOLDERS = (
@@ -64,7 +65,7 @@ def fetch(version: str, *, progress: Progress = quiet) -> Path:
                     hint="remove it and run the command again",
                 )
             progress(f"unpacking the tests of vLLM {version}")
-            with half_made(folder) as half, tarfile.open(archive) as tar:
+            with temporary_folder(folder.parent) as half, tarfile.open(archive) as tar:
                 tar.extractall(half, members=_wanted(tar), filter="data")
                 (half / "out").rename(folder)
     return folder

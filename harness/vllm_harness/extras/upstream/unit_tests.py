@@ -7,11 +7,11 @@ import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from vllm_harness._environments.spec import Environment
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._machine.processes import killed_with_parent
 from vllm_harness.extras.upstream.results import TestResult
 
@@ -37,14 +37,14 @@ def run_unit_tests(
         The file, name and result of each test; the name is empty if the result is about the whole file.
     """
     packages = Path(pytest.__file__).parents[1]
-    with TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         environ = environment.environ() | {
             "HF_HUB_OFFLINE": "1",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "TMPDIR": folder,
+            "TMPDIR": str(folder),
         }
-        results, output = Path(folder, "results.jsonl"), Path(folder, "output")
+        results, output = folder / "results.jsonl", folder / "output"
         with output.open("wb") as file:
             worker = (environment.python, _WORKER, packages, results)
             ended = subprocess.run(

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import pickle
 import subprocess
+import threading
+from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import HarnessError
+from vllm_harness._files.temporary import temporary_folder
+from vllm_harness._machine.processes import killed_with_parent
 from vllm_harness._server.launch import plan_launch
 from vllm_harness.extras.upstream.stand_ins import load_stand_ins, stand_in_entry
 
@@ -36,7 +39,7 @@ class VllmProcess:
         self._environment = environment
         self._scripted = scripted
         self._process: subprocess.Popen[bytes] | None = None
-        self._temporary: TemporaryDirectory[str] | None = None
+        self._temporary = ExitStack()
 
     def lookup(self, module: str, name: str = "") -> RemoteObject:
         """A reference to a vLLM or torch module, or to an object in it, which is resolved on first use."""
@@ -68,15 +71,16 @@ class VllmProcess:
             self._process.kill()
             self._process.communicate()
             self._process = None
-        if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = None
+        self._temporary.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._temporary = TemporaryDirectory()
-        environ = self._environment.environ() | {"HF_HUB_OFFLINE": "1", "TMPDIR": self._temporary.name}
+        folder = self._temporary.enter_context(temporary_folder())
+        environ = self._environment.environ() | {"HF_HUB_OFFLINE": "1", "TMPDIR": str(folder)}
+        # a test's thread may end before this process; the worker then ends when its standard input does
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        prefix = killed_with_parent() if in_main_thread else []
         self._process = subprocess.Popen(
-            [self._environment.python, str(_WORKER)],
+            [*prefix, self._environment.python, str(_WORKER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import BaseModel, Field
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.located_yaml import read_yaml
 from vllm_harness._files.strict import StrictModel
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._server.launch import Launch
 from vllm_harness._server.progress import StartProgress
 from vllm_harness._server.remote import RemoteServer
@@ -70,8 +70,8 @@ def reference(launch: Launch, inputs: CheckPrompts, dtypes: Sequence[str]) -> Re
         "dtypes": _needed(dtypes),
         "max_tokens": MAX_TOKENS,
     }
-    with tempfile.TemporaryDirectory() as folder:
-        job_file, answer = Path(folder, "job.json"), Path(folder, "answer.json")
+    with temporary_folder() as folder:
+        job_file, answer = folder / "job.json", folder / "answer.json"
         job_file.write_text(json.dumps(job))
         result = launch.environment.run(
             str(_HERE / "reference.py"), str(job_file), str(answer), offline=revision is None

@@ -6,12 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vllm_harness._errors import HarnessError
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._machine.processes import killed_with_parent
 from vllm_harness._runs.reading import records
 from vllm_harness._runs.records import AnyRecord, End, Header
@@ -55,8 +55,8 @@ def run_suite(cell: str, suite: str, options: Sequence[str]) -> SuiteResult:
         UsageError: the suite is not on this machine.
     """
     root = root_of_tests(suite)
-    with tempfile.TemporaryDirectory(prefix="vllm-harness-suite-") as folder:
-        run, output = Path(folder) / "run", Path(folder) / "output"
+    with temporary_folder() as folder:
+        run, output = folder / "run", folder / "output"
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(root / suite), *options]
         command += [f"--rootdir={root}", f"--vllm-output={run}", f"--basetemp={folder}/pytest"]
         with output.open("wb") as file:

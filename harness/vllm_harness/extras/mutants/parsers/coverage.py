@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from typing import Any
 from vllm_harness._environments.installer import install_into
 from vllm_harness._environments.spec import Environment
 from vllm_harness._files.paths import cache_dir
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._regression.cases.case import CaseInput, CaseSet
 from vllm_harness._regression.cases.delivery import deliveries
 from vllm_harness._regression.engines.in_process import INTERPRETERS_FOLDER, parse_all
@@ -78,8 +78,8 @@ def measure(
     """
     environ = with_coverage(environment, progress)
     dealt = shares(case_sets, parallel)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(parallel) as pool:
-        reports = [Path(folder, f"{number}.json") for number in range(len(dealt))]
+    with temporary_folder() as folder, ThreadPoolExecutor(parallel) as pool:
+        reports = [folder / f"{number}.json" for number in range(len(dealt))]
         environs = [{**environ, "VH_COVERAGE": str(report)} for report in reports]
         list(pool.map(partial(_run, environment, progress), dealt, environs))
         return files_of([json.loads(report.read_text()) for report in reports], _source)

@@ -29,9 +29,11 @@ from vllm_harness._environments.spec import Environment
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
 from vllm_harness._files.line_file import read_lines
-from vllm_harness._files.locking import half_made, locked_for_making
+from vllm_harness._files.locking import locked_for_making
 from vllm_harness._files.paths import cache_dir
 from vllm_harness._files.strict import StrictModel
+from vllm_harness._files.temporary import temporary_folder
+from vllm_harness._machine.processes import killed_with_parent
 from vllm_harness._machine.tasks import run_tasks
 from vllm_harness._regression.cases.case import CaseSet
 from vllm_harness._regression.engines.answer import CaseAnswer
@@ -207,13 +209,13 @@ def _made(path: Path, progress: Callable[[str], None]) -> bytes:
     with locked_for_making(cached, progress):
         if not cached.exists():
             maker = subprocess.run(
-                [sys.executable, str(_MAKER), str(path)],
+                [*killed_with_parent(), sys.executable, str(_MAKER), str(path)],
                 env={**os.environ, "PYTHONPATH": str(folder)},
                 stdout=subprocess.PIPE,
                 check=True,
                 text=True,
             )
-            with half_made(cached) as half:
+            with temporary_folder(cached.parent) as half:
                 (half / cached.name).write_text(maker.stdout)
                 (half / cached.name).rename(cached)
     return cached.read_bytes()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from vllm_harness._environments.spec import Environment
 from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._regression.cases.case import CaseSet
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._regression.results.compare import changes
@@ -55,8 +55,7 @@ def judge_over_http(
     Raises:
         HarnessError: the cases could not run.
     """
-    with tempfile.TemporaryDirectory(prefix="vllm-harness-mutants-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         before = _cells(environment, case_sets, folder / "unchanged", parallel)
         results = []
         for number, survivor in enumerate(survivors, start=1):

@@ -200,6 +200,7 @@ def main() -> None:
     known: Known = {}
     with os.fdopen(reading) as lines, os.fdopen(writing, "w") as own, output:
         if not os.fork():
+            _end_with_parent()
             lines.close()
             _original(own, document, path)
             own.flush()
