@@ -57,7 +57,7 @@ def test_each_broken_rule_fails_the_run(pytester: pytest.Pytester, pytestconfig:
         [
             "E *CP101 error *stream and body differ*Rome*France*",
             "known defect vllm-2 no longer shows (It was wrong); fixed: bound the versions *",
-            "the test should show vllm-1 (It is wrong) by a failure that matches AssertionError: wrong",
+            "the test should show vllm-1 (It is wrong) with a failure that matches AssertionError: wrong",
             "an expected failure without a reference: mark the test vllm_known_defect(...) instead",
             "a skip that models.yaml does not expect of this entry*[[]no-reason[]] the test would rather not",
             "*the test has the fixture check_body and never called it*",

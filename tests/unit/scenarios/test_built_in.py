@@ -63,4 +63,4 @@ def test_a_cassette_refuses_it(tmp_path: Path) -> None:
     command = ["cassette", "record", "code-interpreter", "--model", "gpt-oss", "-o", str(tmp_path / "a.yaml")]
     result = CliRunner().invoke(app, command)
     assert isinstance(result.exception, UsageError) or result.exit_code == 2
-    assert "cannot hold a response in the background" in f"{result.output}{result.exception}"
+    assert "cannot contain a background response" in f"{result.output}{result.exception}"
