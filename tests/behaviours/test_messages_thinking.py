@@ -54,7 +54,7 @@ def test_thinking_comes_first(config: Any, messages: Messages, script: ScriptWri
 @pytest.mark.vllm_needs("reasoning", "tools")
 @pytest.mark.covers("VA-010", "VA-024")
 @pytest.mark.parametrize("calls", [[], [CALL]], ids=["text", "call"])
-def test_message_has_no_field_of_vllms(calls: Any, messages: Messages, script: ScriptWriter) -> None:
+def test_message_has_no_field_of_vllm(calls: Any, messages: Messages, script: ScriptWriter) -> None:
     """A message has only Anthropic's fields, and a block only those of its type; others are not even null."""
     script(None if calls else PARIS, reasoning=THOUGHT, calls=calls, constrained=bool(calls), times=2)
     body, stream = messages.both(WEATHER, tools=[{**TOOL, "strict": False}])
@@ -134,7 +134,7 @@ def test_thinking_is_off_and_counted(more: dict[str, Any], messages: Messages, s
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-021")
 @pytest.mark.parametrize("effort", ["low", "medium", "high"])
-def test_effort_is_taken(effort: str, messages: Messages, script: ScriptWriter) -> None:
+def test_effort_is_accepted(effort: str, messages: Messages, script: ScriptWriter) -> None:
     script(PARIS)
     config = {"effort": effort}
     message = messages.create(FRANCE, output_config=config)
@@ -157,7 +157,7 @@ def test_effort_is_taken(effort: str, messages: Messages, script: ScriptWriter) 
     ],
     ids=["with text", "alone", "redacted", "several"],
 )
-def test_thinking_in_the_history_is_taken(
+def test_thinking_in_the_history_is_accepted(
     blocks: list[Any], messages: Messages, script: ScriptWriter
 ) -> None:
     script("Rome.")

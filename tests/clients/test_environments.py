@@ -34,7 +34,7 @@ def test_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_index")
-def test_a_wrong_requirement_is_no_skip() -> None:
+def test_an_invalid_requirement_is_not_skipped() -> None:
     client = Client(name="wrong", kind="python", requirements=("not a name",), program="", cases={})
     with pytest.raises(InstallError):
         client.make()

@@ -31,7 +31,7 @@ def unguarded(*models: str) -> pytest.MarkDecorator:
     ],
 )
 def test_call_with_bad_arguments_is_an_answer(what: str, wire: Wire, script: ScriptWriter) -> None:
-    """Invalid arguments from the model are not an error of the client. Source: Anthropic API, stop_reason."""
+    """Invalid arguments from the model are not a client error. Source: Anthropic API, stop_reason."""
     if what == "cut":
         script(calls=[ToolCall("get_weather", {"city": "Paris, " * 40})], expect="truncated")
     else:

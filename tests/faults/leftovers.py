@@ -1,4 +1,4 @@
-"""Finds what servers have left on the whole machine: processes, ports, shared memory, folders."""
+"""Finds what servers have left behind on the machine: processes, ports, shared memory, folders."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Machine:
 
 
 def is_held(port: int, ours: set[int]) -> bool:
-    """Whether a port is in use, unless another run's process has got the port in the meantime."""
+    """Whether a port is still in use, and not by another run's process that took it in the meantime."""
     return not is_free(port) and not listeners(port) - ours - {None}
 
 

@@ -30,7 +30,7 @@ def test_prompts_are_harmony_s(vllm_server: RemoteServer, harmony: Any) -> None:
 
 
 @covered()
-def test_render_routes_give_the_same(own_server: OwnServer, harmony: Any) -> None:
+def test_render_routes_return_the_same_prompts(own_server: OwnServer, harmony: Any) -> None:
     server = own_server(["--enable-scale-out"])
     prompts(server, harmony).check_render_routes(of_render_routes(server))
 

@@ -42,7 +42,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
 @pytest.mark.vllm_needs("responses")
 @pytest.mark.covers("VR-027", "VR-030")
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
-def test_a_call_that_must_be(choice: Any, responses: Responses) -> None:
+def test_forced_call(choice: Any, responses: Responses) -> None:
     body, stream = responses.both(WEATHER, tools=[RESPONSES_TOOL], tool_choice=choice, max_output_tokens=64)
     calls = items(body, "function_call")
     expect_content(body.status == "completed", f"a call within the budget, not {calls}")
@@ -56,7 +56,7 @@ def test_a_call_that_must_be(choice: Any, responses: Responses) -> None:
 @pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-019")
 @pytest.mark.parametrize("choice", ["required", named("get_weather")], ids=["required", "named"])
-def test_a_call_that_must_be_over_chat(choice: Any, chat: Chat) -> None:
+def test_forced_call_over_chat(choice: Any, chat: Chat) -> None:
     answers = chat.both(
         [{"role": "user", "content": WEATHER}], tools=[CHAT_TOOL], tool_choice=choice, max_tokens=64
     )
@@ -124,7 +124,7 @@ def test_loop_over_chat(chat: Chat) -> None:
 @pytest.mark.vllm_needs("responses")
 @pytest.mark.covers("VR-027")
 @pytest.mark.vllm_known_defect("strict-is-left-out-of-a-tool")
-def test_unsaid_strict_holds_a_call_to_its_schema(responses: Responses, script: ScriptWriter) -> None:
+def test_default_strict_holds_a_call_to_its_schema(responses: Responses, script: ScriptWriter) -> None:
     """Responses: `strict` defaults to true (FunctionTool.strict in OpenAI's published specification)."""
     script(calls=[WRONG], constrained=True, expect="refused")
     body = {"model": responses.model, "input": WEATHER, "tools": [UNSAID], "tool_choice": "required"}
@@ -135,7 +135,7 @@ def test_unsaid_strict_holds_a_call_to_its_schema(responses: Responses, script: 
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("responses")
 @pytest.mark.covers("VR-027")
-def test_said_strict_holds_a_call_to_its_schema(responses: Responses, script: ScriptWriter) -> None:
+def test_explicit_strict_holds_a_call_to_its_schema(responses: Responses, script: ScriptWriter) -> None:
     script(calls=[WRONG], constrained=True, expect="refused")
     body = {"model": responses.model, "input": WEATHER, "tools": [RESPONSES_TOOL], "tool_choice": "required"}
     assert responses.post(body).status_code == 422
@@ -145,7 +145,7 @@ def test_said_strict_holds_a_call_to_its_schema(responses: Responses, script: Sc
 @pytest.mark.vllm_needs("responses")
 @pytest.mark.covers("VR-027")
 @pytest.mark.vllm_known_defect("strict-is-left-out-of-a-tool", models=["smollm2-135m"])
-def test_unsaid_strict_on_a_model_that_needs_it(responses: Responses) -> None:
+def test_default_strict_on_a_model_that_needs_it(responses: Responses) -> None:
     body = responses.create(WEATHER, tools=[UNSAID], tool_choice="required", max_output_tokens=96)
     check_arguments([call.arguments for call in items(body, "function_call")])
 
@@ -154,7 +154,7 @@ def test_unsaid_strict_on_a_model_that_needs_it(responses: Responses) -> None:
 @pytest.mark.vllm_live
 @pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-019")
-def test_unsaid_strict_over_chat_leaves_arguments_free(chat: Chat) -> None:
+def test_default_strict_over_chat_leaves_arguments_free(chat: Chat) -> None:
     """Chat: `strict` defaults to false, so arguments may be invalid, but a call must be made."""
     answer = output_of(
         chat.body(

@@ -40,7 +40,7 @@ def test_prompts_of_responses(vllm_server: RemoteServer) -> None:
 
 @QWEN3
 @covered()
-def test_render_routes_give_the_same(own_server: OwnServer) -> None:
+def test_render_routes_return_the_same_prompts(own_server: OwnServer) -> None:
     server = own_server(["--enable-scale-out"])
     prompts(server).check_render_routes(of_render_routes(server))
 
@@ -57,7 +57,7 @@ def test_render_routes_give_the_same(own_server: OwnServer) -> None:
         pytest.param("messages", {"max_tokens": 9}, id="messages"),
     ],
 )
-def test_render_routes_tell_what_goes_with_the_prompt(api: Api, limits: Json, own_server: OwnServer) -> None:
+def test_render_routes_return_sampling_limits(api: Api, limits: Json, own_server: OwnServer) -> None:
     """The render routes return the sampling limits and the template arguments that a parser needs."""
     server = own_server(["--enable-scale-out"])
     asked: Json = {
@@ -76,7 +76,7 @@ def test_render_routes_tell_what_goes_with_the_prompt(api: Api, limits: Json, ow
 
 @QWEN3
 @pytest.mark.covers("VR-021")
-def test_render_route_knows_no_response(own_server: OwnServer) -> None:
+def test_render_route_rejects_previous_response_id(own_server: OwnServer) -> None:
     server = own_server(["--enable-scale-out"])
     request = {"model": server.model, "input": "Hi", "previous_response_id": "resp_1"}
     answer = server.endpoint.post("/v1/responses/render", json=request, timeout=60)
@@ -86,7 +86,7 @@ def test_render_route_knows_no_response(own_server: OwnServer) -> None:
 
 @QWEN3
 @pytest.mark.covers("vllm-34792")
-def test_debug_logging_leaves_the_calls(own_server: OwnServer) -> None:
+def test_debug_logging_does_not_consume_the_calls(own_server: OwnServer) -> None:
     """With debug logging, making the logged copy of a request must not consume the request's iterators."""
     server = own_server(env={"VLLM_LOGGING_LEVEL": "DEBUG"})
     asked = [(api, row) for api, row in of_entry(server) if any(turn[0] == "call" for turn in row.turns)]

@@ -1,4 +1,4 @@
-"""Fails a run of CUDA tests on a machine without CUDA, so that it does not pass without a test."""
+"""Fails a run of CUDA tests on a machine without CUDA, so that it does not pass without any test."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_ended_and_refused_responses_are_not_polled(store: tuple[Store, type[_St
         assert ended(*store[0], first) is first
 
 
-def test_a_stream_that_is_complete_from_every_event(store: tuple[Store, type[_Store]]) -> None:
+def test_a_stream_is_complete_when_resumed_after_any_event(store: tuple[Store, type[_Store]]) -> None:
     assert replayed(*store[0], EVENTS) == []
 
 

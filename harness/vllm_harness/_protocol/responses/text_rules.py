@@ -69,7 +69,7 @@ RS306 = rule(
 RS307 = rule(
     "RS307",
     "The type of a part changes",
-    "The type is the same at added and done.",
+    "The type is the same in the added and done events.",
     "text",
     ("set", _PART_DONE, "part.type", "refusal"),
 )
@@ -119,7 +119,7 @@ RS312 = rule(
 
 RS313 = rule(
     "RS313",
-    "A text is done twice",
+    "A text has more than one done event",
     "Each text has exactly one done event (45 of 45 streams).",
     "text",
     ("dup", _TEXT_DONE),

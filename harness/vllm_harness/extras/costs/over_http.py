@@ -29,7 +29,7 @@ from vllm_harness.extras.costs.growing import BLOCKED_S
 from vllm_harness.extras.costs.growing import LONGEST as LONGEST_TEXT
 
 ORDINARY, LONGEST = 17_000, 66_000
-"""The approximate number of tokens in the longest answer: if its case sets no CPU time, and if it does.
+"""The approximate tokens in the longest answer, for a case that sets no CPU time and for one that does.
 
 A stand-in generates about 1,000 tokens a second for a single answer, and a few thousand for several at once.
 """
@@ -49,9 +49,9 @@ OVERRIDES = json.dumps(
 FEWEST = 4
 """The number of lengths that are measured even if the CPU time is already spent."""
 LEAST_PROCESS_S = 0.1
-"""A shorter CPU time of a process, under ten ticks of its clock, is too imprecise and counts as 0."""
+"""A process's CPU time below this (fewer than ten clock ticks) is too imprecise, and counts as 0."""
 TRIES = 3
-"""How many times an ordinary answer is requested at most, if only the other client's wait is too long.
+"""The most times that an ordinary answer is requested if only the other client's wait is too long.
 
 Other work on the machine can make a wait longer, but not shorter.
 """

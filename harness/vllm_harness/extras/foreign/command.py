@@ -14,7 +14,7 @@ from vllm_harness.extras.foreign.turns import written
 
 
 def convert(
-    file: Annotated[Path, typer.Argument(help="A cassette, or a recording of agentic-api, VCR or HAR.")],
+    file: Annotated[Path, typer.Argument(help="A cassette, an agentic-api or VCR recording, or a HAR file.")],
     output: Path,
     format: Literal["cassette", "turns"] = "cassette",
 ) -> None:

@@ -71,7 +71,7 @@ class LoadTally:
         requests: the number of requests that were sent.
         passed: the number of turns that were answered without any problem.
         known_turns: the number of turns whose problems are all known.
-        left: the number of streams that the client left before their end.
+        left: the number of streams that the client abandoned before they ended.
         left_out: the number of turns that were not sent.
         calls: the number of calls that the model made.
         missing: the number of turns that expect calls but whose answer has no call.

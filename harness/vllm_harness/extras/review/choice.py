@@ -1,4 +1,4 @@
-"""Chooses the tests of the suites that can reveal the effect of a change of vLLM's serving code."""
+"""Chooses the tests in the suites that can reveal the effect of a change to vLLM's serving code."""
 
 from __future__ import annotations
 
