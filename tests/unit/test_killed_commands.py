@@ -7,6 +7,7 @@ killed, and `pip config list`, which a file starts that runs without the harness
 from __future__ import annotations
 
 import os
+import re
 import select
 import subprocess
 import sys
@@ -106,11 +107,19 @@ _mkdocs(folder, folder, 0)
 """,
 }
 
+EXTRA = re.compile(r"from vllm_harness\.extras\.(\w+)")
+
 pytestmark = pytest.mark.skipif(not killed_with_parent(), reason="needs setpriv (util-linux)")
 
 
 @pytest.mark.timeout(2 * END_S + 60)
-@pytest.mark.parametrize("starter", STARTERS.values(), ids=STARTERS)
+@pytest.mark.parametrize(
+    "starter",
+    [
+        pytest.param(code, id=name, marks=[pytest.mark.extra(extra) for extra in EXTRA.findall(code)])
+        for name, code in STARTERS.items()
+    ],
+)
 def test_a_killed_command_leaves_nothing(starter: str, tmp_path: Path) -> None:
     child, fifo, folder, temporary = (tmp_path / name for name in ("child", "fifo", "folder", "temporary"))
     os.mkfifo(fifo)
@@ -123,7 +132,7 @@ def test_a_killed_command_leaves_nothing(starter: str, tmp_path: Path) -> None:
     with (tmp_path / "output").open("w+b") as output:
         parent = subprocess.Popen(command, env=environ, stdout=output, stderr=output)
         try:
-            started = _pidfd_of_child(fifo)
+            started = _pidfd_of_child(fifo, parent.pid)
             output.seek(0)
             assert started is not None, output.read().decode()
         finally:
@@ -137,14 +146,16 @@ def test_a_killed_command_leaves_nothing(starter: str, tmp_path: Path) -> None:
         assert list(temporary.iterdir()) == [new]
 
 
-def _pidfd_of_child(fifo: Path) -> int | None:
-    """A descriptor that becomes readable when the child ends; None if no child writes its id."""
+def _pidfd_of_child(fifo: Path, parent: int) -> int | None:
+    """A descriptor that becomes readable when the child ends; None if the parent ends without a child."""
     reader = os.open(fifo, os.O_RDWR)  # does not wait for a writer
+    ended = os.pidfd_open(parent)
     try:
-        return os.pidfd_open(int(os.read(reader, 100))) if _readable(reader) else None
+        return os.pidfd_open(int(os.read(reader, 100))) if reader in _readable(reader, ended) else None
     finally:
         os.close(reader)
+        os.close(ended)
 
 
-def _readable(descriptor: int) -> bool:
-    return bool(select.select([descriptor], [], [], END_S)[0])
+def _readable(*descriptors: int) -> list[int]:
+    return select.select(descriptors, [], [], END_S)[0]
