@@ -63,6 +63,7 @@ CORE: Mapping[str, str | typer.Typer] = {
 OF_A_CHECKOUT = {"run", "mutants serving", "site"}
 PASSING_ON = {"serve start", "run"}
 """The commands that pass on unknown options, to vLLM or pytest."""
+_EXAMPLES = Path(__file__).with_name("examples.txt").read_text().splitlines()
 
 
 class Commands(TyperGroup):
@@ -125,8 +126,7 @@ def _command(name: str) -> Any:
 
 def _example(name: str) -> str | None:
     """The example of a command: the first line of `examples.txt` that starts with its name."""
-    lines = Path(__file__).with_name("examples.txt").read_text().splitlines()
-    return next((f"$ {line}" for line in lines if f"{line} ".startswith(f"vllm-harness {name} ")), None)
+    return next((f"$ {line}" for line in _EXAMPLES if f"{line} ".startswith(f"vllm-harness {name} ")), None)
 
 
 def _panel(name: str) -> str | None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -33,21 +34,51 @@ app = typer.Typer(help="Compare the answers through a gateway with those of the 
 console = plain_console()
 
 
+@dataclass(frozen=True)
+class RequestOptions:
+    """The options that choose the requests, and say how they are sent."""
+
+    books_url: str = ""
+    gateway_model: str = ""
+    header: list[str] | None = None
+    api_key_env: str | None = None
+    server_api_key_env: str | None = None
+    only: list[str] | None = None
+    models_file: Path | None = None
+
+    def entry(self, model: str) -> ModelEntry:
+        """The model entry with this name."""
+        return load_models(self.models_file).get(model)
+
+    def endpoint(self, url: str) -> Endpoint:
+        """The endpoint to which the requests go, with the key and the headers."""
+        return _with_headers(attach(url, self.api_key_env), self.header or [])
+
+    def books(self) -> Endpoint | None:
+        """The scripted server that --books-url names."""
+        return attach(self.books_url, self.server_api_key_env) if self.books_url else None
+
+    def cases(self, endpoint: Endpoint, entry: ModelEntry, *, scripted: bool) -> list[CaseVariant]:
+        """The cases that --only leaves. Raises UsageError if there is none."""
+        cases = list(case_variants(apis_of(endpoint), entry.capabilities, self.only or (), scripted=scripted))
+        if not cases:
+            raise UsageError(
+                f"no case matches {' or '.join(self.only or ['this model and server'])}",
+                hint="use patterns such as --only 'chat/*' or --only '*/loop*'",
+            )
+        return cases
+
+
 @app.command("check")
 def check_(
     url: Annotated[str, typer.Argument(help="The address of the gateway.")],
     server_url: str,
     model: str,
-    books_url: str = "",
-    gateway_model: str = "",
-    header: list[str] | None = None,
-    api_key_env: str | None = None,
-    server_api_key_env: str | None = None,
-    only: list[str] | None = None,
+    *,
+    options: RequestOptions,
     concurrency: int = AT_ONCE,
     product: str = "",
     output: Path | None = None,
-    models_file: Path | None = None,
     json_: bool = False,
 ) -> None:
     """Send the same requests to a server directly and through a gateway, and print the differences.
@@ -58,15 +89,13 @@ def check_(
     'chat/loop*'. Faults of the server itself do not count. The exit code is 1 for
     an error or a warning that is not a known defect of --product (NAME==VERSION).
     """
-    entry = load_models(models_file).get(model)
-    server = attach(server_url, server_api_key_env)
+    entry = options.entry(model)
+    server = attach(server_url, options.server_api_key_env)
     direct = GatewaySide("direct", server, _served(server, entry))
-    gateway = GatewaySide(
-        "gateway", _with_headers(attach(url, api_key_env), header or []), gateway_model or direct.model
-    )
+    gateway = GatewaySide("gateway", options.endpoint(url), options.gateway_model or direct.model)
     known = gateway_deviations(product)
-    scripts = scripts_of(attach(books_url, server_api_key_env) if books_url else server, entry)
-    cases = _cases(server, entry, only, scripted=scripts is not None)
+    scripts = scripts_of(options.books() or server, entry)
+    cases = options.cases(server, entry, scripted=scripts is not None)
     folder = output or run_folder("gateways", time.strftime("%Y%m%d-%H%M%S"))
     result = GatewayCheck()
     recordings = {folder / "direct": (direct, result.direct), folder / "gateway": (gateway, result.gateway)}
@@ -86,22 +115,20 @@ def record_(
     url: Annotated[str, typer.Argument(help="The address of the server, or of the gateway.")],
     model: str,
     output: Path,
-    books_url: str = "",
-    gateway_model: str = "",
-    header: list[str] | None = None,
-    api_key_env: str | None = None,
-    server_api_key_env: str | None = None,
-    only: list[str] | None = None,
-    models_file: Path | None = None,
+    *,
+    options: RequestOptions,
 ) -> None:
     """Send the requests to one server, and store its answers for `compare`."""
-    entry = load_models(models_file).get(model)
-    endpoint = _with_headers(attach(url, api_key_env), header or [])
-    side = GatewaySide("direct", endpoint, gateway_model or _served(endpoint, entry))
-    scripts = scripts_of(attach(books_url, server_api_key_env), entry) if books_url else None
-    if books_url and scripts is None:
-        raise UsageError(f"{books_url} is not a scripted server", hint="start one: vllm-harness serve MODEL")
-    cases = _cases(endpoint, entry, only, scripted=scripts is not None)
+    entry = options.entry(model)
+    endpoint = options.endpoint(url)
+    side = GatewaySide("direct", endpoint, options.gateway_model or _served(endpoint, entry))
+    books = options.books()
+    scripts = scripts_of(books, entry) if books else None
+    if books and scripts is None:
+        raise UsageError(
+            f"{options.books_url} is not a scripted server", hint="start one: vllm-harness serve MODEL"
+        )
+    cases = options.cases(endpoint, entry, scripted=scripts is not None)
     exchanges: list[SideExchange] = []
     with _recorded({output: (side, exchanges)}, scripts), shown() as progress:
         asyncio.run(record(side, cases, scripts, progress, exchanges))
@@ -154,18 +181,6 @@ def _recorded(
     finally:
         if scripts is not None:
             scripts.close()
-
-
-def _cases(
-    endpoint: Endpoint, entry: ModelEntry, only: list[str] | None, *, scripted: bool
-) -> list[CaseVariant]:
-    cases = list(case_variants(apis_of(endpoint), entry.capabilities, only or (), scripted=scripted))
-    if not cases:
-        raise UsageError(
-            f"no case matches {' or '.join(only or ['this model and server'])}",
-            hint="use patterns such as --only 'chat/*' or --only '*/loop*'",
-        )
-    return cases
 
 
 def _served(endpoint: Endpoint, entry: ModelEntry) -> str:
