@@ -133,7 +133,7 @@ def own(own_server: OwnServer) -> Callable[..., Own]:
     return start
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> bool:
     """Waits until the condition is true, and returns whether that happened in time."""
     deadline = time.monotonic() + seconds
     while not condition():
