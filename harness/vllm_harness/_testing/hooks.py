@@ -221,7 +221,7 @@ def pytest_internalerror(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_sessionfinish")
-def end_explained() -> Generator[None, Any, Any]:
+def pytest_sessionfinish_explained() -> Generator[None, Any, Any]:
     """Does the same for errors at the end of a run."""
     try:
         return (yield)

@@ -1,4 +1,4 @@
-"""Runs commands of the harness in places that are unusable: forks of one process that has imported the harness.
+"""Runs commands in places that cannot be used: forks of one process that has imported the harness.
 
 A fork makes its place itself (a full disk, a folder that may not be entered), as any user: it drops the
 capabilities of root, and mounts in a name space of its own.
@@ -7,14 +7,13 @@ capabilities of root, and mounts in a name space of its own.
 from __future__ import annotations
 
 import ctypes
-import importlib
 import io
 import json
 import os
-import pkgutil
 import subprocess
 import sys
-from contextlib import ExitStack, suppress
+import traceback
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,9 @@ from vllm_harness._testing.skips import coded
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _NEW_USERS, _NEW_MOUNTS, _READ_ONLY = 0x10000000, 0x00020000, 1
 _CAPABILITIES_V3 = 0x20080522
-NO_MOUNTS = coded("no-mounts", "needs user name spaces, to mount a small disk: run this test as root, or allow them")
+NO_MOUNTS = coded(
+    "no-mounts", "needs user name spaces, to mount a small disk: run this test as root, or allow them"
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Place:
         closed, unwritable: folders below it that nobody may enter, or write to.
         file: a file below it.
         disk: where a disk of 64 KiB is mounted; `full` fills it, `read_only` makes it read-only.
+        inodes: how many files and folders the disk can hold, without a limit by default.
         stdout: `file`, `/dev/full`, `pipe` (without a reader) or `closed`.
         encoding: the encoding of the output.
     """
@@ -47,8 +49,15 @@ class Place:
     disk: str = ""
     full: bool = False
     read_only: bool = False
+    inodes: int = 0
     stdout: str = "file"
     encoding: str = "utf-8"
+
+    @classmethod
+    def of_home(cls, path: str, **more: Any) -> Place:
+        """A home below the folder of the test, with the folders of the harness at their defaults."""
+        own = ("VLLM_HARNESS_STATE", "VLLM_HARNESS_CACHE", "XDG_STATE_HOME", "XDG_CACHE_HOME")
+        return cls({**dict.fromkeys(own, ""), "HOME": f"{{tmp}}/{path}"}, **more)
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,10 @@ class Commands:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.unit.cli.places"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tests.unit.cli.places"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def run(self, place: Place, tmp: Path, *arguments: str) -> Ended:
@@ -81,7 +93,6 @@ class Commands:
 
 
 def _serve() -> None:
-    import vllm_harness.cli.main
     from vllm_harness.cli import commands
 
     for name in list(commands._places()):
@@ -111,9 +122,11 @@ def _run(place: Place, tmp: Path, arguments: list[str]) -> int:
     os.dup2(_stdout(place, tmp), 1)
     os.environ.update({name: value.format(tmp=tmp) for name, value in place.environ.items()})
     _make(place, tmp)
-    sys.stdin = open(os.devnull)
-    streams = [io.TextIOWrapper(open(fd, "wb", closefd=False), place.encoding) for fd in (1, 2)]
-    sys.stdout, sys.stderr = streams
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(io.BufferedWriter(io.FileIO(fd, "w", closefd=False)), place.encoding)
+        for fd in (1, 2)
+    )
     if place.stdout == "closed":
         os.close(1)
         sys.stdout = None  # type: ignore[assignment]  # as Python does
@@ -124,8 +137,6 @@ def _run(place: Place, tmp: Path, arguments: list[str]) -> int:
 
 def _exit_code() -> int:
     """Calls the command as its script does; returns the exit code that Python would end with."""
-    import traceback
-
     from vllm_harness.cli.main import main
 
     code = 0
@@ -168,7 +179,9 @@ def _make(place: Place, tmp: Path) -> None:
 def _mount(folder: Path, place: Place) -> None:
     folder.mkdir()
     _name_space()
-    if _LIBC.mount(b"none", bytes(folder), b"tmpfs", 0, b"size=64k,mode=700"):
+    if _LIBC.mount(
+        b"none", bytes(folder), b"tmpfs", 0, f"size=64k,mode=700,nr_inodes={place.inodes}".encode()
+    ):
         raise OSError(ctypes.get_errno(), "mount")
     if place.full:
         with suppress(OSError), (folder / "fill").open("wb", buffering=0) as file:
