@@ -16,7 +16,10 @@ from pathlib import Path
 
 from vllm_harness._errors import HarnessError, InfrastructureError, UsageError
 
-_OF_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+_OF_MACHINE = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS),
+    *(errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+}
 _HINT = "free space there, or name other folders in VLLM_HARNESS_STATE, VLLM_HARNESS_CACHE and TMPDIR"
 _FEW_BLOCKS = 16
 _used: dict[str, Path] = {}

@@ -215,18 +215,18 @@ def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_internalerror(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """Ends a run that cannot go on, such as one on a full disk, with a message instead of a traceback."""
-    if error := explained(excinfo.value):
+    """Ends a run that the machine stops, such as by a full disk, with a message instead of a traceback."""
+    if (error := explained(excinfo.value)) and error.of_machine:
         pytest.exit(str(error), error.exit_code)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_sessionfinish")
 def pytest_sessionfinish_explained() -> Generator[None, Any, Any]:
-    """Does the same for errors at the end of a run."""
+    """Does the same at the end of a run."""
     try:
         return (yield)
     except (HarnessError, OSError) as raised:
-        if error := explained(raised):
+        if (error := explained(raised)) and error.of_machine:
             pytest.exit(str(error), error.exit_code)
         raise
 
