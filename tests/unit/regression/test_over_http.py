@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from vllm_harness._exchange.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.cases.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.engines.over_http import TRIES, _retry_alone
 

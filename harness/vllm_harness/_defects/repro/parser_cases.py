@@ -14,16 +14,16 @@ from vllm_harness._defects.repro.report import ReportFiles, files_of_server
 from vllm_harness._defects.repro.script import Pieces, server_script, with_stop
 from vllm_harness._defects.repro.verdict import Reproduction, Sign, reproduction_of
 from vllm_harness._environments.spec import Environment
+from vllm_harness._exchange.delivery import Api, Chunking, Delivery, deliveries
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._regression.cases.case import Case, CaseInput, Group
-from vllm_harness._regression.cases.delivery import Api, Delivery, deliveries
 from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings, marker_tokens
 from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.engines.exchanges import body_of, path_of
-from vllm_harness._regression.engines.over_http import request_all, server_args
+from vllm_harness._regression.engines.over_http import request_all, served_by
 from vllm_harness._regression.engines.plan import like_in_process
-from vllm_harness._regression.results.judge import judge, meaning_check
+from vllm_harness._regression.results.judge import judge
 from vllm_harness._regression.results.known_defects import Failure, FailureSelection, selections_of
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode
 from vllm_harness._scripted.families import Family, entry_of, load_families
@@ -33,9 +33,11 @@ WHOLE, *_ = CANDIDATES = deliveries(
     "chat:whole chat:tokens_1 responses:whole responses:tokens_1 chat:held_back "
     "chat:all_with_end chat:tokens_3 chat:tokens_2 chat:tokens_5 chat:tokens_7"
 )
-"""Deliveries that a server supports, the cheapest first; each of the last five needs a separate server."""
+"""The deliveries over HTTP, those first that show most defects."""
 SERVER_ERRORS = {"http_500", "error_event", "ChunkedEncodingError"}
 """The errors that an exception in a parser causes over HTTP."""
+WHOLE_ANSWER = 1000
+"""The `--stream-interval` with which a server sends an answer in its first token and the rest."""
 CUTS = 40
 """The approximate number of lengths to which a text is truncated."""
 
@@ -121,7 +123,7 @@ class ServedCase:
         """Makes the report and the script with the server and the request that showed the defect."""
         delivery = Delivery.parse(shown.delivery)
         steps = list(self._steps(shown, delivery))
-        script = server_script(self.entry, self.frontend, server_args(delivery), {}, steps)
+        script = server_script(self.entry, self.frontend, _public_flags(delivery), {}, steps)
         return files_of_server(self.defect, script, shown, environment)
 
     def _steps(self, shown: Reproduction, delivery: Delivery) -> Iterator[dict[str, Any]]:
@@ -166,7 +168,8 @@ def _requested(environment: Environment, alike: Sequence[ServedCase]) -> dict[st
     case_names = dict.fromkeys(case.name for case in every)
     merged = [_merged(case.input for case in every if case.name == name) for name in case_names]
     family, frontend = alike[0].family, alike[0].frontend
-    answers = request_all(environment, family, merged, meaning_check(every), frontend=frontend)
+    with served_by(entry_of(family), lane="scripted", vllm=environment, frontend=frontend) as server:
+        answers = request_all(server, family, merged)
     results = {}
     for served in alike:
         names = {case.name for case in served.cases}
@@ -249,6 +252,12 @@ def _with_first(chosen: Iterable[Delivery], case: Case) -> tuple[Delivery, ...]:
     """Adds the delivery that the others are compared with, if the test case has no expected meaning."""
     first = () if case.expected.meaning or case.expected.refused else (WHOLE,)
     return tuple(dict.fromkeys((*first, *chosen)))
+
+
+def _public_flags(delivery: Delivery) -> tuple[str, ...]:
+    """The `vllm serve` flags whose chunks are nearest to a delivery, on a server without the harness."""
+    tokens = WHOLE_ANSWER if delivery.shape is Chunking.ALL else delivery.tokens
+    return ("--stream-interval", str(tokens)) if tokens > 1 else ()
 
 
 @cache

@@ -107,7 +107,7 @@ class RequestedSteps:
         steps = [
             {
                 "method": step.method,
-                **step.model_dump(exclude_defaults=True, exclude={"say"}),
+                **step.model_dump(exclude_defaults=True, exclude={"say", "delivery"}),
                 "say": [script_pieces(take_of(each), entry) for each in step.say],
             }
             for step in plan.steps
@@ -149,7 +149,7 @@ def _answer(step: ReproStep, server: VllmServer, answers: Sequence[Json]) -> Jso
         ends = time.monotonic() + step.limit_s
         while True:
             if step.say:
-                book.script(turns=[take_of(each) for each in step.say])
+                book.script(turns=[take_of(each) for each in step.say], delivery=step.delivery)
             answer = _send(step, server, book.name, answers)
             if step.say and answer["status"] == OK and book.report()["left"]:
                 answer["unscripted"] = True

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from vllm_harness._exchange.delivery import Delivery, deliveries
 from vllm_harness._extensions import GROWING_CASES, load
 from vllm_harness._regression.cases.case import Case, CaseInput, CaseSet, Expected, Group, Topic
-from vllm_harness._regression.cases.delivery import Delivery, deliveries
 from vllm_harness._regression.cases.malformed import malformed_texts
 from vllm_harness._regression.cases.marker_variants import marker_variants
 from vllm_harness._regression.cases.meanings import (

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, Phase, assume, find, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
+from vllm_harness._exchange.delivery import Chunking, Delivery
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.cases.delivery import Chunking, Delivery
 from vllm_harness._regression.cases.marker_variants import marker_beginnings
 from vllm_harness._regression.cases.meanings import chat_tool, marker_spans, markers
 from vllm_harness._scripted.dialects import DialectError, render

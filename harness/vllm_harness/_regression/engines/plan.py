@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
 
+from vllm_harness._exchange.delivery import Api, Chunking, Concurrency, Delivery, deliveries
 from vllm_harness._regression.cases.case import Case, CaseSet, Group
-from vllm_harness._regression.cases.delivery import Api, Chunking, Concurrency, Delivery, deliveries
 
 Engine = Literal["in-process", "http"]
 _CHAT_AND_MESSAGES = deliveries("chat:whole chat:tokens_1 messages:whole messages:tokens_1")

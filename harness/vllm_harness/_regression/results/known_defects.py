@@ -13,9 +13,9 @@ from pydantic import Field, ValidationError
 from vllm_harness._configuration.model_entries import Frontend
 from vllm_harness._defects.entry import Defect, FailureSelector
 from vllm_harness._defects.registry import DefectsError
+from vllm_harness._exchange.delivery import Chunking, Delivery, DeliveryField
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import DEFAULT_GROUPS, Group
-from vllm_harness._regression.cases.delivery import Chunking, Delivery, DeliveryField
 from vllm_harness._regression.cases.groups import unforced
 from vllm_harness._regression.engines.plan import Engine, like_in_process
 from vllm_harness._regression.results.cells import Cell

@@ -14,9 +14,9 @@ from vllm_harness._defects.repro.parser_cases import cases_of, documents
 from vllm_harness._defects.repro.report import ReportFiles
 from vllm_harness._defects.repro.verdict import Reproduction, Sign, reproduction_of
 from vllm_harness._environments.spec import Environment
+from vllm_harness._exchange.delivery import Delivery
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._regression.cases.case import Case
-from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.engines.answer import CaseAnswer, Curve
 from vllm_harness._regression.engines.in_process import OLDEST
 from vllm_harness._regression.engines.plan import DELIVERIES

@@ -17,8 +17,8 @@ from vllm_harness._defects.repro.report import (
 )
 from vllm_harness._defects.repro.script import PLUGIN, ServerScript, filled_template, model_of, server_script
 from vllm_harness._defects.repro.verdict import Reproduction
+from vllm_harness._exchange.delivery import Delivery
 from vllm_harness._regression.cases.case import Run
-from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.engines.answer import CaseAnswer, Curve
 from vllm_harness._regression.engines.exchanges import body_of, path_of
 from vllm_harness._scripted.families import entry_of

@@ -13,8 +13,8 @@ from vllm_harness._configuration.model_entries import Frontend
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.repro.severity import severity_of
 from vllm_harness._errors import UsageError
+from vllm_harness._exchange.delivery import Delivery
 from vllm_harness._regression.cases.case import Group
-from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.results.cells import CaseResult, CaseVerdict, Cell
 from vllm_harness._regression.results.known_defects import (
     Failure,

@@ -15,8 +15,8 @@ from vllm_harness._defects.registry import load_defects
 from vllm_harness._defects.repro.reproducer import checked, jobs_of, reproducer_of, run_job
 from vllm_harness._defects.repro.verdict import Reproduction
 from vllm_harness._environments.spec import Environment
+from vllm_harness._exchange.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.cases.case import Grown
-from vllm_harness._regression.cases.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
