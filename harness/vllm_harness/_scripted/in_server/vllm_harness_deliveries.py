@@ -8,8 +8,9 @@ server and imports nothing from the harness outside this folder.
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
-import sys
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -19,6 +20,7 @@ import vllm_harness_uses as uses
 
 PROCESSOR = "vllm.v1.engine.output_processor"
 KEPT = 4096
+NAME_TOKENS = ("/v1/chat/completions", "/v1/completions")  # their events may have the ids of their tokens
 BY_TEXT = "cut_after"
 _CODE = re.compile(r"(tokens|all|held_back|cut_at|cut_after)((?:_\d+)*)(_with_end)?")
 
@@ -134,11 +136,9 @@ def deliver(use: str, delivery: Delivery) -> None:
         _DELIVERIES.popitem(last=False)
 
 
-def install() -> bool:
-    """Makes vLLM's collector deliver exactly; False where it does not run in this process."""
-    processor = sys.modules.get(PROCESSOR)
-    if processor is None:
-        return False
+def install() -> None:
+    """Makes the collector of vLLM's API server, which runs in this process, deliver exactly."""
+    processor = importlib.import_module(PROCESSOR)
     collector, owner = processor.RequestOutputCollector, processor.OutputProcessor
     if not hasattr(collector, "exact"):
         collector.exact = None
@@ -149,7 +149,35 @@ def install() -> bool:
             (collector, "get_nowait", _getting_nowait),
         ):
             setattr(holder, name, make(getattr(holder, name)))
-    return True
+
+
+class Watched:
+    """Counts the tokens in the chunks of a stream whose events name them (`return_token_ids`).
+
+    Args:
+        delivery: the delivery of the answer, which this process does not hold.
+        send: the ASGI `send` to which the answer is forwarded.
+    """
+
+    def __init__(self, delivery: Delivery, send: Any) -> None:
+        self.delivery = delivery
+        self.forward = send
+        self.chunks: dict[int, Chunks] = {}
+        self.left = b""
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Reads and forwards an ASGI message of the answer."""
+        *lines, self.left = (self.left + message.get("body", b"")).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data: {") and b'"token_ids"' in line:
+                for choice in json.loads(line.removeprefix(b"data: ")).get("choices") or ():
+                    self._count(choice.get("index", 0), len(choice.get("token_ids") or ()))
+        await self.forward(message)
+
+    def _count(self, choice: int, tokens: int) -> None:
+        if choice not in self.chunks:
+            self.chunks[choice] = self.delivery.generation(choice)
+        self.chunks[choice].taken.append(tokens)
 
 
 class _Exact:

@@ -33,9 +33,13 @@ SHOWN_ALLOWED = 8
 
 
 class ScriptMiddleware:
-    """Wraps vLLM's application (`--middleware vllm_harness_middleware.ScriptMiddleware`)."""
+    """Wraps vLLM's application (`--middleware vllm_harness_middleware.ScriptMiddleware`).
 
-    def __init__(self, app: Any) -> None:
+    Args:
+        in_vllm: whether the application is vLLM's own, in this process.
+    """
+
+    def __init__(self, app: Any, *, in_vllm: bool = True) -> None:
         self.app = app
         self.books: dict[str, ServedBook] = {names.DEFAULT_BOOK: ServedBook()}
         self.responses = conversations.Responses()
@@ -47,7 +51,9 @@ class ScriptMiddleware:
         self.refused = uses.RefusedUses()
         self.running: dict[str, asyncio.Event] = {}
         self.watcher: asyncio.Task[None] | None = None
-        deliveries.install()
+        self.holds_deliveries = in_vllm
+        if in_vllm:
+            deliveries.install()
         logging.getLogger("uvicorn.access").addFilter(
             lambda record: names.CONTROL_PATH not in record.getMessage()
         )
@@ -130,6 +136,9 @@ class ScriptMiddleware:
                 await asgi.send_json(send, 400, {"error": asgi.error(str(error), names.NO_DELIVERY)})
                 return
             deliveries.deliver(use["id"], use["delivery"])
+            if not self.holds_deliveries and path in deliveries.NAME_TOKENS:
+                body = {**body, "return_token_ids": True}
+                send = deliveries.Watched(use["delivery"], send).send
         keep_use = rule.get("keep_uses", True)
         if keep_use:
             book.uses.append(use)
