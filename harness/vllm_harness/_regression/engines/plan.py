@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
 
-from vllm_harness._exchange.delivery import Api, Chunking, Concurrency, Delivery, deliveries
+from vllm_harness._exchange.delivery import Api, Concurrency, Delivery, deliveries
 from vllm_harness._regression.cases.case import Case, CaseSet, Group
 
 Engine = Literal["in-process", "http"]
@@ -71,10 +71,8 @@ def is_served(case: Case) -> bool:
 
 def like_in_process(delivery: Delivery) -> Delivery:
     """Returns the in-process delivery for an HTTP delivery, or the same delivery if none corresponds."""
-    if delivery.api is None:
+    if delivery.api is None or delivery.load is Concurrency.TOGETHER:
         return delivery
-    if delivery.load is Concurrency.TOGETHER:
-        return Delivery(Chunking.RANDOM_CUTS) if delivery.is_streamed else delivery
     return replace(delivery, api=None, load=None)
 
 

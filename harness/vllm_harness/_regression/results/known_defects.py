@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from vllm_harness._configuration.model_entries import Frontend
 from vllm_harness._defects.entry import Defect, FailureSelector
 from vllm_harness._defects.registry import DefectsError
-from vllm_harness._exchange.delivery import Chunking, Delivery, DeliveryField
+from vllm_harness._exchange.delivery import Delivery, DeliveryField
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import DEFAULT_GROUPS, Group
 from vllm_harness._regression.cases.groups import unforced
@@ -133,13 +133,9 @@ class Failure:
     def alternatives(self) -> Iterator[Failure]:
         """The failure, and equivalent failures in other deliveries and groups.
 
-        An API process that lags behind the engine, as under load, joins several tokens into one delta, so a
-        streamed failure over HTTP is equivalent to one with random cuts. An error while the cost of an answer
-        is measured is equivalent to the same error in the canonical cases.
+        An error while the cost of an answer is measured is equivalent to the same error in a canonical case.
         """
         yield self
-        if self.delivery.api is not None and self.delivery.is_streamed:
-            yield replace(self, delivery=Delivery(Chunking.RANDOM_CUTS))
         if self.group == "cost" and self.mismatch.code is MismatchCode.ERROR:
             yield from replace(self, group="canonical").alternatives
 
