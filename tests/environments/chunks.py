@@ -1,4 +1,4 @@
-"""Prints as JSON the chunks in which the collector of the running interpreter's vLLM delivers five outputs."""
+"""Prints as JSON the chunks in which the running interpreter's vLLM delivers five outputs."""
 
 import asyncio
 import inspect
@@ -37,7 +37,7 @@ def output(number: int) -> RequestOutput:
 
 
 async def chunks() -> list[list[object]]:
-    """Returns the text and the tokens of each chunk; the first is taken after two steps, the rest at the end."""
+    """Returns the text and the tokens of each chunk; the first is taken early, the rest at the end."""
     OutputProcessor.add_request = lambda *_: None
     deliveries.install()
     deliveries.deliver("1-1", deliveries.Delivery("tokens_2", [[2, 2, 1]], by_choice=True))
