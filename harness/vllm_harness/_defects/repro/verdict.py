@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from vllm_harness._extensions import CURVE_TABLE, load
 from vllm_harness._protocol.core.events import Json
 
 Verdict = Literal["reproduced", "fixed", "not applicable", "other failure"]
@@ -76,3 +77,9 @@ def reproduction_of(signs: Iterable[Sign], answers: list[Json]) -> Reproduction:
     if is_right or not faults:
         return Reproduction("fixed", answers=answers)
     return Reproduction("other failure", ", ".join(faults), answers=answers)
+
+
+def curve_table(answer: Json) -> Iterator[str]:
+    """Yields the lines of a table of an answer's cost curve, if it has one."""
+    if "curve" in answer:
+        yield from load(CURVE_TABLE, "a curve")(answer)

@@ -11,7 +11,6 @@ from packaging.version import Version
 from vllm_harness._configuration.model_entries import Frontend, ModelEntry
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.repro.parser_cases import cases_of, documents
-from vllm_harness._defects.repro.report import ReportFiles
 from vllm_harness._defects.repro.verdict import Reproduction, Sign, reproduction_of
 from vllm_harness._environments.spec import Environment
 from vllm_harness._protocol.core.events import Json
@@ -110,12 +109,6 @@ class CostCase:
 
     def _explains(self, delivery: Delivery, mismatch: Mismatch) -> bool:
         return self.selection.explains(Failure(self.family.name, "cost", self.case.name, delivery, mismatch))
-
-    def files(self, shown: Reproduction, environment: str) -> ReportFiles:
-        """The report and the script, with the lengths that showed the defect."""
-        from vllm_harness.extras.costs.script import cost_files
-
-        return cost_files(self, shown, environment)
 
 
 def cost_case(defect: Defect) -> CostCase | None:

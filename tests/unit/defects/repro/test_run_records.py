@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vllm_harness._defects.entry import Defect
-from vllm_harness._defects.repro.measured import Measured, case_of, target_of
+from vllm_harness._defects.repro.measured import Measured
+from vllm_harness._defects.repro.run import case_of, target_of
 from vllm_harness._defects.repro.verdict import Verdict
 from vllm_harness._runs.records import Outcome
 
