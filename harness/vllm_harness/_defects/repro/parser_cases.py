@@ -14,15 +14,14 @@ from vllm_harness._defects.repro.verdict import Reproduction, Sign, reproduction
 from vllm_harness._environments.spec import Environment
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._regression.cases.case import Case, CaseInput, Group
-from vllm_harness._regression.cases.delivery import Api, Delivery, deliveries
+from vllm_harness._regression.cases.delivery import Api, Delivery, deliveries, like_in_process
 from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings, marker_tokens
 from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.engines.over_http import request_all
-from vllm_harness._regression.engines.plan import like_in_process
 from vllm_harness._regression.results.judge import judge, meaning_check
-from vllm_harness._regression.results.known_defects import Failure, FailureSelection, selections_of
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode
+from vllm_harness._regression.results.selections import Failure, FailureSelection, selections_of
 from vllm_harness._scripted.families import Family, entry_of, load_families
 from vllm_harness._server.progress import StartProgress
 

@@ -90,7 +90,7 @@ def checked(defect: Defect) -> Reproducer:
     if found := reproducer_of(defect):
         return found
     if defect.in_process:
-        from vllm_harness._regression.results.known_defects import selections_of
+        from vllm_harness._regression.results.selections import selections_of
 
         raise UsageError(
             f"{defect.id} needs a division into deltas that no server can be made to send",

@@ -20,8 +20,8 @@ from vllm_harness._regression.engines.answer import CaseAnswer, Curve
 from vllm_harness._regression.engines.in_process import OLDEST
 from vllm_harness._regression.engines.plan import DELIVERIES
 from vllm_harness._regression.results.judge import cost_mismatches, judge
-from vllm_harness._regression.results.known_defects import Failure, FailureSelection, selections_of
 from vllm_harness._regression.results.mismatches import Mismatch
+from vllm_harness._regression.results.selections import Failure, FailureSelection, selections_of
 from vllm_harness._scripted.families import Family, entry_of, load_families
 from vllm_harness._server.progress import StartProgress
 from vllm_harness.extras.costs.curves import memory_exponent, time_exponent

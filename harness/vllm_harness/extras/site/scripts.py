@@ -9,7 +9,7 @@ from vllm_harness._defects.repro.measured import Measured
 from vllm_harness._defects.repro.parser_cases import ServedCase
 from vllm_harness._defects.repro.reproducer import Reproducer, reproducer_of
 from vllm_harness._defects.repro.verdict import Reproduction
-from vllm_harness._regression.engines.plan import like_in_process
+from vllm_harness._regression.cases.delivery import like_in_process
 from vllm_harness.extras.site.table import Compatibility
 from vllm_harness.extras.triage.files import files_of
 from vllm_harness.extras.triage.report import ReportFiles
