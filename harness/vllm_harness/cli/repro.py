@@ -11,9 +11,8 @@ import typer
 
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.registry import Defects, find, load_defects
-from vllm_harness._defects.repro.measured import Measured, agrees, expected_verdict
 from vllm_harness._defects.repro.reproducer import checked, is_reproducible, jobs_of, run_job
-from vllm_harness._defects.repro.verdict import Reproduction, curve_table
+from vllm_harness._defects.repro.verdict import Measured, Reproduction, agrees, curve_table, expected_verdict
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import HarnessError, UsageError

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vllm_harness._defects.entry import Defect
-from vllm_harness._defects.repro.measured import Measured
 from vllm_harness._defects.repro.run import REPRO, MeasuredRun, case_of, shards_of, target_of
+from vllm_harness._defects.repro.verdict import Measured
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._files.paths import run_folder
 from vllm_harness._runs.records import Kind

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from vllm_harness._defects.entry import Defect
-from vllm_harness._defects.repro.measured import Measured, agrees, expected_verdict
 from vllm_harness._defects.repro.reproducer import Job, jobs_of, run_job
+from vllm_harness._defects.repro.verdict import Measured, agrees, expected_verdict
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._files.line_file import end_whole, read_lines
 from vllm_harness._machine.shard import Needs, Shard

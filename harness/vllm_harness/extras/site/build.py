@@ -17,8 +17,8 @@ import yaml
 
 from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._defects.registry import Defects, load_defects
-from vllm_harness._defects.repro.measured import Measured
 from vllm_harness._defects.repro.run import MeasuredRun
+from vllm_harness._defects.repro.verdict import Measured
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._files.paths import checkout, run_folder
 from vllm_harness._files.temporary import temporary_folder

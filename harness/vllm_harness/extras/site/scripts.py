@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from vllm_harness._defects.repro.measured import Measured
 from vllm_harness._defects.repro.parser_cases import ServedCase
 from vllm_harness._defects.repro.reproducer import Reproducer, reproducer_of
-from vllm_harness._defects.repro.verdict import Reproduction
+from vllm_harness._defects.repro.verdict import Measured, Reproduction
 from vllm_harness._regression.cases.delivery import like_in_process
 from vllm_harness.extras.site.table import Compatibility
 from vllm_harness.extras.triage.files import files_of

@@ -12,10 +12,9 @@ from rich.console import Console
 
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.registry import find, load_defects
-from vllm_harness._defects.repro.measured import Measured
 from vllm_harness._defects.repro.reproducer import checked, jobs_of, run_job
 from vllm_harness._defects.repro.run import shards_of
-from vllm_harness._defects.repro.verdict import Reproduction
+from vllm_harness._defects.repro.verdict import Measured, Reproduction
 from vllm_harness._environments import store
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.spec import Environment

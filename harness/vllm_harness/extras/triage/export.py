@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from vllm_harness._defects.entry import Defect, Severity
-from vllm_harness._defects.repro.measured import Measured
 from vllm_harness._defects.repro.reproducer import checked
+from vllm_harness._defects.repro.verdict import Measured
 from vllm_harness.extras.triage.files import files_of
 from vllm_harness.extras.triage.severity import SEVERITIES, severity_of
 

@@ -12,11 +12,10 @@ import yaml
 
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.registry import load_defects
-from vllm_harness._defects.repro.measured import Measured
 from vllm_harness._defects.repro.parser_cases import ServedCase
 from vllm_harness._defects.repro.reproducer import checked, is_reproducible, reproducer_of
 from vllm_harness._defects.repro.steps import filled
-from vllm_harness._defects.repro.verdict import Reproduction
+from vllm_harness._defects.repro.verdict import Measured, Reproduction
 from vllm_harness._errors import UsageError
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness.extras.triage.draft import as_yaml, from_capture, from_cell, from_test
