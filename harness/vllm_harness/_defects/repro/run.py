@@ -15,7 +15,8 @@ from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._files.line_file import end_whole, read_lines
 from vllm_harness._machine.shard import Needs, Shard
 from vllm_harness._runs.records import CaseRecord, RunFinding, TargetRecord, case_outcome
-from vllm_harness._server.leases.allocation import INTERPRETER_GIB, expected_needs
+from vllm_harness._server.leases.allocation import INTERPRETER_GIB
+from vllm_harness._server.leases.expected import expected_needs
 from vllm_harness._server.progress import StartProgress
 
 REPRO = "repro"

@@ -1,6 +1,6 @@
 """Forms: dialects defined by data. A form combines a frame, a reasoning format and a call format.
 
-Each file in formats/ maps names of dialects to their form. In a file, `<<: *NAME` copies all fields of another
+Each file in formats/ maps names of dialects to their form. There, `<<: *NAME` copies all fields of another
 dialect or part, and the fields next to it override them. `source` names the document that describes the
 format. "from memory" marks a format that was written without consulting that document; `source` also says
 when the format is known only from one of vLLM's parsers.
