@@ -164,15 +164,16 @@ def _send(step: ReproStep, server: VllmServer, book: str, answers: Sequence[Json
 
 def filled(value: Any, answers: Sequence[Json]) -> Any:
     """Replaces references to earlier answers, such as `{steps[0].body.id}`, in a value."""
-    if isinstance(value, dict):
-        return {key: filled(each, answers) for key, each in value.items()}
-    if isinstance(value, list):
-        return [filled(each, answers) for each in value]
-    if not isinstance(value, str):
-        return value
-    if whole := _REFERENCE.fullmatch(value):
-        return _part(whole[1], answers)
-    return _REFERENCE.sub(lambda match: str(_part(match[1], answers)), value)
+    match value:
+        case dict():
+            return {key: filled(each, answers) for key, each in value.items()}
+        case list():
+            return [filled(each, answers) for each in value]
+        case str() if whole := _REFERENCE.fullmatch(value):
+            return _part(whole[1], answers)
+        case str():
+            return _REFERENCE.sub(lambda match: str(_part(match[1], answers)), value)
+    return value
 
 
 def _part(path: str, answers: Sequence[Json]) -> Any:
