@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 from typing import Annotated
@@ -177,3 +177,16 @@ DeliveryField = Annotated[
     PlainSerializer(lambda delivery: delivery.code, return_type=str),
 ]
 """A delivery as the field of a pydantic model; in JSON and YAML it is the code."""
+
+
+def like_in_process(delivery: Delivery) -> Delivery:
+    """Returns the in-process delivery for an HTTP delivery, or the same delivery if none corresponds."""
+    if delivery.api is None or delivery.load is Concurrency.TOGETHER:
+        return delivery
+    return replace(delivery, api=None, load=None)
+
+
+def same_in_process(delivery: Delivery) -> tuple[Delivery, ...]:
+    """Returns in-process deliveries, one of which must have the same outcome as an HTTP delivery."""
+    same = replace(delivery, api=None, load=None)
+    return (same, replace(same, with_end=True)) if same.is_streamed else (same,)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from vllm_harness._exchange.delivery import Api, Chunking, Concurrency, Delivery, delivery_of
-from vllm_harness._regression.engines.plan import DELIVERIES, like_in_process
+from vllm_harness._exchange.delivery import Api, Chunking, Concurrency, Delivery, delivery_of, like_in_process
+from vllm_harness._regression.engines.plan import DELIVERIES
 from vllm_harness._regression.results.mismatches import How, Mismatch, MismatchCode
 
 
