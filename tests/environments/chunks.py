@@ -40,7 +40,7 @@ async def chunks() -> list[list[object]]:
     """Returns the text and the tokens of each chunk; the first is taken early, the rest at the end."""
     OutputProcessor.add_request = lambda *_: None
     deliveries.install()
-    deliveries.deliver("1-1", deliveries.Delivery("tokens_2", [[2, 2, 1]], by_choice=True))
+    deliveries.deliver("1-1", deliveries.ServedDelivery("tokens_2", [[2, 2, 1]], by_choice=True))
     collector = RequestOutputCollector(RequestOutputKind.DELTA, "1")
     request = SimpleNamespace(sampling_params=SimpleNamespace(extra_args={uses.USE: "1-1"}))
     OutputProcessor.add_request(None, request, None, None, 0, collector)

@@ -102,7 +102,7 @@ def collector(deliveries: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def make(code: str, lengths: list[int], choices: int = 1) -> tuple[Any, Any]:
         sizes = [deliveries.sizes_of(code, [""] * length) for length in lengths]
-        delivery = deliveries.Delivery(code, sizes, by_choice=True)
+        delivery = deliveries.ServedDelivery(code, sizes, by_choice=True)
         deliveries.deliver("1-1", delivery)
         request = SimpleNamespace(sampling_params=SimpleNamespace(extra_args={"harness_use": "1-1"}))
         collector = kind()

@@ -91,7 +91,7 @@ class Chunks:
         return inner[1:] == sorted(edge for edge in edges if edge < end)
 
 
-class Delivery:
+class ServedDelivery:
     """How the server delivers the answers to one request.
 
     Args:
@@ -126,10 +126,10 @@ class Delivery:
         }
 
 
-_DELIVERIES: OrderedDict[str, Delivery] = OrderedDict()
+_DELIVERIES: OrderedDict[str, ServedDelivery] = OrderedDict()
 
 
-def deliver(use: str, delivery: Delivery) -> None:
+def deliver(use: str, delivery: ServedDelivery) -> None:
     """Sets the delivery of the answers to a request; that of the oldest request is dropped in time."""
     _DELIVERIES[use] = delivery
     if len(_DELIVERIES) > KEPT:
@@ -151,7 +151,7 @@ def install() -> None:
             setattr(holder, name, make(getattr(holder, name)))
 
 
-class Watched:
+class CountedStream:
     """Counts the tokens in the chunks of a stream whose events name them (`return_token_ids`).
 
     Args:
@@ -159,7 +159,7 @@ class Watched:
         send: the ASGI `send` to which the answer is forwarded.
     """
 
-    def __init__(self, delivery: Delivery, send: Any) -> None:
+    def __init__(self, delivery: ServedDelivery, send: Any) -> None:
         self.delivery = delivery
         self.forward = send
         self.chunks: dict[int, Chunks] = {}
@@ -183,7 +183,7 @@ class Watched:
 class _Exact:
     """What a collector has of its request's delivery."""
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: ServedDelivery) -> None:
         self.delivery = delivery
         self.choices: dict[int, Chunks] = {}
         self.ready: deque[Any] = deque()

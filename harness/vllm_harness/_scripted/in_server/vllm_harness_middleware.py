@@ -138,7 +138,7 @@ class ScriptMiddleware:
             deliveries.deliver(use["id"], use["delivery"])
             if not self.holds_deliveries and path in deliveries.NAME_TOKENS:
                 body = {**body, "return_token_ids": True}
-                send = deliveries.Watched(use["delivery"], send).send
+                send = deliveries.CountedStream(use["delivery"], send).send
         keep_use = rule.get("keep_uses", True)
         if keep_use:
             book.uses.append(use)
@@ -172,11 +172,11 @@ class ScriptMiddleware:
 
     async def _delivery(
         self, scope: dict[str, Any], code: str, takes: list[list[int]], by_choice: bool
-    ) -> deliveries.Delivery:
+    ) -> deliveries.ServedDelivery:
         decode = functools.partial(self._decoded, scope)
         by_text = code.startswith(deliveries.BY_TEXT)
         texts = [await exchanges.texts(ids, decode) if by_text else [""] * len(ids) for ids in takes]
-        return deliveries.Delivery(code, [deliveries.sizes_of(code, each) for each in texts], by_choice)
+        return deliveries.ServedDelivery(code, [deliveries.sizes_of(code, each) for each in texts], by_choice)
 
     def _keeping(self, body: dict[str, Any], send: Any) -> Any:
         """An ASGI `send` that keeps each Responses API response before a client can refer to it."""
