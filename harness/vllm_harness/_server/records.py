@@ -95,9 +95,9 @@ def sweep() -> list[ServerRecord]:
             if _is_in_use(written):
                 continue
             record = ServerRecord(**written)
-        except FileNotFoundError:
+        except OSError:  # it is gone, or the record of a running server cannot be read now
             continue
-        except (OSError, ValueError, TypeError):
+        except (ValueError, TypeError):
             path.unlink(missing_ok=True)
             continue
         record.clear()

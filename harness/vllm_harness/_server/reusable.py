@@ -14,6 +14,7 @@ import psutil
 from vllm_harness._exchange.endpoint import Endpoint, EndpointError
 from vllm_harness._files.locking import locked
 from vllm_harness._server.fork_server import FORKING, READ_EARLY
+from vllm_harness._server.inherited import inherited
 from vllm_harness._server.launch import IN_SERVER, LOCAL, Launch
 from vllm_harness._server.leases.ports import listeners
 from vllm_harness._server.process_tree import tree_pids
@@ -23,12 +24,16 @@ END_S = 30.0
 
 
 def identity(launch: Launch) -> str:
-    """A hash that is equal for launches with the same model, flags, variables, vLLM and harness plugins."""
+    """A hash that is equal for launches with the same model, flags, variables, vLLM and harness plugins.
+
+    They also have the same limits and rights, but may be in any control group, as each login has its own.
+    """
     parts = [
         launch.model,
         launch.argv(0),
         sorted((name, value) for name, value in launch.environ().items() if _is_read(name, launch)),
         launch.environment.fingerprint(),
+        {name: value for name, value in inherited().items() if name != "cgroup"},
         [path.read_text() for folder in (FORKING, IN_SERVER) for path in sorted(folder.glob("*.py"))],
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
