@@ -1,9 +1,8 @@
 """The client side of the fork server: finds or starts the template for a launch, and requests forks.
 
-Templates differ in the interpreter, its vLLM, the variables that are read at import time, and what else they
-inherit: limits, priorities, name spaces (see `inherited`). The runs of a user share them. Measured on CPU, a
-start from a template takes a tenth of a cold start or less, since a cold start mostly imports torch and vLLM
-three times in a row.
+Templates differ in the interpreter, its vLLM, the variables that are read at import time, and the limits that
+they inherit (see `inherited`). All runs of a user share them. Measured on CPU, a start from a template takes
+a tenth of a cold start or less, since a cold start mostly imports torch and vLLM three times in a row.
 """
 
 from __future__ import annotations
@@ -189,7 +188,7 @@ def _sweep() -> None:
         # the process that has the lock may be about to replace the socket and the note
         lock = FileLock(path.with_name(f"{base}.lock"), timeout=0)
         with suppress(Timeout, OtherUserAnswers, OSError), lock:
-            if not (_noted(path) if path.suffix == ".json" else _listens(path)):
+            if not (_noted(path) if path.suffix == ".json" else _connects(path)):
                 path.unlink(missing_ok=True)
 
 
@@ -287,13 +286,7 @@ def _open(client: socket.socket) -> bool:
 
 
 def _connects(path: Path) -> bool:
-    with suppress(OSError):
-        return _listens(path)
-    return False
-
-
-def _listens(path: Path) -> bool:
-    """Whether a template listens at a path. Raises OSError if that cannot be found out."""
+    """Whether a template listens at a path. Raises OSError if this process cannot find it out."""
     with suppress(ConnectionRefusedError, FileNotFoundError), connect(path):
         return True
     return False

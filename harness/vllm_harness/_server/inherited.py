@@ -13,13 +13,9 @@ import psutil
 
 from vllm_harness._machine.control_groups import read_text
 
-STATUS = (
-    *("Umask", "Uid", "Gid", "Groups", "Cap", "NoNewPrivs", "Seccomp"),
-    *("Cpus_allowed", "Mems_allowed", "THP_enabled"),
-)
-"""The beginnings of the names of the lines of /proc/PID/status that a child inherits."""
+# the beginnings of the lines of /proc/PID/status that a child inherits, and the files that it inherits whole
+STATUS = ("Umask", "Uid", "Gid", "Groups", "Cap", "NoNewPrivs", "Seccomp", "Cpus_", "Mems_", "THP_enabled")
 FILES = ("limits", "cgroup", "oom_score_adj", "personality", "attr/current")
-"""The files of /proc/PID whose whole content a child inherits."""
 
 
 def inherited() -> dict[str, Any]:
