@@ -27,7 +27,8 @@ from vllm_harness._regression.results.cells import CaseResult, Cell, RegressionR
 from vllm_harness._regression.results.judge import judge, meaning_check
 from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._scripted.families import Family, entry_of
-from vllm_harness._server.leases.allocation import INTERPRETER_GIB, expected_needs
+from vllm_harness._server.leases.allocation import INTERPRETER_GIB
+from vllm_harness._server.leases.expected import expected_needs
 
 T = TypeVar("T")
 LIMIT_S = 3600.0

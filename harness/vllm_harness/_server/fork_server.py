@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 from filelock import FileLock, Timeout
 
-from vllm_harness._environments.overlay import without_overlays
+from vllm_harness._environments.spec import without_overlays
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.folders import private_folder
 from vllm_harness._files.locking import locked

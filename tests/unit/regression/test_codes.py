@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness._regression.cases.delivery import Api, Chunking, Concurrency, Delivery
-from vllm_harness._regression.engines.plan import DELIVERIES, like_in_process
+from vllm_harness._regression.cases.delivery import Api, Chunking, Concurrency, Delivery, like_in_process
+from vllm_harness._regression.engines.plan import DELIVERIES
 from vllm_harness._regression.results.mismatches import How, Mismatch, MismatchCode
 
 

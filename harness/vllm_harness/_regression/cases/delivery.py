@@ -136,3 +136,18 @@ DeliveryField = Annotated[
     Delivery, PlainValidator(_validated), PlainSerializer(lambda delivery: delivery.code, return_type=str)
 ]
 """A delivery as the field of a pydantic model; in JSON and YAML it is the code."""
+
+
+def like_in_process(delivery: Delivery) -> Delivery:
+    """Returns the in-process delivery for an HTTP delivery, or the same delivery if none corresponds."""
+    if delivery.api is None:
+        return delivery
+    if delivery.load is Concurrency.TOGETHER:
+        return Delivery(Chunking.RANDOM_CUTS) if delivery.is_streamed else delivery
+    return replace(delivery, api=None, load=None)
+
+
+def same_in_process(delivery: Delivery) -> tuple[Delivery, ...]:
+    """Returns in-process deliveries, one of which must have the same outcome as an HTTP delivery."""
+    same = replace(delivery, api=None, load=None)
+    return (same, replace(same, with_end=True)) if same.is_streamed else (same,)

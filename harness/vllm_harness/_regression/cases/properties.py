@@ -23,7 +23,6 @@ from vllm_harness._scripted.dialects import DialectError, render
 from vllm_harness._scripted.families import Family
 from vllm_harness._scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 
-BUDGET = 40
 TRIES = 5
 """The largest number of meanings to generate per meaning with a new text."""
 MOST = 12
