@@ -10,10 +10,10 @@ import yaml
 from pydantic import ValidationError
 
 from vllm_harness._errors import UsageError
+from vllm_harness._exchange.delivery import Chunking, Delivery, DeliveryField, same_in_process
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import Group
-from vllm_harness._regression.cases.delivery import Chunking, Delivery, DeliveryField
-from vllm_harness._regression.engines.plan import Engine, same_in_process
+from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.results.cells import CaseResult, CaseVerdict, Cell
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode, MismatchField
 
@@ -155,11 +155,7 @@ def read_baseline(path: Path) -> Baseline:
     """Reads a baseline. Raises UsageError if the file cannot be read or has an invalid key."""
     try:
         return Baseline.model_validate(yaml.safe_load(path.read_text()))
-    except OSError as error:
-        raise UsageError(
-            f"cannot read the baseline {path}: {error.strerror}", hint="write one with --write-baseline"
-        ) from error
-    except (yaml.YAMLError, ValidationError) as error:
+    except (OSError, yaml.YAMLError, ValidationError) as error:
         raise UsageError(
             f"{path} is not a valid baseline: {error}", hint="write one with --write-baseline"
         ) from error
