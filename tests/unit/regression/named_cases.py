@@ -9,9 +9,8 @@ from functools import cache
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._defects.repro.parser_cases import cases_of
 from vllm_harness._regression.cases.case import CaseSet, Group
-from vllm_harness._regression.cases.groups import GenerationPlan, case_set
+from vllm_harness._regression.cases.groups import BUDGET, GenerationPlan, case_set
 from vllm_harness._regression.cases.meanings import load_meanings
-from vllm_harness._regression.cases.properties import BUDGET
 from vllm_harness._regression.engines.plan import Engine, plan_cases
 from vllm_harness._regression.results.known_defects import FailureSelection, parser_defects
 from vllm_harness._scripted.families import load_families
