@@ -77,13 +77,14 @@ class Place:
             with suppress(OSError, ValueError):
                 self.ports.add(json.loads(record.read_text())["port"])
 
-    def left(self, *, after_next_run: bool = False) -> list[str]:
+    def left(self, *, after_next_run: bool = False, within_s: float = GONE_WITHIN_S) -> list[str]:
         """Lists the leftovers, after waiting some time for everything to end.
 
         Args:
-            after_next_run: count also what the next run has to remove: notes, leases, temporary folders.
+            after_next_run: also list what the next run has to remove: notes, leases, temporary folders.
+            within_s: the longest wait.
         """
-        deadline = time.monotonic() + GONE_WITHIN_S
+        deadline = time.monotonic() + within_s
         while True:
             self.reap()
             left = self._machine.left(self._excused(), self.ports)
@@ -138,9 +139,9 @@ class Place:
 
 
 @contextmanager
-def place() -> Iterator[Place]:
+def place(parent: Path = Path("/tmp")) -> Iterator[Place]:
     """Makes a place, and ends and removes everything at the end; also removes the folders of killed soaks."""
-    with temporary_folder(Path("/tmp")) as folder:
+    with temporary_folder(parent) as folder:
         made = Place(folder)
         try:
             yield made
