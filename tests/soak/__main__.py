@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count, islice
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Literal
 
 import typer
@@ -99,11 +100,23 @@ def _busy(processes: int, where: Place) -> Iterator[None]:
             process.wait()
 
 
+received: list[int] = []
+"""The signals that end the soak."""
+
+
+def _interrupt(number: int, _: FrameType | None) -> None:
+    received.append(number)
+    if len(received) == 1:  # a second signal does not end the clean-up
+        raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, signal.default_int_handler)
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, _interrupt)
     try:
         typer.run(main)
     except CommandFails as error:
         console.print(f"error: {error}")
         sys.exit(3)
+    except SystemExit as ended:
+        sys.exit(128 + received[0] if received else ended.code)

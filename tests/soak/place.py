@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from tests.faults.descendants import Descendants
-from tests.faults.leftovers import Machine, describe, pids_below
+from tests.faults.leftovers import Machine, pids_below
 from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._machine.gpus import gpus, wait_for_memory
 
@@ -104,9 +104,8 @@ class Place:
                 else:
                     os.waitpid(ended.si_pid, 0)
 
-    def clear(self) -> list[str]:
-        """Ends all processes; returns those that were no fork servers."""
-        left = [describe(pid) for pid in sorted(self._ours() - self._excused())]
+    def clear(self) -> None:
+        """Ends all processes."""
         deadline = time.monotonic() + GONE_WITHIN_S
         while (pids := self._ours()) and time.monotonic() < deadline:
             for pid in pids:
@@ -114,7 +113,6 @@ class Place:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.1)
             self.reap()
-        return left
 
     def _ours(self) -> set[int]:
         return (self.processes.pids() | pids_below(self._folder)) - {process.pid for process in self.apart}
