@@ -130,6 +130,10 @@ class Running:
         self._place.reap()
         return self.process.poll() is None
 
+    def expect_end(self) -> None:
+        """Lets the command end by itself, without an interruption."""
+        self._due_s = float("inf")
+
     def end(self, within_s: float = END_WITHIN_S) -> int | None:
         """Waits for the end; returns the exit code, or None if the command had to be killed."""
         deadline = time.monotonic() + within_s

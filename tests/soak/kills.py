@@ -12,7 +12,7 @@ from typing import Any
 from tests.soak.commands import COMMANDS, CommandFails, Running, running, victims
 from tests.soak.log import TrialResult
 from tests.soak.place import ROOT, Place
-from tests.soak.trials import Trial
+from tests.soak.trials import FATAL, Trial
 
 OUTPUT_KEPT = 4000
 
@@ -86,6 +86,8 @@ class Kills:
                     os.kill(pids[int(trial.share * len(pids))], signal.SIGKILL)
                 except ProcessLookupError:
                     continue
+                if trial.victim in FATAL:
+                    command.expect_end()
                 return round(command.seconds(), 2)
             if not command.step():
                 return None

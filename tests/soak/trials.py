@@ -19,8 +19,8 @@ VICTIMS = {
     "recorder": ("record", "proxy"),
 }
 """The kinds of processes that are killed, each with the commands that have one."""
-OWNERS = {"owner", "load client", "recorder"}
-"""The victims that are the command's own process."""
+FATAL = VICTIMS.keys() - {"fork server"}
+"""The victims without which their command must end by itself, though perhaps with results."""
 
 
 @dataclass(frozen=True)
