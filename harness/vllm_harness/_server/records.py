@@ -34,7 +34,7 @@ class ServerRecord:
         supervisor_started: when the supervisor was started; see `supervisor.started`.
         tmp: temporary folder, in which the server's processes work.
         name, lane, environment, log: name, lane, environment and log path of the server, for display.
-        port, pid: port and process id of the API server.
+        host, port, pid: the address on which the API server listens, its port and its process id.
         identity: hash by which a later run finds the server; see `reusable.identity`.
         kept: whether the server outlives the run that started it.
         owner, owner_started: process id and start time of the run that started it.
@@ -49,6 +49,7 @@ class ServerRecord:
     lane: str
     environment: str
     log: str
+    host: str = "127.0.0.1"
     port: int
     pid: int = 0
     identity: str = ""
@@ -95,9 +96,9 @@ def sweep() -> list[ServerRecord]:
             if _is_in_use(written):
                 continue
             record = ServerRecord(**written)
-        except FileNotFoundError:
+        except OSError:  # it is gone, or the record of a running server cannot be read now
             continue
-        except (OSError, ValueError, TypeError):
+        except (ValueError, TypeError):
             path.unlink(missing_ok=True)
             continue
         record.clear()

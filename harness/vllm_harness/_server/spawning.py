@@ -110,6 +110,7 @@ class Spawner:
             lane=self.launch.lane,
             environment=self.launch.environment.describe(),
             log=str(self.log_path),
+            host=self.launch.host,
             port=self.port,
             identity=identity(self.launch),
             owner=os.getpid(),
