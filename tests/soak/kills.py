@@ -15,6 +15,8 @@ from tests.soak.place import ROOT, Place
 from tests.soak.trials import FATAL, Trial
 
 OUTPUT_KEPT = 4000
+LAST_S = 1.0
+"""The end of a command, whose lines of output come too late for a kill."""
 
 
 class Kills:
@@ -68,8 +70,14 @@ class Kills:
         if not COMMANDS[name].passed(code):
             raise CommandFails(f"{name}: exit code {code} without a kill\n{command.text()[-OUTPUT_KEPT:]}")
         with running(name, self._place, "whole again") as command:
-            command.end()
-            self._usual[name] = (min(seconds, command.seconds()), command.text().count("\n"))
+            seen = [(0.0, 0)]
+            while command.step():
+                seen.append((command.seconds(), command.text().count("\n")))
+            last_s = command.seconds() - LAST_S
+            self._usual[name] = (
+                min(seconds, command.seconds()),
+                max(n for s, n in seen if s <= max(0, last_s)),
+            )
 
     def _kill(self, trial: Trial, command: Running) -> float | None:
         """Kills the victim at the drawn moment, or once there is one; returns when, or None if never."""
