@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 
-from vllm_harness._exchange.endpoint import SPARE_S, Endpoint, tls
+from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.pending import PendingExchange
 from vllm_harness._protocol.conversation.exchange import Exchange
 from vllm_harness._protocol.core.sse import SSEParser
@@ -72,16 +72,14 @@ class Outgoing:
         }
 
 
-def http_client() -> httpx2.Client:
+def http_client(endpoint: Endpoint) -> httpx2.Client:
     """An HTTP client that any number of requests and threads can share."""
-    limits = httpx2.Limits(max_connections=None, keepalive_expiry=SPARE_S)
-    return httpx2.Client(verify=tls(), limits=limits)
+    return httpx2.Client(**endpoint.connecting)
 
 
-def async_http_client() -> httpx2.AsyncClient:
-    """An HTTP client that opens a connection for each request: the server may close an idle one just then."""
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-    return httpx2.AsyncClient(verify=tls(), limits=limits)
+def async_http_client(endpoint: Endpoint) -> httpx2.AsyncClient:
+    """The asynchronous counterpart of `http_client`."""
+    return httpx2.AsyncClient(**endpoint.connecting)
 
 
 def send(client: httpx2.Client, outgoing: Outgoing, *, retries: int = 0) -> Exchange:

@@ -11,11 +11,12 @@ from vllm_harness._configuration.model_entries import Frontend, Lane, ModelEntry
 from vllm_harness._environments import assets
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
-from vllm_harness._exchange.endpoint import NO_KEY
+from vllm_harness._exchange.endpoint import LOCAL, NO_KEY, Endpoint, readable_ca, served_at
 from vllm_harness._machine.gpus import visible_gpus
 from vllm_harness._scripted.in_server import vllm_harness_names as names
 from vllm_harness._scripted.standin import SERVER_ENV, build_stand_in, cuda_args, stand_in_args
 from vllm_harness._server.demo_tools import demo_variables
+from vllm_harness._server.flags import flag_values
 
 IN_SERVER = Path(__file__).parent.parent / "_scripted" / "in_server"
 SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
@@ -25,7 +26,6 @@ SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
 FRONTEND_ENV: dict[Frontend, dict[str, str]] = {"python": {}, "rust": {"VLLM_USE_RUST_FRONTEND": "1"}}
 NOT_INHERITED = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
 OUR_OWN = "VLLM_HARNESS_"  # prefix of the harness's own variables; vLLM would warn about them
-LOCAL = "127.0.0.1"
 # flags that only the harness sets, each with advice on what to do instead
 OWN_FLAGS = {
     "--port": "use port=",
@@ -73,11 +73,18 @@ class Launch:
     @property
     def api_key(self) -> str:
         """The API key for clients: the server's first key, or `none` if it requires no key."""
-        for index in range(len(self.args) - 1, -1, -1):
-            flag, has_value, value = self.args[index].partition("=")
-            if flag == "--api-key":
-                return value if has_value else self.args[index + 1]
-        return self.env.get("VLLM_API_KEY") or os.environ.get("VLLM_API_KEY") or NO_KEY
+        (key,) = flag_values(self.args, [("--api-key",)], str, "")
+        return key or self.env.get("VLLM_API_KEY") or os.environ.get("VLLM_API_KEY") or NO_KEY
+
+    @property
+    def certificate(self) -> str:
+        """The file with the server's TLS certificate, which clients trust; empty without TLS."""
+        return flag_values(self.args, [("--ssl-certfile",)], str, "")[0]
+
+    def endpoint(self, port: int) -> Endpoint:
+        """The server's address on a port, with its key, its timeout and its certificate."""
+        more = {"api_key": self.api_key, "request_s": self.entry.limits.request_s}
+        return served_at(self.host, port, self.certificate, **more)
 
     def describe(self) -> str:
         """Describes the environment and the front end, for results."""
@@ -126,7 +133,7 @@ def plan_launch(
             lane_args += cuda_args(min(gpu.total_bytes for gpu in devices) / 2**30)
     every_flag = (*flags.args, *lane_args, *args)
     tools_env = demo_variables(every_flag, {**os.environ, **(env or {})}, environment, progress)
-    return Launch(
+    launch = Launch(
         entry=entry,
         lane=lane,
         environment=environment,
@@ -136,6 +143,20 @@ def plan_launch(
         frontend=frontend,
         host=host,
     )
+    if launch.certificate:
+        _check_tls(launch)
+    return launch
+
+
+def _check_tls(launch: Launch) -> None:
+    if not Path(launch.certificate).is_absolute():
+        raise UsageError(
+            f"--ssl-certfile {launch.certificate} is not an absolute path",
+            hint="name the certificate and the key by absolute paths: a server works in a folder of its own",
+        )
+    if launch.frontend == "rust" and launch.lane == "scripted":
+        raise UsageError("scripts reach the Rust front end only without TLS", hint="use the Python front end")
+    readable_ca(Path(launch.certificate))
 
 
 def _check(

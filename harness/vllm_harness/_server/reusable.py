@@ -8,13 +8,14 @@ import os
 import signal
 import time
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 
 import psutil
 
-from vllm_harness._exchange.endpoint import Endpoint, EndpointError
+from vllm_harness._exchange.endpoint import EndpointError
 from vllm_harness._files.locking import locked
 from vllm_harness._server.fork_server import FORKING, READ_EARLY
-from vllm_harness._server.launch import IN_SERVER, LOCAL, Launch
+from vllm_harness._server.launch import IN_SERVER, Launch
 from vllm_harness._server.leases.ports import listeners
 from vllm_harness._server.process_tree import tree_pids
 from vllm_harness._server.records import ServerRecord, records_folder, running
@@ -72,7 +73,7 @@ def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
     if listeners(record.port) - tree_pids(record.supervisor):  # another user's server would get the API key
         return False
     with suppress(EndpointError):
-        return name in Endpoint(f"http://{LOCAL}:{record.port}", api_key).models()
+        return name in replace(record.endpoint, api_key=api_key).models()
     return False
 
 

@@ -111,6 +111,7 @@ class Spawner:
             environment=self.launch.environment.describe(),
             log=str(self.log_path),
             port=self.port,
+            certificate=self.launch.certificate,
             identity=identity(self.launch),
             owner=os.getpid(),
             owner_started=started(os.getpid()) or 0,

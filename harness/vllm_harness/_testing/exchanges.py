@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,8 @@ class ExchangeWriter:
         server, offset = item.stash.get(SERVED, (None, 0))
         books = server.books if server and server.lane == "attached" else None
         scripted = books or item.stash[TARGET].lane == "scripted"
-        generations = _generations(seen, books) if scripted else {}
+        own = server.endpoint if server else Endpoint("")
+        generations = _generations(seen, books, own) if scripted else {}
         exchanges = [record_of_seen(one, target, case, generations.get(one.id, [])) for one in seen]
         writer = self._own_writer()
         for exchange in with_twins(exchanges):
@@ -157,12 +158,14 @@ def _public_headers(headers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _generations(seen: Sequence[SeenExchange], books: Endpoint | None) -> dict[str, list[GenerationRecord]]:
+def _generations(
+    seen: Sequence[SeenExchange], books: Endpoint | None, own: Endpoint
+) -> dict[str, list[GenerationRecord]]:
     """The generations of the exchanges that scripted servers answered, by exchange id."""
     ids: dict[Endpoint, list[str]] = {}
     for exchange in seen:
         if exchange.asked.method == "POST" and exchange.status:
-            server = books or Endpoint(f"{exchange.url.scheme}://{exchange.url.netloc}")
+            server = books or replace(own, base_url=f"{exchange.url.scheme}://{exchange.url.netloc}")
             ids.setdefault(server, []).append(exchange.id)
     return dict(chain.from_iterable(_stored_by(server, own).items() for server, own in ids.items()))
 

@@ -21,8 +21,17 @@ def ps() -> None:
     rows = []
     for record in running():
         state = "kept" if record.kept else "in use"
-        url = f"http://127.0.0.1:{record.port}/v1"
-        rows.append((record.name, record.lane, state, str(record.pid), url, record.environment, record.log))
+        rows.append(
+            (
+                record.name,
+                record.lane,
+                state,
+                str(record.pid),
+                record.endpoint.url_for("v1"),
+                record.environment,
+                record.log,
+            )
+        )
     for template in fork_server.templates():
         rows.append(("fork server", "-", "-", str(template.pid), "-", template.environment, "-"))
     if rows:
