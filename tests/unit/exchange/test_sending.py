@@ -57,7 +57,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 def sync(outgoing: Outgoing) -> Exchange:
     """Sends a request with a sync client."""
-    with http_client() as client:
+    with http_client(outgoing.endpoint) as client:
         return send(client, outgoing)
 
 
@@ -65,7 +65,7 @@ def unsync(outgoing: Outgoing) -> Exchange:
     """Sends a request with an async client."""
 
     async def run() -> Exchange:
-        async with async_http_client() as client:
+        async with async_http_client(outgoing.endpoint) as client:
             return await send_async(client, outgoing)
 
     return asyncio.run(run())
@@ -129,7 +129,7 @@ def test_request_without_an_answer_is_retried(endpoint: Endpoint, monkeypatch: p
     waits = list[float]()
     monkeypatch.setattr(sending.time, "sleep", waits.append)
     nowhere = Outgoing(replace(endpoint, base_url="http://127.0.0.1:9"), "/v1/messages", {})
-    with http_client() as client:
+    with http_client(endpoint) as client:
         exchange = send(client, nowhere, retries=2)
         assert send(client, Outgoing(endpoint, "/stream", {}), retries=2).ok
     assert (exchange.status, exchange.broken.partition(":")[0], len(waits)) == (0, "ConnectError", 2)
