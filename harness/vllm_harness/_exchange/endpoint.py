@@ -178,8 +178,16 @@ def api_at(path: str) -> str | None:
 
 @cache
 def tls(ca: Path | None = None) -> ssl.SSLContext:
-    """The TLS settings of all clients that trust the same file (`ca`); making them takes 40 ms."""
-    context = ssl.create_default_context(cafile=ca)
+    """The TLS settings of all clients that trust the same file; making them takes 40 ms.
+
+    Raises UsageError if the file has no certificates.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise UsageError(
+            f"{ca} has no certificates that can be read: {error}", hint="name a file in PEM format"
+        ) from error
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a server's own certificate needs no issuer
     context.ca = ca  # type: ignore[attr-defined]
     return context
@@ -234,25 +242,13 @@ def attach(url: str, api_key_env: str | None = None, request_s: float = 120.0) -
                 f"the environment variable {api_key_env}, which should hold the API key, is not set or empty",
                 hint="set it to the API key, or omit the option",
             )
-    ca = next((Path(name) for name in map(os.environ.get, CA_VARIABLES) if name), None)
-    base_url = url.rstrip("/").removesuffix("/v1")
-    return Endpoint(base_url, key, request_s, ca=readable_ca(ca) if base_url[:5] == "https" and ca else None)
+    files = map(os.environ.get, CA_VARIABLES if url.startswith("https:") else ())
+    ca = next((Path(file).absolute() for file in files if file), None)
+    tls(ca)
+    return Endpoint(url.rstrip("/").removesuffix("/v1"), key, request_s, ca=ca)
 
 
 def served_at(host: str, port: int, certificate: str = "", **more: Any) -> Endpoint:
     """The endpoint of a server that the harness started, with TLS if it has a certificate."""
-    if not certificate:
-        return Endpoint(f"http://{host}:{port}", **more)
-    return Endpoint(f"https://{host}:{port}", ca=Path(certificate), **more)
-
-
-def readable_ca(path: Path) -> Path:
-    """Returns the absolute path of a file with certificates. Raises UsageError if it has none."""
-    try:
-        tls(path)
-    except OSError as error:
-        raise UsageError(
-            f"{path} has no certificates that can be read: {error}",
-            hint="name a file in PEM format, by its absolute path",
-        ) from error
-    return path.absolute()
+    scheme, ca = ("https", Path(certificate)) if certificate else ("http", None)
+    return Endpoint(f"{scheme}://{host}:{port}", ca=ca, **more)

@@ -11,7 +11,7 @@ from vllm_harness._configuration.model_entries import Frontend, Lane, ModelEntry
 from vllm_harness._environments import assets
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
-from vllm_harness._exchange.endpoint import LOCAL, NO_KEY, Endpoint, readable_ca, served_at
+from vllm_harness._exchange.endpoint import LOCAL, NO_KEY, Endpoint, served_at, tls
 from vllm_harness._machine.gpus import visible_gpus
 from vllm_harness._scripted.in_server import vllm_harness_names as names
 from vllm_harness._scripted.standin import SERVER_ENV, build_stand_in, cuda_args, stand_in_args
@@ -83,8 +83,8 @@ class Launch:
 
     def endpoint(self, port: int) -> Endpoint:
         """The server's address on a port, with its key, its timeout and its certificate."""
-        more = {"api_key": self.api_key, "request_s": self.entry.limits.request_s}
-        return served_at(self.host, port, self.certificate, **more)
+        limit, key = self.entry.limits.request_s, self.api_key
+        return served_at(self.host, port, self.certificate, api_key=key, request_s=limit)
 
     def describe(self) -> str:
         """Describes the environment and the front end, for results."""
@@ -144,19 +144,15 @@ def plan_launch(
         host=host,
     )
     if launch.certificate:
-        _check_tls(launch)
+        if not Path(launch.certificate).is_absolute():
+            raise UsageError(
+                f"--ssl-certfile {launch.certificate} is not an absolute path",
+                hint="name the certificate and its key by absolute paths; a server works in its own folder",
+            )
+        if frontend == "rust" and lane == "scripted":
+            raise UsageError("scripts reach the Rust front end without TLS only", hint="leave TLS out")
+        tls(Path(launch.certificate))
     return launch
-
-
-def _check_tls(launch: Launch) -> None:
-    if not Path(launch.certificate).is_absolute():
-        raise UsageError(
-            f"--ssl-certfile {launch.certificate} is not an absolute path",
-            hint="name the certificate and the key by absolute paths: a server works in a folder of its own",
-        )
-    if launch.frontend == "rust" and launch.lane == "scripted":
-        raise UsageError("scripts reach the Rust front end only without TLS", hint="use the Python front end")
-    readable_ca(Path(launch.certificate))
 
 
 def _check(

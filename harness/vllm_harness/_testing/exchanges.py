@@ -35,7 +35,8 @@ _HIDDEN_HEADERS = {names.EXCHANGE_HEADER, names.OWN_HEADER}
 
 FAILED = pytest.StashKey[bool]()
 EXCHANGES = pytest.StashKey["ExchangeWriter"]()
-SERVED = pytest.StashKey[tuple[VllmServer, int]]()  # the server, and the size of its log when the test began
+SERVED = pytest.StashKey[tuple[VllmServer, int, Endpoint]]()
+"""The server, and the size of its log and its address when the test began."""
 
 
 @dataclass
@@ -58,7 +59,7 @@ class ExchangeWriter:
         """Marks the start of a test, or of an attempt at it, on a server."""
         self.traffic.take()  # drops the harness's own requests
         offset = server.log_path.stat().st_size if server.log_path and server.log_path.exists() else 0
-        item.stash[SERVED] = server, offset
+        item.stash[SERVED] = server, offset, server.endpoint
 
     def end(self, item: pytest.Item) -> dict[str, Any]:
         """Ends a test or an attempt: writes its exchanges if wanted, and returns data for its case record."""
@@ -74,10 +75,9 @@ class ExchangeWriter:
     def _write(self, item: pytest.Item, seen: Sequence[SeenExchange]) -> None:
         target = item.stash[TARGET].id
         case = case_id(item.nodeid, target)
-        server, offset = item.stash.get(SERVED, (None, 0))
+        server, offset, own = item.stash.get(SERVED, (None, 0, Endpoint("")))
         books = server.books if server and server.lane == "attached" else None
         scripted = books or item.stash[TARGET].lane == "scripted"
-        own = server.endpoint if server else Endpoint("")
         generations = _generations(seen, books, own) if scripted else {}
         exchanges = [record_of_seen(one, target, case, generations.get(one.id, [])) for one in seen]
         writer = self._own_writer()
