@@ -30,10 +30,10 @@ import vllm_harness
 from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._defects.entry import Defect, DefectClass
 from vllm_harness._defects.registry import load_defects
-from vllm_harness._defects.repro.table import Table
 from vllm_harness._testing import options
 from vllm_harness.cli.main import app
 from vllm_harness.cli.option_table import OPTIONS
+from vllm_harness.extras.triage.table import Table
 from vllm_harness.extras.upstream import measured
 
 ROOT = Path(__file__).parents[2]

@@ -16,6 +16,7 @@ from vllm_harness._errors import UsageError
 EXTRAS = "vllm_harness.extras"
 COMMANDS: Mapping[str, str] = {
     "cassette convert": "foreign:command.convert",
+    "defects export": "triage:export_command.export",
     "env bundle": "bundles:command.app",
     "gateway": "gateways:command.app",
     "load": "load:command.load",
@@ -23,6 +24,9 @@ COMMANDS: Mapping[str, str] = {
     "mutants parsers": "mutants:parsers_command.mutants",
     "mutants serving": "mutants:command.mutants",
     "regression parity": "parity:command.parity_",
+    "repro table": "triage:commands.table",
+    "repro new": "triage:commands.new",
+    "repro bisect": "triage:bisect_command.bisect_",
     "site": "site:command.site",
     "upstream": "upstream:command.app",
     "weights": "weights:command.check_weights",
@@ -55,6 +59,8 @@ MEASURED_OVER_HTTP = "costs:run.measure_cell"
 CURVE_MISMATCHES = "costs:curves.curve_mismatches"
 COST_TABLE = "costs:table.show_costs"
 CURVE_TABLE = "costs:repro.curve_table"
+REPORT_OF_DEFECT = "triage:files.files_of"
+"""Makes the report and the script of a reproduced defect."""
 COST_OF_DEFECT = "costs:repro.cost_case"
 PARSER_COVERAGE = "mutants:parsers_command.show_coverage"
 

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.vllm_needs("messages", "tools")
 FREE = {**TOOL, "strict": False}
 NOW = {"name": "now", "description": "The time", "input_schema": {"type": "object", "properties": {}}}
 ROME = ToolCall("get_weather", {"city": "Rome"})
-TRIES = 4
 STOPPED = f"There STOP it goes{AND_ON}"
 PENDING_CALL: list[Any] = [
     {"role": "user", "content": WEATHER},
@@ -187,8 +186,8 @@ def test_stop_sequence_after_a_call(messages: Messages, script: ScriptWriter) ->
 @pytest.mark.vllm_known_defect("stop-string-shifts-what-hermes-streams")
 def test_stop_sequence_after_a_streamed_call(messages: Messages, script: ScriptWriter) -> None:
     """The stop reason must not depend on chunks; it is right if one chunk has both call and stop sequence."""
-    script(Meaning((CALL, Text(STOPPED))), expect="truncated", times=TRIES)
-    for _ in range(TRIES):
+    for delivery in ("tokens_1", "tokens_4", "all"):
+        script(Meaning((CALL, Text(STOPPED))), expect="truncated", delivery=delivery)
         stream = messages.stream(WEATHER, tools=[FREE], stop_sequences=["STOP"])
         assert stream.of("message_delta")[0]["delta"]["stop_reason"] == "tool_use"
 

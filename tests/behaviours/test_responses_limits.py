@@ -17,7 +17,6 @@ pytestmark = pytest.mark.vllm_needs("responses")
 STORY = "Tell me a long story about a dragon."
 TWELVE = "one two three four five six seven eight nine ten eleven twelve"
 LONG = TWELVE + AND_ON
-TRIES = 4
 TERMINAL_NAME = pytest.mark.vllm_known_defect("vllm-45386")
 
 
@@ -161,9 +160,9 @@ def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: Scri
 @pytest.mark.covers("VT-012")
 @pytest.mark.vllm_known_defect("reasoning-tokens-stream-beside-stop-string")
 def test_thoughts_count_the_same_beside_a_stop_string(responses: Responses, script: ScriptWriter) -> None:
-    """The count must not depend on the chunks, whose sizes depend on how fast the client reads."""
-    script(LONG, expect="truncated", times=2 * TRIES)
-    for _ in range(TRIES):
+    """The count must not depend on the chunks."""
+    for delivery in ("tokens_1", "tokens_4", "all"):
+        script(LONG, expect="truncated", times=2, delivery=delivery)
         responses.both(STORY, extra_body={"stop": ["nowhere", "seven"]})
 
 
@@ -173,8 +172,8 @@ def test_thoughts_count_the_same_beside_a_stop_string(responses: Responses, scri
 @pytest.mark.vllm_known_defect("stop-string-shifts-what-hermes-streams")
 def test_stop_string_that_never_comes_changes_nothing(responses: Responses, script: ScriptWriter) -> None:
     """A stop string that does not occur changes nothing, however the stream is split into chunks."""
-    script(calls=[CALL], times=2 * TRIES)
-    for _ in range(TRIES):
+    for delivery in ("tokens_1", "tokens_4", "all"):
+        script(calls=[CALL], times=2, delivery=delivery)
         body, _ = responses.both("Weather?", tools=[RESPONSES_TOOL], extra_body={"stop": ["nowhere"]})
         assert items(body, "function_call")[0].arguments == CALL.arguments_json
 

@@ -14,7 +14,7 @@ from tests.clients.environments import NotToBeHadError
 from tests.extras.gateways.products import Product, Running, pytest_on, running
 from vllm_harness._defects.registry import gateway_deviations, load_defects
 from vllm_harness._exchange.server import VllmServer
-from vllm_harness._protocol.known import apply_known
+from vllm_harness._protocol.marking import apply_known
 from vllm_harness._testing.skips import skip
 from vllm_harness.cli.main import app
 from vllm_harness.extras.gateways import recording

@@ -9,8 +9,8 @@ import pytest
 
 from vllm_harness._environments import resolve
 from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._exchange.delivery import Api
 from vllm_harness._regression.cases.case import CaseSet
-from vllm_harness._regression.cases.delivery import Api
 from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.engines.answer import CaseAnswer

@@ -8,8 +8,8 @@ import pytest
 
 from vllm_harness._environments import Environment, resolve
 from vllm_harness._environments.under_test import VllmUnderTest
+from vllm_harness._exchange.delivery import deliveries
 from vllm_harness._regression.cases.case import CaseInput, CaseSet
-from vllm_harness._regression.cases.delivery import deliveries
 from vllm_harness._regression.cases.groups import GenerationPlan, case_set
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.engines.in_process import InProcessError, parse_session

@@ -16,7 +16,6 @@ from tests.chat_api import ASK, FREE, streamed
 from tests.lost_calls import checks_for
 from tests.messages_api import TOOL, messages_on
 from tests.own_server import OwnServer
-from tests.tries import asked_until
 from vllm_harness import ToolCall, known_defect
 from vllm_harness._protocol import validate_stream
 from vllm_harness._scripted.book import ScriptBook
@@ -26,8 +25,6 @@ pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.
 
 PLUGIN = Path(__file__).with_name("interleaving_hermes.py")
 CITIES = [{"city": "Paris"}, {"city": "Rome"}]
-TRIES = 10
-"""The maximum number of requests per test, as a busy server may send both calls in one delta."""
 
 
 @pytest.fixture
@@ -41,7 +38,7 @@ def server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> RemoteSe
 def book(server: RemoteServer) -> Iterator[ScriptBook]:
     """A script book that answers every request with two calls; it is verified at the end."""
     book = ScriptBook(server.endpoint, server.entry)
-    book.script(calls=[ToolCall("get_weather", city) for city in CITIES], times=None)
+    book.script(calls=[ToolCall("get_weather", city) for city in CITIES], times=None, delivery="tokens_1")
     yield book
     book.verify()
     book.close()
@@ -73,7 +70,7 @@ def test_over_responses(server: RemoteServer, book: ScriptBook, check_stream: Ca
         check_stream(events)
         return sum(event.type == "response.function_call_arguments.delta" for event in events)
 
-    assert in_turns(asked_until(in_turns, pieces, TRIES))
+    assert in_turns(pieces())
 
 
 @pytest.mark.covers("VA-010")
@@ -87,7 +84,7 @@ def test_over_messages(server: RemoteServer, book: ScriptBook, request: pytest.F
         deltas = [event["delta"] for event in stream.of("content_block_delta")]
         return sum(bool(delta.get("partial_json")) for delta in deltas)
 
-    assert in_turns(asked_until(in_turns, pieces, TRIES))
+    assert in_turns(pieces())
 
 
 def in_turns(pieces: int) -> bool:

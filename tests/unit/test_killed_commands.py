@@ -52,15 +52,15 @@ installer.uv_path = lambda: child
 installer.run_uv("pip", "install", progress=quiet)
 """,
     "interpreter search": """
-from vllm_harness._environments import release
+from vllm_harness._environments import release_making
 from vllm_harness._environments.locks import lock_for
-release.uv_path, release.minors = (lambda: child), (lambda: ["3.99"])
-release.interpreter(lock_for("0.32.0", "cpu"))
+release_making.uv_path, release_making.minors = (lambda: child), (lambda: ["3.99"])
+release_making.interpreter(lock_for("0.32.0", "cpu"))
 """,
     "npm": """
-from vllm_harness._environments import sources
-sources.npm_command = lambda: [str(child)]
-sources.npm_archive("package@1.0.0", folder)
+from vllm_harness._environments import bringing
+bringing.npm_command = lambda: [str(child)]
+bringing.npm_archive("package@1.0.0", folder)
 """,
     "upstream's objects": """
 from vllm_harness.extras.upstream.vllm_process import VllmProcess

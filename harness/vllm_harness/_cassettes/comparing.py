@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from vllm_harness._cassettes.answers import answer_of, exchange_of
 from vllm_harness._cassettes.format import Cassette, RecordedExchange
-from vllm_harness._protocol.chat.schema import REASONING_KEYS
 from vllm_harness._protocol.conversation.compare import OF_ONE_ANSWER
 from vllm_harness._protocol.core.differences import differences
+from vllm_harness._protocol.core.events import REASONING_KEYS
 from vllm_harness._protocol.core.findings import ABSENT, brief
 
 Layer = Literal["turn", "meaning", "protocol", "request"]

@@ -18,6 +18,8 @@ from vllm_harness._files.strict import StrictModel, keys_of, with_names
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
 Lane = Literal["live", "scripted"]
+RunLane = Literal["live", "scripted", "attached"]
+"""The lane of a run, which may also be attached to a running server."""
 Device = Literal["cpu", "cuda"]
 Frontend = Literal["python", "rust"]
 ProcessorFile = Annotated[str, Field(pattern=r"^[a-z_]*processor_config\.json$")]

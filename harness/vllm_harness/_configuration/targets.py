@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from vllm_harness._configuration.model_entries import Device, Frontend, ModelEntry, ModelsFile
+from vllm_harness._configuration.model_entries import Device, Frontend, ModelEntry, ModelsFile, RunLane
 from vllm_harness._errors import UsageError
 from vllm_harness._machine.gpus import NOMINAL_SHARE
-
-RunLane = Literal["live", "scripted", "attached"]
 
 
 @dataclass(frozen=True)

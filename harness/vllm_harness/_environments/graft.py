@@ -21,7 +21,8 @@ from packaging.utils import canonicalize_name
 from vllm_harness._environments import operators, store
 from vllm_harness._environments.installer import run_uv
 from vllm_harness._environments.locks import Lock, lock_for
-from vllm_harness._environments.release import install, interpreter, minors
+from vllm_harness._environments.release import minors
+from vllm_harness._environments.release_making import install, interpreter
 from vllm_harness._environments.spec import Environment, Spec
 from vllm_harness._environments.tree import Tree
 from vllm_harness._environments.verify import verify

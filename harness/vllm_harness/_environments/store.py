@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vllm_harness._configuration.model_entries import Device
-from vllm_harness._environments.metadata import stub_metadata
-from vllm_harness._environments.spec import Environment, Kind
+from vllm_harness._environments.spec import Environment, Kind, stub_metadata
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._files.locking import locked_for_making
 from vllm_harness._files.paths import cache_dir

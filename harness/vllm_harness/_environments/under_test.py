@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from vllm_harness._configuration.model_entries import Frontend
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.spec import Environment
-from vllm_harness._machine.shard import Preparation, Say
-from vllm_harness._terminal.status import quiet
+from vllm_harness._terminal.status import Progress, quiet
+
+if TYPE_CHECKING:
+    from vllm_harness._machine.shard import Preparation
 
 
 def _this_process() -> str:
@@ -26,7 +29,7 @@ class VllmUnderTest:
     frontend: Frontend = "python"
     process: str = field(default_factory=_this_process, compare=False)
 
-    def here(self, progress: Say = quiet) -> VllmUnderTest:
+    def here(self, progress: Progress = quiet) -> VllmUnderTest:
         """Returns this vLLM, after finding or making its environment again if another process resolved it.
 
         Raises:
@@ -41,9 +44,11 @@ class VllmUnderTest:
     @property
     def preparation(self) -> Preparation:
         """The preparation that makes the environment on a machine before the environment is used."""
+        from vllm_harness._machine.shard import Preparation  # only a run in shards has preparations
+
         return Preparation(f"vLLM {self.spec}", self._prepare)
 
-    def _prepare(self, say: Say) -> None:
+    def _prepare(self, say: Progress) -> None:
         self.here(say)
 
     @property

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vllm_harness._protocol.chat.schema import REASONING_KEYS
 from vllm_harness._protocol.conversation.exchange import Exchange
-from vllm_harness._protocol.core.events import Api, Json, decode
-from vllm_harness._protocol.responses import schema
+from vllm_harness._protocol.core.events import CALL_ITEMS, REASONING_KEYS, Api, Json, decode
 
 Status = Literal["completed", "incomplete", "failed", "refused"]
 MCP_CALL = "mcp_call"
@@ -193,7 +191,7 @@ def _response(body: Mapping[str, Any]) -> Answer:
         _status("responses", end := str(body.get("status"))),
         "".join(_text(item.get("content")) for item in items if item.get("type") == "message"),
         "".join(_text(item.get("content")) for item in reasoning),
-        tuple(_call(item) for item in items if item.get("type") in (*schema.CALLS, *_SERVER_ITEMS)),
+        tuple(_call(item) for item in items if item.get("type") in (*CALL_ITEMS, *_SERVER_ITEMS)),
         tuple(items),
         _text(body.get("id")),
         end,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from vllm_harness._configuration.model_entries import ModelEntry
-from vllm_harness._configuration.targets import RunLane
+from vllm_harness._configuration.model_entries import ModelEntry, RunLane
 from vllm_harness._exchange.endpoint import Endpoint
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ the base class of its errors and the table of extras.
 - `conversation`: checks across answers: exchanges, comparisons
 
 The other modules are entry points for all APIs: streams, bodies, captures, watching, known (deviations),
-rules (all of them), samples, explain, formats.
+marking, rules (all of them), samples, explain, formats.
 
 Imports point one way: core <- responses, chat, messages <- conversation <- entry points.
 """
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from vllm_harness._protocol.core.findings import Finding, Severity
     from vllm_harness._protocol.core.sse import SSEEvent, SSEParser, parse_sse, parse_sse_async
     from vllm_harness._protocol.core.timing import TimingFacts, timing_facts
-    from vllm_harness._protocol.known import KnownDeviation, apply_known
+    from vllm_harness._protocol.known import KnownDeviation
+    from vllm_harness._protocol.marking import apply_known
     from vllm_harness._protocol.messages.accumulate import MessageAccumulator
     from vllm_harness._protocol.responses.accumulate import ResponseAccumulator
     from vllm_harness._protocol.streams import StreamValidator, validate_stream, validate_stream_async
@@ -74,7 +75,8 @@ _MODULES = {
     "core.findings": "Finding Severity",
     "core.sse": "SSEEvent SSEParser parse_sse parse_sse_async",
     "core.timing": "TimingFacts timing_facts",
-    "known": "KnownDeviation apply_known",
+    "known": "KnownDeviation",
+    "marking": "apply_known",
     "messages.accumulate": "MessageAccumulator",
     "responses.accumulate": "ResponseAccumulator",
     "streams": "StreamValidator validate_stream validate_stream_async",

@@ -17,7 +17,8 @@ from vllm_harness._protocol.core.examples import Example
 from vllm_harness._protocol.core.findings import Finding
 from vllm_harness._protocol.core.rule import Rule
 from vllm_harness._protocol.core.sse import parse_sse
-from vllm_harness._protocol.known import KnownDeviation, apply_known
+from vllm_harness._protocol.known import KnownDeviation
+from vllm_harness._protocol.marking import apply_known
 from vllm_harness._protocol.rules import AREAS, RULES
 from vllm_harness._protocol.samples import build, kind_of, wire
 from vllm_harness._protocol.streams import StreamValidator

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import HarnessError
+from vllm_harness._exchange.delivery import Delivery, DeliveryField
 from vllm_harness._extensions import MEASURED_IN_PROCESS, MEASURED_OVER_HTTP, load
 from vllm_harness._machine.shard import Executor, Needs, Shard, ThisMachine
 from vllm_harness._machine.tasks import raise_if_interrupted
 from vllm_harness._regression.cases.case import Case, CaseInput, CaseSet, Topic, short_digest
-from vllm_harness._regression.cases.delivery import Delivery, DeliveryField
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, ErrorCode
 from vllm_harness._regression.engines.in_process import parse_all
-from vllm_harness._regression.engines.over_http import (
-    request_all,
-    request_under_load,
-)
+from vllm_harness._regression.engines.over_http import request_all, request_under_load, served_by
 from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.results.cells import CaseResult, Cell, RegressionRun
-from vllm_harness._regression.results.judge import judge, meaning_check
+from vllm_harness._regression.results.judge import judge
 from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._scripted.families import Family, entry_of
-from vllm_harness._server.leases.allocation import INTERPRETER_GIB, expected_needs
+from vllm_harness._server.leases.allocation import INTERPRETER_GIB
+from vllm_harness._server.leases.expected import expected_needs
 
 T = TypeVar("T")
 LIMIT_S = 3600.0
@@ -62,8 +62,18 @@ def unfinished(
             if cases.cases
             and not run.finished(vllm.name, engine, cases.family.name, cases.group, cases.digest)
         ]
-        batches += [Batch(vllm, engine, tuple(share), run) for share in shares(remaining, parallel)]
+        batches += [Batch(vllm, engine, share, run) for share in _shares(remaining, engine, parallel)]
     return batches
+
+
+def _shares(case_sets: Sequence[CaseSet], engine: Engine, parallel: int) -> Iterator[tuple[CaseSet, ...]]:
+    """Divides case sets; over HTTP, those of a family stay together, since they share a server."""
+    together: dict[object, list[CaseSet]] = {}
+    for cases in case_sets:
+        key = cases.family.name if engine == "http" else (cases.family.name, cases.group)
+        together.setdefault(key, []).append(cases)
+    for share in shares(list(together.values()), parallel):
+        yield tuple(chain.from_iterable(share))
 
 
 def shares(items: Sequence[T], parallel: int) -> list[Sequence[T]]:
@@ -161,27 +171,39 @@ def _timed(
 
 def _over_http(batch: Batch, is_remote: bool) -> Iterator[Cell]:
     """Yields the cells that servers answer; raises errors of the machine itself if the machine is remote."""
+    by_server: dict[object, deque[CaseSet]] = {}
     for cases in batch.case_sets:
-        started = time.monotonic()
-        try:
-            answers = _served(batch, cases)
-        except HarnessError as error:
-            if error.of_machine and is_remote:
-                raise
-            failure = AnswerError(code=type(error).__name__, message=error.message)
-            answers = [CaseAnswer(family=cases.family.name, error=failure)]
-        yield cell_of(batch.vllm, cases, answers, engine="http", seconds=time.monotonic() - started)
+        by_server.setdefault((cases.family.name, cases.group == "cost"), deque()).append(cases)
+    for remaining in by_server.values():
+        while remaining:
+            started = time.monotonic()
+            try:
+                for cases, answers in _served(batch, remaining):
+                    seconds, started = time.monotonic() - started, time.monotonic()
+                    yield cell_of(batch.vllm, cases, answers, engine="http", seconds=seconds)
+            except HarnessError as error:
+                if error.of_machine and is_remote:
+                    raise
+                cases = remaining.popleft()
+                failure = AnswerError(code=type(error).__name__, message=error.message)
+                answers = [CaseAnswer(family=cases.family.name, error=failure)]
+                seconds = time.monotonic() - started
+                yield cell_of(batch.vllm, cases, answers, engine="http", seconds=seconds)
 
 
-def _served(batch: Batch, cases: CaseSet) -> list[CaseAnswer]:
-    vllm = batch.vllm
-    if cases.group == "cost":
-        return list(load(MEASURED_OVER_HTTP, "the group cost")(batch.run, vllm, cases))
-    if cases.group == "load":
-        under_load = request_under_load(vllm.environment, cases.family, cases.inputs, frontend=vllm.frontend)
-        return list(under_load)
-    mismatches = meaning_check(cases.cases)
-    return request_all(vllm.environment, cases.family, cases.inputs, mismatches, frontend=vllm.frontend)
+def _served(batch: Batch, remaining: deque[CaseSet]) -> Iterator[tuple[CaseSet, list[CaseAnswer]]]:
+    """Starts the server of a family, and removes and answers case sets as long as the server lives."""
+    vllm, family = batch.vllm, remaining[0].family
+    if remaining[0].group == "cost":  # with flags of its own
+        answers = list(load(MEASURED_OVER_HTTP, "the group cost")(batch.run, vllm, remaining[0]))
+        yield remaining.popleft(), answers
+        return
+    entry = entry_of(family)
+    with served_by(entry, lane="scripted", vllm=vllm.environment, frontend=vllm.frontend) as server:
+        while remaining and server.alive():
+            request = request_under_load if remaining[0].group == "load" else request_all
+            answers = list(request(server, family, remaining[0].inputs))
+            yield remaining.popleft(), answers
 
 
 def cell_of(
@@ -225,7 +247,8 @@ def _case_results(cases: CaseSet, answers: Sequence[CaseAnswer]) -> Iterator[tup
 def _case_result(case: Case, answers: Sequence[CaseAnswer]) -> CaseResult:
     by_delivery: dict[DeliveryField, dict[Mismatch, None]] = {}
     examples: dict[DeliveryField, str] = {}
-    for answer, mismatches in judge(case, answers):
+    judged = [answer for answer in answers if not answer.is_not_held]
+    for answer, mismatches in judge(case, judged):
         delivery = _delivery(answer)
         if mismatches:
             by_delivery.setdefault(delivery, {}).update(dict.fromkeys(mismatches))
@@ -237,8 +260,9 @@ def _case_result(case: Case, answers: Sequence[CaseAnswer]) -> CaseResult:
         text=next((answer.alternative for answer in answers if answer.alternative), case.input.text),
         mismatches={delivery: tuple(mismatches) for delivery, mismatches in by_delivery.items()},
         examples=examples,
-        digests={_delivery(answer): answer_digest(answer) for answer in answers} if has_one_answer else {},
-        deliveries=len({answer.delivery for answer in answers}),
+        digests={_delivery(answer): answer_digest(answer) for answer in judged} if has_one_answer else {},
+        deliveries=len({answer.delivery for answer in judged}),
+        not_held=tuple(_delivery(answer) for answer in answers if answer.is_not_held),
         curves={_delivery(answer): answer.curve for answer in answers if answer.curve is not None},
     )
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from vllm_harness._environments.spec import Environment
+from vllm_harness._exchange.delivery import Chunking, Delivery, deliveries
 from vllm_harness._files.plain_yaml import plain_yaml
 from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._regression.cases.case import Topic
-from vllm_harness._regression.cases.delivery import Chunking, Delivery, deliveries
 from vllm_harness._regression.cases.groups import GenerationPlan, generated_case
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.cases.properties import GeneratedMeaning, failure_kinds

@@ -11,8 +11,8 @@ from vllm_harness._configuration.model_entries import Frontend, load_models
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
+from vllm_harness._exchange.delivery import Api
 from vllm_harness._regression.cases.case import DEFAULT_GROUPS, GROUPS, CaseSet, Group
-from vllm_harness._regression.cases.delivery import Api
 from vllm_harness._regression.cases.groups import GenerationPlan, case_set
 from vllm_harness._regression.cases.meanings import FILE as MEANINGS
 from vllm_harness._regression.cases.meanings import load_meanings

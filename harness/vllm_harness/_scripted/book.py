@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._exchange.delivery import Delivery, delivery_of
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._scripted.encoding import BookError, Content, Plain, call, encode, is_ids
 from vllm_harness._scripted.in_server import vllm_harness_names as names
@@ -58,6 +59,7 @@ class BookRule:
         by_choice: whether `takes` are for the choices of a request (`n`), not for successive generations.
         constrained: whether a grammar constrains the model.
         limit: the largest number of tokens in an answer; None for the request's own limit.
+        delivery: the chunks of a streamed answer; None if vLLM may merge tokens that it has not sent yet.
         expect: the state in which the script should end.
         keep_prompt: whether the prompts and sampling parameters of the rule's generations are kept.
         keep_uses: whether the book's report lists the rule's uses; if not, the server's memory does not grow.
@@ -73,6 +75,7 @@ class BookRule:
     by_choice: bool = True
     constrained: bool = False
     limit: int | None = None
+    delivery: Delivery | None = None
     expect: Expectation = "done"
     keep_prompt: bool = False
     keep_uses: bool = True
@@ -133,6 +136,7 @@ class ScriptBook:
         times: int | None = 1,
         name: str | None = None,
         constrained: bool = False,
+        delivery: Delivery | str | Sequence[int] | None = None,
         expect: Expectation = "done",
         keep_prompt: bool = False,
     ) -> Script:
@@ -148,6 +152,8 @@ class ScriptBook:
             name: the rule's name in reports; by default `script 1`, `script 2`, ...
             constrained: whether a grammar constrains the model (structured output, required or named tools),
                 so that the dialect omits whitespace that a grammar forbids.
+            delivery: the chunks of a streamed answer, such as `tokens_1`, `cut_at_3_7`, or the number of
+                tokens in each chunk; by default vLLM merges tokens that it has not sent yet.
             expect: the state in which it should end: `done`, `truncated` (by a limit, a stop string or the
                 client) or `refused`.
             keep_prompt: whether to keep what `prompts` and `sampling` return.
@@ -166,6 +172,7 @@ class ScriptBook:
                 times=times,
                 by_choice=bool(choices) or not turns,
                 constrained=constrained,
+                delivery=None if delivery is None else _delivery(delivery),
                 expect=expect,
                 keep_prompt=keep_prompt,
             )
@@ -271,6 +278,8 @@ class ScriptBook:
         if not use["generations"]:
             return [f"script {script.name!r} was used for a request that vLLM refused (HTTP {use['status']})"]
         problems = []
+        if (delivery := use["delivery"]) and not delivery["held"]:
+            problems.append(f"script {script.name!r}: {not_held(delivery)}")
         for generation in use["generations"]:
             state = "truncated" if generation["state"] == "running" else generation["state"]
             if state == script.expect:
@@ -311,6 +320,7 @@ class ScriptBook:
             "when": rule.when.as_json(),
             "left": rule.times,
             "limit": rule.limit,
+            "delivery": rule.delivery and rule.delivery.chunks,
             "keep_prompt": rule.keep_prompt,
             "keep_uses": rule.keep_uses,
         }
@@ -320,6 +330,25 @@ class ScriptBook:
 
     def _call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         return call(self._endpoint, method, path, body)
+
+
+def _delivery(value: Delivery | str | Sequence[int]) -> Delivery:
+    try:
+        delivery = delivery_of(value)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if not delivery.is_held_by_server:
+        raise UsageError(
+            f"a server cannot deliver an answer as {delivery.chunks!r}",
+            hint="name chunks, such as tokens_1, all, cut_at_3_7, cut_after_12, or [1, 4, 2]",
+        )
+    return delivery
+
+
+def not_held(delivery: Mapping[str, Any]) -> str:
+    """Says how an answer was delivered that was not delivered as its script asks."""
+    chunks = " and ".join(map(str, delivery["chunks"])) or "chunks that the server cannot see"
+    return f"the delivery {delivery['code']} was not held; vLLM took {chunks}"
 
 
 def _combined(say: Content | None, reasoning: str | None, calls: Sequence[ToolCall]) -> Content:

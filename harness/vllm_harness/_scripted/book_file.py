@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from vllm_harness._errors import UsageError
+from vllm_harness._exchange.delivery import DeliveryField
 from vllm_harness._files.located_yaml import Document, Location
 from vllm_harness._files.strict import StrictModel, keys_of
 from vllm_harness._scripted.book import BookRule, Content, Plain, Raw
@@ -134,6 +135,9 @@ class RuleSpec(StrictModel):
         constrained: whether a grammar constrains the model (structured output, required or named tools),
             which forbids some of the whitespace that models write.
         limit: the number of tokens after which the answer is truncated, if the request allows more.
+        delivery: the chunks of a streamed answer: a code such as `tokens_1`, `all`, `cut_at_3_7` (tokens) or
+            `cut_after_12` (characters), or the number of tokens in each chunk; by default vLLM merges tokens
+            that it has not sent yet.
     """
 
     name: str | None = None
@@ -144,11 +148,14 @@ class RuleSpec(StrictModel):
     times: StrictInt | None = Field(None, ge=1)
     constrained: StrictBool = False
     limit: StrictInt | None = Field(None, ge=1)
+    delivery: DeliveryField | None = None
 
     @model_validator(mode="after")
     def _has_one_answer(self) -> RuleSpec:
         if [self.say is not None, bool(self.turns), bool(self.choices)].count(True) != 1:
             raise ValueError("a rule needs either 'say' or 'turns' or 'choices'")
+        if self.delivery is not None and not self.delivery.is_held_by_server:
+            raise ValueError(f"a server cannot deliver an answer as {self.delivery.chunks}")
         if any(answer.case for answer in (*self.turns, *self.choices)):
             raise ValueError("'case' is allowed in 'say', not in 'turns' or 'choices'")
         return self
@@ -170,6 +177,7 @@ class RuleSpec(StrictModel):
             by_choice=not self.turns,
             constrained=self.constrained,
             limit=self.limit,
+            delivery=self.delivery,
             where=where,
         )
 

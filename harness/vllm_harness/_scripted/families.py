@@ -13,7 +13,6 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict
 from pydantic.dataclasses import dataclass
 
 from vllm_harness._configuration.model_entries import Capability, Hub, ModelEntry, StandIn, load_models
-from vllm_harness._environments import assets
 from vllm_harness._files.located_yaml import read_yaml
 from vllm_harness._files.paths import cache_dir
 from vllm_harness._files.strict import StrictModel, with_names
@@ -178,7 +177,9 @@ def family_entry(family: Family, *, real: Path | None = None, into: Path | None 
     if form is None:
         raise ValueError(f"family {family.name} has no synthetic stand-in; use model {family.entry}")
     if family.real and family.tokenizer and real is None:
-        real = assets.fetch(family.tokenizer)
+        from vllm_harness._environments.assets import fetch
+
+        real = fetch(family.tokenizer)
     document = _document(family, form, real)
     folder = _tokenizer_folder(family, form, document, into or cache_dir() / "tokenizers")
     ids = ids_of(document)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from vllm_harness._configuration.model_entries import ModelEntry, StandIn
-from vllm_harness._environments.sources import sha256_of
 from vllm_harness._errors import UsageError
 from vllm_harness._files.paths import cache_dir
 from vllm_harness._files.temporary import temporary_folder
@@ -138,7 +137,8 @@ def _digest(stand_in: StandIn, tokenizer: list[Path]) -> str:
 
 @cache
 def _sha256(path: Path, _changed: int) -> str:
-    return sha256_of(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write(stand_in: StandIn, tokenizer: list[Path], folder: Path) -> None:

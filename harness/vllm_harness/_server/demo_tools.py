@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from vllm_harness._environments.installer import uv_path
 from vllm_harness._environments.overlay import overlay
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
-from vllm_harness._server.flags import flag_values
+from vllm_harness._server.flags import DEMO_FLAGS
 from vllm_harness._terminal.status import Progress, quiet
 
-DEMO_FLAGS = ("--tool-server", "demo")
 SEARCH_KEY = "EXA_API_KEY"
 SEARCH_NEEDS = f"{SEARCH_KEY} with a key of https://exa.ai, and access to api.exa.ai"
 
@@ -28,18 +27,15 @@ def demo_tools(environment: Environment, progress: Progress = quiet) -> Path:
 
 
 def demo_variables(
-    args: Sequence[str], env: Mapping[str, str], environment: Environment, progress: Progress = quiet
+    env: Mapping[str, str], environment: Environment, progress: Progress = quiet
 ) -> dict[str, str]:
     """The environment variables with which a server finds the tools, and uv, which runs the model's code.
 
-    Empty if the server's flags do not name the demo tool server. If `env` contains a search key, the
-    packages of the browser tool are added.
+    If `env` contains a search key, the packages of the browser tool are added.
 
     Raises:
         InstallError: the packages cannot be installed.
     """
-    if not asks_for_demo(args):
-        return {}
     packages = [*environment.pythonpath, demo_tools(environment, progress)]
     if env.get(SEARCH_KEY):
         packages.append(overlay("gpt-oss-browser", environment, progress))
@@ -66,9 +62,3 @@ def demo_launch(*, scripted: bool, search: bool = False) -> tuple[tuple[str, ...
             hint=f"it needs {SEARCH_NEEDS}",
         )
     return DEMO_FLAGS, {"PYTHON_EXECUTION_BACKEND": "dangerously_use_uv"} if scripted else {}
-
-
-def asks_for_demo(args: Sequence[str]) -> bool:
-    """Whether flags of `vllm serve` name the demo tool server."""
-    flag, demo = DEMO_FLAGS
-    return flag_values(args, [(flag,)], str, "") == [demo]

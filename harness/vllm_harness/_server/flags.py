@@ -8,6 +8,8 @@ from contextlib import suppress
 from typing import TypeVar
 
 Value = TypeVar("Value")
+DEMO_FLAGS = ("--tool-server", "demo")
+"""The flags for the demo tool server."""
 
 
 def flag_values(
@@ -24,6 +26,12 @@ def flag_values(
         known, _ = parser.parse_known_args([_dashed(arg) for arg in args])
         return [getattr(known, name) for name in names]
     return [default] * len(flags)
+
+
+def asks_for_demo(args: Sequence[str]) -> bool:
+    """Whether flags of `vllm serve` name the demo tool server."""
+    flag, demo = DEMO_FLAGS
+    return flag_values(args, [(flag,)], str, "") == [demo]
 
 
 def _dashed(arg: str) -> str:

@@ -1,8 +1,8 @@
 """The client side of the fork server: finds or starts the template for a launch, and requests forks.
 
-Templates differ in the interpreter, its vLLM, and the variables that are read at import time. All runs of a
-user share them. Measured on CPU, a start from a template takes a tenth of a cold start or less, since a cold
-start mostly imports torch and vLLM three times in a row.
+Templates differ in the interpreter, its vLLM, the variables that are read at import time, and the limits that
+they inherit (see `inherited`). All runs of a user share them. Measured on CPU, a start from a template takes
+a tenth of a cold start or less, since a cold start mostly imports torch and vLLM three times in a row.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -22,12 +23,13 @@ from typing import Any
 import psutil
 from filelock import FileLock, Timeout
 
-from vllm_harness._environments.overlay import without_overlays
+from vllm_harness._environments.spec import without_overlays
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.folders import private_folder
 from vllm_harness._files.locking import locked
 from vllm_harness._files.paths import STATE, state_dir
 from vllm_harness._files.variables import number
+from vllm_harness._server.inherited import inherited
 from vllm_harness._server.launch import Launch
 from vllm_harness._server.private_socket import OtherUserAnswers, connect
 from vllm_harness._server.supervised import Handle
@@ -55,6 +57,7 @@ READ_LATE = {
 READ_EARLY = (
     *("VLLM_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TORCH", "PYTORCH", "OMP_", "KMP_", "MKL_", "GOMP_"),
     *("CUDA_", "NCCL_", "GLOO_", "PYTHON", "LD_", "XDG_", "HOME", "TOKENIZERS_", "TRITON_", "TIKTOKEN_"),
+    *("LANG", "LC_", "TZ", "MALLOC_", "GLIBC_", "OPENBLAS_", "FLASHINFER_"),
 )
 
 MODELS_HELD = 8
@@ -154,15 +157,12 @@ def dismiss_unused() -> bool:
 
 def end(template: TemplateInfo) -> None:
     """Ends a base template and the templates forked from it; removes their sockets and its JSON note."""
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(template.pid)
-        process.terminate()
-        with suppress(psutil.TimeoutExpired):
-            process.wait(DISMISS_LIMIT_S)
-    deadline = time.monotonic() + DISMISS_LIMIT_S
-    for path in template.socket.parent.glob(f"{template.socket.stem}*.sock"):
-        while _connects(path) and time.monotonic() < deadline:
-            time.sleep(0.02)
+    with suppress(ProcessLookupError):
+        os.kill(template.pid, signal.SIGTERM)
+    sockets = list(template.socket.parent.glob(f"{template.socket.stem}*.sock"))
+    deadline = time.monotonic() + 2 * DISMISS_LIMIT_S
+    while time.monotonic() < deadline and (started(template.pid) or any(map(_connects, sockets))):
+        time.sleep(0.02)
     _sweep()
 
 
@@ -186,14 +186,15 @@ def _sweep() -> None:
     for path in (*_folder().glob("*.sock"), *_folder().glob("*.json")):
         base = path.stem.split("-")[0]
         # the process that has the lock may be about to replace the socket and the note
-        with suppress(Timeout, OtherUserAnswers), FileLock(path.with_name(f"{base}.lock"), timeout=0):
+        lock = FileLock(path.with_name(f"{base}.lock"), timeout=0)
+        with suppress(Timeout, OtherUserAnswers, OSError), lock:
             if not (_noted(path) if path.suffix == ".json" else _connects(path)):
                 path.unlink(missing_ok=True)
 
 
 def _noted(note: Path) -> TemplateInfo | None:
     """Reads a note about a template, which may not listen yet; None if its process has ended."""
-    with suppress(OSError, ValueError, KeyError):
+    with suppress(FileNotFoundError, ValueError, KeyError):
         info = json.loads(note.read_text())
         if info["started"] and info["started"] == started(info["pid"]):
             return TemplateInfo(Path(info["socket"]), info["pid"], info["environment"])
@@ -216,7 +217,7 @@ def _key(launch: Launch, environ: Mapping[str, str]) -> str:
     }
     imported = map(FORKING.with_name, ("supervisor.py", "blocks.py"))
     code = [path.read_text() for path in (*sorted(FORKING.glob("*.py")), *imported)]
-    parts = [str(launch.environment.python), launch.environment.fingerprint(), early, code]
+    parts = [str(launch.environment.python), launch.environment.fingerprint(), early, code, inherited()]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -285,7 +286,8 @@ def _open(client: socket.socket) -> bool:
 
 
 def _connects(path: Path) -> bool:
-    with suppress(OSError), connect(path):
+    """Whether a template listens at a path. Raises OSError if this process cannot find it out."""
+    with suppress(ConnectionRefusedError, FileNotFoundError), connect(path):
         return True
     return False
 

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vllm_harness._configuration.model_entries import Frontend, Lane, ModelEntry
-from vllm_harness._environments import assets
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import LOCAL, NO_KEY, Endpoint, served_at, tls
 from vllm_harness._machine.gpus import visible_gpus
 from vllm_harness._scripted.in_server import vllm_harness_names as names
 from vllm_harness._scripted.standin import SERVER_ENV, build_stand_in, cuda_args, stand_in_args
-from vllm_harness._server.demo_tools import demo_variables
-from vllm_harness._server.flags import flag_values
+from vllm_harness._server.flags import asks_for_demo, flag_values
 
 IN_SERVER = Path(__file__).parent.parent / "_scripted" / "in_server"
 SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
@@ -132,7 +130,11 @@ def plan_launch(
         if environment.device == "cuda" and (devices := visible_gpus({**os.environ, **(env or {})})):
             lane_args += cuda_args(min(gpu.total_bytes for gpu in devices) / 2**30)
     every_flag = (*flags.args, *lane_args, *args)
-    tools_env = demo_variables(every_flag, {**os.environ, **(env or {})}, environment, progress)
+    tools_env: dict[str, str] = {}
+    if asks_for_demo(every_flag):
+        from vllm_harness._server.demo_tools import demo_variables  # and what installs their packages
+
+        tools_env = demo_variables({**os.environ, **(env or {})}, environment, progress)
     launch = Launch(
         entry=entry,
         lane=lane,
@@ -192,7 +194,7 @@ def _live_model(
     entry: ModelEntry, progress: Callable[[str], None]
 ) -> tuple[str, tuple[str, ...], dict[str, str]]:
     if entry.weights:
-        return str(assets.fetch(entry.weights, progress=progress)), (), {}
+        return _asset(entry.weights, progress), (), {}
     return entry.hub.id, ("--revision", entry.hub.revision), {}
 
 
@@ -207,7 +209,13 @@ def fetched_stand_in(
     """
     assert entry.stand_in is not None
     name = entry.stand_in.tokenizer
-    tokenizer = Path(name) if Path(name).is_absolute() else assets.fetch(name, progress=progress)
-    env = {name: str(assets.fetch(asset, progress=progress)) for name, asset in entry.stand_in.assets.items()}
+    tokenizer = Path(name if Path(name).is_absolute() else _asset(name, progress))
+    env = {name: _asset(asset, progress) for name, asset in entry.stand_in.assets.items()}
     checkpoint = build_stand_in(entry, tokenizer)
     return str(checkpoint), stand_in_args(entry), {**SERVER_ENV, **env}
+
+
+def _asset(name: str, progress: Callable[[str], None]) -> str:
+    from vllm_harness._environments.assets import fetch  # a family's stand-in needs none
+
+    return str(fetch(name, progress=progress))

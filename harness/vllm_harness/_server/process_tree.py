@@ -12,6 +12,7 @@ import psutil
 
 from vllm_harness._scripted.in_server.vllm_harness_names import SERVER_ID
 from vllm_harness._server import blocks
+from vllm_harness._server.supervisor import started
 
 
 def processes_in(folder: str) -> list[psutil.Process]:
@@ -60,7 +61,7 @@ def clear(server_id: str, folder: str, earlier_blocks: list[str], wait_s: float 
     """
     native = blocks.Native(earlier_blocks)
     deadline: float | None = None
-    while left := [p for p in processes_of(server_id, folder) if p.pid != os.getpid() and _is_running(p)]:
+    while left := [p for p in processes_of(server_id, folder) if p.pid != os.getpid() and started(p.pid)]:
         pids = [process.pid for process in left]
         native.look(lambda: pids, again=True)  # noqa: B023
         if deadline is not None and time.monotonic() > deadline:
@@ -73,14 +74,6 @@ def clear(server_id: str, folder: str, earlier_blocks: list[str], wait_s: float 
     blocks.remove_of(server_id, native.blocks)
     shutil.rmtree(folder, ignore_errors=True)
     return [process.pid for process in left]
-
-
-def _is_running(process: psutil.Process) -> bool:
-    """Whether a process is running; a zombie does not count, since it holds no resources."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def tree_pids(root: int) -> set[int]:

@@ -35,7 +35,7 @@ class ServerRecord:
         supervisor_started: when the supervisor was started; see `supervisor.started`.
         tmp: temporary folder, in which the server's processes work.
         name, lane, environment, log: name, lane, environment and log path of the server, for display.
-        port, pid: port and process id of the API server.
+        host, port, pid: the address on which the API server listens, its port and its process id.
         certificate: path of its TLS certificate; empty without TLS.
         identity: hash by which a later run finds the server; see `reusable.identity`.
         kept: whether the server outlives the run that started it.
@@ -51,6 +51,7 @@ class ServerRecord:
     lane: str
     environment: str
     log: str
+    host: str = LOCAL
     port: int
     pid: int = 0
     certificate: str = ""
@@ -63,7 +64,7 @@ class ServerRecord:
     @property
     def endpoint(self) -> Endpoint:
         """The server's address, without its key."""
-        return served_at(LOCAL, self.port, self.certificate)
+        return served_at(self.host, self.port, self.certificate)
 
     def path(self) -> Path:
         """The path of the record's file."""
@@ -103,9 +104,9 @@ def sweep() -> list[ServerRecord]:
             if _is_in_use(written):
                 continue
             record = ServerRecord(**written)
-        except FileNotFoundError:
+        except OSError:  # it is gone, or the record of a running server cannot be read now
             continue
-        except (OSError, ValueError, TypeError):
+        except (ValueError, TypeError):
             path.unlink(missing_ok=True)
             continue
         record.clear()

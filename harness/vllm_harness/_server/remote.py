@@ -259,6 +259,7 @@ class RemoteServer(VllmServer):
         assert isinstance(self._process, Supervised)
         self.phases = self._watch.phases
         self._watch.wait(self._process, self.endpoint)
+        self._process.ready()
         if self._memory_lease:
             self._measured_start.settle(self._memory_lease, self._process.supervisor_pid or self.pid)
         self.startup_seconds = self._watch.elapsed_s

@@ -10,11 +10,10 @@ import time
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 
-import psutil
-
 from vllm_harness._exchange.endpoint import EndpointError
 from vllm_harness._files.locking import locked
 from vllm_harness._server.fork_server import FORKING, READ_EARLY
+from vllm_harness._server.inherited import inherited
 from vllm_harness._server.launch import IN_SERVER, Launch
 from vllm_harness._server.leases.ports import listeners
 from vllm_harness._server.process_tree import tree_pids
@@ -24,12 +23,13 @@ END_S = 30.0
 
 
 def identity(launch: Launch) -> str:
-    """A hash that is equal for launches with the same model, flags, variables, vLLM and harness plugins."""
+    """A hash that is equal for launches with the same model, flags, variables, limits, vLLM and plugins."""
     parts = [
         launch.model,
         launch.argv(0),
         sorted((name, value) for name, value in launch.environ().items() if _is_read(name, launch)),
         launch.environment.fingerprint(),
+        sorted((name, value) for name, value in inherited().items() if name != "cgroup"),  # one per login
         [path.read_text() for folder in (FORKING, IN_SERVER) for path in sorted(folder.glob("*.py"))],
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
@@ -58,14 +58,12 @@ def find_reusable(wanted: str, name: str, api_key: str) -> ServerRecord | None:
 
 def end_server(record: ServerRecord) -> list[int]:
     """Ends a running server, given its record; returns the ids of processes that survived."""
-    with suppress(psutil.NoSuchProcess, ProcessLookupError):
-        supervisor = psutil.Process(record.supervisor)
-        os.kill(record.supervisor, signal.SIGTERM)
-        deadline = time.monotonic() + END_S
-        while supervisor.is_running() and supervisor.status() != psutil.STATUS_ZOMBIE:
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.05)
+    if record.supervisor_lives():
+        with suppress(ProcessLookupError):
+            os.kill(record.supervisor, signal.SIGTERM)
+    deadline = time.monotonic() + END_S
+    while record.supervisor_lives() and time.monotonic() < deadline:
+        time.sleep(0.05)
     return record.clear()
 
 

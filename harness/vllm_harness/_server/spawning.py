@@ -110,6 +110,7 @@ class Spawner:
             lane=self.launch.lane,
             environment=self.launch.environment.describe(),
             log=str(self.log_path),
+            host=self.launch.host,
             port=self.port,
             certificate=self.launch.certificate,
             identity=identity(self.launch),

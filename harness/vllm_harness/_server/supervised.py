@@ -17,6 +17,7 @@ from typing import IO, Any
 import psutil
 
 from vllm_harness._server.process_tree import clear
+from vllm_harness._server.supervisor import KEEP, READY, started
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
@@ -83,8 +84,11 @@ class Supervised:
 
     @property
     def ended(self) -> bool:
-        """Whether the server has ended by itself, or its supervisor is gone."""
-        return bool({"exited", "failed", "eof"} & set(self._messages))
+        """Whether the server has ended by itself, or its supervisor is gone; so are its processes then."""
+        ends = {"exited", "failed", "eof"}
+        if not ends & set(self._messages) and started(self._messages.get("pid", os.getpid())) is None:
+            self._wait_for(ends, 30)
+        return bool(ends & set(self._messages))
 
     @property
     def exit_code(self) -> int | None:
@@ -104,11 +108,19 @@ class Supervised:
         self._handle.status.close()
         return list(self._messages.get("ended", {}).get("survivors", []))
 
+    def ready(self) -> None:
+        """Gives the server time to finish its requests when it is ended, since it serves now."""
+        self._say(READY)
+
     def keep(self) -> None:
         """Lets the server outlive its owner."""
         self._kept = True
-        self._handle.control.write(b"keep\n")
-        self._handle.control.flush()
+        self._say(KEEP)
+
+    def _say(self, word: bytes) -> None:
+        with suppress(BrokenPipeError):  # the supervisor was killed, as the status pipe will show
+            self._handle.control.write(word)
+            self._handle.control.flush()
 
     def _listen(self) -> None:
         with suppress(ValueError, OSError):

@@ -2,11 +2,12 @@
 
 Run as `python -I supervisor.py`. It is the server's subreaper, so every descendant, even an orphaned one,
 stays below it and is found and killed at the end. The owner writes one line, the configuration (see
-`Config`), to standard input and holds the pipe open. The server ends when the pipe closes or the owner dies.
-After the line `keep`, the server has no owner, and SIGTERM to the supervisor ends it. The supervisor makes
-everything that belongs to the server except the record, and removes all of that at the end. It writes JSON
-objects to standard output, one per line: `{"supervisor": N}`, `{"pid": N}`, `{"exited": CODE}` if the server
-ended by itself, and finally `{"ended": {...}}`.
+`Config`), to standard input and holds the pipe open. The server ends when the pipe closes or the owner dies;
+it has time to finish its requests if the owner has written `ready` before. After the line `keep`, the server
+has no owner, and SIGTERM to the supervisor ends it. The supervisor makes everything that belongs to the
+server except the record, and removes all of that at the end. It writes JSON objects to standard output, one
+per line: `{"supervisor": N}`, `{"pid": N}`, `{"exited": CODE}` if the server ended by itself, and finally
+`{"ended": {...}}`.
 
 The fork template (forking/vllm_harness_template.py) runs the same code and launches the server by a fork.
 """
@@ -57,7 +58,7 @@ PR_SET_CHILD_SUBREAPER = 36
 KILL_WAIT_S = 10.0
 LOOK_EVERY_S = 2.0
 CONTROL = 0
-KEEP = b"keep\n"
+READY, KEEP = b"ready\n", b"keep\n"
 TOKEN_PATTERN = re.compile(rb"\b(hf_|sk-|gsk_|ghp_|nvapi-)[A-Za-z0-9_-]{8,}")
 
 
@@ -76,7 +77,7 @@ class Config:
         log_limit: bytes after which the log is truncated, while the server goes on.
         tmp: the server's own temporary and working folder; made here, removed at the end.
         secrets: values that are redacted in the log.
-        grace_s: seconds between SIGTERM and SIGKILL.
+        grace_s: seconds between SIGTERM and SIGKILL for a server that may have requests to finish.
         first: path of a Python file that a forked server runs before it serves; empty for none.
     """
 
@@ -144,11 +145,14 @@ def supervise(config: Config, launch: Callable[[Config], Server]) -> int:
     log = threading.Thread(target=_copy_log, args=(server.stdout, config), daemon=True)
     log.start()
     _send(pid=server.pid)
-    if not _wait(server, owner_end, stop_reader, native):
-        log.join(timeout=2)
-        _send(exited=server.returncode)
-    ended = _end(server, config.grace_s, native)
+    serves = _wait(server, owner_end, stop_reader, native)
+    code = server.returncode
+    if code is not None and code >= 0:
+        log.join(timeout=2)  # the other processes may still write why it ended
+    ended = _end(server, config.grace_s if serves else 0.0, native)
     log.join(timeout=2)
+    if code is not None:
+        _send(exited=code)
     _clear(config, native)
     _send(ended=ended)
     return 0
@@ -168,7 +172,7 @@ def started(pid: int) -> int | None:
     """
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # the last one: /proc hides other users'
         return None
     state, *fields = status.rpartition(")")[2].split()
     return None if state in "ZX" else int(fields[18])
@@ -216,7 +220,8 @@ def _launch(config: Config) -> Server:
 
 
 def _wait(server: Server, owner_end: int, stop_reader: int, native: blocks.Native) -> bool:
-    """Waits until the server must be ended (True) or has ended by itself (False)."""
+    """Waits until the server has ended or must be ended; returns whether it may have requests to finish."""
+    serves = False
     server_end = os.pidfd_open(server.pid)
     poller = select.poll()
     for descriptor in (CONTROL, stop_reader, server_end, owner_end):
@@ -227,12 +232,15 @@ def _wait(server: Server, owner_end: int, stop_reader: int, native: blocks.Nativ
             server.wait()
             return False
         if stop_reader in ready or owner_end in ready:
-            return True
+            return serves
         if CONTROL in ready:
-            if os.read(CONTROL, 64) != KEEP:
-                return True
-            poller.unregister(CONTROL)
-            poller.unregister(owner_end)
+            words = os.read(CONTROL, 64)
+            if not words:
+                return serves
+            serves = True
+            if KEEP in words:
+                poller.unregister(CONTROL)
+                poller.unregister(owner_end)
         native.look(_pids)
         _reap(except_pid=server.pid)
 

@@ -11,6 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from openai import OpenAI
 
+    from vllm_harness._exchange.delivery import Delivery
     from vllm_harness._exchange.server import VllmServer
     from vllm_harness._scripted.book import Content, Expectation, Script, ScriptBook, When
     from vllm_harness._scripted.meaning import ToolCall
@@ -44,6 +45,7 @@ class ScriptWriter:
         times: int | None = 1,
         name: str | None = None,
         constrained: bool = False,
+        delivery: Delivery | str | Sequence[int] | None = None,
         expect: Expectation = "done",
         keep_prompt: bool = False,
     ) -> Script | None:
@@ -60,6 +62,7 @@ class ScriptWriter:
             times=times,
             name=name,
             constrained=constrained,
+            delivery=delivery,
             expect=expect,
             keep_prompt=keep_prompt,
         )

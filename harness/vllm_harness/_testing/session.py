@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from vllm_harness._configuration.model_entries import load_models
-from vllm_harness._configuration.targets import Choice, Machine, RunLane, Target, choose
+from vllm_harness._configuration.model_entries import RunLane, load_models
+from vllm_harness._configuration.targets import Choice, Machine, Target, choose
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.registry import Defects, gateway_deviations, known_deviations, load_defects
 from vllm_harness._environments.planned import PlannedEnvironment, plan

@@ -13,9 +13,10 @@ from typing import Literal
 
 import psutil
 
-from vllm_harness._environments import Environment, assets, installed, locks, release, store
+from vllm_harness._environments import Environment, assets, installed, locks, store
+from vllm_harness._environments.bringing import hub_reachable
 from vllm_harness._environments.installer import InstallError, uv_path
-from vllm_harness._environments.sources import hub_reachable
+from vllm_harness._environments.release_making import torch_at_hand
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.paths import cache_dir
 from vllm_harness._machine.gpus import driver_version, gpus
@@ -130,7 +131,7 @@ def _vllm(environments: list[Environment]) -> Iterator[MachineCheck]:
         yield MachineCheck(
             "vLLM", "missing", "no environment", f"vllm-harness env create {newest.version} --device cpu"
         )
-    if newest and not release.torch_at_hand(newest):
+    if newest and not torch_at_hand(newest):
         found = f"no local wheel of torch {newest.torch}"
         yield MachineCheck(
             "CPU torch", "missing", found, "not needed if uv can reach the CPU index of PyTorch"

@@ -9,6 +9,7 @@ import typer
 
 from vllm_harness._configuration.model_entries import Device
 from vllm_harness._environments import locks, operators, resolve, store, upstream
+from vllm_harness._environments.lock_making import make_lock
 from vllm_harness._environments.verify import verify as verify_environment
 from vllm_harness._files.paths import checkout
 from vllm_harness._terminal.status import shown
@@ -103,4 +104,4 @@ def lock(
     """Resolve recipes of env/releases.yaml again, and write their lock files (for maintainers)."""
     with shown() as progress:
         for name in names:
-            print(locks.make_lock(name, progress))
+            print(make_lock(name, progress))

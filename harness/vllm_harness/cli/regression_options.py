@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from vllm_harness._regression.cases.groups import GenerationPlan
+from vllm_harness._regression.cases.groups import BUDGET, GenerationPlan
 from vllm_harness._regression.cases.meanings import FILE
-from vllm_harness._regression.cases.properties import BUDGET
 from vllm_harness._regression.engines import plan
 from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.selection import (

@@ -21,12 +21,12 @@ from vllm_harness._regression.results.compare import (
 )
 from vllm_harness._regression.results.known_defects import (
     ExplainedFailures,
-    Failure,
     ParserDefect,
     known_cases,
     known_elsewhere,
 )
 from vllm_harness._regression.results.mismatches import Mismatch
+from vllm_harness._regression.results.selections import Failure
 from vllm_harness._regression.search import SmallestFailure
 from vllm_harness._terminal.tables import Cell as Shown
 from vllm_harness._terminal.tables import fits, on_terminal, one_line, show_table

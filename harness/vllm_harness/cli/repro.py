@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -12,36 +11,20 @@ import typer
 
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.registry import Defects, find, load_defects
-from vllm_harness._defects.repro.measured import (
-    Measured,
-    MeasuredRun,
-    agrees,
-    case_of,
-    expected_verdict,
-    shards_of,
-    target_of,
-)
-from vllm_harness._defects.repro.report import curve_table
 from vllm_harness._defects.repro.reproducer import checked, is_reproducible, jobs_of, run_job
-from vllm_harness._defects.repro.table import LETTERS, Table, contradicted, specifier, write_versions
-from vllm_harness._defects.repro.verdict import Reproduction
+from vllm_harness._defects.repro.verdict import Measured, Reproduction, agrees, curve_table, expected_verdict
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._exchange.endpoint import Endpoint, attach
-from vllm_harness._files.paths import run_folder, state_dir
+from vllm_harness._extensions import REPORT_OF_DEFECT, load
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._runs.records import Kind
 from vllm_harness._server.progress import ConsoleProgress
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import plain_console, show_table
 from vllm_harness.cli.by_default import by_default
-from vllm_harness.cli.counting import counted
-from vllm_harness.cli.executor import executor_of, keep_command, resume
-from vllm_harness.cli.run_folder import kept_run
 
 HEADINGS = ("id", "vLLM", "verdict", "the entry says", "")
-RUNS = "repro"
 
 
 class NotReproduced(HarnessError):
@@ -78,7 +61,9 @@ def run(
     a verdict does not, and 2 for an unknown id or an entry without steps.
     """
     if resume_:
-        resume(RUNS, resume_, ray, context.find_root().command.main, bundles=bundle)
+        from vllm_harness.cli.repro_runs import REPRO, resume
+
+        resume(REPRO, resume_, ray, context.find_root().command.main, bundles=bundle)
     defects = _chosen(ids or [], all_, load_defects(folder))
     if ray and (server_url or len(defects) == 1):
         raise UsageError("--ray needs several defects, and no --server-url", hint="leave --ray out")
@@ -90,6 +75,8 @@ def run(
     elif len(defects) == 1:
         _show([_on_its_server(defects[0], each) for each in environments], defects, json_)
     else:
+        from vllm_harness.cli.repro_runs import measured_in  # what only a run of many defects needs
+
         _show(measured_in(defects, environments, run_, jobs, ray, bundle), defects, json_)
 
 
@@ -99,6 +86,7 @@ def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_m
         raise UsageError(
             "--markdown and --script need exactly one defect and one environment", hint="name one id"
         )
+    files_of = load(REPORT_OF_DEFECT, "--markdown" if as_markdown else "--script")
     (defect,), (vllm,) = defects, environments
     measured = _on_its_server(defect, vllm)
     if measured.verdict != "reproduced":
@@ -106,8 +94,8 @@ def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_m
             f"{defect.id} is not reproduced on {vllm.environment.describe()}: {measured.verdict}",
             hint="choose a version that shows it with --vllm",
         )
-    files = checked(defect).files(measured.outcome, vllm.environment.describe())
-    return files.report if as_markdown else files.script
+    files = files_of(checked(defect), measured.outcome, vllm.environment.describe())
+    return str(files.report if as_markdown else files.script)
 
 
 def _chosen(ids: list[str], every: bool, defects: Defects) -> list[Defect]:
@@ -141,106 +129,6 @@ def _on_running_server(endpoint: Endpoint, defect: Defect) -> Measured:
     steps = RequestedSteps(defect, defect.repro)
     server = AttachedServer(endpoint, steps.entry)
     return Measured.of(defect.id, endpoint.base_url, server.vllm_version, steps.on_server(server))
-
-
-def measured_in(
-    defects: Sequence[Defect],
-    environments: Sequence[VllmUnderTest],
-    name: str,
-    parallel: int | None,
-    ray: str = "",
-    bundles: Sequence[Path] | None = None,
-) -> list[Measured]:
-    """Measures the verdicts that a run lacks, and returns all requested verdicts of the run."""
-    folder = run_folder(RUNS, name or time.strftime("%Y%m%d-%H%M%S"))
-    keep_command(folder)
-    run = MeasuredRun(folder)
-    known = run.verdicts()
-    requested = {(defect.id, vllm.spec) for vllm in environments for defect in defects}
-    console = plain_console(stderr=True)
-    if finished := len(requested & known.keys()):
-        console.print(f"{finished} verdicts of this run already exist")
-    by_id = {defect.id: defect for defect in defects}
-    specs = [each.spec for each in environments]
-    with (
-        kept_run(Kind.REPRO, folder, folder.name) as writer,
-        executor_of(ray, parallel, folder, bundles=bundles, vllm=specs) as executor,
-        counted("defects", len(requested - known.keys())) as advance,
-    ):
-
-        def keep(measured: Measured) -> None:
-            run.write(measured)
-            writer.write(target_of(measured))
-            writer.write(case_of(by_id[measured.id], measured))
-            advance()
-
-        if errors := executor.run(shards_of(defects, environments, known), keep):
-            raise errors[0]
-    console.print(f"run: {run.path}")
-    return [verdict for key, verdict in sorted(run.verdicts().items()) if key in requested]
-
-
-@app.command()
-def table(
-    runs: Annotated[list[str], typer.Argument(help="The names of runs of `repro`, or their folders.")],
-    write: bool = False,
-) -> None:
-    """Show which version has which defect, according to runs; exit 1 if an entry disagrees.
-
-    --write updates the table of verdicts and the entries.
-    """
-    defects = load_defects()
-    measured = [each for run in runs for each in MeasuredRun(run_folder(RUNS, run)).verdicts().values()]
-    merged = Table.of(each for each in measured if each.id in defects)
-    if not merged.verdicts:
-        raise UsageError(f"no verdicts in {', '.join(runs)}", hint=f"runs are in {state_dir() / RUNS}")
-    rows = [(defect, *row) for defect, row in merged.verdicts.items()]
-    show_table(plain_console(), ("id", *(each.removesuffix(".0") for each in merged.versions)), rows)
-    print(" ".join(f"{letter} {verdict}" for verdict, letter in LETTERS.items()))
-    contradictions = contradicted(defects, merged)
-    for defect, verdicts in contradictions.items():
-        says = defects[defect].versions or "all versions"
-        results = ", ".join(f"{version} {verdict}" for version, verdict in sorted(verdicts.items()))
-        print(f"{defect}: the entry says {says}; measured: {results}")
-    if write:
-        whole = Table.read().with_later(merged, kept=defects)
-        whole.write()
-        for defect in contradictions:
-            if versions := specifier(whole.row(defect)):
-                write_versions(defects[defect], versions)
-    elif contradictions:
-        raise typer.Exit(1)
-
-
-@app.command()
-def new(
-    defect_id: Annotated[str, typer.Argument(help="The id of the new entry.")],
-    test: str = "",
-    results: Path | None = None,
-    cell: str = "",
-    family: str = "",
-    case: str = "",
-    capture: Path | None = None,
-    model: str = "qwen3",
-) -> None:
-    """Print a draft of a new entry, made from a failed test, a cell or recorded traffic.
-
-    Give --test with --results, --cell with --family and --case, or --capture
-    with the model that served the traffic.
-    """
-    from vllm_harness._defects.repro.draft import as_yaml, from_capture, from_cell, from_test
-
-    if [bool(test), bool(cell), bool(capture)].count(True) != 1:
-        raise UsageError(
-            "give one of --test, --cell and --capture", hint="see `vllm-harness repro new --help`"
-        )
-    if capture:
-        draft = from_capture(capture, model)
-    elif cell:
-        draft = from_cell(cell, family, case)
-    else:
-        draft = from_test(results or Path(), test)
-    print(as_yaml(defect_id, draft), end="")
 
 
 def _show(measured: Sequence[Measured], defects: Sequence[Defect], as_json: bool) -> None:

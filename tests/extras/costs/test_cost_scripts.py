@@ -18,6 +18,7 @@ from vllm_harness._regression.engines.answer import CaseAnswer, CostPoint, Curve
 from vllm_harness._server.leases.ports import lease_port
 from vllm_harness._server.progress import StartProgress
 from vllm_harness.extras.costs.repro import CostCase
+from vllm_harness.extras.triage.files import files_of
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
 
@@ -62,7 +63,7 @@ def curve_of(outcome: Reproduction) -> Curve:
 def printed_by(defect: Defect, shown: Reproduction, environment: Environment, folder: Path) -> str:
     """Runs a defect's script with vLLM's Python, and returns its output."""
     script = folder / "reproduce.py"
-    script.write_text(checked(defect).files(shown, environment.describe()).script)
+    script.write_text(files_of(checked(defect), shown, environment.describe()).script)
     port = lease_port()
     try:
         result = subprocess.run(

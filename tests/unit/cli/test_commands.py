@@ -181,7 +181,7 @@ def test_a_run_of_an_old_name_is_resumed(
         (("validate", "explain", "--x"), "validate explain"),
         (("report", "--format", "nowhere", "latest"), "report show"),
         (("repro", "--x"), "repro run"),
-        (("repro", "bisect", "--x"), "repro bisect"),
+        pytest.param(("repro", "bisect", "--x"), "repro bisect", marks=pytest.mark.extra("triage")),
         pytest.param(
             ("env", "bundle", "out", "--x"), "env bundle create", marks=pytest.mark.extra("bundles")
         ),
@@ -205,4 +205,5 @@ def test_the_help_of_a_group_shows_its_default_command(group: str) -> None:
     shown = CliRunner().invoke(app, [group, "--help"], env={"COLUMNS": "200"}).output
     default = {"serve": "start", "validate": "check", "report": "show", "repro": "run"}[group]
     options = [name for each in command.commands[default].params for name in each.opts if name[0] == "-"]
-    assert all(name in shown for name in (*options, *command.commands))
+    visible = [name for name, each in command.commands.items() if not each.hidden]
+    assert all(name in shown for name in (*options, *visible))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vllm_harness._errors import UsageError
-from vllm_harness._scripted.dialects.forms import FORMS, load_forms
+from vllm_harness._scripted.dialects.form import FORMS, load_forms
 from vllm_harness._scripted.meaning import Meaning, ToolCall
 
 DIALECT = """\

@@ -26,7 +26,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from vllm_harness._environments import assets, pins, sources
+from vllm_harness._environments import assets, bringing, pins
 from vllm_harness._environments.conversion import tiktoken_ranks
 from vllm_harness._environments.sources import AssetError, ChecksumError
 from vllm_harness._errors import UsageError
@@ -205,7 +205,7 @@ def test_a_full_disk(registry: Registry, cache: Path, monkeypatch: pytest.Monkey
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(sources.shutil, "unpack_archive", full)
+    monkeypatch.setattr(bringing.shutil, "unpack_archive", full)
     with pytest.raises(AssetError, match="asset thing: no space left in") as raised:
         assets.fetch("thing")
     assert "VLLM_HARNESS_CACHE" in raised.value.hint

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness._environments import graft, locks, operators, release, resolve, store
+from vllm_harness._environments import graft, locks, operators, release_making, resolve, store
 from vllm_harness._environments.store import folder_of
 from vllm_harness._errors import UsageError
 
@@ -57,10 +57,10 @@ class FakeUv:
 @pytest.fixture
 def uv(monkeypatch: pytest.MonkeyPatch) -> FakeUv:
     fake = FakeUv()
-    for module in (graft, release):
+    for module in (graft, release_making):
         monkeypatch.setattr(module, "run_uv", fake)
         monkeypatch.setattr(module, "verify", lambda environment: {})
-    monkeypatch.setattr(release, "find_links", list)
+    monkeypatch.setattr(release_making, "find_links", list)
     return fake
 
 

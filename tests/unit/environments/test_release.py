@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness._environments import Environment, release, resolve, store, verify
+from vllm_harness._environments import Environment, release_making, resolve, store, verify
 from vllm_harness._environments.installer import InstallError, remedy
 from vllm_harness._environments.locks import lock_for
 from vllm_harness._errors import UsageError
@@ -44,9 +44,9 @@ class FakeUv:
 @pytest.fixture
 def uv(monkeypatch: pytest.MonkeyPatch) -> FakeUv:
     fake = FakeUv()
-    monkeypatch.setattr(release, "run_uv", fake)
-    monkeypatch.setattr(release, "verify", lambda environment: {})
-    monkeypatch.setattr(release, "find_links", list)
+    monkeypatch.setattr(release_making, "run_uv", fake)
+    monkeypatch.setattr(release_making, "verify", lambda environment: {})
+    monkeypatch.setattr(release_making, "find_links", list)
     return fake
 
 
@@ -77,7 +77,7 @@ def test_a_broken_environment_is_removed(uv: FakeUv, monkeypatch: pytest.MonkeyP
     def broken(environment: object) -> None:
         raise verify.BrokenEnvironmentError("`import vllm` fails")
 
-    monkeypatch.setattr(release, "verify", broken)
+    monkeypatch.setattr(release_making, "verify", broken)
     with pytest.raises(verify.BrokenEnvironmentError):
         resolve("0.32.0", "cpu", create=True)
     assert list(store.stored()) == []
@@ -133,7 +133,7 @@ def test_torch_is_taken_from_a_folder_of_wheels(
         for machine in ("x86_64", "aarch64", "arm64"):
             name = f"torch-2.13.0+cpu-cp{minor}-cp{minor}-manylinux_2_28_{machine}.whl"
             (tmp_path / name).touch()
-    monkeypatch.setattr(release, "find_links", lambda: [tmp_path])
+    monkeypatch.setattr(release_making, "find_links", lambda: [tmp_path])
     resolve("0.32.0", "cpu", create=True)
     assert not any("--torch-backend" in words for words in uv.calls)
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.unit.other_users.nobody import Nobody, needs_root, reachable_folder, wait_for_path
 from vllm_harness._environments import assets
-from vllm_harness._environments.metadata import stub_metadata
 from vllm_harness._environments.sources import PackageSource, PinnedFile, sha256_of
+from vllm_harness._environments.spec import stub_metadata
 from vllm_harness._server import reusable
 from vllm_harness._server.leases.ports import lease_port, listeners
 from vllm_harness._server.records import ServerRecord, new_log

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from vllm_harness._regression.cases.delivery import Api, Chunking, Concurrency, Delivery
-from vllm_harness._regression.engines.plan import DELIVERIES, like_in_process
+from vllm_harness._exchange.delivery import Api, Chunking, Concurrency, Delivery, delivery_of, like_in_process
+from vllm_harness._regression.engines.plan import DELIVERIES
 from vllm_harness._regression.results.mismatches import How, Mismatch, MismatchCode
 
 
@@ -31,12 +33,30 @@ def test_an_invalid_delivery_is_rejected(code: str) -> None:
         ("responses:tokens_1", "tokens_1"),
         ("chat:all_with_end", "all_with_end"),
         ("chat:whole:alone", "whole"),
-        ("chat:tokens_1:together", "random_cuts"),
+        ("chat:tokens_1:together", "chat:tokens_1:together"),
         ("chat:whole:together", "chat:whole:together"),
     ],
 )
 def test_a_delivery_over_http_is_like_one_in_process(served: str, like: str) -> None:
     assert like_in_process(Delivery.parse(served)).code == like
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [([1, 4, 2], "cut_at_1_5_7"), ("cut_after_12", "cut_after_12"), (Delivery(Chunking.ALL), "all")],
+)
+def test_a_delivery_is_given_as_a_code_or_as_sizes(value: Any, code: str) -> None:
+    assert delivery_of(value).code == code
+
+
+@pytest.mark.parametrize("value", [[], [1, 0], [1, "2"]])
+def test_sizes_are_positive_numbers(value: Any) -> None:
+    with pytest.raises(ValueError, match="numbers of tokens in chunks"):
+        delivery_of(value)
+
+
+def test_chunks_end_around_a_marker() -> None:
+    assert Delivery.around("<x>", "<x>ab<x>c").code == "cut_after_3_5_8"
 
 
 def test_every_mismatch_has_a_title() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from vllm_harness._exchange.building import WITHOUT_LIMIT
+from vllm_harness._exchange.delivery import Chunking, Delivery
 from vllm_harness._protocol import Exchange
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.cases.delivery import Chunking, Delivery
 from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.engines.exchanges import body_of, fields_of, path_of
 

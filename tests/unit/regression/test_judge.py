@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness._regression.cases.delivery import Chunking, Delivery
+from vllm_harness._exchange.delivery import Chunking, Delivery
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CaseCall
 from vllm_harness._regression.results.judge import (
     call_id_mismatches,

@@ -76,15 +76,6 @@ def test_a_selector_in_process_explains_failures_over_http() -> None:
     ]
 
 
-def test_random_cuts_explain_streams_over_http() -> None:
-    cuts = known(deliveries=("random_cuts",))
-    served = cell("http", {"chat:tokens_1": ("call_lost",), "chat:whole": ("call_lost",)})
-    parsed = cell("in-process", {"tokens_1": ("call_lost",)})
-    explained = explain([cuts], [served, parsed])
-    assert explained.counts == {"lost": {("0.32.0", "http"): 1}}
-    assert [failure.delivery.code for _, _, failure in explained.unexplained] == ["chat:whole", "tokens_1"]
-
-
 def test_a_canonical_error_explains_an_error_of_a_cost() -> None:
     fails = known(groups=("canonical",), mismatches=("error:http_500", "time_superlinear"))
     mismatches = {"chat:tokens_1": ("error:http_500", "time_superlinear")}

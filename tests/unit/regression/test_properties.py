@@ -8,7 +8,7 @@ import pytest
 
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.cases.delivery import Delivery
+from vllm_harness._exchange.delivery import Delivery
 from vllm_harness._regression.cases.groups import GenerationPlan
 from vllm_harness._regression.cases.meanings import load_meanings, renderable
 from vllm_harness._regression.cases.properties import MOST, GeneratedMeaning, failure_kinds, generate

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from vllm_harness._errors import UsageError
+from vllm_harness._exchange.delivery import Delivery
 from vllm_harness._regression.cases.case import Case, CaseInput, Expected, Topic
-from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.cases.meanings import load_meanings, renderable
 from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.results.cells import CaseResult, Cell, RegressionRun

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from vllm_harness._configuration.model_entries import ModelEntry
-from vllm_harness._configuration.targets import RunLane
+from vllm_harness._configuration.model_entries import ModelEntry, RunLane
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.server import VllmServer
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
 import secrets
 import signal
 import subprocess
@@ -53,6 +55,26 @@ print("mapped", flush=True)
 while True:
     time.sleep(60)
 """
+
+FINISHES = """
+import os, signal, sys, time
+child = os.fork()
+if child == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.write(1, b"deaf\\n")
+    time.sleep(3600)
+
+def finish(*_):
+    os.write(1, b"finishing\\n")
+    os.waitpid(child, 0)
+    sys.exit()
+
+signal.signal(signal.SIGTERM, finish)
+os.write(1, b"child %d\\n" % child)
+while True:
+    time.sleep(60)
+"""
+"""A server with a child that ignores SIGTERM, and for whose end it waits after SIGTERM."""
 
 WRITES = """
 import pathlib, time
@@ -157,6 +179,46 @@ def test_a_kill_leaves_no_shared_memory(killed: str, server_id: str, tmp_path: P
     assert nothing_left(config)
     assert native not in blocks.names()
     (blocks.FOLDER / earlier).unlink()
+
+
+def finishing(config: dict[str, Any]) -> tuple[Supervised, int]:
+    """Starts a server with a child that ignores SIGTERM; returns the server, and the child's process id."""
+    server, log = Supervised(config), Path(config["log"])
+    wait_until(lambda: log.exists() and log.read_text().count("\n") == 2)
+    return server, int(re.findall(r"child (\d+)", log.read_text())[0])
+
+
+@pytest.mark.parametrize("moment", ["killed", "killed while it serves", "ended before it serves"])
+def test_no_grace_without_a_request_to_finish(moment: str, server_id: str, tmp_path: Path) -> None:
+    """What is left of a killed server, and a server that is still starting, are killed at once."""
+    argv = [sys.executable, "-c", FINISHES]
+    server, child = finishing(config_of(server_id, tmp_path, argv, grace_s=3600.0))
+    pid = server.pid()
+    assert pid
+    if moment == "killed while it serves":
+        server.ready()
+    if moment.startswith("killed"):
+        os.kill(pid, signal.SIGKILL)
+    else:
+        server._handle.control.close()
+    assert server._wait_for({"eof"}, 60)
+    assert child in server._messages["ended"]["killed"]
+    assert server.exit_code == (-signal.SIGKILL if moment.startswith("killed") else None)
+    assert server.ended
+    assert server.end() == []
+
+
+def test_a_server_that_serves_may_finish(server_id: str, tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", FINISHES]
+    server, child = finishing(config_of(server_id, tmp_path, argv, grace_s=3600.0))
+    server.ready()
+    server._handle.control.close()
+    wait_until(lambda: "finishing" in (tmp_path / "log").read_text())
+    assert psutil.pid_exists(child)
+    os.kill(child, signal.SIGKILL)
+    assert server._wait_for({"eof"}, 60)
+    assert server._messages["ended"]["killed"] == []
+    assert server.end() == []
 
 
 def test_processes_that_are_found_late_are_killed(
@@ -298,3 +360,13 @@ def test_the_start_of_a_process_identifies_it() -> None:
         assert started(child.pid) is None
     assert not psutil.pid_exists(child.pid)
     assert started(child.pid) is None
+
+
+def test_a_process_is_not_taken_for_ended_when_files_cannot_be_opened() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            started(os.getpid())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

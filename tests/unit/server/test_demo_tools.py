@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vllm_harness._errors import UsageError
-from vllm_harness._server.demo_tools import SEARCH_KEY, asks_for_demo, demo_launch
+from vllm_harness._server.demo_tools import SEARCH_KEY, demo_launch
+from vllm_harness._server.flags import asks_for_demo
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -101,7 +102,7 @@ def test_an_ended_template_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         note_about(process.pid, path)
         (template,) = fork_server.templates()
         fork_server.end(template)
-        assert not psutil.pid_exists(process.pid)
+        assert process.wait(20) == -signal.SIGTERM
     assert {file.suffix for file in folder.iterdir()} <= {".lock"}
 
 
@@ -112,6 +113,17 @@ def test_a_template_removes_its_note_at_its_end(path: Path) -> None:
             client.sendall(fork_server.HOLD)
         assert template.wait(20) == 0
     assert not note.exists()
+
+
+def test_a_template_leaves_its_files_to_the_starter_of_its_successor(path: Path) -> None:
+    """The starter, which has the lock, may be about to replace them."""
+    with serving(path) as template, FileLock(path.with_suffix(".lock")):
+        with connect(wait_for_path(path)) as client:
+            note = note_about(template.pid, path)
+            client.sendall(fork_server.HOLD)
+        assert template.wait(20) == 0
+        assert note.exists()
+        assert path.exists()
 
 
 @pytest.mark.parametrize("replaced", [False, True])

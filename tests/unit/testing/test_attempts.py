@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from vllm_harness._configuration.model_entries import Limits, load_models
-from vllm_harness._configuration.targets import RunLane, Target
+from vllm_harness._configuration.model_entries import Limits, RunLane, load_models
+from vllm_harness._configuration.targets import Target
 from vllm_harness._errors import UsageError
 from vllm_harness._testing.attempts import attempts_of, refuse_more
 

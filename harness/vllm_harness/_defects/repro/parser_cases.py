@@ -10,22 +10,18 @@ from typing import Any
 
 from vllm_harness._configuration.model_entries import Frontend, ModelEntry
 from vllm_harness._defects.entry import Defect
-from vllm_harness._defects.repro.report import ReportFiles, files_of_server
-from vllm_harness._defects.repro.script import Pieces, server_script, with_stop
 from vllm_harness._defects.repro.verdict import Reproduction, Sign, reproduction_of
 from vllm_harness._environments.spec import Environment
+from vllm_harness._exchange.delivery import Api, Delivery, deliveries, like_in_process
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._regression.cases.case import Case, CaseInput, Group
-from vllm_harness._regression.cases.delivery import Api, Delivery, deliveries
 from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings, marker_tokens
 from vllm_harness._regression.engines.answer import CaseAnswer
-from vllm_harness._regression.engines.exchanges import body_of, path_of
-from vllm_harness._regression.engines.over_http import request_all, server_args
-from vllm_harness._regression.engines.plan import like_in_process
-from vllm_harness._regression.results.judge import judge, meaning_check
-from vllm_harness._regression.results.known_defects import Failure, FailureSelection, selections_of
+from vllm_harness._regression.engines.over_http import request_all, served_by
+from vllm_harness._regression.results.judge import judge
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode
+from vllm_harness._regression.results.selections import Failure, FailureSelection, selections_of
 from vllm_harness._scripted.families import Family, entry_of, load_families
 from vllm_harness._server.progress import StartProgress
 
@@ -33,7 +29,7 @@ WHOLE, *_ = CANDIDATES = deliveries(
     "chat:whole chat:tokens_1 responses:whole responses:tokens_1 chat:held_back "
     "chat:all_with_end chat:tokens_3 chat:tokens_2 chat:tokens_5 chat:tokens_7"
 )
-"""Deliveries that a server supports, the cheapest first; each of the last five needs a separate server."""
+"""The deliveries over HTTP, those first that show most defects."""
 SERVER_ERRORS = {"http_500", "error_event", "ChunkedEncodingError"}
 """The errors that an exception in a parser causes over HTTP."""
 CUTS = 40
@@ -117,24 +113,6 @@ class ServedCase:
             results |= _requested(environment, [served.in_more_deliveries() for served in hidden])
         yield from ((served.defect, results[served.defect.id]) for served in alike)
 
-    def files(self, shown: Reproduction, environment: str) -> ReportFiles:
-        """Makes the report and the script with the server and the request that showed the defect."""
-        delivery = Delivery.parse(shown.delivery)
-        steps = list(self._steps(shown, delivery))
-        script = server_script(self.entry, self.frontend, server_args(delivery), {}, steps)
-        return files_of_server(self.defect, script, shown, environment)
-
-    def _steps(self, shown: Reproduction, delivery: Delivery) -> Iterator[dict[str, Any]]:
-        case = next(case for case in self.cases if case.name == shown.case)
-        accepted = {str(answer["delivery"]): answer.get("alternative") for answer in shown.answers}
-        first = case.input.deliveries[0]
-        for each in dict.fromkeys((first, delivery) if case.expected.meaning is None else (delivery,)):
-            body = {**body_of(case.input, each, "Go on."), **self.family.request}
-            text = accepted.get(each.code) or case.input.text
-            pieces: Pieces = list(case.input.pieces) if case.input.spelled_spans else [text]
-            say = [with_stop(pieces, self.entry)]
-            yield {"method": "POST", "path": path_of(each), "body": body, "say": say}
-
     def _is_shown_by(self, delivery: Delivery, mismatch: Mismatch) -> bool:
         """Whether the defect explains a mismatch; it explains errors only if its entry names an error."""
         if mismatch.code is not MismatchCode.ERROR:
@@ -166,7 +144,8 @@ def _requested(environment: Environment, alike: Sequence[ServedCase]) -> dict[st
     case_names = dict.fromkeys(case.name for case in every)
     merged = [_merged(case.input for case in every if case.name == name) for name in case_names]
     family, frontend = alike[0].family, alike[0].frontend
-    answers = request_all(environment, family, merged, meaning_check(every), frontend=frontend)
+    with served_by(entry_of(family), lane="scripted", vllm=environment, frontend=frontend) as server:
+        answers = request_all(server, family, merged)
     results = {}
     for served in alike:
         names = {case.name for case in served.cases}

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._defects.entry import Defect, Frontend
-from vllm_harness._defects.repro.report import ReportFiles
 from vllm_harness._defects.repro.verdict import Reproduction, Verdict
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
@@ -48,14 +47,6 @@ class Reproducer(Protocol):
             StartupError: a server does not start.
             InProcessError: vLLM cannot be imported.
             UsageError: both conditions of an entry, expected and actual, hold.
-        """
-
-    def files(self, shown: Reproduction, environment: str) -> ReportFiles:
-        """Makes a report, and a script that needs only vLLM.
-
-        Args:
-            shown: the reproduction, with the test case and the delivery that showed the defect.
-            environment: a description of the vLLM that showed it.
         """
 
 
@@ -99,7 +90,7 @@ def checked(defect: Defect) -> Reproducer:
     if found := reproducer_of(defect):
         return found
     if defect.in_process:
-        from vllm_harness._regression.results.known_defects import selections_of
+        from vllm_harness._regression.results.selections import selections_of
 
         raise UsageError(
             f"{defect.id} needs a division into deltas that no server can be made to send",

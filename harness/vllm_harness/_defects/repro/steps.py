@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,9 +14,6 @@ import jmespath
 
 from vllm_harness._configuration.model_entries import ModelEntry, load_models
 from vllm_harness._defects.entry import Defect, Frontend, Repro, ReproStep
-from vllm_harness._defects.repro.report import ReportFiles, files_of_server
-from vllm_harness._defects.repro.script import script_pieces, server_script
-from vllm_harness._defects.repro.standalone import reproduce
 from vllm_harness._defects.repro.verdict import Reproduction, Sign, reproduction_of
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
@@ -34,6 +32,7 @@ from vllm_harness._server.remote import RemoteServer
 NO_SCRIPT = "the model did not follow its script, which this vLLM does not support over this API"
 PAUSE_S = 0.1
 OK = 200
+_REFERENCE = re.compile(r"\{(steps\[.+?\][^{}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -101,20 +100,6 @@ class RequestedSteps:
         sign = Sign(wrong, right, faults=(broken,), lacking="" if is_scripted else NO_SCRIPT)
         return reproduction_of([sign], answers)
 
-    def files(self, shown: Reproduction, environment: str) -> ReportFiles:
-        """Makes the report and the script with the server and the requests."""
-        plan, entry = self.plan, self.entry
-        steps = [
-            {
-                "method": step.method,
-                **step.model_dump(exclude_defaults=True, exclude={"say"}),
-                "say": [script_pieces(take_of(each), entry) for each in step.say],
-            }
-            for step in plan.steps
-        ]
-        script = server_script(entry, plan.frontend, plan.args, plan.env, steps)
-        return files_of_server(self.defect, script, shown, environment)
-
 
 def _holds(condition: str, answer: Json) -> bool:
     try:
@@ -149,7 +134,7 @@ def _answer(step: ReproStep, server: VllmServer, answers: Sequence[Json]) -> Jso
         ends = time.monotonic() + step.limit_s
         while True:
             if step.say:
-                book.script(turns=[take_of(each) for each in step.say])
+                book.script(turns=[take_of(each) for each in step.say], delivery=step.delivery)
             answer = _send(step, server, book.name, answers)
             if step.say and answer["status"] == OK and book.report()["left"]:
                 answer["unscripted"] = True
@@ -178,8 +163,21 @@ def _send(step: ReproStep, server: VllmServer, book: str, answers: Sequence[Json
 
 
 def filled(value: Any, answers: Sequence[Json]) -> Any:
-    """Replaces references to earlier answers in a value, as the standalone script does."""
-    return reproduce.filled(value, list(answers))  # type: ignore[no-untyped-call]
+    """Replaces references to earlier answers, such as `{steps[0].body.id}`, in a value."""
+    match value:
+        case dict():
+            return {key: filled(each, answers) for key, each in value.items()}
+        case list():
+            return [filled(each, answers) for each in value]
+        case str() if whole := _REFERENCE.fullmatch(value):
+            return _part(whole[1], answers)
+        case str():
+            return _REFERENCE.sub(lambda match: str(_part(match[1], answers)), value)
+    return value
+
+
+def _part(path: str, answers: Sequence[Json]) -> Any:
+    return jmespath.search(path, {"steps": list(answers)})
 
 
 def document(exchange: Exchange) -> Json:

@@ -1,11 +1,16 @@
-"""The results of reproductions, and how they are derived from answers."""
+"""The results of reproductions: how they are derived from answers, and whether they agree with the entry."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
+from pydantic import Field
+
+from vllm_harness._defects.entry import Defect
+from vllm_harness._extensions import CURVE_TABLE, load
+from vllm_harness._files.strict import StrictModel
 from vllm_harness._protocol.core.events import Json
 
 Verdict = Literal["reproduced", "fixed", "not applicable", "other failure"]
@@ -76,3 +81,49 @@ def reproduction_of(signs: Iterable[Sign], answers: list[Json]) -> Reproduction:
     if is_right or not faults:
         return Reproduction("fixed", answers=answers)
     return Reproduction("other failure", ", ".join(faults), answers=answers)
+
+
+def curve_table(answer: Json) -> Iterator[str]:
+    """Yields the lines of a table of an answer's cost curve, if it has one."""
+    if "curve" in answer:
+        yield from load(CURVE_TABLE, "a curve")(answer)
+
+
+class Measured(StrictModel):
+    """The verdict on one defect in one vLLM environment.
+
+    Attributes:
+        id: the id of the defect.
+        vllm: the environment, as a value of `--vllm`.
+        version: the version of vLLM.
+        verdict, why, case, delivery, answers: as in `Reproduction`.
+    """
+
+    id: str
+    vllm: str
+    version: str
+    verdict: Verdict
+    why: str = ""
+    case: str = ""
+    delivery: str = ""
+    answers: list[Json] = Field(default_factory=list)
+
+    @classmethod
+    def of(cls, defect: str, vllm: str, version: str, outcome: Reproduction) -> Measured:
+        """Makes a `Measured` from a reproduction, the defect and the environment."""
+        return cls(id=defect, vllm=vllm, version=version, **asdict(outcome))
+
+    @property
+    def outcome(self) -> Reproduction:
+        """The verdict as a `Reproduction`."""
+        return Reproduction(self.verdict, self.why, self.case, self.delivery, self.answers)
+
+
+def agrees(defect: Defect, measured: Measured) -> bool:
+    """Whether a verdict agrees with the versions of the entry."""
+    return measured.verdict in ("not applicable", expected_verdict(defect, measured.version))
+
+
+def expected_verdict(defect: Defect, version: str) -> Verdict:
+    """The verdict that an entry implies for a version."""
+    return "reproduced" if defect.holds_for(version) else "fixed"

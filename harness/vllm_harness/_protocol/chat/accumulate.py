@@ -88,4 +88,4 @@ class ChatAccumulator:
         body = {**self._head, "object": "chat.completion", "choices": choices}
         return body if self.usage is None else {**body, "usage": self.usage}
 
-    body = completion
+    body = whole = completion

@@ -6,14 +6,10 @@ from vllm_harness._protocol.chat import object_rules as rules
 from vllm_harness._protocol.chat import schema
 from vllm_harness._protocol.chat.stream_rules import CC107, CC114
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._protocol.core.fields import (
-    NULL,
-    check_fields,
-    check_token_counts,
-    is_json_object,
-)
+from vllm_harness._protocol.core.fields import check_fields, check_token_counts, is_json_object
 from vllm_harness._protocol.core.findings import ABSENT, Severity, brief
 from vllm_harness._protocol.core.report import Report
+from vllm_harness._protocol.core.types import NULL
 
 
 def check_completion(report: Report, body: Json, request: Json | None) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vllm_harness._protocol.core.fields import DICT, INT, LIST, NUMBER, STR, Fields
+from vllm_harness._protocol.core.events import REASONING_KEYS
+from vllm_harness._protocol.core.types import DICT, INT, LIST, NUMBER, STR, Fields
 
 # The fields of a completion, and of a chunk.
 COMPLETION_FIELDS: Fields = (
@@ -17,6 +18,5 @@ CALL_FIELDS: Fields = (("id", STR), ("type", STR))
 FUNCTION_FIELDS: Fields = (("name", STR), ("arguments", STR))
 USAGE_FIELDS: Fields = (("prompt_tokens", INT), ("completion_tokens", INT), ("total_tokens", INT))
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
-REASONING_KEYS = ("reasoning", "reasoning_content")
 TEXT_KEYS = (*REASONING_KEYS, "content", "refusal")
 """Text fields, in the order in which those of one delta are checked; a JSON object has no order."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from vllm_harness._protocol.chat import schema
 from vllm_harness._protocol.chat import stream_rules as rules
 from vllm_harness._protocol.chat.objects import check_finish, check_usage
-from vllm_harness._protocol.core.events import Json
+from vllm_harness._protocol.core.events import REASONING_KEYS, Json
 from vllm_harness._protocol.core.fields import is_json_object, type_names
 from vllm_harness._protocol.core.findings import ABSENT, brief
 from vllm_harness._protocol.core.report import Report
@@ -217,7 +217,7 @@ class ChatValidator:
             self._wrong_type(path, key, "string or null", text)
         elif key == "content":
             choice.has_content = choice.has_content or bool(text)
-        elif text and choice.has_content and key in schema.REASONING_KEYS:
+        elif text and choice.has_content and key in REASONING_KEYS:
             self._report.add(rules.CC131, path, "reasoning first", brief(text), once=choice.index)
 
     def _on_call(self, choice: _StreamedChoice, delta: object, path: str) -> None:

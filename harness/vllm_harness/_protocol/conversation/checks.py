@@ -10,13 +10,14 @@ from vllm_harness._protocol.conversation import rules
 from vllm_harness._protocol.conversation.compare import compare_responses
 from vllm_harness._protocol.conversation.exchange import Exchange
 from vllm_harness._protocol.core.differences import differences
+from vllm_harness._protocol.core.events import CALL_ITEMS
 from vllm_harness._protocol.core.findings import ABSENT, Finding, Severity, brief
 from vllm_harness._protocol.core.report import Report
 from vllm_harness._protocol.responses import schema
 
 _ENDED = tuple(schema.TERMINAL.values())
 _OF_ONE_SENDING = frozenset({"obfuscation", *schema.RESEALED_FIELDS})
-_OUTPUTS_OF_CALLS = tuple(f"{kind}_output" for kind in schema.CALLS)
+_OUTPUTS_OF_CALLS = tuple(f"{kind}_output" for kind in CALL_ITEMS)
 
 
 def validate_conversation(
@@ -106,7 +107,7 @@ class _Conversation:
                 continue
             for key, rule in (("id", rules.CV105), ("call_id", rules.CV108)):
                 value = item.get(key)
-                if not isinstance(value, str) or (key == "call_id" and item.get("type") not in schema.CALLS):
+                if not isinstance(value, str) or (key == "call_id" and item.get("type") not in CALL_ITEMS):
                     continue
                 place = f"{path}[{number}].{key}"
                 first = self._ids.setdefault((key, value), place)
@@ -177,7 +178,5 @@ def _call_ids(items: object) -> set[str]:
     return {
         item["call_id"]
         for item in (items if isinstance(items, list) else ())
-        if isinstance(item, dict)
-        and item.get("type") in schema.CALLS
-        and isinstance(item.get("call_id"), str)
+        if isinstance(item, dict) and item.get("type") in CALL_ITEMS and isinstance(item.get("call_id"), str)
     }

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from vllm_harness._protocol.chat.accumulate import ChatAccumulator
 from vllm_harness._protocol.core.errors import ProtocolInputError
 from vllm_harness._protocol.core.events import AnyEvent, Api, Json, as_json, decode
 from vllm_harness._protocol.core.sse import parse_sse
-from vllm_harness._protocol.messages.accumulate import MessageAccumulator
-from vllm_harness._protocol.messages.schema import EVENTS as MESSAGES_EVENTS
-from vllm_harness._protocol.responses.accumulate import ResponseAccumulator
+
+if TYPE_CHECKING:
+    from vllm_harness._protocol.chat.accumulate import ChatAccumulator
+    from vllm_harness._protocol.messages.accumulate import MessageAccumulator
+    from vllm_harness._protocol.responses.accumulate import ResponseAccumulator
 
 EVENT_STREAM = "text/event-stream"
 _ENDS: dict[str, Api] = {"/responses": "responses", "/chat/completions": "chat", "/messages": "messages"}
@@ -111,23 +112,33 @@ class Exchange:
         """The body; for a stream, the response of its terminal event, or the accumulated answer."""
         if self.events is None:
             return self.body
-        whole = accumulate(self.json_events)
-        return whole.terminal if isinstance(whole, ResponseAccumulator) else whole.body
+        return accumulate(self.json_events).whole
 
 
 def accumulate(values: Iterable[Json]) -> ChatAccumulator | MessageAccumulator | ResponseAccumulator:
     """Accumulates the events of a stream of any API."""
     values = list(values)
-    accumulated: ChatAccumulator | MessageAccumulator | ResponseAccumulator
-    if any("choices" in value for value in values):
-        accumulated = ChatAccumulator()
-    elif any(value.get("type") in MESSAGES_EVENTS for value in values):
-        accumulated = MessageAccumulator()
-    else:
-        accumulated = ResponseAccumulator()
+    accumulated = _accumulator_for(values)
     for value in values:
         accumulated.feed(value)
     return accumulated
+
+
+def _accumulator_for(values: list[Json]) -> ChatAccumulator | MessageAccumulator | ResponseAccumulator:
+    """Makes the accumulator of the API to which events belong; imports only that API."""
+    if any("choices" in value for value in values):
+        from vllm_harness._protocol.chat.accumulate import ChatAccumulator
+
+        return ChatAccumulator()
+    from vllm_harness._protocol.messages.schema import EVENTS
+
+    if any(value.get("type") in EVENTS for value in values):
+        from vllm_harness._protocol.messages.accumulate import MessageAccumulator
+
+        return MessageAccumulator()
+    from vllm_harness._protocol.responses.accumulate import ResponseAccumulator
+
+    return ResponseAccumulator()
 
 
 def json_object(content: bytes) -> Json | None:

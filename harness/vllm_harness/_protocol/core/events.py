@@ -14,6 +14,10 @@ from vllm_harness._protocol.core.sse import SSEEvent
 Json = dict[str, Any]
 
 Api = Literal["responses", "chat", "messages"]
+REASONING_KEYS = ("reasoning", "reasoning_content")
+"""The fields of a chat message that hold its reasoning."""
+CALL_ITEMS = ("function_call", "custom_tool_call")
+"""The types of the items of a response that call a tool of the client."""
 AnyEvent = Mapping[str, Any] | BaseModel | SSEEvent
 _DEEP = frozenset(
     {

@@ -9,17 +9,7 @@ from typing import Any
 from vllm_harness._protocol.core.findings import ABSENT, brief
 from vllm_harness._protocol.core.report import Report
 from vllm_harness._protocol.core.rule import Rule
-
-Types = tuple[type, ...]
-Fields = tuple[tuple[str, Types], ...]
-
-NULL = type(None)
-STR: Types = (str,)
-INT: Types = (int,)
-BOOL: Types = (bool,)
-LIST: Types = (list,)
-DICT: Types = (dict,)
-NUMBER: Types = (int, float)
+from vllm_harness._protocol.core.types import NULL, Fields, Types
 
 _TYPE_NAMES = {
     str: "string",

@@ -39,7 +39,7 @@ class MessageAccumulator:
         """The message so far."""
         return {**self._head, "content": [self._block(index) for index in sorted(self._blocks)]}
 
-    body = message
+    body = whole = message
 
     def _on_delta(self, index: int, delta: Json) -> None:
         block, kind = self._blocks.setdefault(index, {}), str(delta.get("type"))

@@ -7,9 +7,10 @@ the anthropic SDK.
 from __future__ import annotations
 
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._protocol.core.fields import INT, STR, Fields, check_fields, type_names
+from vllm_harness._protocol.core.fields import check_fields, type_names
 from vllm_harness._protocol.core.findings import ABSENT, Severity, brief
 from vllm_harness._protocol.core.report import Report
+from vllm_harness._protocol.core.types import INT, STR, Fields
 from vllm_harness._protocol.messages import object_rules as rules
 from vllm_harness._protocol.messages import schema
 

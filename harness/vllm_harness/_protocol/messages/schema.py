@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vllm_harness._protocol.core.fields import DICT, INT, LIST, NULL, STR, Fields
+from vllm_harness._protocol.core.types import DICT, INT, LIST, NULL, STR, Fields
 
 STR_OR_NULL = (str, NULL)
 EVENT_FIELDS: dict[str, Fields] = {

@@ -9,10 +9,11 @@ Sources: https://docs.anthropic.com/en/docs/build-with-claude/streaming, the ant
 from __future__ import annotations
 
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._protocol.core.fields import LIST, STR, Fields, check_fields, is_json_object
+from vllm_harness._protocol.core.fields import check_fields, is_json_object
 from vllm_harness._protocol.core.findings import ABSENT, brief
 from vllm_harness._protocol.core.report import Report
 from vllm_harness._protocol.core.rules import SE110
+from vllm_harness._protocol.core.types import LIST, STR, Fields
 from vllm_harness._protocol.messages import schema
 from vllm_harness._protocol.messages import stream_rules as rules
 from vllm_harness._protocol.messages.object_rules import MB108

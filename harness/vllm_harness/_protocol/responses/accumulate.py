@@ -112,6 +112,11 @@ class ResponseAccumulator:
     body = response
 
     @property
+    def whole(self) -> Json | None:
+        """The response of the terminal event; None before that event."""
+        return self.terminal
+
+    @property
     def output(self) -> list[Json]:
         """The output items, with the texts that the deltas add up to."""
         return [self._value(index) for index in sorted(self._items)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from vllm_harness._protocol.core.events import Json
+from vllm_harness._protocol.core.events import CALL_ITEMS, Json
 from vllm_harness._protocol.core.findings import ABSENT, Severity, brief
 from vllm_harness._protocol.responses import item_rules as rules
 from vllm_harness._protocol.responses import schema
@@ -122,7 +122,7 @@ def _check_added(state: StreamState, item: StreamedItem) -> None:
         severity = None if kind in schema.MODEL_WRITTEN else Severity.INFO
         actual = brief(added["status"])
         report.add(rules.RS214, "$.item.status", '"in_progress"', actual, severity, kind=kind)
-    for key in ("name", "call_id") if kind in schema.CALLS else ():
+    for key in ("name", "call_id") if kind in CALL_ITEMS else ():
         value = added.get(key, ABSENT)
         if not isinstance(value, str) or not value:
             expected = "a non-empty string"
@@ -141,7 +141,7 @@ def _check_new_id(state: StreamState, item: StreamedItem) -> None:
 
 
 def _check_identity(state: StreamState, item: StreamedItem, done: Json) -> None:
-    report, is_call = state.report, item.type in schema.CALLS
+    report, is_call = state.report, item.type in CALL_ITEMS
     for key, before in (("id", item.id), ("type", item.type)):
         now = done.get(key, ABSENT)
         if now != before:

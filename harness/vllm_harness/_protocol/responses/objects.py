@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vllm_harness._protocol.core.events import Json
+from vllm_harness._protocol.core.events import CALL_ITEMS, Json
 from vllm_harness._protocol.core.fields import check_fields, check_token_counts, is_json_object
 from vllm_harness._protocol.core.findings import ABSENT, Severity, brief
 from vllm_harness._protocol.core.report import Report
@@ -137,7 +137,7 @@ def check_ids(report: Report, items: Sequence[object], path: str) -> None:
     for number, item in enumerate(items):
         if not isinstance(item, dict):
             continue
-        keys = ("id", "call_id") if item.get("type") in schema.CALLS else ("id",)
+        keys = ("id", "call_id") if item.get("type") in CALL_ITEMS else ("id",)
         for key in keys:
             value = item.get(key)
             if not isinstance(value, str) or not value:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vllm_harness._protocol.core.fields import BOOL, DICT, INT, LIST, NULL, NUMBER, STR, Fields
+from vllm_harness._protocol.core.types import BOOL, DICT, INT, LIST, NULL, NUMBER, STR, Fields
 
 _ITEM: Fields = (("item_id", STR), ("output_index", INT))
 _PART: Fields = (*_ITEM, ("content_index", INT))
@@ -166,7 +166,6 @@ EVENT_FIELDS: dict[str, Fields] = {
 }
 # Items that the model itself writes. They follow one another; tools that the server runs may overlap.
 MODEL_WRITTEN = ("message", "reasoning", "function_call", "custom_tool_call")
-CALLS = ("function_call", "custom_tool_call")
 # The fields of a finished item beyond `type`.
 ITEM_FIELDS: dict[str, Fields] = {
     "message": (("id", STR), ("role", STR), ("status", STR), ("content", LIST)),

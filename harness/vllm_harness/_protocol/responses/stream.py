@@ -9,9 +9,10 @@ from collections.abc import Callable
 from functools import partial
 
 from vllm_harness._protocol.core.events import Json
-from vllm_harness._protocol.core.fields import Fields, Types, check_fields, type_names
+from vllm_harness._protocol.core.fields import check_fields, type_names
 from vllm_harness._protocol.core.findings import ABSENT, brief
 from vllm_harness._protocol.core.report import Report
+from vllm_harness._protocol.core.types import Fields, Types
 from vllm_harness._protocol.responses import items, schema, texts
 from vllm_harness._protocol.responses import stream_rules as rules
 from vllm_harness._protocol.responses.object_rules import RO101, RO102

@@ -10,8 +10,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
+from vllm_harness._exchange.delivery import DeliveryField
 from vllm_harness._files.strict import StrictModel
-from vllm_harness._regression.cases.delivery import DeliveryField
 from vllm_harness._scripted.families import Family
 from vllm_harness._scripted.meaning import Meaning
 

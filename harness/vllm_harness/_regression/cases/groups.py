@@ -1,15 +1,14 @@
-"""Makes the test cases of each group for one parser family."""
+"""Makes the test cases of each group for one parser family; what only one group needs comes with it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from vllm_harness._exchange.delivery import Delivery, deliveries
 from vllm_harness._extensions import GROWING_CASES, load
 from vllm_harness._regression.cases.case import Case, CaseInput, CaseSet, Expected, Group, Topic
-from vllm_harness._regression.cases.delivery import Delivery, deliveries
-from vllm_harness._regression.cases.malformed import malformed_texts
-from vllm_harness._regression.cases.marker_variants import marker_variants
 from vllm_harness._regression.cases.meanings import (
     MeaningCase,
     Meanings,
@@ -18,14 +17,17 @@ from vllm_harness._regression.cases.meanings import (
     markers,
     renderable,
 )
-from vllm_harness._regression.cases.properties import BUDGET, GeneratedMeaning, generate
 from vllm_harness._scripted.dialects import DialectError, render
 from vllm_harness._scripted.dialects.form import Form
 from vllm_harness._scripted.families import Family
 from vllm_harness._scripted.meaning import Meaning, ToolCall
 from vllm_harness._scripted.synthetic import PAD
 
+if TYPE_CHECKING:
+    from vllm_harness._regression.cases.properties import GeneratedMeaning
+
 LOAD_CASES = 32
+BUDGET = 40
 _SPELLED_DELIVERIES = deliveries("whole tokens_1 all every_cut")
 _TRUNCATED_DELIVERIES = deliveries("whole tokens_1 all")
 _STRICT = {"call", "call without arguments", "two calls", "reasoning and call"}
@@ -245,6 +247,8 @@ def _spelled(input_: CaseInput) -> Case:
 
 
 def _malformed(family: Family, meanings: Meanings) -> CaseSet:
+    from vllm_harness._regression.cases.malformed import malformed_texts
+
     cases = []
     for malformed in malformed_texts(family):
         input_ = CaseInput(
@@ -262,6 +266,8 @@ def _malformed(family: Family, meanings: Meanings) -> CaseSet:
 
 def _marker_variants(family: Family, meanings: Meanings) -> CaseSet:
     """Texts that partly resemble a family's format; some also with every marker in ordinary tokens."""
+    from vllm_harness._regression.cases.marker_variants import marker_variants
+
     cases, left_out = [], {}
     tools = meanings.tools_offered() if family.tool_parser else ()
     for variant in marker_variants(family):
@@ -279,6 +285,8 @@ def _marker_variants(family: Family, meanings: Meanings) -> CaseSet:
 
 
 def _properties(family: Family, generation: GenerationPlan) -> CaseSet:
+    from vllm_harness._regression.cases.properties import generate  # Hypothesis is slow to import
+
     meanings = generate(family, generation.budget, generation.seed)
     cases = (generated_case(family, meaning, f"property {number}") for number, meaning in enumerate(meanings))
     return CaseSet(family, "properties", tuple(cases))

@@ -11,9 +11,9 @@ import yaml
 from pydantic import ValidationError, model_validator
 
 from vllm_harness._errors import UsageError
+from vllm_harness._exchange.delivery import DeliveryField
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import CaseInput, Topic
-from vllm_harness._regression.cases.delivery import DeliveryField
 from vllm_harness._scripted.dialects import DialectError, find_dialect, render
 from vllm_harness._scripted.families import Family
 from vllm_harness._scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall

@@ -15,15 +15,14 @@ from hypothesis import HealthCheck, Phase, assume, find, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
+from vllm_harness._exchange.delivery import Chunking, Delivery
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.cases.delivery import Chunking, Delivery
 from vllm_harness._regression.cases.marker_variants import marker_beginnings
 from vllm_harness._regression.cases.meanings import chat_tool, marker_spans, markers
 from vllm_harness._scripted.dialects import DialectError, render
 from vllm_harness._scripted.families import Family
 from vllm_harness._scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 
-BUDGET = 40
 TRIES = 5
 """The largest number of meanings to generate per meaning with a new text."""
 MOST = 12

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from vllm_harness._exchange.delivery import DeliveryField
 from vllm_harness._files.strict import StrictModel
-from vllm_harness._regression.cases.delivery import DeliveryField
 
 
 class ErrorCode(StrEnum):
@@ -19,6 +19,8 @@ class ErrorCode(StrEnum):
     BROKEN_OFF = "ChunkedEncodingError"
     """The connection ended before the answer did; the value keeps the name used in stored results."""
     NO_ANSWER = "ConnectionError"
+    NOT_HELD = "delivery_not_held"
+    """vLLM merged tokens, so the answer did not arrive in its delivery, and cannot be judged."""
     NOT_JSON = "JSONDecodeError"
 
 
@@ -112,3 +114,8 @@ class CaseAnswer(StrictModel):
     def is_refused(self) -> bool:
         """Whether the request's grammar refused the text."""
         return self.error is not None and self.error.code == ErrorCode.GRAMMAR_REFUSED
+
+    @property
+    def is_not_held(self) -> bool:
+        """Whether vLLM merged tokens, so that the answer cannot be judged in its delivery."""
+        return self.error is not None and self.error.code == ErrorCode.NOT_HELD

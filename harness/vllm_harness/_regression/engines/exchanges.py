@@ -8,13 +8,13 @@ from typing import Any
 
 from vllm_harness._exchange.answer import answer_of
 from vllm_harness._exchange.building import ContentPart, TurnInput, TurnRequest, request_of
+from vllm_harness._exchange.delivery import Api, Chunking, Delivery
 from vllm_harness._exchange.endpoint import API_PATHS
 from vllm_harness._protocol import Exchange
 from vllm_harness._protocol.conversation.exchange import accumulate
 from vllm_harness._protocol.core.events import AnyEvent, Json
 from vllm_harness._protocol.core.sse import SSEEvent
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.cases.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.engines.answer import AnswerError, CaseCall, ErrorCode
 from vllm_harness._scripted.in_server.vllm_harness_names import SCRIPT_REFUSED
 
@@ -29,7 +29,7 @@ def path_of(delivery: Delivery) -> str:
 
 
 def body_of(input_: CaseInput, delivery: Delivery, name: str, model: str = "") -> Json:
-    """Returns the request body for a delivery; the server must have the delivery's `--stream-interval`.
+    """Returns the request body for a delivery, whose chunks a header of the request names.
 
     Args:
         name: the first line of the user's message, which selects the script.

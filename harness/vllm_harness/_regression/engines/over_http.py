@@ -1,8 +1,8 @@
 """The authoritative engine: requests the cases of each family from a real, scripted server over HTTP.
 
-All cases are requested concurrently. If an answer mismatches, its case is requested again alone, and only the
-second answer counts. A busy server may send several tokens in one chunk, so a case
-that needs a stream of single tokens is requested alone several times.
+All cases are requested at the same time, and the server delivers each answer in exactly the chunks of its
+delivery. If vLLM merged chunks, as its Rust front end may, the answer is requested again, and is not judged
+if it was merged each time.
 """
 
 from __future__ import annotations
@@ -10,90 +10,63 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
-from vllm_harness._configuration.model_entries import Frontend, ModelEntry
-from vllm_harness._environments.spec import Environment
+from vllm_harness._configuration.model_entries import ModelEntry
+from vllm_harness._exchange.delivery import Api, Concurrency, Delivery
 from vllm_harness._exchange.sending import Outgoing, http_client, send
 from vllm_harness._machine.tasks import interrupted_by
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.cases.delivery import Api, Chunking, Concurrency, Delivery
-from vllm_harness._regression.engines.answer import CaseAnswer
+from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, ErrorCode
 from vllm_harness._regression.engines.exchanges import body_of, fields_of, path_of
-from vllm_harness._scripted.book import BookRule, Raw, When
-from vllm_harness._scripted.families import Family, entry_of
+from vllm_harness._scripted.book import BookRule, Raw, ScriptBook, When, not_held
+from vllm_harness._scripted.families import Family
+from vllm_harness._scripted.in_server.vllm_harness_names import DELIVERY_HEADER
 from vllm_harness._server.remote import RemoteServer
 
 CONCURRENCY = 32
-WHOLE_ANSWER = 1000
-"""The `--stream-interval` of a server whose chunks hold all tokens of an answer."""
 REQUEST_S = 120.0
-TRIES = 5
-"""The maximum number of times to request a stream of single tokens alone."""
+MOST_TRIES = 5
+"""How often an answer is requested until its delivery is held; vLLM's Rust front end merges tokens."""
+Pair = tuple[CaseInput, Delivery]
+Use = tuple[str, str, str]
+"""A script's name, the path of a request that it answered, and the code of its chunks."""
 _NO_MARKER = str.maketrans("<>[]|｜", "()()!!")
 """Replaces characters used in markers: a case's name is the user message, and so part of the prompt."""
-Mismatches = Callable[[CaseAnswer], bool]
 
 
-def request_all(
-    environment: Environment,
-    family: Family,
-    inputs: Sequence[CaseInput],
-    mismatches: Mismatches,
-    *,
-    frontend: Frontend = "python",
-) -> list[CaseAnswer]:
-    """Requests a family's cases over HTTP, each in all of its deliveries.
+def request_all(server: RemoteServer, family: Family, inputs: Sequence[CaseInput]) -> list[CaseAnswer]:
+    """Requests a family's cases from its server, each in all of its deliveries.
 
     Args:
+        server: the server, as `served_by` starts it; the Rust front end does not offer Responses.
         inputs: the inputs of the cases, with deliveries over HTTP.
-        mismatches: returns whether an answer has a mismatch, so that its case must be requested again.
-        frontend: the vLLM HTTP front end that answers; the Rust front end does not offer Responses.
-
-    Raises:
-        StartupError: a server does not start.
     """
-    answers: list[CaseAnswer] = []
-    entry = entry_of(family)
-    for args, served in _servers(inputs, frontend):
-        with served_by(entry, lane="scripted", vllm=environment, args=args, frontend=frontend) as server:
-            pairs = [
-                (input_, delivery)
-                for input_ in inputs
-                for delivery in input_.deliveries
-                if delivery in served
-            ]
-            client = CaseClient(server, family, [input_ for input_, _ in pairs])
-            with ThreadPoolExecutor(CONCURRENCY) as pool:
-                concurrent = list(pool.map(client.answer, *zip(*pairs, strict=True)))
-            for (input_, delivery), answer in zip(pairs, concurrent, strict=True):
-                request = partial(client.answer, input_, delivery)
-                if mismatches(answer):
-                    answer = _retry_alone(request, input_, delivery, mismatches)
-                answers.append(answer)
-    return answers
+    offered = [api for api in Api if server.launch.frontend == "python" or api is not Api.RESPONSES]
+    pairs = [
+        (input_, delivery) for input_ in inputs for delivery in input_.deliveries if delivery.api in offered
+    ]
+    with CaseClient(server, family, [input_ for input_, _ in pairs]) as client:
+        return client.answers(pairs)
 
 
-def _retry_alone(
-    request: Callable[[], CaseAnswer], input_: CaseInput, delivery: Delivery, mismatches: Mismatches
-) -> CaseAnswer:
-    """Requests a case again; returns the first answer without a mismatch, or else the most frequent one."""
-    tries = TRIES if delivery.of_single_tokens else 1
-    answers, compared = list[CaseAnswer](), list[CaseAnswer]()
-    for _ in range(tries):
-        answer = request()
-        if not mismatches(answer):
-            return answer
-        answers.append(answer)
-        compared.append(_without_generated_ids(answer, input_))
-        if compared.count(compared[-1]) > tries // 2:
-            break
-    return answers[compared.index(max(compared, key=compared.count))]
+def request_under_load(
+    server: RemoteServer, family: Family, inputs: Sequence[CaseInput]
+) -> Iterator[CaseAnswer]:
+    """Requests each case alone, then all at the same time; yields both answers to each case in turn."""
+    with CaseClient(server, family, inputs) as client:
+        for delivery in dict.fromkeys(delivery for input_ in inputs for delivery in input_.deliveries):
+            pairs = [(input_, delivery) for input_ in inputs]
+            alone = client.answers(pairs, concurrency=1)
+            together = client.answers(pairs, concurrency=len(inputs))
+            for pair in zip(alone, together, strict=True):
+                for answer, load in zip(pair, (Concurrency.ALONE, Concurrency.TOGETHER), strict=True):
+                    yield answer.model_copy(update={"delivery": replace(delivery, load=load)})
 
 
 @contextmanager
@@ -108,52 +81,8 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _without_generated_ids(answer: CaseAnswer, input_: CaseInput) -> CaseAnswer:
-    if input_.call_ids:
-        return answer
-    calls = tuple(call.model_copy(update={"id": None}) for call in answer.calls)
-    return answer.model_copy(update={"calls": calls})
-
-
-def request_under_load(
-    environment: Environment, family: Family, inputs: Sequence[CaseInput], *, frontend: Frontend = "python"
-) -> Iterator[CaseAnswer]:
-    """Requests each case alone, then all at the same time; yields both answers to each case in turn."""
-    entry = entry_of(family)
-    with served_by(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
-        client = CaseClient(server, family, inputs)
-        for delivery in dict.fromkeys(delivery for input_ in inputs for delivery in input_.deliveries):
-            alone = [client.answer(input_, delivery) for input_ in inputs]
-            with ThreadPoolExecutor(len(inputs)) as pool:
-                together = list(pool.map(client.answer, inputs, [delivery] * len(inputs)))
-            for pair in zip(alone, together, strict=True):
-                for answer, load in zip(pair, (Concurrency.ALONE, Concurrency.TOGETHER), strict=True):
-                    yield answer.model_copy(update={"delivery": replace(delivery, load=load)})
-
-
-def _servers(
-    inputs: Sequence[CaseInput], frontend: Frontend
-) -> Iterator[tuple[tuple[str, ...], tuple[Delivery, ...]]]:
-    """Yields the flags of each server that the cases need, with the deliveries that the server serves."""
-    every = dict.fromkeys(delivery for input_ in inputs for delivery in input_.deliveries)
-    by_args: dict[tuple[str, ...], list[Delivery]] = {(): []}
-    for delivery in every:
-        if frontend == "python" or delivery.api is not Api.RESPONSES:
-            by_args.setdefault(server_args(delivery), []).append(delivery)
-    for args, served in by_args.items():
-        if served:
-            yield args, tuple(served)
-
-
-def server_args(delivery: Delivery) -> tuple[str, ...]:
-    """Returns the flags that a server needs for a delivery; without flags, vLLM sends one token per chunk."""
-    if delivery.shape is Chunking.ALL:
-        return "--stream-interval", str(WHOLE_ANSWER)
-    return ("--stream-interval", str(delivery.tokens)) if delivery.tokens > 1 else ()
-
-
 class CaseClient:
-    """Requests the cases of one family from one server; the name of a case selects its script.
+    """Requests cases of one family from one server, with a book whose scripts the names of the cases select.
 
     Args:
         server, family: the server, and the family of the model that it serves.
@@ -172,8 +101,9 @@ class CaseClient:
         self._server, self._client = server, http_client(server.endpoint)
         self._request_s = request_s
         self._family = family
-        self._accepted: dict[tuple[Delivery, bool], int] = {}
-        book = server.book()
+        self._scripts: dict[tuple[str, Delivery], str] = {}
+        assert server.books is not None
+        self._book = book = ScriptBook(server.books, server.entry)
         scripts = {
             name: [number for piece in input_.pieces for number in _encoded(server, piece) or ()]
             if input_.spelled_spans
@@ -184,6 +114,46 @@ class CaseClient:
         for name, script in scripts.items():
             book.add(BookRule(name, (script,), When(user=rf"^{re.escape(name)}(\n|$)"), times=None))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._book.close()
+
+    def answers(self, pairs: Sequence[Pair], *, concurrency: int = CONCURRENCY) -> list[CaseAnswer]:
+        """Requests cases in deliveries; an answer whose delivery was never held has the error `NOT_HELD`."""
+        answers, missed = dict[int, CaseAnswer](), dict[Use, str]()
+        left = dict(enumerate(pairs))
+        for _ in range(MOST_TRIES if pairs else 0):
+            with ThreadPoolExecutor(concurrency) as pool:
+                answers.update(
+                    zip(left, pool.map(self.answer, *zip(*left.values(), strict=True)), strict=True)
+                )
+            missed = self._missed()
+            left = {
+                number: pair
+                for number, pair in left.items()
+                if answers[number].error is None and self._use(*pair) in missed
+            }
+            if not left:
+                break
+        for number, pair in left.items():
+            error = AnswerError(code=ErrorCode.NOT_HELD, message=missed[self._use(*pair)])
+            answers[number] = answers[number].model_copy(update={"error": error})
+        return [answers[number] for number in range(len(pairs))]
+
+    def _use(self, input_: CaseInput, delivery: Delivery) -> Use:
+        return self._scripts[input_.name, delivery], path_of(delivery), delivery.chunks
+
+    def _missed(self) -> dict[Use, str]:
+        """The latest uses of the scripts whose delivery was not held, each with what the server delivered."""
+        latest = {
+            (use["script"], use["path"], use["delivery"]["code"]): use["delivery"]
+            for use in self._book.report()["uses"]
+            if use["delivery"]
+        }
+        return {use: not_held(delivery) for use, delivery in latest.items() if not delivery["held"]}
+
     def answer(
         self, input_: CaseInput, delivery: Delivery, headers: Mapping[str, str] | None = None
     ) -> CaseAnswer:
@@ -192,35 +162,25 @@ class CaseClient:
         If a grammar refuses the text, the case's alternatives are tried in turn.
         """
         refusals = []
-        for name, text, position in self._candidates(input_, delivery):
+        names: dict[str, str] = {}
+        for name, text in _texts(input_).items():
+            names.setdefault(text, name)
+        for text, name in names.items():
+            self._scripts[input_.name, delivery] = name
             answer = self._request(input_, delivery, name, headers)
             if not answer.is_refused:
-                if answer.error is None:
-                    self._accepted[delivery, input_.tool_choice == "required"] = position
                 return answer if text == input_.text else answer.model_copy(update={"alternative": text})
             refusals.append(answer)
         return refusals[0]
-
-    def _candidates(self, input_: CaseInput, delivery: Delivery) -> list[tuple[str, str, int]]:
-        """Returns texts to try, as (script name, text, position), first the last accepted position."""
-        likely = self._accepted.get((delivery, input_.tool_choice == "required"), 0)
-        texts = _texts(input_)
-        first = {text: name for name, text in reversed(texts.items())}
-        distinct = [
-            (name, text, position)
-            for position, (name, text) in enumerate(texts.items())
-            if first[text] == name
-        ]
-        return sorted(distinct, key=lambda text: text[2] != likely)
 
     def _request(
         self, input_: CaseInput, delivery: Delivery, name: str, headers: Mapping[str, str] | None
     ) -> CaseAnswer:
         place: dict[str, Any] = {"family": self._family.name, "case": input_.name, "delivery": delivery}
         body = {**body_of(input_, delivery, name, self._server.model), **self._family.request}
-        outgoing = Outgoing(
-            self._server.endpoint, path_of(delivery), body, headers or {}, limit_s=self._request_s
-        )
+        chunks = {DELIVERY_HEADER: delivery.chunks} if delivery.is_streamed else {}
+        sent = {**chunks, **(headers or {})}
+        outgoing = Outgoing(self._book.endpoint, path_of(delivery), body, sent, limit_s=self._request_s)
         answer = CaseAnswer(**place, **fields_of(send(self._client, outgoing)))
         if answer.counted_reasoning is None:
             return answer

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
 
+from vllm_harness._exchange.delivery import Api, Delivery, deliveries
 from vllm_harness._regression.cases.case import Case, CaseSet, Group
-from vllm_harness._regression.cases.delivery import Api, Chunking, Concurrency, Delivery, deliveries
 
 Engine = Literal["in-process", "http"]
 _CHAT_AND_MESSAGES = deliveries("chat:whole chat:tokens_1 messages:whole messages:tokens_1")
@@ -67,18 +67,3 @@ def _in_deliveries(case: Case, chosen: tuple[Delivery, ...]) -> Case:
 def is_served(case: Case) -> bool:
     """Whether servers run a case: it is essential, and does not need control of tokens or truncation."""
     return case.essential and not (case.input.markers_spelled or case.input.truncated)
-
-
-def like_in_process(delivery: Delivery) -> Delivery:
-    """Returns the in-process delivery for an HTTP delivery, or the same delivery if none corresponds."""
-    if delivery.api is None:
-        return delivery
-    if delivery.load is Concurrency.TOGETHER:
-        return Delivery(Chunking.RANDOM_CUTS) if delivery.is_streamed else delivery
-    return replace(delivery, api=None, load=None)
-
-
-def same_in_process(delivery: Delivery) -> tuple[Delivery, ...]:
-    """Returns in-process deliveries, one of which must have the same outcome as an HTTP delivery."""
-    same = replace(delivery, api=None, load=None)
-    return (same, replace(same, with_end=True)) if same.is_streamed else (same,)

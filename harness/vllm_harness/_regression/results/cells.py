@@ -12,10 +12,10 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from vllm_harness._configuration.model_entries import Frontend
 from vllm_harness._errors import UsageError
+from vllm_harness._exchange.delivery import DeliveryField
 from vllm_harness._files.paths import run_folder
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import Group, Topic
-from vllm_harness._regression.cases.delivery import DeliveryField
 from vllm_harness._regression.engines.answer import Curve
 from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.results.mismatches import MismatchField
@@ -42,6 +42,7 @@ class CaseResult(StrictModel):
         examples: delivery -> the first answer with a mismatch; over HTTP, the first answer in any case.
         digests: delivery -> digest of the answer, for cases with one answer per delivery.
         deliveries: the number of deliveries in which the case ran.
+        not_held: the deliveries in which it was not judged, since vLLM merged tokens of the answer.
         curves: delivery -> the cost measured at growing lengths of the answer.
     """
 
@@ -52,6 +53,7 @@ class CaseResult(StrictModel):
     examples: dict[DeliveryField, str] = Field(default_factory=dict)
     digests: dict[DeliveryField, str] = Field(default_factory=dict)
     deliveries: int = 0
+    not_held: tuple[DeliveryField, ...] = ()
     curves: dict[DeliveryField, Curve] = Field(default_factory=dict)
 
     @property

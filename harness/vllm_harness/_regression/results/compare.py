@@ -10,10 +10,10 @@ import yaml
 from pydantic import ValidationError
 
 from vllm_harness._errors import UsageError
+from vllm_harness._exchange.delivery import Chunking, Delivery, DeliveryField, same_in_process
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import Group
-from vllm_harness._regression.cases.delivery import Chunking, Delivery, DeliveryField
-from vllm_harness._regression.engines.plan import Engine, same_in_process
+from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.results.cells import CaseResult, CaseVerdict, Cell
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode, MismatchField
 

@@ -6,7 +6,7 @@ vLLM may drop white space around reasoning and text; arguments must have the sam
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -107,17 +107,6 @@ def meaning_mismatches(meaning: Meaning, answer: CaseAnswer) -> Mismatches:
     calls: list[ExpectedCall] = [(call.name, call.arguments) for call in meaning.calls]
     mismatches = _message_mismatches(meaning.reasoning, meaning.text, calls, answer)
     return (*mismatches, *_pace_mismatches(answer))
-
-
-def meaning_check(cases: Iterable[Case]) -> Callable[[CaseAnswer], bool]:
-    """Returns a function that checks whether an answer to one of the cases differs from its meaning."""
-    meanings = {case.name: case.expected.meaning for case in cases}
-
-    def differs(answer: CaseAnswer) -> bool:
-        meaning = meanings[str(answer.case)]
-        return meaning is not None and bool(meaning_mismatches(meaning, answer))
-
-    return differs
 
 
 def delivery_mismatches(first: CaseAnswer, other: CaseAnswer) -> Mismatches:

@@ -7,8 +7,7 @@ from functools import cache
 
 from vllm_harness._scripted.dialects import harmony
 from vllm_harness._scripted.dialects.dialect import Dialect, DialectError
-from vllm_harness._scripted.dialects.form import Form
-from vllm_harness._scripted.dialects.forms import load_forms
+from vllm_harness._scripted.dialects.form import Form, load_forms
 from vllm_harness._scripted.meaning import Meaning
 
 __all__ = ["Dialect", "DialectError", "find_dialect", "load_dialects", "load_forms", "render"]

@@ -1,15 +1,28 @@
-"""Forms: dialects defined by data. A form combines a frame, a reasoning format and a call format."""
+"""Forms: dialects defined by data. A form combines a frame, a reasoning format and a call format.
+
+Each file in formats/ maps names of dialects to their form. There, `<<: *NAME` copies all fields of another
+dialect or part, and the fields next to it override them. `source` names the document that describes the
+format. "from memory" marks a format that was written without consulting that document; `source` also says
+when the format is known only from one of vLLM's parsers.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from itertools import groupby, pairwise
+from pathlib import Path
 from string import Template
+from typing import Annotated
 
+from pydantic import BeforeValidator, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from vllm_harness._errors import UsageError
+from vllm_harness._files.located_yaml import read_yaml
+from vllm_harness._files.strict import with_names
 from vllm_harness._scripted.dialects.dialect import OTHER_NAME, DialectError, refuse_markers
 from vllm_harness._scripted.dialects.parts import STRICT, Calls, ReasoningFormat, SharedFrame, SharedReasoning
 from vllm_harness._scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
@@ -225,3 +238,24 @@ def _in_json(meaning: Meaning, named: bool) -> list[object]:
     calls = meaning.calls
     own = [{"name": call.name, "parameters": call.arguments} for call in calls]
     return [calls[0].arguments if named else own, [{"name": c.name, "arguments": c.arguments} for c in calls]]
+
+
+FOLDER = Path(__file__).with_name("formats")
+FORMS: TypeAdapter[dict[str, Form]] = TypeAdapter(Annotated[dict[str, Form], BeforeValidator(with_names)])
+"""The content of a file in formats/."""
+
+
+@cache
+def load_forms(folder: Path = FOLDER) -> dict[str, Form]:
+    """Reads the forms in all files of a folder, by name.
+
+    Raises:
+        UsageError: a file is not valid; the message names the file, line and key.
+    """
+    forms: dict[str, Form] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        further = read_yaml(path).validated(FORMS)
+        if twice := forms.keys() & further.keys():
+            raise UsageError(f"{path}: another file in the folder also defines the dialect {min(twice)!r}")
+        forms |= further
+    return forms

@@ -61,6 +61,12 @@ class Exchanges:
         return generations
 
 
+async def texts(ids: list[int], decode: Decode) -> list[str]:
+    """The text that each token completes; empty for a token that begins or continues a character."""
+    pieces = await _pieces(ids, decode)
+    return [text for piece in pieces for text in ([""] * (len(piece["ids"]) - 1) + [piece["text"]])]
+
+
 async def _pieces(ids: list[int], decode: Decode) -> Pieces:
     """Token ids with their texts; tokens that form a character only together become one piece."""
     pieces: Pieces = []

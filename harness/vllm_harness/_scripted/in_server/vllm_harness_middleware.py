@@ -20,6 +20,7 @@ from typing import Any
 
 import vllm_harness_asgi as asgi
 import vllm_harness_conversation as conversations
+import vllm_harness_deliveries as deliveries
 import vllm_harness_exchanges as exchanges
 import vllm_harness_names as names
 import vllm_harness_steps as steps
@@ -32,9 +33,13 @@ SHOWN_ALLOWED = 8
 
 
 class ScriptMiddleware:
-    """Wraps vLLM's application (`--middleware vllm_harness_middleware.ScriptMiddleware`)."""
+    """Wraps vLLM's application (`--middleware vllm_harness_middleware.ScriptMiddleware`).
 
-    def __init__(self, app: Any) -> None:
+    Args:
+        in_vllm: whether the application is vLLM's own, in this process.
+    """
+
+    def __init__(self, app: Any, *, in_vllm: bool = True) -> None:
         self.app = app
         self.books: dict[str, ServedBook] = {names.DEFAULT_BOOK: ServedBook()}
         self.responses = conversations.Responses()
@@ -46,6 +51,9 @@ class ScriptMiddleware:
         self.refused = uses.RefusedUses()
         self.running: dict[str, asyncio.Event] = {}
         self.watcher: asyncio.Task[None] | None = None
+        self.holds_deliveries = in_vllm
+        if in_vllm:
+            deliveries.install()
         logging.getLogger("uvicorn.access").addFilter(
             lambda record: names.CONTROL_PATH not in record.getMessage()
         )
@@ -118,7 +126,19 @@ class ScriptMiddleware:
             "no_script": _no_script(name, facts, reason) if reason and not rule else reason,
             "status": None,
             "keep_prompt": bool(rule.get("keep_prompt")),
+            "delivery": None,
         }
+        code = headers.get(names.DELIVERY_HEADER) or rule.get("delivery")
+        if code and takes and body.get("stream"):
+            try:
+                use["delivery"] = await self._delivery(scope, code, takes, bool(rule["by_choice"]))
+            except deliveries.DeliveryError as error:
+                await asgi.send_json(send, 400, {"error": asgi.error(str(error), names.NO_DELIVERY)})
+                return
+            deliveries.deliver(use["id"], use["delivery"])
+            if not self.holds_deliveries and path in deliveries.NAME_TOKENS:
+                body = {**body, "return_token_ids": True}
+                send = deliveries.CountedStream(use["delivery"], send).send
         keep_use = rule.get("keep_uses", True)
         if keep_use:
             book.uses.append(use)
@@ -149,6 +169,14 @@ class ScriptMiddleware:
             return [await self._ids(scope, take, match.groups, facts["model"]) for take in match.takes], None
         except QuoteError as error:
             return [], f"script {match.rule['name']!r} cannot be written: {error}"
+
+    async def _delivery(
+        self, scope: dict[str, Any], code: str, takes: list[list[int]], by_choice: bool
+    ) -> deliveries.ServedDelivery:
+        decode = functools.partial(self._decoded, scope)
+        by_text = code.startswith(deliveries.BY_TEXT)
+        texts = [await exchanges.texts(ids, decode) if by_text else [""] * len(ids) for ids in takes]
+        return deliveries.ServedDelivery(code, [deliveries.sizes_of(code, each) for each in texts], by_choice)
 
     def _keeping(self, body: dict[str, Any], send: Any) -> Any:
         """An ASGI `send` that keeps each Responses API response before a client can refer to it."""

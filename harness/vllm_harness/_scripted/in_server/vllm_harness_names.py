@@ -10,6 +10,7 @@ DEFAULT_BOOK = "default"  # answers requests without that header
 CONTROL_PATH = "/vllm-harness/"  # paths below it are only for the user who runs the server
 BOOKS_PATH = CONTROL_PATH + "books/"  # followed by the name of a book
 RESET_PATH = CONTROL_PATH + "reset/"  # followed by the name of a book
+DELIVERY_HEADER = "x-vllm-harness-delivery"  # the chunks of a streamed answer, such as `tokens_1`
 EXCHANGE_HEADER = "x-vllm-harness-exchange"  # the client's name for a request whose tokens are kept
 OWN_HEADER = "x-vllm-harness-own"  # marks requests that the harness itself sends
 EXCHANGES_PATH = CONTROL_PATH + "exchanges"  # POST {"names": [...]} returns the tokens of these requests
@@ -21,6 +22,7 @@ RECORDING_PATH = "/vllm-harness/recording"
 # codes of the errors that a client gets
 NO_SCRIPT = "no_script"
 SCRIPT_REFUSED = "script_refused"
+NO_DELIVERY = "no_delivery"
 
 # variables in the environment of a server
 SCRIPT_DIR = "VH_SCRIPT_DIR"  # the folder for the progress of the server's scripts

@@ -99,7 +99,7 @@ def socket_path() -> str:
 def proxy(port: int) -> uvicorn.Server:
     """Creates a server that answers on a port of this machine and forwards to vLLM."""
     config = uvicorn.Config(
-        ScriptMiddleware(Forward(socket_path())),
+        ScriptMiddleware(Forward(socket_path()), in_vllm=False),
         host="127.0.0.1",
         port=port,
         lifespan="off",

@@ -23,6 +23,7 @@ template is running, does not prolong its life.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import json
 import os
@@ -51,6 +52,10 @@ CREDENTIALS = struct.Struct("3i")  # pid, uid and gid at the other end of a Unix
 def main() -> None:
     """Imports vLLM, then serves; a fork returns here to become a supervisor, a server, or a template."""
     path, linger_s, starter = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+    # servers do not get what the starter ignores or blocks, as nohup does
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     import_all()
     apply_patches()
     os.register_at_fork(after_in_child=bind_openmp)
@@ -122,14 +127,19 @@ class Template:
                     self._clients += _accepted(self._listener)
                 elif (become := self._handle(source)) is not None:
                     return become
-        note = self._path.with_suffix(".json")  # a successor writes its own when the socket is gone
-        with suppress(OSError, ValueError, KeyError):
+        self._forget()
+        return None
+
+    def _forget(self) -> None:
+        """Removes the note and the socket, unless they may be a successor's."""
+        lock, note = self._path.stem.split("-")[0] + ".lock", self._path.with_suffix(".json")
+        with suppress(OSError, ValueError, KeyError), self._path.with_name(lock).open("a") as starting:
+            fcntl.flock(starting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._can_be_found():
+                self._path.unlink()
             named = json.loads(note.read_text())
             if (named["pid"], named["started"]) == (os.getpid(), supervisor.started(os.getpid())):
                 note.unlink()
-        if self._can_be_found():
-            self._path.unlink(missing_ok=True)
-        return None
 
     def _can_be_found(self) -> bool:
         """Whether this template's socket is still at its path."""

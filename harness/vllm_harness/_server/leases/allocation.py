@@ -16,13 +16,10 @@ from math import floor, prod
 
 import psutil
 
-from vllm_harness._configuration.model_entries import Frontend, Lane, ModelEntry
-from vllm_harness._environments.spec import Environment
 from vllm_harness._files.paths import state_dir
 from vllm_harness._files.variables import number
 from vllm_harness._machine.gpus import visible_gpus
 from vllm_harness._machine.node_memory import node_memory
-from vllm_harness._machine.shard import Needs
 from vllm_harness._scripted.standin import STAND_IN_GPU_GIB
 from vllm_harness._server.flags import flag_values
 from vllm_harness._server.fork_server import FIRST, MODELS_HELD, templates
@@ -148,17 +145,6 @@ def reserved_for(launch: Launch, count: int, *, forked: bool, wait_s: float | No
         yield
     finally:
         reservation.release()
-
-
-def expected_needs(entry: ModelEntry, environment: Environment, lane: Lane, frontend: Frontend) -> Needs:
-    """The memory and the GPUs that a forked server for an entry needs, before its launch is planned.
-
-    The amount of memory was measured on this machine, or is a guess.
-    """
-    flags = entry.flags(lane, environment.device, frontend)
-    launch = Launch(entry, lane, environment, "", flags.args, flags.env, frontend)
-    gpus = gpus_needed(flags.args) if environment.device == "cuda" else 0
-    return Needs(memory_gib=Start(launch, forked=True).need_gib() + TEMPLATE_GIB, gpus=gpus)
 
 
 def room(ready_gib: float = 0.0, ahead: Callable[[], float] = lambda: 0.0) -> Room:

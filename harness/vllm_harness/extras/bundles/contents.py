@@ -10,9 +10,10 @@ from itertools import filterfalse
 from pathlib import Path
 
 from vllm_harness._configuration.model_entries import ModelEntry
-from vllm_harness._environments import assets, release
+from vllm_harness._environments import assets
 from vllm_harness._environments.installer import download_wheels, run_uv
 from vllm_harness._environments.locks import HARNESS, Lock
+from vllm_harness._environments.release_making import torch_at_hand
 from vllm_harness._environments.sources import AssetError
 from vllm_harness._errors import UsageError
 from vllm_harness._files.paths import checkout, data_path
@@ -66,7 +67,7 @@ def collect_wheels(
         by_lock[lock.path.name] = list(filterfalse(_belongs_to_torch, by_lock[lock.path.name]))
     if lean:
         by_lock = {name: list(filter(lean.includes, pinned)) for name, pinned in by_lock.items()}
-    torch = [] if release.torch_at_hand(lock) else ["--extra-index-url", TORCH_CPU_INDEX]
+    torch = [] if torch_at_hand(lock) else ["--extra-index-url", TORCH_CPU_INDEX]
     for name, pinned in by_lock.items():
         _download(pinned, name.removesuffix(".lock"), folder, progress, *torch)
     if lean:

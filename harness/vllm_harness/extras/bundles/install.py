@@ -122,6 +122,8 @@ def _exclusive(lock: Path) -> Iterator[None]:
     with lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.fstat(file.fileno()).st_nlink:  # its last holder has removed it
+                raise BlockingIOError
         except BlockingIOError:
             raise InstallerError(
                 f"another process is installing this bundle in {lock.parent}: wait until it ends"

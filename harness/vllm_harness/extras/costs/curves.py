@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
-from vllm_harness._regression.cases.delivery import Delivery
+from vllm_harness._exchange.delivery import Delivery
 from vllm_harness._regression.engines.answer import CostPoint, Curve
 from vllm_harness._regression.results.cells import Cell
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode

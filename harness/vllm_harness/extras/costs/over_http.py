@@ -17,11 +17,11 @@ import requests
 
 from vllm_harness._configuration.model_entries import Frontend
 from vllm_harness._environments.spec import Environment
+from vllm_harness._exchange.delivery import Api, Delivery
 from vllm_harness._machine.tasks import raise_if_interrupted
 from vllm_harness._regression.cases.case import CaseInput, Grown
-from vllm_harness._regression.cases.delivery import Api, Delivery
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
-from vllm_harness._regression.engines.over_http import CaseClient, Mismatches, count_tokens, served_by
+from vllm_harness._regression.engines.over_http import CaseClient, count_tokens, served_by
 from vllm_harness._scripted.families import LAYERS, Family, entry_of
 from vllm_harness._scripted.in_server.vllm_harness_names import STEPS_HEADER, STEPS_PATH
 from vllm_harness._server.remote import RemoteServer
@@ -125,7 +125,7 @@ def measure_served(
     environment: Environment,
     family: Family,
     inputs: Sequence[CaseInput],
-    mismatches: Mismatches,
+    mismatches: Callable[[CaseAnswer], bool],
     *,
     frontend: Frontend = "python",
 ) -> Iterator[CaseAnswer]:

@@ -11,18 +11,17 @@ from packaging.version import Version
 from vllm_harness._configuration.model_entries import Frontend, ModelEntry
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.repro.parser_cases import cases_of, documents
-from vllm_harness._defects.repro.report import ReportFiles
 from vllm_harness._defects.repro.verdict import Reproduction, Sign, reproduction_of
 from vllm_harness._environments.spec import Environment
+from vllm_harness._exchange.delivery import Delivery
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._regression.cases.case import Case
-from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.engines.answer import CaseAnswer, Curve
 from vllm_harness._regression.engines.in_process import OLDEST
 from vllm_harness._regression.engines.plan import DELIVERIES
 from vllm_harness._regression.results.judge import cost_mismatches, judge
-from vllm_harness._regression.results.known_defects import Failure, FailureSelection, selections_of
 from vllm_harness._regression.results.mismatches import Mismatch
+from vllm_harness._regression.results.selections import Failure, FailureSelection, selections_of
 from vllm_harness._scripted.families import Family, entry_of, load_families
 from vllm_harness._server.progress import StartProgress
 from vllm_harness.extras.costs.curves import memory_exponent, time_exponent
@@ -110,12 +109,6 @@ class CostCase:
 
     def _explains(self, delivery: Delivery, mismatch: Mismatch) -> bool:
         return self.selection.explains(Failure(self.family.name, "cost", self.case.name, delivery, mismatch))
-
-    def files(self, shown: Reproduction, environment: str) -> ReportFiles:
-        """The report and the script, with the lengths that showed the defect."""
-        from vllm_harness.extras.costs.script import cost_files
-
-        return cost_files(self, shown, environment)
 
 
 def cost_case(defect: Defect) -> CostCase | None:

@@ -12,12 +12,8 @@ from vllm_harness._regression.cases.case import CaseSet, short_digest
 from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.results.cells import RegressionRun
 from vllm_harness._regression.results.judge import cost_mismatches
-from vllm_harness._regression.results.known_defects import (
-    Failure,
-    ParserDefect,
-    explaining_ids,
-    parser_defects,
-)
+from vllm_harness._regression.results.known_defects import ParserDefect, explaining_ids, parser_defects
+from vllm_harness._regression.results.selections import Failure
 from vllm_harness.extras.costs.curve_store import CurveStore, not_measured
 from vllm_harness.extras.costs.over_http import measure_served
 

@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vllm_harness._defects.repro.report import (
+from vllm_harness._defects.repro.verdict import Reproduction
+from vllm_harness._exchange.delivery import Delivery
+from vllm_harness._regression.cases.case import Run
+from vllm_harness._regression.engines.answer import CaseAnswer, Curve
+from vllm_harness._regression.engines.exchanges import body_of, path_of
+from vllm_harness._scripted.families import entry_of
+from vllm_harness.extras.costs.over_http import LONG_ENV, REQUEST_S, limit_of, long_args
+from vllm_harness.extras.costs.repro import CostCase
+from vllm_harness.extras.triage.report import (
     ReportFiles,
     fenced,
     files_of_server,
@@ -15,15 +23,7 @@ from vllm_harness._defects.repro.report import (
     piece_text,
     truncated,
 )
-from vllm_harness._defects.repro.script import PLUGIN, ServerScript, filled_template, model_of, server_script
-from vllm_harness._defects.repro.verdict import Reproduction
-from vllm_harness._regression.cases.case import Run
-from vllm_harness._regression.cases.delivery import Delivery
-from vllm_harness._regression.engines.answer import CaseAnswer, Curve
-from vllm_harness._regression.engines.exchanges import body_of, path_of
-from vllm_harness._scripted.families import entry_of
-from vllm_harness.extras.costs.over_http import LONG_ENV, REQUEST_S, limit_of, long_args
-from vllm_harness.extras.costs.repro import CostCase
+from vllm_harness.extras.triage.script import PLUGIN, ServerScript, filled_template, model_of, server_script
 
 _REPEATED = re.compile(r"(.{1,300}?)\1{3,}", re.DOTALL)
 MEASURE = Path(__file__).with_name("standalone") / "measure.py"

@@ -19,7 +19,7 @@ from vllm_harness._defects.registry import gateway_deviations
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import Endpoint, attach
 from vllm_harness._files.paths import run_folder
-from vllm_harness._protocol.known import apply_known
+from vllm_harness._protocol.marking import apply_known
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import one_line, plain_console, show_table
 from vllm_harness.extras.gateways import recording

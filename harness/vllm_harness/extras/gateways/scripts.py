@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, replace
 
 from vllm_harness._configuration.model_entries import ModelEntry
+from vllm_harness._exchange.delivery import Chunking, Delivery
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._protocol.core.events import Api, Json
 from vllm_harness._scripted.book import BookError, BookRule, ScriptBook, When
@@ -91,6 +92,7 @@ class GatewayScripts:
                     when=when,
                     times=None,
                     constrained=case.constrained,
+                    delivery=Delivery(Chunking.TOKENS, tokens=1),
                     expect=case.expect,
                 )
             )

@@ -97,7 +97,7 @@ class StreamReader:
 
         The validator compares the deltas of Responses with that object.
         """
-        return self._sum.terminal if isinstance(self._sum, ResponseAccumulator) else self._sum.body
+        return self._sum.whole
 
     def _read(self, at_s: float, event: SSEEvent) -> None:
         self.events.append(event)

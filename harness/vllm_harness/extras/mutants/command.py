@@ -20,7 +20,8 @@ from vllm_harness._files.line_file import end_whole
 from vllm_harness._files.paths import state_dir
 from vllm_harness._machine.shard import Needs
 from vllm_harness._regression.selection import split_names
-from vllm_harness._server.leases.allocation import expected_needs, interpreters
+from vllm_harness._server.leases.allocation import interpreters
+from vllm_harness._server.leases.expected import expected_needs
 from vllm_harness._terminal.tables import one_line, show_table
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.executor import executor_of

@@ -12,10 +12,11 @@ import typer
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
+from vllm_harness._exchange.delivery import Api
 from vllm_harness._regression.cases.case import CaseSet
-from vllm_harness._regression.cases.delivery import Api
 from vllm_harness._regression.results.cells import RegressionRun
-from vllm_harness._regression.results.known_defects import WITH_RUST, parser_defects
+from vllm_harness._regression.results.known_defects import parser_defects
+from vllm_harness._regression.results.selections import WITH_RUST
 from vllm_harness._regression.selection import (
     Selection,
     select_environments,

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
+from vllm_harness._exchange.delivery import Delivery, DeliveryField
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import Group
-from vllm_harness._regression.cases.delivery import Delivery, DeliveryField
 from vllm_harness._regression.results.cells import CaseVerdict, Cell
 from vllm_harness._regression.results.known_defects import ParserDefect, by_family, explaining_ids, failure_in
 from vllm_harness._regression.results.mismatches import MismatchField

@@ -11,12 +11,12 @@ from rich.console import Console
 from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.results.cells import CaseVerdict, Cell
 from vllm_harness._regression.results.known_defects import (
-    Failure,
     ParserDefect,
     by_family,
     explaining_ids,
     failures_of,
 )
+from vllm_harness._regression.results.selections import Failure
 from vllm_harness._terminal.tables import show_table
 from vllm_harness.cli.regression_table import FAILURES
 

@@ -17,8 +17,8 @@ import yaml
 
 from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._defects.registry import Defects, load_defects
-from vllm_harness._defects.repro.measured import Measured, MeasuredRun
-from vllm_harness._defects.repro.table import Table
+from vllm_harness._defects.repro.run import MeasuredRun
+from vllm_harness._defects.repro.verdict import Measured
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._files.paths import checkout, run_folder
 from vllm_harness._files.temporary import temporary_folder
@@ -32,6 +32,7 @@ from vllm_harness.extras.site.render import address
 from vllm_harness.extras.site.scripts import exported
 from vllm_harness.extras.site.site import BEGINNING, Site, day_of
 from vllm_harness.extras.site.table import compatibility
+from vllm_harness.extras.triage.table import Table
 
 HERE = Path(__file__).parent
 MARKER = "compatibility.json"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import cache
 
+from vllm_harness._exchange.delivery import Chunking, Delivery
 from vllm_harness._regression.cases.case import Group, Topic
-from vllm_harness._regression.cases.delivery import Chunking, Delivery
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._scripted.meaning import Reasoning
 

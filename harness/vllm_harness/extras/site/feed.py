@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import date
 
 from vllm_harness._defects.entry import Defect
-from vllm_harness._defects.repro.severity import severity_of
 from vllm_harness._regression.cases.case import short_digest
 from vllm_harness.extras.site.changes import changes_of
 from vllm_harness.extras.site.paths import defect_page, model_feed, release_page
 from vllm_harness.extras.site.render import address, visible
 from vllm_harness.extras.site.site import BEGINNING, Site, day_of, model_name
+from vllm_harness.extras.triage.severity import severity_of
 
 MAIN = "feed.xml"
 MOST = 100

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from vllm_harness._defects.repro.severity import severity_of
 from vllm_harness.extras.site.paths import model_page, report_file, script_file
 from vllm_harness.extras.site.render import address
 from vllm_harness.extras.site.site import SIGNS, Site, rank
 from vllm_harness.extras.site.table import FamilyOnVersion
+from vllm_harness.extras.triage.severity import severity_of
 
 
 def files(site: Site) -> Iterator[tuple[str, str]]:

@@ -10,8 +10,7 @@ from typing import Any
 
 from vllm_harness._defects.entry import Defect, ReproStep
 from vllm_harness._defects.repro.reproducer import is_reproducible
-from vllm_harness._defects.repro.severity import severity_of
-from vllm_harness._regression.results.known_defects import Failure, selections_of
+from vllm_harness._regression.results.selections import Failure, selections_of
 from vllm_harness._scripted.families import Family
 from vllm_harness.extras.site.changes import changes_of
 from vllm_harness.extras.site.features import Feature
@@ -35,6 +34,7 @@ from vllm_harness.extras.site.site import (
     request_fields,
 )
 from vllm_harness.extras.site.table import Column, DefectFailures, FamilyOnVersion, FeatureState, is_minor
+from vllm_harness.extras.triage.severity import severity_of
 
 UPSTREAM = "https://github.com/vllm-project/vllm/issues/"
 MOST_FAILURES = 20

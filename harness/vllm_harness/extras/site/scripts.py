@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from vllm_harness._defects.repro.measured import Measured
 from vllm_harness._defects.repro.parser_cases import ServedCase
-from vllm_harness._defects.repro.report import ReportFiles
 from vllm_harness._defects.repro.reproducer import Reproducer, reproducer_of
-from vllm_harness._defects.repro.verdict import Reproduction
-from vllm_harness._regression.engines.plan import like_in_process
+from vllm_harness._defects.repro.verdict import Measured, Reproduction
+from vllm_harness._exchange.delivery import like_in_process
 from vllm_harness.extras.site.table import Compatibility
+from vllm_harness.extras.triage.files import files_of
+from vllm_harness.extras.triage.report import ReportFiles
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def exported(table: Compatibility, verdicts: Iterable[Measured]) -> Iterator[tup
             vllm, outcome = shown
             yield (
                 defect.id,
-                ExportedDefect(reproducer.files(outcome, f"vLLM {vllm}" if vllm else "vLLM"), vllm),
+                ExportedDefect(files_of(reproducer, outcome, f"vLLM {vllm}" if vllm else "vLLM"), vllm),
             )
 
 

@@ -14,13 +14,13 @@ from packaging.version import Version
 
 from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._defects.entry import Defect
-from vllm_harness._defects.repro.severity import SEVERITIES, severity_of
-from vllm_harness._defects.repro.table import LETTERS, UNMEASURED, Table
 from vllm_harness._scripted.families import Family
 from vllm_harness.extras.site import workarounds
 from vllm_harness.extras.site.scripts import ExportedDefect
 from vllm_harness.extras.site.table import Column, Compatibility
 from vllm_harness.extras.site.workarounds import Verdicts, Workaround
+from vllm_harness.extras.triage.severity import SEVERITIES, severity_of
+from vllm_harness.extras.triage.table import LETTERS, UNMEASURED, Table
 
 CLASSES = ("defect", "deviation", "arguable", "feature gap")
 SIGNS = {"x": "shows it", ".": "is right", "-": "has no such parser, flag or API", "?": "answers otherwise"}

@@ -11,21 +11,21 @@ from packaging.version import InvalidVersion, Version
 
 from vllm_harness._configuration.model_entries import Frontend
 from vllm_harness._defects.entry import Defect
-from vllm_harness._defects.repro.severity import severity_of
 from vllm_harness._errors import UsageError
+from vllm_harness._exchange.delivery import Delivery
 from vllm_harness._regression.cases.case import Group
-from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.results.cells import CaseResult, CaseVerdict, Cell
 from vllm_harness._regression.results.known_defects import (
-    Failure,
     ParserDefect,
     by_family,
     explaining_ids,
     failure_in,
     parser_defects,
 )
+from vllm_harness._regression.results.selections import Failure
 from vllm_harness._scripted.families import REAL
 from vllm_harness.extras.site.features import Feature, feature_of
+from vllm_harness.extras.triage.severity import severity_of
 
 _RELEASE = re.compile(r"(?P<version>\d+(?:\.\d+)+\w*)(?:@[\w.]+)?(?:\+rust)?")
 

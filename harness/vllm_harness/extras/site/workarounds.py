@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from vllm_harness._defects.entry import Defect, FailureSelector
-from vllm_harness._defects.repro.severity import severity_of
 from vllm_harness._defects.repro.verdict import Verdict
-from vllm_harness._regression.cases.delivery import Chunking, Delivery
+from vllm_harness._exchange.delivery import Chunking, Delivery
 from vllm_harness.extras.site.features import Feature, is_token_by_token
 from vllm_harness.extras.site.table import Column, Compatibility, DefectFailures
+from vllm_harness.extras.triage.severity import severity_of
 
 MOST_BACK = 3
 """An earlier release is suggested only if it is at most this many minor releases back."""

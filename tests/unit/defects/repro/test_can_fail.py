@@ -12,8 +12,8 @@ from vllm_harness._defects.registry import load_defects
 from vllm_harness._defects.repro.parser_cases import ServedCase
 from vllm_harness._defects.repro.reproducer import is_reproducible, reproducer_of
 from vllm_harness._defects.repro.steps import RequestedSteps
+from vllm_harness._exchange.delivery import Delivery
 from vllm_harness._regression.cases.case import Case
-from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CaseCall, ErrorCode
 from vllm_harness._scripted.meaning import ToolCall
 

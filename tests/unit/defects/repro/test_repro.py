@@ -132,6 +132,35 @@ def test_a_defect_of_rust_needs_an_environment_with_rust() -> None:
     assert (found.id, outcome.verdict) == ("in-rust", "not applicable")
 
 
+MOST_MODULES = 121
+"""The budget of modules of the harness between the command line and a parser's verdict; it only shrinks."""
+WALK = """
+import sys
+from vllm_harness.cli import main, repro
+from vllm_harness._protocol import Exchange
+from vllm_harness._regression.engines.exchanges import fields_of
+defect = repro.load_defects()[{id!r}]
+reproducer = repro.checked(defect)
+repro.jobs_of([defect])
+reproducer.entry
+fields_of(Exchange(path="/v1/chat/completions", events=[{{"choices": []}}]))
+print(*(name for name in sys.modules if name.split(".")[0] == "vllm_harness"))
+"""
+
+
+def modules_to(defect_id: str) -> set[str]:
+    """Returns the modules of the harness that a verdict on a parser's defect imports, in a new process."""
+    program = WALK.format(id=defect_id)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_a_parser_s_verdict_needs_few_modules() -> None:
+    modules = modules_to("apertus-call-with-an-empty-name")
+    assert "vllm_harness._server.remote" in modules
+    assert len(modules) <= MOST_MODULES, "import what this walk does not need where it is needed"
+
+
 def test_an_entry_with_steps_imports_no_parser_regression() -> None:
     program = (
         "import sys\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vllm_harness._defects.entry import Defect
-from vllm_harness._defects.repro.measured import Measured, case_of, target_of
-from vllm_harness._defects.repro.verdict import Verdict
+from vllm_harness._defects.repro.run import case_of, target_of
+from vllm_harness._defects.repro.verdict import Measured, Verdict
 from vllm_harness._runs.records import Outcome
 
 DEFECT = Defect(id="vllm-1", title="It is wrong", kind="defect", versions="<0.30")

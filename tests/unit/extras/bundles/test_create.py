@@ -71,7 +71,7 @@ def test_hashed_requirements_are_downloaded_with_their_hashes(uv: list[list[str]
 def test_torch_is_left_out_on_request(
     uv: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents.release, "torch_at_hand", lambda _: True)
+    monkeypatch.setattr(contents, "torch_at_hand", lambda _: True)
     lock = lock_for("0.32.0", "cuda")
     contents.collect_wheels(tmp_path, lock, True, None, lambda _: None)
     kept = [each.partition("==")[0] for each in contents.requirements(uv[-1][-1])]

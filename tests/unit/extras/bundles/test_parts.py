@@ -189,3 +189,23 @@ def test_a_failed_installation_leaves_nothing(
     with pytest.raises(InstallerError, match="no"):
         install._set_up(bundle, tmp_path / "new", [])
     assert sorted(tmp_path.iterdir()) == before
+
+
+class _Ending(type(Path())):  # type: ignore[misc]
+    """The path of a lock file whose holder ends, and removes it, while the next process opens it."""
+
+    def open(self, *arguments: Any, **options: Any) -> Any:
+        """Opens the file, which is then removed."""
+        file = super().open(*arguments, **options)
+        self.unlink()
+        return file
+
+
+def test_a_removed_lock_file_locks_nothing(tmp_path: Path) -> None:
+    """Otherwise two processes could hold the lock, one of them on a new file."""
+    lock = tmp_path / "lock"
+    with pytest.raises(InstallerError, match="another process"), install._exclusive(_Ending(lock)):
+        pass
+    with install._exclusive(lock):
+        assert lock.exists()
+    assert not lock.exists()

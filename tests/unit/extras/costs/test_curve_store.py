@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from vllm_harness._exchange.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.cases.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
 from vllm_harness._regression.results.cells import RegressionRun
 from vllm_harness.extras.costs.curve_store import CurveStore, not_measured

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.unit.defects.repro.test_can_fail import DEFECTS, answer_of, shows_by_an_error
-from tests.unit.defects.repro.test_files import constants_of
+from tests.unit.extras.triage.test_files import constants_of
 from tests.unit.regression.test_known_defects import known
 from vllm_harness._defects.entry import Defect, FailureSelector
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._defects.repro.reproducer import checked, jobs_of, reproducer_of, run_job
 from vllm_harness._defects.repro.verdict import Reproduction
 from vllm_harness._environments.spec import Environment
+from vllm_harness._exchange.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.cases.case import Grown
-from vllm_harness._regression.cases.delivery import Api, Chunking, Delivery
 from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
@@ -25,6 +25,7 @@ from vllm_harness._server.progress import StartProgress
 from vllm_harness.extras.costs.repro import CostCase
 from vllm_harness.extras.costs.run import has_unexplained_cost
 from vllm_harness.extras.costs.script import folded
+from vllm_harness.extras.triage.files import files_of
 
 
 def costs() -> Iterator[tuple[Defect, CostCase]]:
@@ -102,7 +103,7 @@ def is_error(defect: Defect) -> bool:
 def test_script_has_the_measured_lengths(defect: Defect) -> None:
     cost = reproducer_of(defect)
     assert isinstance(cost, CostCase)
-    values = constants_of(checked(defect).files(measured(defect), "release vllm 0.32.0").script)
+    values = constants_of(files_of(checked(defect), measured(defect), "release vllm 0.32.0").script)
     if cost.is_served:
         lengths = [step["say"][0][0] for step in values["STEPS"]]
         assert [step["tokens"] for step in values["STEPS"]] == [len(each.text) for each in grown_of(cost, 4)]
@@ -128,7 +129,7 @@ def test_folded_repetitions() -> None:
 
 def test_report_has_the_curve() -> None:
     defect = load_defects()["hermes-reads-all-calls-anew"]
-    text = checked(defect).files(measured(defect), "release vllm 0.32.0").report
+    text = files_of(checked(defect), measured(defect), "release vllm 0.32.0").report
     for part in (
         "the tool parser `hermes`",
         "token by token",

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.extras.site.samples import cell, entry, failing
 from vllm_harness._errors import UsageError
+from vllm_harness._exchange.delivery import Delivery
 from vllm_harness._regression.cases.case import Topic
-from vllm_harness._regression.cases.delivery import Delivery
 from vllm_harness._regression.results.cells import Cell
 from vllm_harness.extras.site.features import LETTERS, TITLES, Feature, feature_of
 from vllm_harness.extras.site.table import Column, Compatibility, FamilyOnVersion, FeatureState, compatibility

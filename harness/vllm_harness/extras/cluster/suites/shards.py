@@ -9,7 +9,7 @@ from functools import partial
 from vllm_harness._configuration.model_entries import Lane, ModelEntry
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._machine.shard import Shard
-from vllm_harness._server.leases.allocation import expected_needs
+from vllm_harness._server.leases.expected import expected_needs
 from vllm_harness.extras.cluster.suites.on_node import SuiteResult, run_suite
 
 BY_RAY = ("--vllm-server-arg=--distributed-executor-backend=ray",)

@@ -15,10 +15,10 @@ from typing import Any
 
 from vllm_harness._environments.installer import install_into
 from vllm_harness._environments.spec import Environment
+from vllm_harness._exchange.delivery import deliveries
 from vllm_harness._files.paths import cache_dir
 from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._regression.cases.case import CaseInput, CaseSet
-from vllm_harness._regression.cases.delivery import deliveries
 from vllm_harness._regression.engines.in_process import INTERPRETERS_FOLDER, parse_all
 from vllm_harness._regression.run import LIMIT_S, shares
 from vllm_harness.extras.mutants.parsers.unreached import load_unreached, reasons

@@ -12,14 +12,16 @@ import yaml
 
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.registry import load_defects
-from vllm_harness._defects.repro.draft import as_yaml, from_capture, from_cell, from_test
-from vllm_harness._defects.repro.export import export
-from vllm_harness._defects.repro.measured import Measured
 from vllm_harness._defects.repro.parser_cases import ServedCase
 from vllm_harness._defects.repro.reproducer import checked, is_reproducible, reproducer_of
-from vllm_harness._defects.repro.verdict import Reproduction
+from vllm_harness._defects.repro.steps import filled
+from vllm_harness._defects.repro.verdict import Measured, Reproduction
 from vllm_harness._errors import UsageError
 from vllm_harness._regression.results.cells import Cell, RegressionRun
+from vllm_harness.extras.triage.draft import as_yaml, from_capture, from_cell, from_test
+from vllm_harness.extras.triage.export import export
+from vllm_harness.extras.triage.files import files_of
+from vllm_harness.extras.triage.standalone import reproduce
 
 REPRODUCIBLE = [defect for defect in load_defects().values() if is_reproducible(defect)]
 REQUESTED = [each for each in REPRODUCIBLE if each.repro or isinstance(reproducer_of(each), ServedCase)]
@@ -51,15 +53,24 @@ def constants_of(script: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("defect", ONE_OF_EACH, ids=lambda defect: defect.id)
 def test_a_script_is_complete(defect: Defect) -> None:
-    values = constants_of(checked(defect).files(shown(defect), "release vllm 0.32.0").script)
+    values = constants_of(files_of(checked(defect), shown(defect), "release vllm 0.32.0").script)
     assert all(step["path"].startswith("/") for step in values["STEPS"])
     assert "model/config.json" in values["FILES"]
     assert "--logits-processors" in values["FLAGS"]
 
 
+def test_a_script_fills_in_earlier_answers_as_the_harness_does() -> None:
+    answers = [{"body": {"id": "resp_1", "output": [{"type": "message"}]}}]
+    value = {
+        "id": "{steps[0].body.id}",
+        "all": ["{steps[0].body.output[0]}", "a {b} c", 1, "/{steps[0].body.id}/x"],
+    }
+    assert reproduce.filled(value, answers) == filled(value, answers)  # type: ignore[no-untyped-call]
+
+
 def test_a_report_has_requests_and_answers() -> None:
     defect = load_defects()["vllm-46940"]
-    text = checked(defect).files(shown(defect), "release vllm 0.24.0").report
+    text = files_of(checked(defect), shown(defect), "release vllm 0.24.0").report
     assert text.startswith(f"# {defect.title}\n")
     for part in (
         "vllm serve ./model --tokenizer openai/gpt-oss-20b",

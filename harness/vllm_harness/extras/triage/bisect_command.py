@@ -12,19 +12,9 @@ from rich.console import Console
 
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.registry import find, load_defects
-from vllm_harness._defects.repro.bisect import (
-    Bisection,
-    Try,
-    bisect,
-    checkouts,
-    commit_of,
-    commits_between,
-    releases_between,
-    subject,
-)
-from vllm_harness._defects.repro.measured import Measured, shards_of
 from vllm_harness._defects.repro.reproducer import checked, jobs_of, run_job
-from vllm_harness._defects.repro.verdict import Reproduction
+from vllm_harness._defects.repro.run import shards_of
+from vllm_harness._defects.repro.verdict import Measured, Reproduction
 from vllm_harness._environments import store
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.spec import Environment
@@ -35,6 +25,16 @@ from vllm_harness._machine.shard import Executor
 from vllm_harness._server.progress import StartProgress
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.executor import executor_of
+from vllm_harness.extras.triage.bisect import (
+    Bisection,
+    Try,
+    bisect,
+    checkouts,
+    commit_of,
+    commits_between,
+    releases_between,
+    subject,
+)
 
 
 def bisect_(

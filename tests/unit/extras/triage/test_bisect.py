@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_harness._defects.repro.bisect import (
+from vllm_harness._defects.repro.verdict import Reproduction, Verdict
+from vllm_harness._errors import UsageError
+from vllm_harness.extras.triage.bisect import (
     Try,
     bisect,
     checkouts,
@@ -18,8 +20,6 @@ from vllm_harness._defects.repro.bisect import (
     releases_between,
     subject,
 )
-from vllm_harness._defects.repro.verdict import Reproduction, Verdict
-from vllm_harness._errors import UsageError
 
 
 def trying(verdicts: dict[str, Verdict]) -> tuple[list[str], Try]:

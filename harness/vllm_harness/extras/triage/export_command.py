@@ -9,14 +9,13 @@ import typer
 
 from vllm_harness._defects.entry import DefectClass
 from vllm_harness._defects.registry import find, load_defects
-from vllm_harness._defects.repro.export import INDEX
-from vllm_harness._defects.repro.export import export as write
 from vllm_harness._defects.repro.reproducer import checked, is_reproducible
-from vllm_harness.cli.defects import app
-from vllm_harness.cli.repro import environments_of, measured_in
+from vllm_harness.cli.repro import environments_of
+from vllm_harness.cli.repro_runs import measured_in
+from vllm_harness.extras.triage.export import INDEX
+from vllm_harness.extras.triage.export import export as write
 
 
-@app.command()
 def export(
     into: Annotated[Path, typer.Argument(help="The folder to write; each defect gets a folder in it.")],
     ids: Annotated[list[str] | None, typer.Argument(help="The ids of entries; by default all.")] = None,

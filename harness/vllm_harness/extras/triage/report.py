@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vllm_harness._defects.entry import Defect
-from vllm_harness._defects.repro.script import ServerScript, script_of
-from vllm_harness._defects.repro.verdict import Reproduction
-from vllm_harness._extensions import CURVE_TABLE, load
-from vllm_harness._protocol.core.events import Json
+from vllm_harness._defects.repro.verdict import Reproduction, curve_table
+from vllm_harness.extras.triage.script import ServerScript, script_of
 
 LONGEST = 6000
 """The maximum number of characters of an answer that are shown."""
@@ -121,12 +119,6 @@ def _answers(answers: Iterable[Any]) -> Iterator[str]:
         shown = {name: value for name, value in answer.items() if name not in ("headers", "stream")}
         text = json.dumps(shown, indent=1, ensure_ascii=False)
         yield f"{fenced(truncated(text), 'json')}\n"
-
-
-def curve_table(answer: Json) -> Iterator[str]:
-    """Yields the lines of a table of an answer's cost curve, if it has one."""
-    if "curve" in answer:
-        yield from load(CURVE_TABLE, "a curve")(answer)
 
 
 def truncated(text: str) -> str:

@@ -1,57 +1,26 @@
-"""The verdicts of many defects on many versions, stored as JSON lines, so that a run can be resumed."""
+"""The run of `repro`: verdicts on many defects on many versions, stored as JSON lines, so it can resume."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections.abc import Collection, Container, Iterable, Iterator
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from pydantic import Field
-
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.repro.reproducer import Job, jobs_of, run_job
-from vllm_harness._defects.repro.verdict import Reproduction, Verdict
+from vllm_harness._defects.repro.verdict import Measured, agrees, expected_verdict
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._files.line_file import end_whole, read_lines
-from vllm_harness._files.strict import StrictModel
 from vllm_harness._machine.shard import Needs, Shard
-from vllm_harness._protocol.core.events import Json
 from vllm_harness._runs.records import CaseRecord, RunFinding, TargetRecord, case_outcome
-from vllm_harness._server.leases.allocation import INTERPRETER_GIB, expected_needs
+from vllm_harness._server.leases.allocation import INTERPRETER_GIB
+from vllm_harness._server.leases.expected import expected_needs
 from vllm_harness._server.progress import StartProgress
 
-
-class Measured(StrictModel):
-    """The verdict on one defect in one vLLM environment.
-
-    Attributes:
-        id: the id of the defect.
-        vllm: the environment, as a value of `--vllm`.
-        version: the version of vLLM.
-        verdict, why, case, delivery, answers: as in `Reproduction`.
-    """
-
-    id: str
-    vllm: str
-    version: str
-    verdict: Verdict
-    why: str = ""
-    case: str = ""
-    delivery: str = ""
-    answers: list[Json] = Field(default_factory=list)
-
-    @classmethod
-    def of(cls, defect: str, vllm: str, version: str, outcome: Reproduction) -> Measured:
-        """Makes a `Measured` from a reproduction, the defect and the environment."""
-        return cls(id=defect, vllm=vllm, version=version, **asdict(outcome))
-
-    @property
-    def outcome(self) -> Reproduction:
-        """The verdict as a `Reproduction`."""
-        return Reproduction(self.verdict, self.why, self.case, self.delivery, self.answers)
+REPRO = "repro"
+"""The folder of the runs in the state folder."""
 
 
 class MeasuredRun:
@@ -123,16 +92,6 @@ def _measured(vllm: VllmUnderTest, job: Job, names: Collection[str]) -> Iterator
     ):
         measured = Measured.of(defect.id, vllm.spec, here.environment.vllm_version, outcome)
         yield f"{vllm.spec} {defect.id}", measured
-
-
-def agrees(defect: Defect, measured: Measured) -> bool:
-    """Whether a verdict agrees with the versions of the entry."""
-    return measured.verdict in ("not applicable", expected_verdict(defect, measured.version))
-
-
-def expected_verdict(defect: Defect, version: str) -> Verdict:
-    """The verdict that an entry implies for a version."""
-    return "reproduced" if defect.holds_for(version) else "fixed"
 
 
 def target_of(measured: Measured) -> TargetRecord:

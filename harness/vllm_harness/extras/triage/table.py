@@ -11,8 +11,7 @@ from packaging.version import Version
 
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.registry import ENTRIES, Defects
-from vllm_harness._defects.repro.measured import Measured, expected_verdict
-from vllm_harness._defects.repro.verdict import Verdict
+from vllm_harness._defects.repro.verdict import Measured, Verdict, expected_verdict
 from vllm_harness._files.strict import StrictModel
 
 FILE = ENTRIES.with_name("measured.yaml")

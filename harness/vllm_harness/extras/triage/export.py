@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from vllm_harness._defects.entry import Defect, Severity
-from vllm_harness._defects.repro.measured import Measured
 from vllm_harness._defects.repro.reproducer import checked
-from vllm_harness._defects.repro.severity import SEVERITIES, severity_of
+from vllm_harness._defects.repro.verdict import Measured
+from vllm_harness.extras.triage.files import files_of
+from vllm_harness.extras.triage.severity import SEVERITIES, severity_of
 
 REPORT, SCRIPT, INDEX = "README.md", "reproduce.py", "index.md"
 
@@ -28,7 +29,7 @@ def export(reproduced: Sequence[tuple[Defect, Measured]], environment: str, into
     for defect, measured in reproduced:
         folder = into / defect.id
         folder.mkdir(parents=True, exist_ok=True)
-        files = checked(defect).files(measured.outcome, environment)
+        files = files_of(checked(defect), measured.outcome, environment)
         (folder / REPORT).write_text(files.report)
         (folder / SCRIPT).write_text(files.script)
         folders.append(folder)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import get_args
 
 from vllm_harness._defects.entry import Defect, Severity
-from vllm_harness._regression.results.known_defects import selections_of
 from vllm_harness._regression.results.mismatches import MismatchCode
+from vllm_harness._regression.results.selections import selections_of
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 _CODES: dict[Severity, str] = {

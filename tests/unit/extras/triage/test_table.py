@@ -9,9 +9,9 @@ from packaging.version import Version
 
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.registry import load_defects
-from vllm_harness._defects.repro.measured import Measured, MeasuredRun
-from vllm_harness._defects.repro.table import FILE, Table, contradicted, specifier, write_versions
-from vllm_harness._defects.repro.verdict import Reproduction, Verdict
+from vllm_harness._defects.repro.run import MeasuredRun
+from vllm_harness._defects.repro.verdict import Measured, Reproduction, Verdict
+from vllm_harness.extras.triage.table import FILE, Table, contradicted, specifier, write_versions
 
 VERDICTS: dict[str, Verdict] = {
     "x": "reproduced",

@@ -1,0 +1,1 @@
+"""Keeps the registry of defects: drafts, tables of versions, bisection, and reports to file upstream."""
