@@ -38,6 +38,9 @@ class StandardStream(io.FileIO):
 @contextmanager
 def safe_streams() -> Iterator[None]:
     """Lets both streams escape what their encoding lacks. Raises HarnessError if standard output fails."""
+    if sys.stdout is not sys.__stdout__:  # somebody else reads it
+        yield
+        return
     while os.open(os.devnull, os.O_RDWR) < 3:  # a closed stream would give its number to the next file
         pass
     output = StandardStream(1, "wb", closefd=False)

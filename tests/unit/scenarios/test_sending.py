@@ -62,7 +62,7 @@ def url() -> Iterator[str]:
 
 @pytest.mark.parametrize(("path", "limit_s"), [("/stream", 1), ("/silent", LIMIT_S)])
 def test_an_endless_answer_times_out(url: str, path: str, limit_s: float) -> None:
-    with http_client() as client:
+    with http_client(Endpoint(url)) as client:
         exchange = send(client, Outgoing(Endpoint(url), path, {}, limit_s=limit_s))
     assert exchange.broken == f"ReadTimeout: no end within {limit_s:g} s"
     assert bool(exchange.chunks) == (path == "/stream")
