@@ -16,6 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.closing_server import certificate_in, closing_server
 from tests.unit.cassettes.samples import PATHS, conversation, of, streamed
 from vllm_harness._cassettes.comparing import compare
 from vllm_harness._cassettes.format import Cassette
@@ -185,6 +186,32 @@ def test_a_dead_server_is_recorded(tmp_path: Path) -> None:
     response = read(recorded).cassette.exchanges[0].response
     assert response.status == 0
     assert "ClientConnectorError" in response.broken
+
+
+@pytest.mark.parametrize("own_ca", [False, True])
+def test_a_proxy_sends_each_request_once(
+    own_ca: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps no connection that the server may close, and repeats no request that got no answer."""
+    recorded, certificate = tmp_path / "a.yaml", certificate_in(tmp_path) if own_ca else None
+    if certificate:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with (
+        closing_server(certificate) as upstream,
+        _running(
+            *("record", "--proxy", "0", "--upstream", upstream.endpoint.base_url, "-o", str(recorded))
+        ) as (url, proxy),
+        httpx2.Client(base_url=url, timeout=60) as client,
+    ):
+        upstream.requests.clear()  # of its version
+        for answered in (client.get, client.post):
+            assert [answered("/close/2").status_code for _ in range(2)] == [200, 200]
+        for lost in (client.get, client.post):
+            assert [lost(f"/{moment}/1").status_code for moment in ("close", "reset")] == [502, 502]
+        assert upstream.requests == [1] * 8
+        assert _end(proxy)[0] == 0
+    statuses = [exchange.response.status for exchange in read(recorded).cassette.exchanges]
+    assert statuses == [200] * 4 + [0] * 4
 
 
 def _raw_answer(url: str, request_line: str) -> bytes:

@@ -130,6 +130,7 @@ def _run(place: Place, tmp: Path, arguments: list[str]) -> int:
     if place.stdout == "closed":
         os.close(1)
         sys.stdout = None  # type: ignore[assignment]  # as Python does
+    sys.__stdout__ = sys.stdout  # type: ignore[misc]
     sys.argv = ["vllm-harness", *arguments]
     os.chdir(tmp)
     return _exit_code()

@@ -94,9 +94,12 @@ def commands() -> Iterator[Commands]:
 
 
 def _cases(places: dict[str, tuple[Place, int, str]], texts: dict[str, str]) -> Iterator[object]:
-    for place, values in places.items():
-        for name, text in texts.items():
+    """Each place with each command; all but one command of a place are slow together."""
+    for row, (place, values) in enumerate(places.items()):
+        for column, (name, text) in enumerate(texts.items()):
             marks = [pytest.mark.extra("load")] if name == "load" else []
+            if column != row % len(texts):
+                marks.append(pytest.mark.vllm_slow)
             yield pytest.param(*values, text, id=f"{place}-{name}", marks=marks)
 
 

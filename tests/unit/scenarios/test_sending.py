@@ -66,7 +66,7 @@ def url() -> Iterator[str]:
 
 
 def test_an_answer_that_does_not_begin_times_out(url: str) -> None:
-    with http_client() as client:
+    with http_client(Endpoint(url)) as client:
         exchange = send(client, Outgoing(Endpoint(url), "/silent", {}, limit_s=LIMIT_S))
     assert exchange.broken == f"ReadTimeout: no end within {LIMIT_S:g} s"
     assert not exchange.chunks
@@ -75,7 +75,7 @@ def test_an_answer_that_does_not_begin_times_out(url: str) -> None:
 def test_an_endless_answer_times_out(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each chunk that arrives takes a second of this clock, so the sixty-first is too late."""
     monkeypatch.setattr(PendingExchange, "elapsed_s", property(lambda pending: float(len(pending.chunks))))
-    with http_client() as client:
+    with http_client(Endpoint(url)) as client:
         exchange = send(client, Outgoing(Endpoint(url), "/stream", {}, limit_s=60))
     assert exchange.broken == "ReadTimeout: no end within 60 s"
     assert len(exchange.chunks) == 61
