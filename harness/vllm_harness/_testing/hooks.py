@@ -110,7 +110,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if RUN not in session.config.stash:
         return
     try:
-        state_dir()
+        if not session.config.option.collectonly:
+            state_dir()
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error
     if writer := session.config.stash.get(WRITER, None):
