@@ -199,16 +199,18 @@ class Asked:
         model: the model's name.
         check: returns the plugin's check with a name (`check_body`, `check_stream`, `check_same`).
         more: further fields of each request.
+        at_once: the number of streams that run at a time.
     """
 
     endpoint: Endpoint
     model: str
     check: Callable[[str], Callable[..., None]]
     more: Mapping[str, Any] = field(default_factory=dict)
+    at_once: int = AT_ONCE
 
     def problems(self, shape: Shape, api: BoundaryApi, codes: Sequence[str]) -> dict[str, list[str]]:
         """Requests a body, and a stream in each delivery; returns what is wrong, with the deliveries."""
-        with http_client() as client, ThreadPoolExecutor(AT_ONCE) as pool:
+        with http_client() as client, ThreadPoolExecutor(self.at_once) as pool:
 
             def sent(code: str) -> Exchange:
                 body = shape.request(api, self.model, stream=bool(code), **self.more)
