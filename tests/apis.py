@@ -32,10 +32,11 @@ KEYLESS = {"authorization": None, "x-api-key": None}
 
 
 def endpoint_of(client: OpenAI) -> Endpoint:
-    """Returns the endpoint of an SDK client: its URL, key, timeout and headers."""
+    """Returns the endpoint of an SDK client: its URL, key, timeout, headers and trusted certificates."""
     url = str(client.base_url).rstrip("/").removesuffix("/v1")
     limit = client.timeout if isinstance(client.timeout, (int, float)) else Endpoint.request_s
-    return Endpoint(url, client.api_key, limit, tuple(client._custom_headers.items()))
+    context = client._client._transport._pool._ssl_context  # type: ignore[attr-defined]
+    return Endpoint(url, client.api_key, limit, tuple(client._custom_headers.items()), context.ca)
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def http(openai_client: OpenAI) -> Endpoint:
 @contextmanager
 def opened(endpoint: Endpoint, method: str, path: str, **options: Any) -> Iterator[httpx2.Response]:
     """Streams an answer; raises httpx2.ReadTimeout if nothing arrives for `timeout` seconds."""
-    options = {"timeout": endpoint.request_s, "verify": tls(), **options}
+    options = {"timeout": endpoint.request_s, "verify": tls(endpoint.ca), **options}
     headers = endpoint.headers_for(api_at(path))
     with httpx2.stream(method, endpoint.url_for(path), headers=headers, **options) as answer:
         yield answer

@@ -268,7 +268,8 @@ def main(arguments: list[str]) -> None:
         messages.append(f"{TABLE.relative_to(ROOT)} is stale")
     if messages:
         raise CoverageError(
-            "\n".join(messages), hint="run `scripts/coverage` to write it; coverage.yaml lists the ids"
+            "\n".join(messages),
+            hint="run `scripts/coverage` to write COVERAGE.md; coverage.yaml lists the ids",
         )
 
 

@@ -16,7 +16,7 @@ from requests import Response
 from tests.behaviours.tools import DESCRIPTION, PARAMETERS
 from tests.body_and_stream import body_and_stream
 from tests.lost_calls import checks_for
-from vllm_harness._exchange.endpoint import Endpoint, tls
+from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._protocol import MessageAccumulator, SSEEvent, parse_sse
 from vllm_harness._testing.fixtures import ScriptWriter
@@ -175,7 +175,7 @@ def messages_on(
         timeout=http.request_s,
         max_retries=0,
         default_headers=dict(http.headers),
-        http_client=DefaultHttpxClient(verify=tls()),
+        http_client=DefaultHttpxClient(**http.connecting),
     )
     with client:
         yield Messages(client, http, model, check, exact)

@@ -16,6 +16,7 @@
                 MachineError
                     CpuMemoryTooSmall, GpuOutOfMemory, HubUnreachable, KilledByOom, LeaseTimeout
                     NoCudaDevice, NotEnoughHardware, PortTaken, StartupTimeout, WaitCannotEnd
+        InfrastructureError             a machine that cannot go on: exit code 3
         UsageError                      invalid input: exit code 2
             BookFileError, CassetteError, DefectsError, DialectError, MissingExtra, ModelsFileError
             ProtocolInputError, ScenarioError, StandInError, UntrustedFolder, YamlFileError
@@ -57,3 +58,11 @@ class UsageError(HarnessError):
 
     __module__ = "vllm_harness"
     exit_code = 2
+
+
+class InfrastructureError(HarnessError):
+    """The machine is the cause, such as a full disk. Exit code 3."""
+
+    __module__ = "vllm_harness"
+    exit_code = 3
+    of_machine = True

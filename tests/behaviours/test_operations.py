@@ -30,7 +30,7 @@ from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from tests.own_server import OwnServer
 from vllm_harness._defects.registry import known_deviations
 from vllm_harness._exchange.answer import answer_of
-from vllm_harness._exchange.endpoint import Endpoint, tls
+from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._protocol import (
     ChatAccumulator,
@@ -133,7 +133,7 @@ def own(own_server: OwnServer) -> Callable[..., Own]:
     return start
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> bool:
     """Waits until the condition is true, and returns whether that happened in time."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -321,7 +321,7 @@ async def test_streams_at_once_do_not_mix(
         times = 0
         endpoint = vllm_server.endpoint
         headers = endpoint.headers_for(None)
-        async with httpx2.AsyncClient(headers=headers, timeout=DRAIN_S, verify=tls()) as client:
+        async with httpx2.AsyncClient(headers=headers, timeout=DRAIN_S, **endpoint.connecting) as client:
             while not done.is_set():
                 assert (await client.get(endpoint.url_for("/health"))).status_code == 200
                 times += 1

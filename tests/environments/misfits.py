@@ -23,7 +23,7 @@ def check(patch: Patch) -> None:
 
 
 def called(place: str) -> None:
-    """Raises AssertionError if a place has no function: platforms return None for names that they lack."""
+    """Raises AssertionError if there is no function at a place: platforms have None for names they lack."""
     assert callable(lookup(place)), "it is not a function"
 
 

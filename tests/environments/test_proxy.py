@@ -76,7 +76,7 @@ def proxied(tmp_path: Path) -> Iterator[Proxied]:
         env={**os.environ, "PYTHONPATH": str(IN_SERVER), SCRIPT_DIR: str(tmp_path)},
         start_new_session=True,
     )
-    endpoint = Endpoint(f"http://127.0.0.1:{lease.port}", request_s=5)
+    endpoint = Endpoint(f"http://127.0.0.1:{lease.port}", request_s=60)
     try:
         wait_until_ready(endpoint)
         yield Proxied(endpoint, note, process)
@@ -129,7 +129,7 @@ def test_a_script_reaches_the_server_in_the_body(proxied: Proxied) -> None:
 def test_a_disconnect_reaches_the_server(proxied: Proxied) -> None:
     with proxied.endpoint.get("/endless", stream=True) as answer:
         assert next(answer.iter_lines()) == b"tick"
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not proxied.note.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert proxied.note.read_text() == "http.disconnect"
@@ -144,6 +144,6 @@ def test_many_concurrent_requests(proxied: Proxied) -> None:
 
 def test_sigterm_stops_the_proxy_and_the_server(proxied: Proxied) -> None:
     proxied.process.terminate()
-    proxied.process.wait(10)
+    proxied.process.wait(60)
     with pytest.raises(ConnectionError):
-        proxied.endpoint.get("/health", timeout=1)
+        proxied.endpoint.get("/health")

@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -26,11 +27,12 @@ class Machine:
 
     Args:
         ours: returns the process ids of this run's processes.
+        folder: the folder for temporary files, in which servers make their own folders.
     """
 
-    def __init__(self, ours: Pids) -> None:
+    def __init__(self, ours: Pids, folder: Path | None = None) -> None:
         self._ours = ours
-        self._folder = Path(tempfile.gettempdir())
+        self._folder = folder or Path(tempfile.gettempdir())
         self._folders = self._server_folders()
         self._blocks = blocks.names()
         self._others: set[str] = set()
@@ -81,3 +83,14 @@ def describe(pid: int) -> str:
         return f"pid {pid} ({command} in {process.cwd()}, {process.status()}, of {process.ppid()})"
     except psutil.Error:
         return f"pid {pid}"
+
+
+def pids_below(folder: Path) -> set[int]:
+    """The running processes whose working folder or TMPDIR is in a folder."""
+    pids = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            places = (process.cwd(), process.environ().get("TMPDIR", ""))
+            if any(Path(place).is_relative_to(folder) for place in places):
+                pids.add(process.pid)
+    return pids

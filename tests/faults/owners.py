@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import psutil
 
+from tests.faults.descendants import Descendants, Tree
 from tests.faults.leftovers import Machine, describe
 from vllm_harness._environments.spec import Environment
 from vllm_harness._server.supervisor import started
@@ -27,14 +28,14 @@ HAPPENS_WITHIN_S = 600
 T = TypeVar("T")
 
 
-class Owners:
+class Owners(Descendants):
     """A process that forks owners of servers; the owners share a separate fork server."""
 
     def __init__(self, environment: Environment) -> None:
         # a short path, because the servers' sockets are inside, and the length of a socket's path is limited
         self.folder = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
-        self.state = self.folder / "state"
-        own = {"VLLM_HARNESS_STATE": str(self.state), "VLLM_HARNESS_LINGER_S": "300"}
+        state = self.folder / "state"
+        own = {"VLLM_HARNESS_STATE": str(state), "VLLM_HARNESS_LINGER_S": "300"}
         self._process = subprocess.Popen(
             [sys.executable, str(OWNING), f"installed:{environment.python}"],
             env={**os.environ, **own},
@@ -43,6 +44,7 @@ class Owners:
             text=True,
             start_new_session=True,
         )
+        super().__init__(self._process.pid, state)
         self._made = 0
 
     def warm_up(self) -> None:
@@ -84,34 +86,6 @@ class Owners:
         pid = self.fork("sweep", folder)
         wait_for(lambda: not psutil.pid_exists(pid))
         assert (folder / "log").read_text() == ""
-
-    def pids(self) -> set[int]:
-        """The process ids of all running descendants, without zombies."""
-        pids = set()
-        for process in psutil.Process(self._process.pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                pids |= {process.pid} if process.status() != psutil.STATUS_ZOMBIE else set()
-        return pids
-
-    def fork_server(self) -> int | None:
-        """The process id of the fork server; None if it is not running."""
-        for note in self.state.glob("fork/*.json"):
-            with suppress(ValueError):
-                pid = int(json.loads(note.read_text())["pid"])
-                return pid if pid in self.pids() else None
-        return None
-
-    def model_template(self) -> int | None:
-        """The process id of the template that has (or is loading) the model's tokenizer; None without one."""
-        return next(iter(self.templates() - {self.fork_server() or 0}), None)
-
-    def templates(self) -> set[int]:
-        """The ids of the processes that may outlive an owner: the fork server and its children."""
-        base = self.fork_server()
-        with suppress(psutil.NoSuchProcess):
-            if base:
-                return {base, *(child.pid for child in psutil.Process(base).children())} & self.pids()
-        return set()
 
     def end(self) -> list[str]:
         """Kills the fork server, then ends the process that forks owners; returns what is still running."""
@@ -189,20 +163,9 @@ class Owner:
         """The end of the owner's output."""
         return (self._folder / "log").read_text()[-2000:]
 
-    def tree(self) -> tuple[int | None, int | None, int | None, int | None]:
+    def tree(self) -> Tree:
         """The process ids of supervisor, API server, engine and worker; None for one that does not exist."""
-        inside: dict[int, int] = {}
-        for pid in sorted(self.owners.pids()):
-            with suppress(psutil.Error):
-                process = psutil.Process(pid)
-                if process.cwd().startswith(f"{self.tmp}/") and "resource_tracker" not in str(
-                    process.cmdline()
-                ):
-                    inside.setdefault(process.ppid(), pid)
-        supervisor = next((pid for parent, pid in inside.items() if parent not in inside.values()), None)
-        server = inside.get(supervisor or 0)
-        engine = inside.get(server or 0)
-        return supervisor, server, engine, inside.get(engine or 0)
+        return self.owners.tree(self.tmp)
 
     def left(self, *, excused: set[int]) -> list[str]:
         """Lists the leftovers on the machine, after waiting some time for everything to end.

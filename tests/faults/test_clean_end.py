@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from tests.choice import few, seed_of_today
+from tests.faults.leftovers import pids_below
 from tests.faults.owners import GONE_WITHIN_S, Owner, Owners, wait_for
 from tests.faults.owning import WITH_WORKER
 from vllm_harness._environments.spec import Environment
@@ -277,14 +278,6 @@ def test_pytest_timeout_leaves_nothing(environment: Environment, tmp_path: Path)
         if mark.exists():
             break
     assert mark.exists()
-    wait_for(lambda: not any(works_below(process, tmp) for process in psutil.process_iter()))
+    wait_for(lambda: not pids_below(tmp))
     assert not list(tmp.glob("vh-*"))
     shutil.rmtree(tmp)
-
-
-def works_below(process: psutil.Process, folder: Path) -> bool:
-    """Whether the working folder or TMPDIR of a process is in a folder."""
-    with contextlib.suppress(psutil.Error, OSError):
-        places = (process.cwd(), process.environ().get("TMPDIR", ""))
-        return any(place.startswith(str(folder)) for place in places)
-    return False

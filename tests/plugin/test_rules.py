@@ -151,7 +151,7 @@ def test_repeats_are_sampled_by_seed(
     assert {name: (case["passed"], case["trials"]) for name, case in cases.items()} == {
         "test_the_third_try_is_right": (2, 4),
         "test_any_answer": (4, 4),
-        "test_a_wrong_protocol_is_not_retried": (0, 4),
+        "test_a_protocol_error_is_not_retried": (0, 4),
     }
     assert counted["pass@k"]["value"] == pytest.approx(2 / 3)
     assert counted["pass^k"]["value"] == pytest.approx(1 / 3)

@@ -15,6 +15,8 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
+from vllm_harness._exchange.endpoint import Endpoint
+
 CONNECTION_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 METHODS = ["GET", "POST", "DELETE"]
 
@@ -26,7 +28,7 @@ def gateway(url: str, *, dropped: frozenset[str] = frozenset()) -> Iterator[str]
     Args:
         dropped: the names of headers that the gateway drops, in lower case.
     """
-    upstream = httpx2.AsyncClient(base_url=url, timeout=60)
+    upstream = httpx2.AsyncClient(base_url=url, timeout=60, **Endpoint(url).connecting)
 
     async def forward(request: Request) -> StreamingResponse:
         headers = {k: v for k, v in request.headers.items() if k not in CONNECTION_HEADERS | dropped}

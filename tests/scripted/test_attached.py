@@ -20,7 +20,7 @@ from vllm_harness._server.attached import AttachedServer, check_header
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 
 SUITE = """
-def test_scripted_answers_pass_the_gateway(vllm_server, openai_client, script):
+def test_scripted_answers_pass_through_the_gateway(vllm_server, openai_client, script):
     assert script.exact
     assert vllm_server.vllm_version == "0.1.2"
     script("The capital of France is Paris.")

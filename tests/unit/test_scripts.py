@@ -26,7 +26,7 @@ def ignore_interrupts() -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_all(sent: signal.Signals) -> None:
+def test_a_signal_ends_all_commands(sent: signal.Signals) -> None:
     with subprocess.Popen(["bash", "-c", SCRIPT], stdout=subprocess.PIPE, text=True) as both:
         end(both, sent)
 

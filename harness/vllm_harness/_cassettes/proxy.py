@@ -11,11 +11,12 @@ from vllm_harness._cassettes.answers import answer_of, json_of, response_of, tex
 from vllm_harness._cassettes.format import RecordedExchange, RecordedRequest
 from vllm_harness._cassettes.http_server import listen
 from vllm_harness._cassettes.writing import CassetteWriter
+from vllm_harness._exchange.endpoint import Endpoint, tls
 from vllm_harness._exchange.pending import PendingExchange
 from vllm_harness._protocol import Exchange
 
 if TYPE_CHECKING:
-    from aiohttp import ClientSession, web
+    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession, web
 
 CONNECT_S = 30.0
 _OF_ONE_HOP = frozenset(
@@ -30,13 +31,13 @@ class RecordingProxy:
     """Forwards requests to a server, and records each exchange when it has ended.
 
     Args:
-        upstream: the URL of the server, without `/v1`.
+        upstream: the server.
         recording: writes the cassette.
         report: is called with a line about each exchange.
     """
 
-    def __init__(self, upstream: str, recording: CassetteWriter, report: Callable[[str], None]) -> None:
-        self._upstream, self._recording, self._report = upstream.rstrip("/"), recording, report
+    def __init__(self, upstream: Endpoint, recording: CassetteWriter, report: Callable[[str], None]) -> None:
+        self._upstream, self._recording, self._report = upstream, recording, report
         self._session: ClientSession | None = None
         self._count = 0
         self._turns: dict[str, str] = {}
@@ -46,9 +47,9 @@ class RecordingProxy:
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
-        connector = aiohttp.TCPConnector(limit=0)
+        connector = aiohttp.TCPConnector(limit=0, force_close=True, ssl=tls(self._upstream.ca))
         async with aiohttp.ClientSession(
-            timeout=timeout, connector=connector, auto_decompress=False
+            timeout=timeout, connector=connector, auto_decompress=False, middlewares=(_once,)
         ) as session:
             self._session = session
             await listen(self._handle, port, ready)
@@ -75,7 +76,7 @@ class RecordingProxy:
 
         assert self._session is not None
         request, answer = forwarded.request, None
-        url = URL(self._upstream + request.raw_path, encoded=True)
+        url = URL(self._upstream.url_for(request.raw_path), encoded=True)
         headers = {**_end_to_end(request.headers), "Accept-Encoding": "identity"}
         try:
             async with self._session.request(
@@ -126,6 +127,16 @@ class _ForwardedRequest:
         )
         response, after = response_of(self.pending.exchange), turns.get(str(previous))
         return RecordedExchange(turn=self.turn, after=after, request=request, response=response)
+
+
+async def _once(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+    """Sends a request once; aiohttp itself would send a GET again after any break of the connection."""
+    import aiohttp
+
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise aiohttp.ClientConnectionError(f"{type(error).__name__}: {error}") from error
 
 
 def _end_to_end(headers: Mapping[str, str]) -> dict[str, str]:

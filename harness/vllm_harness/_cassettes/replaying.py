@@ -69,7 +69,7 @@ def replay(cassette: Cassette, server: VllmServer, defects: Defects | None = Non
     ids, same_model = NewIds(), cassette.recorded.model == server.entry.name
     known = known_deviations(server.entry.name, server.vllm_version, defects)
     played = []
-    with http_client() as client:
+    with http_client(server.endpoint) as client:
         for recorded in cassette.exchanges:
             replayed = _play(recorded, server, ids, same_model, client)
             replayed.findings = apply_known(replayed.findings, known, server.vllm_version)

@@ -18,7 +18,7 @@ from vllm_harness._protocol.known import KnownDeviation
 
 ENTRIES = Path(__file__).with_name("entries")
 ENGINE = "the parser engine"
-"""The name, in texts, of the code shared by the parsers in `vllm/parser`; in entries, it is `engine`."""
+"""The name that texts use for the code shared by the parsers in `vllm/parser`; in entries, it is `engine`."""
 COMMON = "common"
 """The name of the folder, next to the folder of entries, with text that several entries share."""
 Defects = Mapping[str, Defect]
@@ -120,7 +120,9 @@ def gateway_deviations(product: str, defects: Defects | None = None) -> tuple[Kn
     entries = [defect for defect in every if defect.product == name]
     if not entries:
         names = ", ".join(sorted({defect.product for defect in every if defect.product}))
-        raise DefectsError(f"no entry is about a gateway {name!r}", hint=f"known gateways: {names or 'none'}")
+        raise DefectsError(
+            f"no entry describes a gateway named {name!r}", hint=f"known gateways: {names or 'none'}"
+        )
     if not _is_version(version):
         raise DefectsError(f"{product!r} lacks a version", hint=f"write it as {name}==1.2.3")
     deviations = (known for entry in entries for known in entry.known_deviations(version))

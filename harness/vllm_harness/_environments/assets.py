@@ -7,7 +7,6 @@ changed, is fetched again. A file that was modified after the manifest is checke
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import shutil
@@ -107,20 +106,12 @@ def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environmen
 
         if folder.exists():
             progress(f"{folder.name} in the cache is damaged or outdated: fetching it again")
-        try:
-            with temporary_folder(folder.parent) as half:
-                source = bring_first(folder.name, asset.sources, half, progress, converter)
-                _write_manifest(half / "asset", asset, source)
-                if folder.exists():
-                    shutil.rmtree(folder)
-                (half / "asset").rename(folder)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise AssetError(
-                f"asset {folder.name}: no space left in {folder.parent}",
-                hint="free disk space, or set VLLM_HARNESS_CACHE to a folder on another disk",
-            ) from None
+        with temporary_folder(folder.parent) as half:
+            source = bring_first(folder.name, asset.sources, half, progress, converter)
+            _write_manifest(half / "asset", asset, source)
+            if folder.exists():
+                shutil.rmtree(folder)
+            (half / "asset").rename(folder)
     return folder
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import ssl
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import httpx2
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -28,11 +28,11 @@ API_PATHS = {
 }
 NO_KEY = "none"
 ANTHROPIC_VERSION = "2023-06-01"
-LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
-SPARE_S = 2.0
-"""How long an idle connection is kept; vLLM closes it after 5 s."""
+LOCAL = "127.0.0.1"
+LOCAL_HOSTS = frozenset({LOCAL, "localhost", "::1"})
+CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 _NOT_SERVED = {404, 405, 501}
-_SERVER_ERROR = 500
+_ONE_EACH = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
 
 
 class EndpointError(HarnessError):
@@ -48,12 +48,22 @@ class Endpoint:
         api_key: the key that clients send; vLLM without `--api-key` accepts any.
         request_s: the timeout of a request, in seconds.
         headers: the headers that clients send with every request.
+        ca: a file with the certificates that clients trust; by default those that the machine trusts.
     """
 
     base_url: str
     api_key: str = NO_KEY
     request_s: float = 120.0
     headers: tuple[tuple[str, str], ...] = ()
+    ca: Path | None = None
+
+    @property
+    def connecting(self) -> dict[str, Any]:
+        """The options of an httpx2 client that make a new connection for each request.
+
+        A server may close an idle connection at any time, and so lose the request that is being sent on it.
+        """
+        return {"verify": tls(self.ca), "limits": _ONE_EACH}
 
     def url_for(self, path: str) -> str:
         """The absolute URL of a path."""
@@ -87,7 +97,7 @@ class Endpoint:
         own = {name.lower(): value for name, value in (headers or {}).items()}
         sent = {**self.headers_for(api_at(path)), **own}
         limit = self.request_s if timeout is None else timeout
-        return ask(method, self.url_for(path), headers=sent, timeout=limit, **options)
+        return ask(method, self.url_for(path), self.ca, headers=sent, timeout=limit, **options)
 
     def get(self, path: str, **options: Any) -> requests.Response:
         """Sends a GET request."""
@@ -157,7 +167,7 @@ class Endpoint:
             "default_headers": {**dict(self.headers), **options.pop("default_headers", {})},
         }
         if "http_client" not in options:
-            defaults["http_client"] = transport(verify=tls())
+            defaults["http_client"] = transport(**self.connecting)
         return {**defaults, **options}
 
 
@@ -167,49 +177,50 @@ def api_at(path: str) -> str | None:
 
 
 @cache
-def tls() -> ssl.SSLContext:
-    """The TLS settings of all clients, created only once because that takes 40 ms."""
-    return ssl.create_default_context()
+def tls(ca: Path | None = None) -> ssl.SSLContext:
+    """The TLS settings of all clients that trust the same file; making them takes 40 ms.
 
-
-def ask(method: str, url: str, **options: Any) -> requests.Response:
-    """Sends a plain request from the harness, with the options of `requests.request`.
-
-    Looking for a proxy and connecting take longer than the request itself, so requests to this machine
-    use no proxy, and share a connection.
+    Raises UsageError if the file has no certificates.
     """
-    if urlsplit(url).hostname not in LOCAL_HOSTS:
-        return requests.request(method, url, **options)
-    answer = _sessions.current().request(method, url, **options)
-    if answer.status_code >= _SERVER_ERROR:  # uvicorn then closes the connection without notice
-        _sessions.end()
-    return answer
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise UsageError(
+            f"{ca} has no certificates that can be read: {error}", hint="name a file in PEM format"
+        ) from error
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a server's own certificate needs no issuer
+    context.ca = ca  # type: ignore[attr-defined]
+    return context
 
 
-class _Sessions(threading.local):
-    """A session for each thread of each process; a new one replaces it before the server may close it."""
+def ask(method: str, url: str, ca: Path | None = None, **options: Any) -> requests.Response:
+    """Sends a plain request on a new connection, with the options of `requests.request`.
 
-    def __init__(self) -> None:
-        self._used, self._pid = 0.0, 0
-
-    def current(self) -> requests.Session:
-        now, pid = time.monotonic(), os.getpid()
-        if self._pid != pid or now - self._used > SPARE_S:
-            self._session = requests.Session()
-            self._session.trust_env = False
-        self._used, self._pid = now, pid
-        return self._session
-
-    def end(self) -> None:
-        """Makes the next request use a new connection."""
-        self._pid = 0
+    Looking for a proxy takes longer than the request itself, so requests to this machine use none.
+    """
+    with requests.Session() as session:
+        session.trust_env = urlsplit(url).hostname not in LOCAL_HOSTS
+        if ca is not None:
+            session.mount("https://", _Trusting(ca))
+            options["verify"] = str(ca)
+        return session.request(method, url, **options)
 
 
-_sessions = _Sessions()
+class _Trusting(requests.adapters.HTTPAdapter):
+    """Connects with the TLS settings of `tls`."""
+
+    def __init__(self, ca: Path) -> None:
+        self._ca = ca
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, ssl_context=tls(self._ca), **options)
 
 
 def attach(url: str, api_key_env: str | None = None, request_s: float = 120.0) -> Endpoint:
     """The endpoint of a server that the harness did not start.
+
+    Clients trust the certificates in the file that SSL_CERT_FILE or REQUESTS_CA_BUNDLE names, if one is set.
 
     Args:
         url: the base URL, with or without `/v1`.
@@ -217,7 +228,7 @@ def attach(url: str, api_key_env: str | None = None, request_s: float = 120.0) -
         request_s: the timeout of a request, in seconds.
 
     Raises:
-        UsageError: the URL is not an HTTP(S) URL, or the variable is not set.
+        UsageError: the URL is not an HTTP(S) URL, the variable is not set, or there are no such certificates.
     """
     if not url.startswith(("http://", "https://")):
         raise UsageError(
@@ -231,4 +242,13 @@ def attach(url: str, api_key_env: str | None = None, request_s: float = 120.0) -
                 f"the environment variable {api_key_env}, which should hold the API key, is not set or empty",
                 hint="set it to the API key, or omit the option",
             )
-    return Endpoint(url.rstrip("/").removesuffix("/v1"), api_key=key, request_s=request_s)
+    files = map(os.environ.get, CA_VARIABLES if url.startswith("https:") else ())
+    ca = next((Path(file).absolute() for file in files if file), None)
+    tls(ca)
+    return Endpoint(url.rstrip("/").removesuffix("/v1"), key, request_s, ca=ca)
+
+
+def served_at(host: str, port: int, certificate: str = "", **more: Any) -> Endpoint:
+    """The endpoint of a server that the harness started, with TLS if it has a certificate."""
+    scheme, ca = ("https", Path(certificate)) if certificate else ("http", None)
+    return Endpoint(f"{scheme}://{host}:{port}", ca=ca, **more)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,12 +9,10 @@ from typing import Any
 
 import httpx2
 
-from vllm_harness._exchange.endpoint import SPARE_S, Endpoint, tls
+from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.pending import PendingExchange
 from vllm_harness._protocol.conversation.exchange import Exchange
 from vllm_harness._protocol.core.sse import SSEParser
-
-RETRY_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -72,34 +69,18 @@ class Outgoing:
         }
 
 
-def http_client() -> httpx2.Client:
+def http_client(endpoint: Endpoint) -> httpx2.Client:
     """An HTTP client that any number of requests and threads can share."""
-    limits = httpx2.Limits(max_connections=None, keepalive_expiry=SPARE_S)
-    return httpx2.Client(verify=tls(), limits=limits)
+    return httpx2.Client(**endpoint.connecting)
 
 
-def async_http_client() -> httpx2.AsyncClient:
-    """An HTTP client that opens a connection for each request: the server may close an idle one just then."""
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-    return httpx2.AsyncClient(verify=tls(), limits=limits)
+def async_http_client(endpoint: Endpoint) -> httpx2.AsyncClient:
+    """The asynchronous counterpart of `http_client`."""
+    return httpx2.AsyncClient(**endpoint.connecting)
 
 
-def send(client: httpx2.Client, outgoing: Outgoing, *, retries: int = 0) -> Exchange:
-    """Sends a request and reads the answer to its end, or until the connection breaks.
-
-    Args:
-        client: the HTTP client.
-        outgoing: the request.
-        retries: how many times the request is sent again if no answer comes.
-    """
-    for _ in range(retries):
-        if (exchange := _sent(client, outgoing)).status:
-            return exchange
-        time.sleep(RETRY_S)
-    return _sent(client, outgoing)
-
-
-def _sent(client: httpx2.Client, outgoing: Outgoing) -> Exchange:
+def send(client: httpx2.Client, outgoing: Outgoing) -> Exchange:
+    """Sends a request once, and reads the answer to its end, or until the connection breaks."""
     pending = outgoing.pending
     with _reading(pending, outgoing), client.stream(**outgoing.arguments) as answer:
         pending.answered(answer.status_code, answer.headers)
@@ -110,7 +91,7 @@ def _sent(client: httpx2.Client, outgoing: Outgoing) -> Exchange:
 
 
 async def send_async(client: httpx2.AsyncClient, outgoing: Outgoing) -> Exchange:
-    """The asynchronous counterpart of `send`, without retries."""
+    """The asynchronous counterpart of `send`."""
     pending = outgoing.pending
     with _reading(pending, outgoing):
         async with client.stream(**outgoing.arguments) as answer:

@@ -6,6 +6,7 @@ and sends API keys over sockets.
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
@@ -13,7 +14,15 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from vllm_harness._errors import UsageError
+from vllm_harness._errors import HarnessError, InfrastructureError, UsageError
+
+_OF_MACHINE = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS),
+    *(errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+}
+_HINT = "free space there, or name other folders in VLLM_HARNESS_STATE, VLLM_HARNESS_CACHE and TMPDIR"
+_FEW_BLOCKS = 16
+_used: dict[str, Path] = {}
 
 
 class UntrustedFolder(UsageError):
@@ -71,15 +80,21 @@ def private_folder(path: Path, purpose: Purpose) -> Path:
 
 
 def _checked(path: Path, purpose: Purpose) -> os.stat_result:
-    """Creates a missing folder, checks that only its owner may write to it, and returns its stat result."""
+    """Creates a missing folder, checks that only its owner may write to it, and returns its stat result.
+
+    Raises UsageError if that is impossible, and InfrastructureError if the disk is full or read-only.
+    """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        link, status = path.lstat(), path.stat()
     except FileExistsError:
         raise _refused(path, path.lstat(), purpose, "is not a folder") from None
-    link = path.lstat()
+    except OSError as error:
+        hint = f"name another folder in {purpose.variable}"
+        raise unusable(error, f"{purpose.name} {path}", hint) from error
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in (os.geteuid(), 0):
         raise _refused(path, link, purpose, "is a link that belongs to another user")
-    status = path.stat()
+    _used[purpose.name] = path
     if _others_may_write(status):
         raise _refused(path, status, purpose, "is writable by other users than its owner")
     return status
@@ -110,3 +125,22 @@ def _refused(path: Path, status: os.stat_result, purpose: Purpose, why: str) -> 
     if status.st_uid == os.geteuid() and _others_may_write(status):
         hint += f", or run `chmod go-w {path}` if you know that no other user has written there"
     return UntrustedFolder(f"{purpose.name} {path} {why}: owner {owner}, mode {mode}", hint=hint)
+
+
+def unusable(error: OSError, what: object = "", hint: str = "") -> HarnessError:
+    """Explains why `what`, by default the path in the error, cannot be used."""
+    kind = InfrastructureError if error.errno in _OF_MACHINE else UsageError
+    return kind(f"cannot use {what or error.filename or _full()}: {error.strerror}", hint=hint or _HINT)
+
+
+def explained(error: BaseException) -> HarnessError | None:
+    """The error that a user should see; None for a fault of the harness, which needs its traceback."""
+    if isinstance(error, OSError) and (error.filename or error.errno in _OF_MACHINE):
+        return unusable(error)
+    return error if isinstance(error, HarnessError) else None
+
+
+def _full() -> str:
+    """The folders in use whose disks are nearly full: an error of writing names no file."""
+    full = [f"{name} {path}" for name, path in _used.items() if os.statvfs(path).f_bavail < _FEW_BLOCKS]
+    return ", ".join(full) or "a file"

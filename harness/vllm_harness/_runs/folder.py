@@ -13,6 +13,7 @@ from typing import Self
 from pydantic_core import PydanticSerializationError
 
 from vllm_harness._errors import UsageError
+from vllm_harness._files.folders import unusable
 from vllm_harness._files.redaction import REDACTED, pattern_of
 from vllm_harness._runs.records import AnyRecord, Header
 
@@ -42,9 +43,7 @@ class RunWriter:
             # opened for appending, so that a resumed run keeps its records
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise UsageError(
-                f"cannot write the run folder {folder}: {error.strerror}", hint="name another folder"
-            ) from error
+            raise unusable(error, f"the run folder {folder}", "name another folder") from error
 
     @classmethod
     def begin(cls, folder: Path, header: Header, secrets: Iterable[str] = ()) -> Self:
@@ -72,7 +71,10 @@ class RunWriter:
             self._secrets = pattern_of(self._hidden)
 
     def write(self, record: AnyRecord) -> None:
-        """Writes a record as one line, which is incomplete only if the process is killed meanwhile."""
+        """Writes a record as one line, which is incomplete only if the process is killed meanwhile.
+
+        Raises InfrastructureError without a part of the line in the file if the disk is full.
+        """
         line = _as_json(record)
         if self._secrets:
             line = self._secrets.sub(REDACTED, line)
@@ -80,8 +82,14 @@ class RunWriter:
             line = f'{{"type":"{record.type}",{line[1:]}'
         data = line.encode() + b"\n"
         with self._lock:
-            while data:
-                data = data[os.write(self._file, data) :]
+            end = os.fstat(self._file).st_size
+            try:
+                while data:
+                    data = data[os.write(self._file, data) :]
+            except OSError as error:
+                os.ftruncate(self._file, end)
+                hint = f"free space there: what {self.path} already holds stays readable"
+                raise unusable(error, f"the run folder {self.folder}", hint) from error
 
     def close(self) -> None:
         """Closes the records file."""

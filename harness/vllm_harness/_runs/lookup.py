@@ -24,7 +24,9 @@ def find_run(name: str) -> Path:
     """
     if name == LATEST:
         return _latest()
-    for folder in (Path(name), state_dir() / "runs" / name, state_dir() / name):
+    if any(Path(name).glob(PATTERN)):
+        return Path(name)
+    for folder in (state_dir() / "runs" / name, state_dir() / name):
         if any(folder.glob(PATTERN)):
             return folder
     if Path(name).is_dir():

@@ -50,7 +50,7 @@ def converse(
         BookError: the server does not accept scripts, or does not answer.
     """
     runner = _TurnRunner(scenario, server, transport, toolbox)
-    with http_client() as client:
+    with http_client(server.endpoint) as client:
         for number, turn in enumerate(scenario.turns, 1):
             progress(f"{transport.label}: turn {number} of {len(scenario.turns)}, {turn.name}")
             runner.history.add(turn, runner.run(turn, client))

@@ -99,7 +99,7 @@ def is_ids(content: Content) -> TypeGuard[Sequence[int]]:
 
 
 def call(endpoint: Endpoint, method: str, path: str, body: Any = None) -> dict[str, Any]:
-    """Sends one of the harness's own requests to a scripted server, and returns the JSON object it answers.
+    """Sends a request of the harness itself to a scripted server, and returns the JSON object in its answer.
 
     Raises:
         BookError: no answer came, or the answer is an error or not valid JSON.

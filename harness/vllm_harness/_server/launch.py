@@ -10,11 +10,11 @@ from pathlib import Path
 from vllm_harness._configuration.model_entries import Frontend, Lane, ModelEntry
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
-from vllm_harness._exchange.endpoint import NO_KEY
+from vllm_harness._exchange.endpoint import LOCAL, NO_KEY, Endpoint, served_at, tls
 from vllm_harness._machine.gpus import visible_gpus
 from vllm_harness._scripted.in_server import vllm_harness_names as names
 from vllm_harness._scripted.standin import SERVER_ENV, build_stand_in, cuda_args, stand_in_args
-from vllm_harness._server.flags import asks_for_demo
+from vllm_harness._server.flags import asks_for_demo, flag_values
 
 IN_SERVER = Path(__file__).parent.parent / "_scripted" / "in_server"
 SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
@@ -24,7 +24,6 @@ SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
 FRONTEND_ENV: dict[Frontend, dict[str, str]] = {"python": {}, "rust": {"VLLM_USE_RUST_FRONTEND": "1"}}
 NOT_INHERITED = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
 OUR_OWN = "VLLM_HARNESS_"  # prefix of the harness's own variables; vLLM would warn about them
-LOCAL = "127.0.0.1"
 # flags that only the harness sets, each with advice on what to do instead
 OWN_FLAGS = {
     "--port": "use port=",
@@ -72,11 +71,18 @@ class Launch:
     @property
     def api_key(self) -> str:
         """The API key for clients: the server's first key, or `none` if it requires no key."""
-        for index in range(len(self.args) - 1, -1, -1):
-            flag, has_value, value = self.args[index].partition("=")
-            if flag == "--api-key":
-                return value if has_value else self.args[index + 1]
-        return self.env.get("VLLM_API_KEY") or os.environ.get("VLLM_API_KEY") or NO_KEY
+        (key,) = flag_values(self.args, [("--api-key",)], str, "")
+        return key or self.env.get("VLLM_API_KEY") or os.environ.get("VLLM_API_KEY") or NO_KEY
+
+    @property
+    def certificate(self) -> str:
+        """The file with the server's TLS certificate, which clients trust; empty without TLS."""
+        return flag_values(self.args, [("--ssl-certfile",)], str, "")[0]
+
+    def endpoint(self, port: int) -> Endpoint:
+        """The server's address on a port, with its key, its timeout and its certificate."""
+        limit, key = self.entry.limits.request_s, self.api_key
+        return served_at(self.host, port, self.certificate, api_key=key, request_s=limit)
 
     def describe(self) -> str:
         """Describes the environment and the front end, for results."""
@@ -129,7 +135,7 @@ def plan_launch(
         from vllm_harness._server.demo_tools import demo_variables  # and what installs their packages
 
         tools_env = demo_variables({**os.environ, **(env or {})}, environment, progress)
-    return Launch(
+    launch = Launch(
         entry=entry,
         lane=lane,
         environment=environment,
@@ -139,6 +145,16 @@ def plan_launch(
         frontend=frontend,
         host=host,
     )
+    if launch.certificate:
+        if not Path(launch.certificate).is_absolute():
+            raise UsageError(
+                f"--ssl-certfile {launch.certificate} is not an absolute path",
+                hint="name the certificate and its key by absolute paths; a server works in its own folder",
+            )
+        if frontend == "rust" and lane == "scripted":
+            raise UsageError("scripts reach the Rust front end without TLS only", hint="leave TLS out")
+        tls(Path(launch.certificate))
+    return launch
 
 
 def _check(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import requests
 
@@ -83,9 +84,15 @@ class StartWatch:
     def _is_healthy(self, process: Supervised, endpoint: Endpoint) -> bool:
         """Whether the server is healthy; it is an error if another process answers on its port."""
         try:
-            answer = ask("GET", endpoint.url_for("/health"), timeout=HEALTH_TIMEOUT_S)
-        except requests.RequestException:
-            return False
+            answer = ask("GET", endpoint.url_for("/health"), endpoint.ca, timeout=HEALTH_TIMEOUT_S)
+        except requests.RequestException as error:
+            if not (refused := str(error).partition("certificate verify failed: ")[2]):
+                return False
+            raise errors.StartupError(
+                f"clients refuse the server's certificate {endpoint.ca}: {refused.partition(' (_ssl')[0]}",
+                hint=f"make a certificate whose subjectAltName has {urlsplit(endpoint.base_url).hostname}",
+                log_path=self._log_path,
+            ) from error
         if listeners(self._port) - tree_pids(process.pid() or 0):
             raise errors.PortTaken(
                 f"port {self._port} is held by {describe_holder(self._port)}, not by the started server",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from vllm_harness._exchange.endpoint import LOCAL, Endpoint, served_at
 from vllm_harness._files.paths import state_dir
 from vllm_harness._server import blocks
 from vllm_harness._server.process_tree import clear, ids_alive
@@ -35,6 +36,7 @@ class ServerRecord:
         tmp: temporary folder, in which the server's processes work.
         name, lane, environment, log: name, lane, environment and log path of the server, for display.
         host, port, pid: the address on which the API server listens, its port and its process id.
+        certificate: path of its TLS certificate; empty without TLS.
         identity: hash by which a later run finds the server; see `reusable.identity`.
         kept: whether the server outlives the run that started it.
         owner, owner_started: process id and start time of the run that started it.
@@ -49,14 +51,20 @@ class ServerRecord:
     lane: str
     environment: str
     log: str
-    host: str = "127.0.0.1"
+    host: str = LOCAL
     port: int
     pid: int = 0
+    certificate: str = ""
     identity: str = ""
     kept: bool = False
     owner: int = 0
     owner_started: int = 0
     earlier_blocks: list[str] = field(default_factory=list)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The server's address, without its key."""
+        return served_at(self.host, self.port, self.certificate)
 
     def path(self) -> Path:
         """The path of the record's file."""

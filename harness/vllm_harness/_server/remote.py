@@ -12,13 +12,13 @@ from typing import Any, Self
 from vllm_harness._configuration.model_entries import Frontend, Lane, ModelEntry, load_models
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.spec import Environment
-from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._exchange.endpoint import LOCAL, Endpoint
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._machine import gpus
 from vllm_harness._scripted.book import Script, ScriptBook
 from vllm_harness._server import errors, reusable
 from vllm_harness._server.diagnosis import last_words
-from vllm_harness._server.launch import LOCAL, Launch, plan_launch
+from vllm_harness._server.launch import Launch, plan_launch
 from vllm_harness._server.leases.allocation import Start, lease_for
 from vllm_harness._server.leases.claims import Claim
 from vllm_harness._server.leases.gpus import used_before
@@ -158,11 +158,7 @@ class RemoteServer(VllmServer):
     def endpoint(self) -> Endpoint:
         """The server's address, for clients."""
         port = self.port  # before the start, this raises an error, so that nothing is planned
-        return Endpoint(
-            f"http://{self.launch.host}:{port}",
-            api_key=self.launch.api_key,
-            request_s=self.entry.limits.request_s,
-        )
+        return self.launch.endpoint(port)
 
     @property
     def books(self) -> Endpoint | None:

@@ -8,8 +8,9 @@ import os
 import signal
 import time
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 
-from vllm_harness._exchange.endpoint import Endpoint, EndpointError
+from vllm_harness._exchange.endpoint import EndpointError
 from vllm_harness._files.locking import locked
 from vllm_harness._server.fork_server import FORKING, READ_EARLY
 from vllm_harness._server.inherited import inherited
@@ -70,7 +71,7 @@ def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
     if listeners(record.port) - tree_pids(record.supervisor):  # another user's server would get the API key
         return False
     with suppress(EndpointError):
-        return name in Endpoint(f"http://{record.host}:{record.port}", api_key).models()
+        return name in replace(record.endpoint, api_key=api_key).models()
     return False
 
 

@@ -112,6 +112,7 @@ class Spawner:
             log=str(self.log_path),
             host=self.launch.host,
             port=self.port,
+            certificate=self.launch.certificate,
             identity=identity(self.launch),
             owner=os.getpid(),
             owner_started=started(os.getpid()) or 0,

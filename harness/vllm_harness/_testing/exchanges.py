@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ _HIDDEN_HEADERS = {names.EXCHANGE_HEADER, names.OWN_HEADER}
 
 FAILED = pytest.StashKey[bool]()
 EXCHANGES = pytest.StashKey["ExchangeWriter"]()
-SERVED = pytest.StashKey[tuple[VllmServer, int]]()  # the server, and the size of its log when the test began
+SERVED = pytest.StashKey[tuple[VllmServer, int, Endpoint]]()
+"""The server, and the size of its log and its address when the test began."""
 
 
 @dataclass
@@ -58,7 +59,7 @@ class ExchangeWriter:
         """Marks the start of a test, or of an attempt at it, on a server."""
         self.traffic.take()  # drops the harness's own requests
         offset = server.log_path.stat().st_size if server.log_path and server.log_path.exists() else 0
-        item.stash[SERVED] = server, offset
+        item.stash[SERVED] = server, offset, server.endpoint
 
     def end(self, item: pytest.Item) -> dict[str, Any]:
         """Ends a test or an attempt: writes its exchanges if wanted, and returns data for its case record."""
@@ -74,10 +75,10 @@ class ExchangeWriter:
     def _write(self, item: pytest.Item, seen: Sequence[SeenExchange]) -> None:
         target = item.stash[TARGET].id
         case = case_id(item.nodeid, target)
-        server, offset = item.stash.get(SERVED, (None, 0))
+        server, offset, own = item.stash.get(SERVED, (None, 0, Endpoint("")))
         books = server.books if server and server.lane == "attached" else None
         scripted = books or item.stash[TARGET].lane == "scripted"
-        generations = _generations(seen, books) if scripted else {}
+        generations = _generations(seen, books, own) if scripted else {}
         exchanges = [record_of_seen(one, target, case, generations.get(one.id, [])) for one in seen]
         writer = self._own_writer()
         for exchange in with_twins(exchanges):
@@ -157,12 +158,14 @@ def _public_headers(headers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _generations(seen: Sequence[SeenExchange], books: Endpoint | None) -> dict[str, list[GenerationRecord]]:
+def _generations(
+    seen: Sequence[SeenExchange], books: Endpoint | None, own: Endpoint
+) -> dict[str, list[GenerationRecord]]:
     """The generations of the exchanges that scripted servers answered, by exchange id."""
     ids: dict[Endpoint, list[str]] = {}
     for exchange in seen:
         if exchange.asked.method == "POST" and exchange.status:
-            server = books or Endpoint(f"{exchange.url.scheme}://{exchange.url.netloc}")
+            server = books or replace(own, base_url=f"{exchange.url.scheme}://{exchange.url.netloc}")
             ids.setdefault(server, []).append(exchange.id)
     return dict(chain.from_iterable(_stored_by(server, own).items() for server, own in ids.items()))
 

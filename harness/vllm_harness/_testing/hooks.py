@@ -13,6 +13,8 @@ import pytest
 
 from vllm_harness._configuration.targets import Target
 from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._files.folders import explained
+from vllm_harness._files.paths import state_dir
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._server.leases.waiting import reclaim_with
 from vllm_harness._server.records import run_folder
@@ -107,6 +109,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Registers the writers of the run folder, the progress display, and the loop that uses forks."""
     if RUN not in session.config.stash:
         return
+    try:
+        state_dir()
+    except HarnessError as error:
+        raise pytest.UsageError(str(error)) from error
     if writer := session.config.stash.get(WRITER, None):
         _write_records(session.config, writer)
     progress.follow(session, lambda item: item.stash[TARGET].id if TARGET in item.stash else "")
@@ -205,6 +211,24 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
     """Shows a repeated test with unexpected content as missed."""
     return (MISSED, "m", "MISSED") if report.outcome == MISSED else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_internalerror(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Ends a run that the machine stops, such as by a full disk, with a message instead of a traceback."""
+    if (error := explained(excinfo.value)) and error.of_machine:
+        pytest.exit(str(error), error.exit_code)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_sessionfinish")
+def pytest_sessionfinish_explained() -> Generator[None, Any, Any]:
+    """Does the same at the end of a run."""
+    try:
+        return (yield)
+    except (HarnessError, OSError) as raised:
+        if (error := explained(raised)) and error.of_machine:
+            pytest.exit(str(error), error.exit_code)
+        raise
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -221,7 +221,7 @@ class ServerManager:
             endpoint,
             target.entry,
             model=option.vllm_server_model,
-            books=attach(option.vllm_books_url) if option.vllm_books_url else None,
+            books=attach(option.vllm_books_url, option.vllm_api_key_env) if option.vllm_books_url else None,
             version=option.vllm_server_version,
         )
         result.server, result.vllm = target_record(server, target.id), server.vllm_version

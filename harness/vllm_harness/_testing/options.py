@@ -151,7 +151,7 @@ def add(parser: pytest.Parser) -> None:
 def old_names(config: pytest.Config) -> list[str]:
     """A line for each renamed option that was given under its old name."""
     given = dict.fromkeys(getattr(config.option, "vllm_old_names", ()))
-    return [f"`{name}` is now `{RENAMED[name]}`; the old name goes with 0.2" for name in given]
+    return [f"`{name}` is now `{RENAMED[name]}`; the old name will be removed in 0.2" for name in given]
 
 
 def given(config: pytest.Config) -> dict[str, str]:

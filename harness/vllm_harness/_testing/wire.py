@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from vllm_harness._exchange.endpoint import tls
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._protocol.conversation.exchange import json_object
 from vllm_harness._protocol.core.events import Json
@@ -43,13 +42,15 @@ class WireTap:
         """A sync openai client for a server."""
         from openai import DefaultHttpxClient
 
-        return server.client(http_client=DefaultHttpxClient(event_hooks=self.hooks(), verify=tls()))
+        return server.client(
+            http_client=DefaultHttpxClient(event_hooks=self.hooks(), **server.endpoint.connecting)
+        )
 
     def async_client(self, server: VllmServer) -> AsyncOpenAI:
         """An async openai client for a server."""
         from openai import DefaultAsyncHttpxClient
 
-        http_client = DefaultAsyncHttpxClient(event_hooks=self.async_hooks(), verify=tls())
+        http_client = DefaultAsyncHttpxClient(event_hooks=self.async_hooks(), **server.endpoint.connecting)
         return server.async_client(http_client=http_client)
 
     def hooks(self) -> dict[str, list[Callable[..., Any]]]:

@@ -97,4 +97,4 @@ def _with_options(arguments: Sequence[str], renamed: Mapping[str, str]) -> Itera
 
 
 def _notice(text: str) -> None:
-    show(f"{text}; the old name goes with 0.2")
+    show(f"{text}; the old name will be removed in 0.2")

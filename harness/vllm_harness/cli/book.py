@@ -11,7 +11,6 @@ import typer
 
 from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._errors import UsageError
-from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._scripted.book import ScriptBook
 from vllm_harness._scripted.book_check import CheckedBook, check_book
 from vllm_harness._scripted.book_file import BookFile
@@ -137,8 +136,7 @@ def _source(served: ScriptBook) -> Path:
 def _served(server: str, book: str, models_file: Path | None) -> ScriptBook:
     """A script book of the running server that has this name or port."""
     record = _record(server)
-    endpoint = Endpoint(f"http://127.0.0.1:{record.port}")
-    return ScriptBook(endpoint, load_models(models_file).get(record.name), name=book)
+    return ScriptBook(record.endpoint, load_models(models_file).get(record.name), name=book)
 
 
 def _record(server: str) -> ServerRecord:

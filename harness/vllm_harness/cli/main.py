@@ -11,10 +11,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from vllm_harness._errors import HarnessError
+from vllm_harness._files.folders import explained
 from vllm_harness._terminal.tables import printable
 from vllm_harness.cli.arguments import with_address
 from vllm_harness.cli.commands import Commands
 from vllm_harness.cli.option_table import option
+from vllm_harness.cli.streams import CLOSED_PIPE, safe_streams
 from vllm_harness.cli.welcome import version_line, welcome
 
 app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False)
@@ -38,18 +40,22 @@ def root(
 
 
 def main() -> None:
-    """The console script: runs the app, and turns a HarnessError into its message and exit code.
+    """The console script: runs the app, and turns an error into its message and exit code.
 
     SIGTERM ends a command as Ctrl-C does: its servers are returned, and its results so far are kept.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.argv[1:] = with_address(sys.argv[1:])
     try:
-        app()
-    except HarnessError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"[bold red]error[/]: {escape(printable(str(error)))}", markup=True
-        )
+        with safe_streams():
+            app()
+    except (HarnessError, OSError) as raised:
+        if (error := explained(raised)) is None:
+            raise
+        if error.exit_code != CLOSED_PIPE:
+            Console(stderr=True, highlight=False, soft_wrap=True).print(
+                f"[bold red]error[/]: {escape(printable(str(error)))}", markup=True
+            )
         sys.exit(error.exit_code)
 
 

@@ -21,7 +21,7 @@ def ps() -> None:
     rows = []
     for record in running():
         state = "kept" if record.kept else "in use"
-        url = f"http://{record.host}:{record.port}/v1"
+        url = record.endpoint.url_for("v1")
         rows.append((record.name, record.lane, state, str(record.pid), url, record.environment, record.log))
     for template in fork_server.templates():
         rows.append(("fork server", "-", "-", str(template.pid), "-", template.environment, "-"))

@@ -88,7 +88,7 @@ def _record_client(port: int, upstream: str, output: Path) -> None:
         console.print(escaped(line))
 
     try:
-        proxy = RecordingProxy(endpoint.base_url, writer, tell)
+        proxy = RecordingProxy(endpoint, writer, tell)
         asyncio.run(proxy.run(port, lambda url: tell(f"{url} passes on to {upstream}; Ctrl-C stops it")))
     finally:
         writer.end()

@@ -65,7 +65,7 @@ def show(
     _refuse_open(open_)
     read = read_run(folder)
     if format is not ReportFormat.JUNIT and (summary := os.environ.get(STEP_SUMMARY)):
-        _append(Path(summary), _markdown(read), f"unset {STEP_SUMMARY} outside of GitHub")
+        _append(Path(summary), _markdown(read))
     writers: dict[ReportFormat, Callable[[RecordedRun], str]] = {
         ReportFormat.MARKDOWN: _markdown,
         ReportFormat.JUNIT: junit,
@@ -120,12 +120,9 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         print(text, end="")
     else:
-        _append(output, text, "name another file", mode="w")
+        _append(output, text, mode="w")
 
 
-def _append(path: Path, text: str, hint: str, mode: str = "a") -> None:
-    try:
-        with path.open(mode, errors="backslashreplace") as file:
-            file.write(text)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
+def _append(path: Path, text: str, mode: str = "a") -> None:
+    with path.open(mode, errors="backslashreplace") as file:
+        file.write(text)

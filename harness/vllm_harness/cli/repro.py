@@ -16,7 +16,7 @@ from vllm_harness._defects.repro.verdict import Measured, Reproduction, agrees, 
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import HarnessError, UsageError
-from vllm_harness._exchange.endpoint import attach
+from vllm_harness._exchange.endpoint import Endpoint, attach
 from vllm_harness._extensions import REPORT_OF_DEFECT, load
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._server.progress import ConsoleProgress
@@ -43,6 +43,7 @@ def run(
     all_: bool = False,
     vllm: list[str] | None = None,
     server_url: str = "",
+    api_key_env: str | None = None,
     run_: str = "",
     jobs: int | None = None,
     markdown: bool = False,
@@ -70,7 +71,7 @@ def run(
     if markdown or script:
         print(_file(defects, environments, markdown), end="")
     elif server_url:
-        _show([_on_running_server(server_url, each) for each in defects], defects, json_)
+        _show([_on_running_server(attach(server_url, api_key_env), each) for each in defects], defects, json_)
     elif len(defects) == 1:
         _show([_on_its_server(defects[0], each) for each in environments], defects, json_)
     else:
@@ -118,16 +119,16 @@ def _on_its_server(defect: Defect, vllm: VllmUnderTest) -> Measured:
     return Measured.of(defect.id, vllm.spec, vllm.environment.vllm_version, outcome)
 
 
-def _on_running_server(url: str, defect: Defect) -> Measured:
+def _on_running_server(endpoint: Endpoint, defect: Defect) -> Measured:
     if defect.repro is None:
         outcome = Reproduction("not applicable", "a parser's case needs a server of the parser's family")
-        return Measured.of(defect.id, url, "0", outcome)
+        return Measured.of(defect.id, endpoint.base_url, "0", outcome)
     from vllm_harness._defects.repro.steps import RequestedSteps
     from vllm_harness._server.attached import AttachedServer
 
     steps = RequestedSteps(defect, defect.repro)
-    server = AttachedServer(attach(url), steps.entry)
-    return Measured.of(defect.id, url, server.vllm_version, steps.on_server(server))
+    server = AttachedServer(endpoint, steps.entry)
+    return Measured.of(defect.id, endpoint.base_url, server.vllm_version, steps.on_server(server))
 
 
 def _show(measured: Sequence[Measured], defects: Sequence[Defect], as_json: bool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from vllm_harness._configuration.model_entries import Lane, ModelEntry
-from vllm_harness._exchange.endpoint import attach
+from vllm_harness._exchange.endpoint import LOCAL, attach
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._files.redaction import SHORTEST, Redactor, secret_values
 from vllm_harness._scenarios.format import Scenario
@@ -15,7 +15,6 @@ from vllm_harness._scenarios.mcp_servers import RunningMcp, launch_flags, mcp_se
 from vllm_harness._scenarios.running import check_capabilities
 from vllm_harness._server.attached import AttachedServer
 from vllm_harness._server.demo_tools import demo_launch
-from vllm_harness._server.launch import LOCAL
 from vllm_harness._server.progress import ConsoleProgress
 from vllm_harness._server.remote import RemoteServer
 from vllm_harness.cli.options import ServerOptions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
@@ -61,7 +60,7 @@ def validate(
             if finding.code.startswith(selected or ("",)) and not finding.code.startswith(ignored):
                 findings.append(PlacedFinding(capture.source, line, finding))
     if len(errors) < len(files):
-        _write(FORMATS[format](findings))
+        typer.echo(printable(FORMATS[format](findings)))
     if errors:
         raise errors[0] if len(errors) == 1 else UsageError("\n".join(map(str, errors)))
     if any(placed.finding.counts for placed in findings):
@@ -85,12 +84,14 @@ def explain(
             (output / name).write_text(text)
         return
     if not code:
-        _write("\n".join(f"{rule.code} {rule.severity:7} {rule.title}" for rule in RULES.values()))
+        typer.echo(
+            printable("\n".join(f"{rule.code} {rule.severity:7} {rule.title}" for rule in RULES.values()))
+        )
         return
     rule = RULES.get(code.upper())
     if rule is None:
         raise UsageError(f"no rule has the code {code!r}", hint=_HINT)
-    _write(page(rule))
+    typer.echo(printable(page(rule)))
 
 
 def _codes(text: str) -> tuple[str, ...]:
@@ -106,9 +107,3 @@ def _codes(text: str) -> tuple[str, ...]:
         if not any(known.startswith(code) for known in RULES):
             raise UsageError(f"no rule has a code that starts with {code!r}", hint=_HINT)
     return codes
-
-
-def _write(text: str) -> None:
-    """Prints a string after escaping the characters that the terminal cannot show, or would act on."""
-    encoding = sys.stdout.encoding or "utf-8"
-    typer.echo(printable(text).encode(encoding, "backslashreplace").decode(encoding))

@@ -3,7 +3,6 @@
 Their error classes, by base class, and the modules that define them:
 
     HarnessError
-        BundleError                       bundles.place
         ClusterError, NotRun              cluster.ray_cluster
         ShippingError                     cluster.shipping
         SuiteError                        cluster.suites.on_node
@@ -11,5 +10,6 @@ Their error classes, by base class, and the modules that define them:
         NoStandIn                         upstream.stand_ins
         RemoteCallError                   upstream.vllm_process
         UsageError
+            BundleError                   bundles.place
             ForeignError                  foreign.foreign
 """

@@ -18,6 +18,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from vllm_harness._exchange.endpoint import Endpoint
+
 Json = dict[str, Any]
 T = TypeVar("T")
 LOOK_S = 0.05
@@ -56,7 +58,7 @@ class Fault:
 @contextmanager
 def gateway(url: str, fault: Fault) -> Iterator[str]:
     """Runs a gateway with a fault in front of a server, and yields the gateway's address."""
-    upstream = httpx2.AsyncClient(base_url=url, timeout=60)
+    upstream = httpx2.AsyncClient(base_url=url, timeout=60, **Endpoint(url).connecting)
     readers: set[asyncio.Task[None]] = set()
 
     async def forward(request: Request) -> Response:

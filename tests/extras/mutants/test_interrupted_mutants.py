@@ -24,7 +24,7 @@ MUTANT = "responses-last-item-not-closed"
 SERVING = "entrypoints/openai/responses/serving.py"
 TEST = "tests/behaviours/test_responses_basics.py::test_plain_answer[scripted-qwen3]"
 PARSER = "tool_parsers/hermes_tool_parser.py"
-SOON_S = 30.0
+SOON_S = 60.0
 """Far less than a whole run takes, but enough for vLLM to end on a busy machine."""
 
 
@@ -72,11 +72,9 @@ def processes_with(variables: Mapping[str, str]) -> Iterator[psutil.Process]:
 
 def interrupted(command: subprocess.Popen[str], sent: signal.Signals) -> str:
     """Sends the command a signal, after which it must end soon; returns its output."""
-    started = time.monotonic()
     command.send_signal(sent)
     _, output = command.communicate(timeout=SOON_S)
     assert command.returncode == 130, output
-    assert time.monotonic() - started < SOON_S
     return output
 
 

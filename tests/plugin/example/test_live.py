@@ -26,7 +26,7 @@ def test_any_answer(vllm_server, openai_client):
         answers.write(repr(ask(openai_client, vllm_server.model)) + "\n")
 
 
-def test_a_wrong_protocol_is_not_retried(vllm_server):
+def test_a_protocol_error_is_not_retried(vllm_server):
     with Path("wrong").open("a") as wrong:
         wrong.write("x")
     raise AssertionError("wrong")

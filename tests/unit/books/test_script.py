@@ -21,7 +21,7 @@ def book() -> ScriptBook:
 
 
 @pytest.mark.parametrize("say", [CALL, [CALL], [1, CALL]], ids=["call", "calls", "among ids"])
-def test_calls_need_their_argument(say: Any, book: ScriptBook) -> None:
+def test_calls_are_passed_by_name(say: Any, book: ScriptBook) -> None:
     with pytest.raises(UsageError, match="a script accepts text") as raised:
         book.script(say)
     assert raised.value.hint == "name the calls: script(calls=[ToolCall(...)])"

@@ -98,7 +98,7 @@ def test_an_old_name_is_the_new_command(old: str, notices: list[str]) -> None:
     assert not notices
     before = invoke(*old.split(), "--no-such-option")
     assert notices == [
-        f"`vllm-harness {old}` is now `vllm-harness {RENAMED[old]}`; the old name goes with 0.2"
+        f"`vllm-harness {old}` is now `vllm-harness {RENAMED[old]}`; the old name will be removed in 0.2"
     ]
     assert (before.exit_code, before.output) == (now.exit_code, now.output)
     assert repr(before.exception) == repr(now.exception)
@@ -118,7 +118,7 @@ def test_the_notice_is_on_standard_error() -> None:
     assert result.exit_code == 0
     assert result.stdout == invoke("validate", "explain", "RS101").stdout
     assert result.stderr.splitlines() == [
-        "`vllm-harness explain` is now `vllm-harness validate explain`; the old name goes with 0.2"
+        "`vllm-harness explain` is now `vllm-harness validate explain`; the old name will be removed in 0.2"
     ]
 
 
@@ -145,7 +145,7 @@ def test_an_old_option_is_the_new_one(command: str, old: str, new: str, notices:
     words = command.split()
     if not new:
         assert with_new_names([*words, "x", old, "--", old]) == [*words, "x", "--", old]
-        assert notices == [f"`{old}` is the default; the old name goes with 0.2"]
+        assert notices == [f"`{old}` is the default; the old name will be removed in 0.2"]
         return
     assert with_new_names([*words, old, "1", f"{old}=2", "--", old]) == [
         *words,
@@ -155,7 +155,7 @@ def test_an_old_option_is_the_new_one(command: str, old: str, new: str, notices:
         "--",
         old,
     ]
-    assert set(notices) == {f"`{old}` is now `{new}`; the old name goes with 0.2"}
+    assert set(notices) == {f"`{old}` is now `{new}`; the old name will be removed in 0.2"}
     assert with_new_names(["doctor", old, "1"]) == ["doctor", old, "1"]
 
 
@@ -169,7 +169,7 @@ def test_a_run_of_an_old_name_is_resumed(
     (run / "command.json").write_text(json.dumps(kept))
     result = invoke("repro", "--resume", "mine")
     assert "no-such-defect" in str(result.exception)
-    assert notices == ["`--parallel` is now `--jobs`; the old name goes with 0.2"]
+    assert notices == ["`--parallel` is now `--jobs`; the old name will be removed in 0.2"]
 
 
 @pytest.mark.parametrize(

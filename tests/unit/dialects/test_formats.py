@@ -60,7 +60,7 @@ def test_a_file_defines_a_dialect(folder: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_named_by_file_line_and_key(folder: Path, text: str, instead: str, problem: str) -> None:
+def test_an_error_names_file_line_and_key(folder: Path, text: str, instead: str, problem: str) -> None:
     path = folder / "tagged.yaml"
     path.write_text(DIALECT.replace(text, instead))
     with pytest.raises(UsageError, match=problem) as raised:

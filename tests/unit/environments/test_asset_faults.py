@@ -127,6 +127,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         "VLLM_HARNESS_CACHE": str(cache),
         "UV_FIND_LINKS": str(wheels),
         "UV_NO_INDEX": "1",
+        "UV_CACHE_DIR": str(tmp_path / "uv"),  # the cache of the machine may know another wheel of this path
         "UV_HTTP_RETRIES": "0",
     }
     index = Index(

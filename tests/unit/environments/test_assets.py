@@ -206,9 +206,8 @@ def test_a_full_disk(registry: Registry, cache: Path, monkeypatch: pytest.Monkey
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(bringing.shutil, "unpack_archive", full)
-    with pytest.raises(AssetError, match="asset thing: no space left in") as raised:
+    with pytest.raises(OSError, match="No space left on device"):
         assets.fetch("thing")
-    assert "VLLM_HARNESS_CACHE" in raised.value.hint
     assert files_in(cache) == []
 
 

@@ -15,7 +15,7 @@ import pytest
 from vllm_harness._testing.skips import coded
 
 NOBODY = 65534
-WAIT_S = 20.0
+WAIT_S = 60.0
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason=coded("no-root", "only root may act as another user: run this test as root")
 )

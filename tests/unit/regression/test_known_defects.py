@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from functools import cache
 from typing import Any
 
 import pytest
 
 from tests.screens import Screen
+from tests.unit.regression.named_cases import missing_cases
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.registry import DefectsError, load_defects
-from vllm_harness._regression.cases.case import Group
-from vllm_harness._regression.cases.groups import case_set
-from vllm_harness._regression.cases.meanings import load_meanings
-from vllm_harness._regression.engines.plan import Engine, plan_cases
 from vllm_harness._regression.results.cells import CaseResult, Cell
 from vllm_harness._regression.results.known_defects import (
     ParserDefect,
@@ -23,7 +19,6 @@ from vllm_harness._regression.results.known_defects import (
     known_elsewhere,
     parser_defects,
 )
-from vllm_harness._scripted.families import load_families
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.regression_table import FAILURES, show_explained
 
@@ -127,21 +122,9 @@ def test_two_defects_may_explain_one_failure() -> None:
     assert not explained.unexplained
 
 
-@pytest.mark.extra("costs")
 def test_entries_name_existing_families_and_cases() -> None:
-    meanings = load_meanings()
-
-    @cache
-    def cases_of(group: Group, family: str, engine: Engine) -> set[str]:
-        cases = plan_cases(case_set(group, load_families()[family], meanings), engine)
-        return {case.name for case in cases.cases}
-
-    for defect in parser_defects(load_defects()):
-        for selection in defect.selections:
-            engine: Engine = "http" if selection.served else "in-process"
-            for family in selection.families:
-                assert cases_of(selection.groups[0], family, engine), defect.id
-            assert selection.case in cases_of(selection.groups[0], selection.families[0], engine), defect.id
+    """The test of the extra `costs` checks the cases of the group `cost`."""
+    assert missing_cases(lambda group: group != "cost") == []
 
 
 def test_every_selector_names_mismatches() -> None:

@@ -57,7 +57,7 @@ class _Store(BaseHTTPRequestHandler):
 def store() -> Iterator[tuple[Store, type[_Store]]]:
     """A client, a request to a running store, and the class of the store's handler."""
     handler = type("_OwnStore", (_Store,), {"states": [], "lost": ("none", 0)})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, http_client() as client:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, http_client(Endpoint("")) as client:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         endpoint = Endpoint(f"http://127.0.0.1:{server.server_port}", request_s=60)
         yield (client, Outgoing(endpoint, "/v1/responses")), handler

@@ -13,6 +13,7 @@ import pytest
 from tests.unit.scenarios.servers import DescribedServer
 from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._exchange.endpoint import Endpoint
+from vllm_harness._exchange.pending import PendingExchange
 from vllm_harness._exchange.sending import Outgoing, http_client, send
 from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.running import run, transports_of
@@ -23,13 +24,15 @@ LIMIT_S = 0.3
 class _Endless(BaseHTTPRequestHandler):
     """Sends events without end, or nothing at `/silent`; refuses invalid JSON."""
 
+    over = threading.Event()
+    """Set at the end of a test, so that `/silent` stays silent until then."""
     abandoned = threading.Event()
     """Set when a client has left a stream."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         if self.path == "/silent":
-            time.sleep(5 * LIMIT_S)
+            self.over.wait()
         elif body == b"{":
             self.send_error(400)
         else:
@@ -56,16 +59,26 @@ def url() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Endless) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
+        _Endless.over.clear()
         yield f"http://127.0.0.1:{server.server_port}"
+        _Endless.over.set()
         server.shutdown()
 
 
-@pytest.mark.parametrize(("path", "limit_s"), [("/stream", 1), ("/silent", LIMIT_S)])
-def test_an_endless_answer_times_out(url: str, path: str, limit_s: float) -> None:
-    with http_client() as client:
-        exchange = send(client, Outgoing(Endpoint(url), path, {}, limit_s=limit_s))
-    assert exchange.broken == f"ReadTimeout: no end within {limit_s:g} s"
-    assert bool(exchange.chunks) == (path == "/stream")
+def test_an_answer_that_does_not_begin_times_out(url: str) -> None:
+    with http_client(Endpoint(url)) as client:
+        exchange = send(client, Outgoing(Endpoint(url), "/silent", {}, limit_s=LIMIT_S))
+    assert exchange.broken == f"ReadTimeout: no end within {LIMIT_S:g} s"
+    assert not exchange.chunks
+
+
+def test_an_endless_answer_times_out(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each chunk that arrives takes a second of this clock, so the sixty-first is too late."""
+    monkeypatch.setattr(PendingExchange, "elapsed_s", property(lambda pending: float(len(pending.chunks))))
+    with http_client(Endpoint(url)) as client:
+        exchange = send(client, Outgoing(Endpoint(url), "/stream", {}, limit_s=60))
+    assert exchange.broken == "ReadTimeout: no end within 60 s"
+    assert len(exchange.chunks) == 61
 
 
 def test_an_interrupt_does_not_wait_for_the_turn(url: str, request: pytest.FixtureRequest) -> None:

@@ -92,7 +92,7 @@ def request(name: str, **changed: Any) -> dict[str, Any]:
     return transport.request(replace(ask, **changed))
 
 
-def test_every_api_means_the_same() -> None:
+def test_answers_from_every_api_have_the_same_meaning() -> None:
     for transport in TRANSPORTS.values():
         assert answer_of(transport.api, BODIES[transport.api]).meaning() == MEANING
 

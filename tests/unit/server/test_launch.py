@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.closing_server import certificate_in
 from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
+from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._machine.gpus import TABLE_VARIABLE
 from vllm_harness._server import launch
 from vllm_harness._server.flags import flag_values
@@ -41,3 +44,22 @@ def test_a_stand_in_uses_a_part_of_its_gpu(
     assert (
         "--gpu-memory-utilization" not in plan_launch(load_models().get("qwen3"), CPU, lane="scripted").args
     )
+
+
+def test_the_key_and_the_certificate_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last flag counts, however it is spelled; a certificate that clients cannot trust is refused."""
+    monkeypatch.setattr(launch, "fetched_stand_in", lambda *_: ("model", (), {}))
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+
+    def planned(*args: str, **more: Any) -> launch.Launch:
+        return plan_launch(load_models().get("qwen3"), CPU, lane="scripted", args=args, **more)
+
+    plain = planned("--api-key", "first", "--api_key=k", "other").endpoint(1)
+    assert plain == Endpoint("http://127.0.0.1:1", "k", plain.request_s)
+    assert planned(env={"VLLM_API_KEY": "e"}).endpoint(1).api_key == "e"
+    certificate = certificate_in(tmp_path)
+    secure = planned("--ssl-certfile", str(certificate), "--ssl-keyfile", "key").endpoint(1)
+    assert secure == Endpoint("https://127.0.0.1:1", request_s=plain.request_s, ca=certificate)
+    for path, message in [("cert.pem", "absolute"), (f"{tmp_path}/none.pem", "no certificates")]:
+        with pytest.raises(UsageError, match=message):
+            planned(f"--ssl-certfile={path}")

@@ -27,9 +27,7 @@ by_name = pytest.mark.parametrize("family", SYNTHETIC, ids=lambda family: family
         ("model: NousResearch", "model: [NousResearch]  #", "hermes.model: Input should be a valid string"),
     ],
 )
-def test_a_mistake_is_named_by_file_line_and_key(
-    tmp_path: Path, text: str, instead: str, problem: str
-) -> None:
+def test_an_error_names_file_line_and_key(tmp_path: Path, text: str, instead: str, problem: str) -> None:
     path = tmp_path / "families.yaml"
     changed = FILE.read_text().replace(text, instead, 1)
     path.write_text(changed)

@@ -15,12 +15,12 @@ VALUES = {
 
 
 @pytest.mark.parametrize("old", RENAMED)
-def test_an_old_name_is_the_new_option(old: str, pytester: pytest.Pytester) -> None:
+def test_an_old_name_sets_the_new_option(old: str, pytester: pytest.Pytester) -> None:
     new, value = RENAMED[old], VALUES[old]
     pytester.makeconftest(f"def pytest_unconfigure(config): print('value', config.option.{dest(new)})")
     pytester.makepyfile("def test_nothing(): pass")
     lines = pytester.runpytest_subprocess(old, value).outlines
-    assert f"`{old}` is now `{new}`; the old name goes with 0.2" in lines
+    assert f"`{old}` is now `{new}`; the old name will be removed in 0.2" in lines
     assert any(line.startswith("value") and line.endswith(value) for line in lines)
     word = new.removeprefix("--").removeprefix("vllm-")
     assert any(line.startswith(f"vllm-harness: {word} ") for line in lines)

@@ -158,7 +158,7 @@ def _send(step: ReproStep, server: VllmServer, book: str, answers: Sequence[Json
         step.limit_s,
         step.hang_up_after or None,
     )
-    with http_client() as client:
+    with http_client(server.endpoint) as client:
         return document(send(client, outgoing))
 
 

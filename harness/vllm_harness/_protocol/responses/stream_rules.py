@@ -105,7 +105,7 @@ RS110 = rule(
 
 RS111 = rule(
     "RS111",
-    "The stream does not count from 0",
+    "`sequence_number` does not start at 0",
     "response.created has sequence_number 0.",
     "text",
     ("set", 0, "sequence_number", 1),

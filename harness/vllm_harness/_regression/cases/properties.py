@@ -36,6 +36,7 @@ NUMBERS = (0, 1, -1, 7, 2**31, 2**53 + 1, -(2**63))
 FLOATS = (0.5, -0.25, 1e-7, 1e21, 3.0)
 NAMES = ("tool_a", "tool_b", "tool_c")
 Schema = dict[str, Any]
+Strategy = st.SearchStrategy[Any]
 Kind = TypeVar("Kind")
 """The kind of a failure; two failures of the same kind count as one."""
 
@@ -138,25 +139,26 @@ def _search(
         suppress_health_check=list(HealthCheck),
     )
     try:
-        return find(_meanings(family, _words(family)), accepts, settings=options, random=Random(seed))
+        meanings = _meanings(family, _words(family), _arguments(family))
+        return find(meanings, accepts, settings=options, random=Random(seed))
     except NoSuchExample:
         return None
 
 
 @st.composite
-def _meanings(draw: st.DrawFn, family: Family, words: st.SearchStrategy[str]) -> GeneratedMeaning:
+def _meanings(draw: st.DrawFn, family: Family, words: Strategy, arguments: Strategy) -> GeneratedMeaning:
     parts: list[Part] = []
     tools: dict[str, dict[str, Schema]] = {}
     if family.reasoning_parser and draw(st.booleans()):
         parts.append(Reasoning(draw(words)))
-    calls = draw(st.lists(_arguments(family), max_size=len(NAMES))) if family.tool_parser else []
+    calls = draw(st.lists(arguments, max_size=len(NAMES))) if family.tool_parser else []
     has_text = draw(st.booleans())
     if has_text or not calls:
         parts.append(Text(draw(words)))
-    for name, arguments in zip(NAMES, calls or [[]], strict=False):
-        tools[name] = {f"p{index}": schema for index, (schema, _) in enumerate(arguments)}
+    for name, pairs in zip(NAMES, calls or [[]], strict=False):
+        tools[name] = {f"p{index}": schema for index, (schema, _) in enumerate(pairs)}
         if calls:
-            parts.append(ToolCall(name, {f"p{index}": value for index, (_, value) in enumerate(arguments)}))
+            parts.append(ToolCall(name, {f"p{index}": value for index, (_, value) in enumerate(pairs)}))
     meaning = Meaning(tuple(parts))
     try:
         text = render(family.dialect, meaning)
@@ -168,10 +170,15 @@ def _meanings(draw: st.DrawFn, family: Family, words: st.SearchStrategy[str]) ->
     return GeneratedMeaning(meaning, offered, text, marker_spans(family, meaning), tuple(sorted(cuts)))
 
 
-def _arguments(family: Family) -> st.SearchStrategy[list[tuple[Schema, Any]]]:
+def _arguments(family: Family) -> Strategy:
     """Generates (schema, value) pairs, so that schema and value shrink together."""
-    pieces = (*PIECES, *markers(family))
-    argument = _schema.flatmap(lambda schema: st.tuples(st.just(schema), _value(schema, pieces)))
+    simple = {
+        "string": st.lists(st.sampled_from((*PIECES, *markers(family))), max_size=8).map("".join),
+        "integer": st.sampled_from(NUMBERS),
+        "number": st.sampled_from(FLOATS),
+        "boolean": st.booleans(),
+    }
+    argument = _schema.flatmap(lambda schema: st.tuples(st.just(schema), _value(schema, simple)))
     return st.lists(argument, max_size=4)
 
 
@@ -204,18 +211,11 @@ def _words(family: Family) -> st.SearchStrategy[str]:
     return st.lists(pieces, max_size=8).map(lambda drawn: f"So {''.join(drawn)} it is.")
 
 
-def _value(schema: Schema, pieces: tuple[str, ...]) -> st.SearchStrategy[Any]:
+def _value(schema: Schema, simple: dict[str, Strategy]) -> Strategy:
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
-    match schema["type"]:
-        case "string":
-            return st.lists(st.sampled_from(pieces), max_size=8).map("".join)
-        case "integer":
-            return st.sampled_from(NUMBERS)
-        case "number":
-            return st.sampled_from(FLOATS)
-        case "boolean":
-            return st.booleans()
-        case "array":
-            return st.lists(_value(schema["items"], pieces), max_size=2)
-    return st.fixed_dictionaries({key: _value(inner, pieces) for key, inner in schema["properties"].items()})
+    if (kind := schema["type"]) in simple:
+        return simple[kind]
+    if kind == "array":
+        return st.lists(_value(schema["items"], simple), max_size=2)
+    return st.fixed_dictionaries({key: _value(inner, simple) for key, inner in schema["properties"].items()})

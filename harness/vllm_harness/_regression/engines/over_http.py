@@ -98,7 +98,7 @@ class CaseClient:
         *,
         request_s: float = REQUEST_S,
     ) -> None:
-        self._server, self._client = server, http_client()
+        self._server, self._client = server, http_client(server.endpoint)
         self._request_s = request_s
         self._family = family
         self._scripts: dict[tuple[str, Delivery], str] = {}

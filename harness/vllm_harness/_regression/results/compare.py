@@ -155,11 +155,7 @@ def read_baseline(path: Path) -> Baseline:
     """Reads a baseline. Raises UsageError if the file cannot be read or has an invalid key."""
     try:
         return Baseline.model_validate(yaml.safe_load(path.read_text()))
-    except OSError as error:
-        raise UsageError(
-            f"cannot read the baseline {path}: {error.strerror}", hint="write one with --write-baseline"
-        ) from error
-    except (yaml.YAMLError, ValidationError) as error:
+    except (OSError, yaml.YAMLError, ValidationError) as error:
         raise UsageError(
             f"{path} is not a valid baseline: {error}", hint="write one with --write-baseline"
         ) from error

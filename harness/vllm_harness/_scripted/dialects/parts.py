@@ -104,7 +104,8 @@ class Calls:
         open, between, close: the strings before, between and after adjacent calls.
         beside: the string between text for the user and the calls next to it.
         marker: the start of a call, which no text may contain; empty if text may contain it.
-        text: whether text may be only `before` calls, anywhere `around` them, or not with calls (`alone`).
+        text: where text may be: only `before` calls, anywhere `around` them, or in turns without calls
+            (`alone`).
         most: the largest number of calls in a turn; None for any number.
         tokens: the call markers that are single tokens.
         special: whether `tokens` are special tokens, which vLLM omits from text by default.

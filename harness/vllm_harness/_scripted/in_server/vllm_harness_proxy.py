@@ -34,8 +34,9 @@ class Forward:
     """
 
     def __init__(self, uds: str) -> None:
+        one_each = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         self.client = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=uds, limits=httpx.Limits(max_connections=None)),
+            transport=httpx.AsyncHTTPTransport(uds=uds, limits=one_each),
             base_url="http://vllm",
             timeout=None,
         )

@@ -31,7 +31,7 @@ TORCH = (
 
 
 def collect_checkout(folder: Path, progress: Progress) -> None:
-    """Adds the checkout without ignored files. Raises UsageError if the harness is not a checkout."""
+    """Adds the checkout without ignored files. Raises UsageError if the harness is not run from one."""
     root = checkout()
     if root is None:
         raise UsageError(
@@ -52,7 +52,8 @@ def collect_wheels(
         folder: the folder in which the content is collected.
         lock: the lock of the release.
         without_torch: omit torch and its CUDA libraries from the wheels of the release.
-        lean: rules on what to omit from all wheels; adds both lock files, with the hashes of the new wheels.
+        lean: rules on what to omit from all wheels; if given, both lock files are added, with the hashes
+            of the new wheels.
         progress: receives a line for each step.
 
     Raises:

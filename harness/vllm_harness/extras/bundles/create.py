@@ -61,8 +61,8 @@ def create(
         progress: receives a line for each step.
 
     Raises:
-        UsageError: the folder exists, the release has no lock file, the harness is not a checkout, or a lean
-            bundle is requested for a device other than CUDA.
+        UsageError: the folder exists, the release has no lock file, there is no checkout, or a lean bundle
+            is requested for a device other than CUDA.
         InstallError: a wheel cannot be downloaded.
         AssetError: an asset or weights cannot be fetched.
     """

@@ -60,7 +60,7 @@ def bundles_for(folders: Sequence[Path], specs: Sequence[str], *, tests: bool = 
         for bundle in bundles:
             installer.check_parts(bundle.folder, bundle.manifest)
     except installer.InstallerError as error:
-        raise BundleError(str(error)) from None
+        raise BundleError.of(error) from None
     return bundles
 
 

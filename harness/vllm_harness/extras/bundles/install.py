@@ -23,7 +23,8 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -34,12 +35,30 @@ UNFINISHED = ".unfinished-bundle"
 BLOCK = 2**20
 
 
+_KEYS = {
+    **dict.fromkeys(("python", "machine", "system", "vllm", "lock", "device"), str),
+    **dict.fromkeys(("compressed", "without_torch"), bool),
+    **dict.fromkeys(("assets", "hub", "files", "parts"), list),
+}
+"""The types of the values in a manifest."""
+_DAMAGE = (ValueError, LookupError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
+"""What the archives in a damaged bundle raise."""
+
+
 class InstallerError(Exception):
-    """A bundle is damaged or does not fit this machine; the message ends with a remedy."""
+    """A bundle is damaged or does not fit this machine; the message ends with a remedy.
+
+    Attributes:
+        exit_code: 3 if this machine is the cause, such as a full disk, else 2.
+    """
+
+    def __init__(self, message: str, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 def read_manifest(bundle: Path) -> dict[str, Any]:
-    """Reads a bundle's manifest. Raises InstallerError if it is missing or has an unknown format."""
+    """Reads a bundle's manifest. Raises InstallerError if it is missing, damaged or in an unknown format."""
     try:
         manifest: dict[str, Any] = json.loads((bundle / MANIFEST).read_text())
         known = manifest["format"] == FORMAT
@@ -50,7 +69,21 @@ def read_manifest(bundle: Path) -> dict[str, Any]:
             f"{bundle} has format {manifest['format']}, but this installer reads format {FORMAT}: "
             "use the bundle's own install.py"
         )
+    wrong = _wrong(manifest, _KEYS)
+    for kind, name in (("parts", "name"), ("files", "path")):
+        for each in () if wrong else manifest[kind]:
+            wrong += [f"{kind}: {key}" for key in _wrong(each, {name: str, "size": int, "sha256": str})]
+    if wrong:
+        raise InstallerError(
+            f"{bundle / MANIFEST} is damaged ({', '.join(wrong[:3])}): copy the bundle again"
+        )
     return manifest
+
+
+def _wrong(document: Any, keys: dict[str, type]) -> list[str]:
+    """The keys without a value of their type."""
+    values = document if isinstance(document, dict) else {}
+    return [key for key, kind in keys.items() if type(values.get(key)) is not kind]
 
 
 def check_machine(manifest: dict[str, Any]) -> None:
@@ -77,7 +110,8 @@ def unpack(bundle: Path, manifest: dict[str, Any], into: Path) -> None:
     size = sum(file["size"] for file in manifest["files"])
     if (free := shutil.disk_usage(into).free) < size:
         raise InstallerError(
-            f"{into} has {free / 1e9:.1f} GB free, but the bundle unpacks to {size / 1e9:.1f} GB"
+            f"{into} has {free / 1e9:.1f} GB free, but the bundle unpacks to {size / 1e9:.1f} GB",
+            exit_code=3,
         )
     parts = [bundle / part["name"] for part in manifest["parts"]]
     with closing(_Joined(parts, lzma.LZMADecompressor() if manifest["compressed"] else None)) as joined:
@@ -126,7 +160,8 @@ def _exclusive(lock: Path) -> Iterator[None]:
                 raise BlockingIOError
         except BlockingIOError:
             raise InstallerError(
-                f"another process is installing this bundle in {lock.parent}: wait until it ends"
+                f"another process is installing this bundle in {lock.parent}: wait until it ends",
+                exit_code=3,
             ) from None
         try:
             yield
@@ -156,7 +191,10 @@ def main() -> int:
         _set_up(bundle, folder, ["--over", given.over] if given.over else [])
     except (InstallerError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return error.exit_code if isinstance(error, InstallerError) else 3
+    except _DAMAGE as error:
+        print(f"error: {bundle} is damaged ({error}): copy it again", file=sys.stderr)
+        return 2
     print(f"\n{folder} is set up:\n  cd {folder} && .venv/bin/vllm-harness doctor")
     return 0
 
@@ -186,15 +224,29 @@ def _set_up(bundle: Path, folder: Path, options: list[str]) -> None:
 
 def _checkout(files: Path, folder: Path, bundle: str) -> None:
     (archive,) = (files / "checkout").glob("*.tar.gz")
-    with tarfile.open(archive) as tar:
-        # Python has filters from 3.11.4 on
-        tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
-        tar.extractall(files / "source")
+    with tarfile.open(archive, "r:gz") as tar:
+        extract(tar, files / "source")
     (source,) = (files / "source").iterdir()
     if (lock := files / "locks/harness.lock").exists():  # the bundle is lean
         shutil.copyfile(lock, source / "env/harness.lock")
     (source / UNFINISHED).write_text(bundle)
     source.rename(folder)
+
+
+def extract(tar: tarfile.TarFile, folder: Path, members: Iterable[tarfile.TarInfo] | None = None) -> None:
+    """Unpacks an archive; nothing in it can reach a place outside the folder.
+
+    Raises InstallerError for a link or a device, if Python is older than 3.11.4 and so has no filters.
+    """
+    if hasattr(tarfile, "data_filter"):
+        tar.extractall(folder, members, filter="data")
+        return
+    for member in tar if members is None else members:
+        if not (member.isfile() or member.isdir()):
+            raise InstallerError(f"{member.name} is neither a file nor a folder: use Python 3.11.4 or newer")
+        _inside(member.name)
+        member.mode = 0o755 if member.mode & 0o100 or member.isdir() else 0o644
+        tar.extract(member, folder, set_attrs=member.isfile())
 
 
 def _environment(wheels: Path, folder: Path) -> None:
@@ -221,7 +273,7 @@ def _run(*command: str | Path, environ: dict[str, str]) -> None:
     except subprocess.CalledProcessError as error:
         short = " ".join(map(str, command[:3]))
         raise InstallerError(
-            f"`{short}` failed (exit code {error.returncode}); its output was removed"
+            f"`{short}` failed (exit code {error.returncode}); its output was removed", exit_code=3
         ) from None
 
 
@@ -291,9 +343,7 @@ def fault_of(path: Path, part: dict[str, Any]) -> str | None:
 def _inside(path: str) -> PurePosixPath:
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts:
-        raise InstallerError(
-            f"the manifest names {path}, which is outside the bundle: do not use this bundle"
-        )
+        raise InstallerError(f"the bundle names {path}, which is outside its folder: do not use it")
     return pure
 
 

@@ -18,7 +18,7 @@ from vllm_harness._environments.locks import lock_for
 from vllm_harness._environments.spec import Environment
 from vllm_harness._environments.store import Marker, described, environments_folder, make
 from vllm_harness._environments.verify import verify
-from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._errors import UsageError
 from vllm_harness._files.paths import cache_dir
 from vllm_harness._machine.processes import run_captured
 from vllm_harness._terminal.status import Progress, quiet
@@ -28,8 +28,15 @@ from vllm_harness.extras.bundles.packages import see_packages
 _PACKAGES = "import json, sys; print(json.dumps([p for p in sys.path if p.endswith('-packages')]))"
 
 
-class BundleError(HarnessError):
+class BundleError(UsageError):
     """A bundle is damaged or does not fit this machine."""
+
+    @classmethod
+    def of(cls, error: installer.InstallerError) -> BundleError:
+        """The same error, with its exit code."""
+        made = cls(str(error))
+        made.exit_code = error.exit_code
+        return made
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ def install(
                 assets.adopt(name, folder / "assets" / name, progress=progress)
             _place_hub(folder / "hub")
     except installer.InstallerError as error:
-        raise BundleError(str(error)) from None
+        raise BundleError.of(error) from None
     return InstalledBundle(environment, manifest["assets"], manifest["hub"])
 
 

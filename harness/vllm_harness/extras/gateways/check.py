@@ -55,7 +55,7 @@ async def record(
     exchanges: list[SideExchange],
 ) -> None:
     """Sends each case to one side, and appends the exchanges to a list."""
-    async with async_http_client() as client:
+    async with async_http_client(side.endpoint) as client:
         for number, variant in enumerate(cases, 1):
             progress(f"{number} of {len(cases)}: {variant.name}")
             exchanges += await _run_case(client, side, variant, scripts)
@@ -82,7 +82,7 @@ async def check(
         into: the object to fill and return; it has the results so far if the check is interrupted.
     """
     result = into or GatewayCheck()
-    async with async_http_client() as client:
+    async with async_http_client(direct.endpoint) as client:
         if scripts is not None:
             result.notes.extend(await _probe(client, direct, gateway, cases, scripts))
         for number, variant in enumerate(cases, 1):

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -197,7 +197,7 @@ def _with_headers(endpoint: Endpoint, given: Sequence[str]) -> Endpoint:
         if not colon or not name.strip():
             raise UsageError(f"--header {header!r} is not a header", hint="write it as 'name: value'")
         headers.append((name.strip().lower(), value.strip()))
-    return Endpoint(endpoint.base_url, endpoint.api_key, endpoint.request_s, tuple(headers))
+    return replace(endpoint, headers=tuple(headers))
 
 
 def _show(

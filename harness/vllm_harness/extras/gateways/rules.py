@@ -72,7 +72,7 @@ GW106 = _rule(
     "continue, or give up.",
     "through_body",
     ("set", 1, "body.choices.0.finish_reason", "length"),
-    message="the answer ends for another reason than the server's",
+    message="the answer ends for a different reason than the server's",
 )
 
 GW107 = _rule(
@@ -86,7 +86,7 @@ GW107 = _rule(
 
 GW108 = _rule(
     "GW108",
-    "The usage has other counts",
+    "The usage counts differ",
     "The prompt and the answer were the same, so their token counts must be, too. Cached tokens are not "
     "compared. Reported as information if the gateway calls the server over another API, where the prompt "
     "may differ.",
@@ -94,7 +94,7 @@ GW108 = _rule(
     ("set", 1, "body.usage.completion_tokens", 1),
     ("set", 1, "body.usage.total_tokens", 10),
     severity=WARNING,
-    message="the usage has other counts than the server's",
+    message="the usage counts differ from the server's",
 )
 
 GW109 = _rule(
@@ -137,7 +137,7 @@ GW112 = _rule(
     _BODY,
     ("set", 1, "body.choices.0.message.role", "user"),
     severity=WARNING,
-    message="the field has another value than the server's",
+    message="the field's value differs from the server's",
 )
 
 GW113 = _rule(
@@ -172,7 +172,7 @@ GW115 = _rule(
 
 GW116 = _rule(
     "GW116",
-    "The stream is held back and comes at once",
+    "The stream is held back and arrives all at once",
     "The server's text arrived spread over the time of the answer; through the gateway the deltas arrived "
     "together at its end. Only a stream of at least ten deltas and 0.2 s is judged, and a request with this "
     "finding is repeated before the finding counts.",
@@ -237,7 +237,7 @@ GW121 = _rule(
 
 GW122 = _rule(
     "GW122",
-    "An error has other fields or words",
+    "The fields or the wording of an error differ",
     "Clients distinguish errors by `type`, `code` and `param`; people read the message. Reported as "
     "information if the gateway only adds words to the server's message.",
     _ERROR,
@@ -263,7 +263,7 @@ GW124 = _rule(
     ("set", 1, "headers.content-type", "application/json"),
     ("unset", 1, "events"),
     ("set", 1, "body", completion([{"content": "Hello, world"}])),
-    message="another kind of body than the server's",
+    message="a different kind of body than the server's",
 )
 
 GW125 = _rule(
@@ -314,5 +314,5 @@ GW129 = _rule(
     _BODY,
     ("set", 1, "seen.0.api", "responses"),
     severity=INFO,
-    message="the server is called over another API than the client's",
+    message="the server is called over a different API than the client's",
 )

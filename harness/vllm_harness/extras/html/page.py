@@ -10,6 +10,7 @@ from typing import Any
 
 from vllm_harness._defects.registry import Defects, load_defects
 from vllm_harness._errors import UsageError
+from vllm_harness._files.folders import unusable
 from vllm_harness.extras.html.contents import OUTCOMES, defect_of, index_of, read_run
 from vllm_harness.extras.html.packing import Blocks, packed
 from vllm_harness.extras.html.pairing import pairs
@@ -79,4 +80,4 @@ def _put(out: Path, text: str) -> None:
     except OSError as error:
         with suppress(OSError):
             partial.unlink()
-        raise UsageError(f"cannot write {out}: {error.strerror}", hint="choose another file") from error
+        raise unusable(error, out, "choose another file") from error

@@ -19,6 +19,7 @@ from vllm_harness._protocol.core.events import Json
 from vllm_harness.extras.load import health
 from vllm_harness.extras.load.conversations import ClientJob, Listener, LoadContext, hold_conversation
 from vllm_harness.extras.load.health import ProcessSample
+from vllm_harness.extras.load.kept import KeptConnections
 
 KNOWN_KEPT = 10_000
 
@@ -33,6 +34,7 @@ class ClientState:
         cut_off: the number of conversations that were cancelled.
         late_s: the largest delay of a conversation's start.
         cpu_s: the CPU time of its process.
+        sent_again: the number of requests that it sent again, as the server closed their kept connection.
     """
 
     started: int = 0
@@ -40,6 +42,7 @@ class ClientState:
     cut_off: int = 0
     late_s: float = 0.0
     cpu_s: float = 0.0
+    sent_again: int = 0
 
 
 class LoadClient:
@@ -75,15 +78,20 @@ class LoadClient:
         """Holds the conversations; setting `stop` cancels open conversations."""
         job, before = self._job, time.process_time()
         timeout = aiohttp.ClientTimeout(total=job.endpoint.request_s)
-        connector = aiohttp.TCPConnector(limit=0, ssl=tls())
+        connector = KeptConnections(self._count_again, limit=0, ssl=tls(job.endpoint.ca))
         watching = asyncio.create_task(health.watch(lambda: self.elapsed_s, health.own_process, self.samples))
         try:
-            async with aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True) as session:
+            async with aiohttp.ClientSession(
+                connector=connector, timeout=timeout, trust_env=True, middlewares=(connector.send,)
+            ) as session:
                 context = LoadContext(job, session, self._started, self._known.marked, self._listener)
                 await self._until(stop, self._all(context))
         finally:
             self.state.cpu_s = time.process_time() - before
             watching.cancel()
+
+    def _count_again(self) -> None:
+        self.state.sent_again += 1
 
     async def _until(self, stop: asyncio.Event, work: Coroutine[None, None, None]) -> None:
         working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())

@@ -242,6 +242,7 @@ def _show(done: Load) -> None:
         ("turns not sent", total.left_out),
         ("answers to another conversation", total.mixed),
         ("conversations cancelled", done.cut_off),
+        ("requests sent again on a new connection", done.sent_again),
     ):
         if number:
             console.print(f"{what}: {number}")

@@ -114,6 +114,11 @@ class Load:
         return sum(state.cut_off for state in self.clients.states)
 
     @property
+    def sent_again(self) -> int:
+        """The number of requests that were sent again, as the server closed their kept connection."""
+        return sum(state.sent_again for state in self.clients.states)
+
+    @property
     def late_s(self) -> float:
         """The largest delay of a conversation's start, in seconds."""
         return max((state.late_s for state in self.clients.states), default=0.0)
@@ -215,6 +220,7 @@ class Load:
             "seconds": round(self.seconds, 3),
             "conversations": self.started,
             "cut_off": self.cut_off,
+            "sent_again": self.sent_again,
             "late_s": round(self.late_s, 3),
             "client_cpu_ms_a_request": round(self.cpu_s * 1e3 / total.requests, 3)
             if total.requests

@@ -154,6 +154,7 @@ class ClientProgress:
             started=before.started + state.started,
             late_s=max(before.late_s, state.late_s),
             cpu_s=before.cpu_s + state.cpu_s,
+            sent_again=before.sent_again + state.sent_again,
         )
 
 

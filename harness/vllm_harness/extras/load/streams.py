@@ -120,7 +120,7 @@ _SUMS: Mapping[Api, type[ResponseAccumulator | ChatAccumulator | MessageAccumula
 async def send_and_read(
     session: aiohttp.ClientSession, outgoing: Outgoing, api: Api, *, leaves_after: int | None = None
 ) -> StreamResult:
-    """Sends a request once, without retries, and reads its answer.
+    """Sends a request, without retries of its own, and reads its answer.
 
     Args:
         session: the HTTP session.

@@ -29,9 +29,9 @@ class Verdict(StrEnum):
     RUST_RIGHT = "rust right"
     WRONG_DIFFERENTLY = "both wrong, differently"
     WRONG_ALIKE = "both wrong, alike"
-    OTHER_BLANKS = "both right, other blanks"
+    OTHER_BLANKS = "both right, different white space"
     """The same arguments with different whitespace."""
-    WRITTEN_OTHERWISE = "both right, written otherwise"
+    WRITTEN_OTHERWISE = "both right, written differently"
     """The same arguments in another JSON notation, such as `1.0` for `1`."""
 
 

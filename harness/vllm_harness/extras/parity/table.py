@@ -55,7 +55,7 @@ def _show_class(console: Console, difference: DifferenceClass) -> None:
     console.print()
     _show_folded(
         console,
-        f"{difference.verdict}: {difference.count} answers{without}, of {', '.join(difference.families)}",
+        f"{difference.verdict} ({', '.join(difference.families)}): {difference.count} in all{without}",
         "bold",
     )
     for name, side in _sides(pair):
@@ -96,10 +96,10 @@ def _by_reason(not_served: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _total(parity: Parity) -> str:
-    counts = [f"{count} {verdict}" for verdict in Verdict if (count := parity.count(verdict))]
+    counts = [f"{verdict}: {count}" for verdict in Verdict if (count := parity.count(verdict))]
     same = parity.answers - sum(class_.count for class_ in parity.classes)
     return (
-        f"\n{parity.answers} answers of each front end compared, of {len(parity.families)} families: "
-        f"{'; '.join([f'{same} same and right', *counts])}. {len(parity.classes)} classes of differences; "
-        f"{parity.unjudged} answers without a known defect"
+        f"\ncompared answers of each front end: {parity.answers} (families: {len(parity.families)}); "
+        f"{'; '.join([f'same and right: {same}', *counts])}. classes of differences: {len(parity.classes)}; "
+        f"answers without a known defect: {parity.unjudged}"
     )

@@ -20,6 +20,7 @@ from vllm_harness._files.locking import locked_for_making
 from vllm_harness._files.paths import state_dir
 from vllm_harness._regression.results.cells import RegressionRun
 from vllm_harness._terminal.status import Progress
+from vllm_harness.extras.bundles.install import extract
 
 _REGRESSION = Path(_regression.__file__).parent
 _COMMIT = "commit"
@@ -109,6 +110,6 @@ def _of_revision(tree: Environment, revision: str, progress: Progress) -> Unchan
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             with tarfile.open(fileobj=io.BytesIO(git(tree.tree, "archive", commit).stdout)) as archive:
-                archive.extractall(folder, filter="data")
+                extract(archive, folder)
             (folder / _COMMIT).write_text(commit)
     return Unchanged(f"revision {commit[:9]}", folder / "vllm", f"tree:{folder}@{tree.kernels}", commit[:12])

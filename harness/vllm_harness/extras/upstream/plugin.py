@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import re
 import sys
 import time
@@ -76,6 +77,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         spec = spec_of(option.vllm, option.vllm_python)
         environment = resolve(spec, device=option.vllm_device, create=True)
         lane: Lane = option.vllm_lane or "scripted"
+        os.environ.pop("VLLM_API_KEY", None)  # vLLM's tests send a key of their own, or none
         servers = UpstreamServers(environment, lane, option.vllm_frontend)
         sys.path.append(
             str(demo_tools(environment))

@@ -14,6 +14,7 @@ from vllm_harness._files.locking import locked_for_making
 from vllm_harness._files.paths import cache_dir, data_path
 from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._terminal.status import Progress, quiet
+from vllm_harness.extras.bundles.install import extract
 
 FOLDERS = (
     "entrypoints/openai/responses",
@@ -66,7 +67,7 @@ def fetch(version: str, *, progress: Progress = quiet) -> Path:
                 )
             progress(f"unpacking the tests of vLLM {version}")
             with temporary_folder(folder.parent) as half, tarfile.open(archive) as tar:
-                tar.extractall(half, members=_wanted(tar), filter="data")
+                extract(tar, half, _wanted(tar))
                 (half / "out").rename(folder)
     return folder
 

@@ -18,6 +18,18 @@ HERE = {
 }
 
 
+ABOUT = {
+    **HERE,
+    "vllm": "0.32.0",
+    "device": "cpu",
+    "lock": lock_for("0.32.0", "cpu").digest,
+    "without_torch": False,
+    "models": [],
+    "assets": [],
+    "hub": [],
+}
+
+
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
@@ -41,15 +53,5 @@ def bundle(tmp_path: Path, content: Path) -> Path:
     """A bundle with the folder `content` in three parts, for this machine and the lock of 0.32.0."""
     folder = tmp_path / "bundle"
     folder.mkdir()
-    about = {
-        **HERE,
-        "vllm": "0.32.0",
-        "device": "cpu",
-        "lock": lock_for("0.32.0", "cpu").digest,
-        "without_torch": False,
-        "models": [],
-        "assets": [],
-        "hub": [],
-    }
-    pack(content, folder, 1000, about)
+    pack(content, folder, 1000, ABOUT)
     return folder

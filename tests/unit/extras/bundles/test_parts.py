@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +18,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.extras.bundles.conftest import HERE
+from tests.unit.extras.bundles.conftest import ABOUT, HERE
 from vllm_harness.extras.bundles import install
 from vllm_harness.extras.bundles.install import (
     InstallerError,
     check_machine,
     check_parts,
+    extract,
     read_manifest,
     unpack,
     unpacked,
@@ -54,7 +58,7 @@ def test_files_are_restored_exactly(sizes: list[bytes], part_size: int, compress
             folder.mkdir(parents=True)
         for number, data in enumerate(sizes):
             (content / "deep" / f"{number}").write_bytes(data)
-        manifest = pack(content, bundle, part_size, {}, compressed=compressed)
+        manifest = pack(content, bundle, part_size, ABOUT, compressed=compressed)
         assert all(0 < (bundle / part["name"]).stat().st_size <= part_size for part in manifest["parts"])
         check_parts(bundle, manifest)
         unpack(bundle, read_manifest(bundle), into)
@@ -125,6 +129,77 @@ def test_a_folder_without_a_valid_manifest_is_refused(bundle: Path, text: str | 
         read_manifest(bundle)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda m: m.pop("python"), "python"),
+        (lambda m: m.update(parts="part-0001"), "parts"),
+        (lambda m: m.update(files=[7]), "files: path, files: size, files: sha256"),
+        (lambda m: m["files"][0].pop("sha256"), "files: sha256"),
+        (lambda m: m["parts"][1].update(size="big"), "parts: size"),
+        (lambda m: m.update(without_torch="no", vllm=None), "vllm, without_torch"),
+    ],
+)
+def test_a_manifest_without_a_key_is_damaged(bundle: Path, change: Any, words: str) -> None:
+    manifest = read_manifest(bundle)
+    change(manifest)
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(
+        InstallerError, match=rf"manifest.json is damaged \({words}\): copy the bundle again"
+    ) as caught:
+        read_manifest(bundle)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("checkout", [None, b"", b"no archive", gzip.compress(bytes(20))[:-9]])
+def test_a_damaged_checkout_is_named(content: Path, tmp_path: Path, checkout: bytes | None) -> None:
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    if checkout is not None:
+        (content / "checkout").mkdir()
+        (content / "checkout/harness.tar.gz").write_bytes(checkout)
+    pack(content, bundle, 1000, ABOUT)
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", bundle / "install.py", tmp_path / "into"], capture_output=True, text=True
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"error: {bundle} is damaged (")
+    assert len(ended.stderr.splitlines()) == 1
+    assert not (tmp_path / "into").exists()
+
+
+def _archive(path: Path, *members: tuple[str, bytes, bytes]) -> tarfile.TarFile:
+    with tarfile.open(path, "w") as tar:
+        for name, kind, content in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.size, member.linkname = kind, len(content), "/etc/passwd"
+            tar.addfile(member, io.BytesIO(content))
+    return tarfile.open(path)
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+def test_an_archive_stays_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filtered: bool
+) -> None:
+    if not filtered:
+        monkeypatch.delattr(tarfile, "data_filter")  # as in Python 3.11.3
+    elif not hasattr(tarfile, "data_filter"):
+        pytest.skip("needs Python 3.11.4 or newer, which has filters for archives")
+    folder = tmp_path / "folder"
+    with _archive(tmp_path / "good.tar", ("a", tarfile.DIRTYPE, b""), ("a/b", tarfile.REGTYPE, b"c")) as good:
+        extract(good, folder)
+    assert files(folder) == {"a/b": b"c"}
+    for number, (name, kind) in enumerate(
+        [("../out", tarfile.REGTYPE), ("link", tarfile.SYMTYPE), ("device", tarfile.CHRTYPE)]
+    ):
+        with (
+            _archive(tmp_path / f"{number}.tar", (name, kind, b"")) as bad,
+            pytest.raises((InstallerError, tarfile.TarError)),
+        ):
+            extract(bad, folder)
+    assert files(tmp_path).keys() == {"folder/a/b", "good.tar", "0.tar", "1.tar", "2.tar"}
+
+
 @pytest.mark.parametrize(("key", "value"), [("python", "3.9"), ("machine", "riscv64"), ("system", "darwin")])
 def test_another_machine_is_refused(key: str, value: str) -> None:
     check_machine(HERE)
@@ -136,7 +211,7 @@ def test_the_installer_needs_only_python(bundle: Path, tmp_path: Path) -> None:
     (bundle / "part-0002").unlink()
     bare = [sys.executable, "-I", "-S", bundle / "install.py", tmp_path / "into"]
     ended = subprocess.run(bare, capture_output=True, text=True)
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert "part-0002 is missing. Copy them again; nothing was installed" in ended.stderr
     assert not (tmp_path / "into").exists()
 

@@ -38,7 +38,7 @@ TWO_NODES = node("a", 8), node("b", 8)
         (16, (node("a", 8, cpus=0), node("b", 8, memory_gib=1)), None),
     ],
 )
-def test_gpus_are_taken_of_as_few_nodes_as_possible(
+def test_gpus_are_taken_from_as_few_nodes_as_possible(
     gpus: int, nodes: tuple[NodeState, ...], expected: tuple[str, dict[str, int]] | None
 ) -> None:
     assert planned(Needs(1, 4, gpus), *nodes) == expected
@@ -50,7 +50,7 @@ def test_gpus_of_another_type_do_not_count() -> None:
     assert planned(Needs(1, 4, 16, "A100"), *mixed) is None
 
 
-def test_cpus_and_memory_are_taken_of_the_host_alone() -> None:
+def test_cpus_and_memory_are_taken_from_the_host_alone() -> None:
     over = spread(Needs(2, 4, 16), TWO_NODES)
     assert over is not None
     assert over.takes == {"a": Needs(2, 4, 8), "b": Needs(0, 0, 8)}

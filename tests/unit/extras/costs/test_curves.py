@@ -7,12 +7,11 @@ from itertools import pairwise
 
 import pytest
 
+from tests.unit.regression.named_cases import missing_cases
+from vllm_harness._defects.repro import parser_cases
 from vllm_harness._regression.cases.case import Case
-from vllm_harness._regression.cases.groups import case_set
-from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve, ErrorCode
 from vllm_harness._regression.results.judge import cost_mismatches
-from vllm_harness._scripted.families import load_families
 from vllm_harness.extras.costs.curves import (
     ORDINARY_TOKENS,
     blocked_at,
@@ -35,7 +34,11 @@ def codes(measured: Curve) -> list[str]:
 
 
 def cases_of(family: str) -> dict[str, Case]:
-    return {case.name: case for case in case_set("cost", load_families()[family], load_meanings()).cases}
+    return {case.name: case for case in parser_cases.cases_of("cost", family)}
+
+
+def test_entries_name_existing_cases() -> None:
+    assert missing_cases(lambda group: group == "cost") == []
 
 
 def test_time_exponent() -> None:

@@ -197,5 +197,5 @@ def test_wrong_number_of_runs(tmp_path: Path, count: int) -> None:
 def test_page_that_cannot_be_written(tmp_path: Path) -> None:
     run = one_case(tmp_path / "run", CaseRecord(id="c", target="t", outcome=Outcome.PASSED))
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot write"):
+    with pytest.raises(UsageError, match="cannot use"):
         write([run], tmp_path / "file" / "page.html")

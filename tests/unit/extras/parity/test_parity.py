@@ -14,7 +14,7 @@ from vllm_harness.extras.parity.table import show_parity
 
 
 def lost(id_: str, *frontends: str) -> Defect:
-    """A defect by which these front ends lose a call."""
+    """A defect that makes these front ends lose a call."""
     failures = [{"families": ["hermes"], "case": "call", "mismatches": ["call_lost"]}]
     entry = {"id": id_, "title": "A call is lost", "class": "defect", "failures": failures}
     return Defect.model_validate({**entry, "frontends": frontends})
@@ -59,9 +59,9 @@ def compared(python: CaseResult, rust: CaseResult) -> Parity:
         (answer("a", "text_lost"), answer("a", "text_lost"), "both wrong, alike", 1),
         (answer("a", "call_lost"), answer("b", "call_lost"), "both wrong, differently", 0),
         (answer("a", "call_lost"), answer("b", "text_lost"), "both wrong, differently", 1),
-        (answer('{"a": 1}'), answer('{"a":1}'), "both right, other blanks", 0),
-        (answer('{"content": "\\n", "a": 1}'), answer('{"a":1}'), "both right, other blanks", 0),
-        (answer('{"a": 1}'), answer('{"a": 1.0}'), "both right, written otherwise", 0),
+        (answer('{"a": 1}'), answer('{"a":1}'), "both right, different white space", 0),
+        (answer('{"content": "\\n", "a": 1}'), answer('{"a":1}'), "both right, different white space", 0),
+        (answer('{"a": 1}'), answer('{"a": 1.0}'), "both right, written differently", 0),
     ],
 )
 def test_verdicts(python: CaseResult, rust: CaseResult, verdict: str, unjudged: int) -> None:
@@ -112,7 +112,7 @@ def test_table() -> None:
         [],
     ]
     assert screen.lines[4:] == [
-        "both wrong, differently: 1 answers, 1 without a known defect, of hermes",
+        "both wrong, differently (hermes): 1 in all, 1 without a known defect",
         "  Python: text_lost, the text is lost",
         "  Rust: call_lost, a call is lost",
         "  known: lost-in-rust",
@@ -121,6 +121,6 @@ def test_table() -> None:
         "    Python answers: a",
         "    Rust answers: b",
         "",
-        "1 answers of each front end compared, of 1 families: 0 same and right; "
-        "1 both wrong, differently. 1 classes of differences; 1 answers without a known defect",
+        "compared answers of each front end: 1 (families: 1); same and right: 0; "
+        "both wrong, differently: 1. classes of differences: 1; answers without a known defect: 1",
     ]
