@@ -213,7 +213,7 @@ class Asked:
     def problems(self, shape: Shape, api: BoundaryApi, codes: Sequence[str]) -> dict[str, list[str]]:
         """Requests a body, and a stream in each delivery; returns what is wrong, with the deliveries."""
         at_once = self.at_once if len(shape.says) == 1 else SEEDED_AT_ONCE
-        with http_client() as client, ThreadPoolExecutor(at_once) as pool:
+        with http_client(self.endpoint) as client, ThreadPoolExecutor(at_once) as pool:
 
             def sent(code: str) -> Exchange:
                 body = shape.request(api, self.model, stream=bool(code), **self.more)

@@ -53,7 +53,7 @@ def request(api: str, text: str = "Hi", **more: Any) -> dict[str, Any]:
 
 def sent(endpoint: Endpoint, api: str, body: Any, code: str) -> Exchange:
     """Sends a request with the header that asks for a delivery."""
-    with http_client() as client:
+    with http_client(endpoint) as client:
         return send(client, Outgoing(endpoint, PATHS[api], body, {DELIVERY_HEADER: code}))
 
 
