@@ -17,22 +17,33 @@ CLOSED_PIPE = 141
 """The exit code of a command whose output nobody reads any more, as if SIGPIPE had ended it."""
 
 
-class StandardStream(io.FileIO):
+class StandardStream(io.TextIOWrapper):
     """Standard output, or standard error; after a failure, both drop what is written."""
 
     failure: HarnessError | None = None
 
-    def write(self, data: Any, /) -> int:
-        """Writes bytes. Raises HarnessError if standard output fails."""
+    def write(self, text: str, /) -> int:
+        """Writes text. Raises HarnessError if standard output fails."""
         try:
-            return super().write(data)
+            return super().write(text)
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-            if self.fileno() == 2:
-                return len(data)
-            self.failure = unusable(error, "standard output", "redirect it to another file")
-            self.failure.exit_code = CLOSED_PIPE if error.errno == errno.EPIPE else 3
-            raise self.failure from error
+            self._fail(error)
+            return len(text)
+
+    def flush(self) -> None:
+        """Writes what is buffered. Raises HarnessError if standard output fails."""
+        try:
+            super().flush()
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+        if self.fileno() == 2:
+            return
+        self.failure = unusable(error, "standard output", "redirect it to another file")
+        self.failure.exit_code = CLOSED_PIPE if error.errno == errno.EPIPE else 3
+        raise self.failure from error
 
 
 @contextmanager
@@ -43,11 +54,7 @@ def safe_streams() -> Iterator[None]:
         return
     while os.open(os.devnull, os.O_RDWR) < 3:  # a closed stream would give its number to the next file
         pass
-    output = StandardStream(1, "wb", closefd=False)
-    sys.stdout, sys.stderr = (
-        _text(output, sys.stdout),
-        _text(StandardStream(2, "wb", closefd=False), sys.stderr),
-    )
+    sys.stdout, sys.stderr = output, _ = _stream(1, sys.stdout), _stream(2, sys.stderr)
     try:
         yield
     finally:
@@ -56,6 +63,7 @@ def safe_streams() -> Iterator[None]:
             raise output.failure
 
 
-def _text(raw: StandardStream, before: Any) -> io.TextIOWrapper:
-    encoding, lines = getattr(before, "encoding", "utf-8"), raw.isatty() or raw.fileno() == 2
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=lines)
+def _stream(number: int, before: Any) -> StandardStream:
+    raw = io.FileIO(number, "wb", closefd=False)
+    encoding, lines = getattr(before, "encoding", "utf-8"), raw.isatty() or number == 2
+    return StandardStream(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=lines)

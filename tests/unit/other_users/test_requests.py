@@ -107,7 +107,7 @@ def test_scripts_of_another_user_are_refused() -> None:
         statuses = {status_of(port, method, "/vllm-harness/books/default", body) for method, body in calls}
         return 0 if statuses == {403} else 1
 
-    with served(ScriptMiddleware(vllm), ask_all) as port:
+    with served(ScriptMiddleware(vllm, in_vllm=False), ask_all) as port:
         assert remaining(port) == []
         assert status_of(port, "POST", "/vllm-harness/books/default", RULES) == 200
         assert remaining(port) == ["one"]

@@ -22,7 +22,7 @@ from tests.unit.server.template import serving
 from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._environments.spec import Environment
 from vllm_harness._files.folders import private_folder
-from vllm_harness._files.paths import cache_dir
+from vllm_harness._files.paths import STATE, cache_dir
 from vllm_harness._server import fork_server
 from vllm_harness._server.launch import Launch
 from vllm_harness._server.private_socket import connect
@@ -84,7 +84,7 @@ def test_a_template_is_held_once(path: Path) -> None:
 
 def test_a_killed_template_s_socket_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sockets of a living template, and of one that another process is starting, stay."""
-    folder = private_folder(tmp_path / "fork", "state")
+    folder = private_folder(tmp_path / "fork", STATE)
     monkeypatch.setattr(fork_server, "_folder", lambda: folder)
     dead, starting, living = folder / "dead-1.sock", folder / "starting.sock", folder / "living.sock"
     for path in (dead, starting):
@@ -95,7 +95,7 @@ def test_a_killed_template_s_socket_is_swept(tmp_path: Path, monkeypatch: pytest
 
 
 def test_an_ended_template_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = private_folder(tmp_path / "fork", "state")
+    folder = private_folder(tmp_path / "fork", STATE)
     monkeypatch.setattr(fork_server, "_folder", lambda: folder)
     path = folder / "a.sock"
     with serving(path, linger_s=300) as process, connect(wait_for_path(path)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,11 @@ STARTING = Path(__file__).with_name("starting.py")
 Start = Callable[[str], dict[str, Any]]
 
 
+def _heed_hangup() -> None:
+    """Undoes what nohup does, in case the tests run under it."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.fixture(scope="module")
 def start() -> Iterator[Start]:
     """Has a fork server started, or found, by a process with a limit; see `starting.py`."""
@@ -26,7 +32,8 @@ def start() -> Iterator[Start]:
         patch.setenv("VLLM_HARNESS_STATE", str(Path(folder, "state")))
         patch.setenv(fork_server.LINGER, "300")
         command = [sys.executable, str(STARTING), folder]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starters:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, preexec_fn=_heed_hangup, **pipes) as starters:
 
             def started_by(limit: str) -> dict[str, Any]:
                 print(limit, file=starters.stdin, flush=True)
