@@ -157,7 +157,7 @@ def test_repeats_are_sampled_by_seed(
     assert counted["pass^k"]["value"] == pytest.approx(1 / 3)
     assert result.parseoutcomes()["missed"] == 2
     result.stdout.fnmatch_lines(
-        ["live-smollm2-135m: repeated*", "0 of 4*0.00 [[]0.00, 0.49]*wrong_protocol*"]
+        ["live-smollm2-135m: repeated*", "0 of 4*0.00 [[]0.00, 0.49]*protocol_error*"]
     )
 
 
