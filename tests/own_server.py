@@ -10,6 +10,7 @@ import pytest
 from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._exchange.endpoint import API_PATHS
 from vllm_harness._exchange.server import VllmServer
+from vllm_harness._scripted.book import ScriptBook
 from vllm_harness._server.remote import RemoteServer
 from vllm_harness._testing.session import needed_by, the_run
 from vllm_harness._testing.skips import NOT_SERVED, skip
@@ -61,3 +62,12 @@ def own_server(
         return server
 
     return start
+
+
+@pytest.fixture
+def book(server: RemoteServer) -> Iterator[ScriptBook]:
+    """A script book on the module's own `server`; the test must use all of its scripts."""
+    book = ScriptBook(server.endpoint, server.entry)
+    yield book
+    book.verify()
+    book.close()

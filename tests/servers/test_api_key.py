@@ -27,15 +27,6 @@ def server(launch: Callable[..., Launch]) -> Iterator[RemoteServer]:
         yield server
 
 
-@pytest.fixture
-def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """A script book on the server; the test fails if a script is not used."""
-    book = ScriptBook(server.endpoint, server.entry)
-    yield book
-    book.verify()
-    book.close()
-
-
 def request_for(server: RemoteServer, api: Api) -> Json:
     """A request body for an API."""
     return {"model": server.model, **question(api)}

@@ -47,15 +47,6 @@ def server(launch: Callable[..., Launch], certificate: Path) -> Iterator[RemoteS
         yield server
 
 
-@pytest.fixture
-def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """A script book on the server; the test fails if a script is not used."""
-    book = ScriptBook(server.endpoint, server.entry)
-    yield book
-    book.verify()
-    book.close()
-
-
 def test_the_clients_of_the_suites(
     server: RemoteServer, book: ScriptBook, request: pytest.FixtureRequest
 ) -> None:

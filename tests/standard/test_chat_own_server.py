@@ -40,15 +40,6 @@ def server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> RemoteSe
 
 
 @pytest.fixture
-def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """A script book on the server; the test must use all of its scripts."""
-    book = ScriptBook(server.endpoint, server.entry)
-    yield book
-    book.verify()
-    book.close()
-
-
-@pytest.fixture
 def client(book: ScriptBook) -> Iterator[OpenAI]:
     """A client that sends the API key."""
     with book.client() as client:

@@ -6,7 +6,7 @@ No parser in vLLM streams calls like this, so the server loads the parser in int
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,13 +35,10 @@ def server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> RemoteSe
 
 
 @pytest.fixture
-def book(server: RemoteServer) -> Iterator[ScriptBook]:
+def book(book: ScriptBook) -> ScriptBook:
     """A script book that answers every request with two calls; it is verified at the end."""
-    book = ScriptBook(server.endpoint, server.entry)
     book.script(calls=[ToolCall("get_weather", city) for city in CITIES], times=None, delivery="tokens_1")
-    yield book
-    book.verify()
-    book.close()
+    return book
 
 
 @pytest.mark.covers("VC-015")

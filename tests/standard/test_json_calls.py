@@ -67,15 +67,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """A script book on the server; the test must use all of its scripts."""
-    book = ScriptBook(server.endpoint, server.entry)
-    yield book
-    book.verify()
-    book.close()
-
-
-@pytest.fixture
 def client(book: ScriptBook) -> Iterator[OpenAI]:
     """A client whose requests the script book answers."""
     with book.client() as client:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from tests.chat_api import ASK
 from tests.own_server import OwnServer
 from vllm_harness._scripted.book import ScriptBook
+from vllm_harness._server.remote import RemoteServer
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 
@@ -18,13 +18,9 @@ LARK = 'start: "SELECT " column\ncolumn: "a" | "b"\n'
 
 
 @pytest.fixture
-def book(own_server: OwnServer) -> Iterator[ScriptBook]:
-    """A script book on a server that uses only the xgrammar backend."""
-    server = own_server(["--structured-outputs-config.backend", "xgrammar"])
-    book = ScriptBook(server.endpoint, server.entry)
-    yield book
-    book.verify()
-    book.close()
+def server(own_server: OwnServer) -> RemoteServer:
+    """A server that uses only the xgrammar backend."""
+    return own_server(["--structured-outputs-config.backend", "xgrammar"])
 
 
 @pytest.mark.covers("VC-007")
