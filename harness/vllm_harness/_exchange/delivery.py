@@ -9,11 +9,11 @@ has not sent yet.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator
 
@@ -177,6 +177,12 @@ DeliveryField = Annotated[
     PlainSerializer(lambda delivery: delivery.code, return_type=str),
 ]
 """A delivery as the field of a pydantic model; in JSON and YAML it is the code."""
+
+
+def not_held(delivery: Mapping[str, Any]) -> str:
+    """Says how an answer was delivered that was not delivered as its script asks."""
+    chunks = " and ".join(map(str, delivery["chunks"])) or "chunks that the server cannot see"
+    return f"the delivery {delivery['code']} was not held; vLLM took {chunks}"
 
 
 def like_in_process(delivery: Delivery) -> Delivery:

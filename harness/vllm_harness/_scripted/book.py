@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._errors import HarnessError, UsageError
-from vllm_harness._exchange.delivery import Delivery, delivery_of
+from vllm_harness._exchange.delivery import Delivery, delivery_of, not_held
 from vllm_harness._exchange.endpoint import Endpoint
-from vllm_harness._scripted.encoding import BookError, Content, Plain, call, encode, is_ids
+from vllm_harness._scripted.encoding import BookError, Content, Plain, call, checked, combined, encode
 from vllm_harness._scripted.in_server import vllm_harness_names as names
-from vllm_harness._scripted.meaning import Meaning, Raw, ToolCall
+from vllm_harness._scripted.meaning import Raw, ToolCall
 from vllm_harness._scripted.quoting import Quoting
 from vllm_harness._scripted.when import When
 
@@ -163,7 +163,7 @@ class ScriptBook:
             UsageError: the content is missing or not something that a model can generate, or the book already
                 has a script with this name.
         """
-        takes = [_checked(content) for content in choices or turns or [_combined(say, reasoning, calls)]]
+        takes = [checked(content) for content in choices or turns or [combined(say, reasoning, calls)]]
         return self.add(
             BookRule(
                 name or f"script {len(self.scripts) + 1}",
@@ -343,37 +343,3 @@ def _delivery(value: Delivery | str | Sequence[int]) -> Delivery:
             hint="name chunks, such as tokens_1, all, cut_at_3_7, cut_after_12, or [1, 4, 2]",
         )
     return delivery
-
-
-def not_held(delivery: Mapping[str, Any]) -> str:
-    """Says how an answer was delivered that was not delivered as its script asks."""
-    chunks = " and ".join(map(str, delivery["chunks"])) or "chunks that the server cannot see"
-    return f"the delivery {delivery['code']} was not held; vLLM took {chunks}"
-
-
-def _combined(say: Content | None, reasoning: str | None, calls: Sequence[ToolCall]) -> Content:
-    if say is None and reasoning is None and not calls:
-        raise UsageError(
-            "a script needs text, reasoning, calls, a Meaning, Raw text or token ids",
-            hint='give what the model answers, such as script("Hello.")',
-        )
-    if say is None or isinstance(say, str):
-        return Meaning.of(say, reasoning=reasoning, calls=tuple(calls))
-    if reasoning is not None or calls:
-        raise UsageError(
-            "reasoning and calls go with a plain text, not with a Meaning, Raw text or token ids",
-            hint="put them into the Meaning or the raw text",
-        )
-    return say
-
-
-def _checked(content: Content) -> Content:
-    if isinstance(content, (str, Meaning, Raw, Quoting)) or is_ids(content):
-        return content
-    calls = any(
-        isinstance(item, ToolCall) for item in (content if isinstance(content, Sequence) else [content])
-    )
-    raise UsageError(
-        f"a script accepts text, a Meaning, Raw text or token ids, not {content!r:.200}",
-        hint="name the calls: script(calls=[ToolCall(...)])" if calls else "write what the model answers",
-    )

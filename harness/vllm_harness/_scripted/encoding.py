@@ -14,7 +14,7 @@ from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._scripted.dialects import find_dialect, render
 from vllm_harness._scripted.in_server import vllm_harness_names as names
-from vllm_harness._scripted.meaning import Meaning, Raw
+from vllm_harness._scripted.meaning import Meaning, Raw, ToolCall
 from vllm_harness._scripted.quoting import Quoting, pieces, sample
 from vllm_harness._scripted.standin import stand_in_of, vocabulary
 
@@ -96,6 +96,36 @@ def is_ids(content: Content) -> TypeGuard[Sequence[int]]:
     if not isinstance(content, Sequence) or isinstance(content, (str, bytes)):
         return False
     return all(isinstance(token, int) for token in content)
+
+
+def combined(say: Content | None, reasoning: str | None, calls: Sequence[ToolCall]) -> Content:
+    """The content of a script that is given in parts. Raises UsageError if the parts do not fit together."""
+    if say is None and reasoning is None and not calls:
+        raise UsageError(
+            "a script needs text, reasoning, calls, a Meaning, Raw text or token ids",
+            hint='give what the model answers, such as script("Hello.")',
+        )
+    if say is None or isinstance(say, str):
+        return Meaning.of(say, reasoning=reasoning, calls=tuple(calls))
+    if reasoning is not None or calls:
+        raise UsageError(
+            "reasoning and calls go with a plain text, not with a Meaning, Raw text or token ids",
+            hint="put them into the Meaning or the raw text",
+        )
+    return say
+
+
+def checked(content: Content) -> Content:
+    """Returns the content. Raises UsageError if it is not something that a model can generate."""
+    if isinstance(content, (str, Meaning, Raw, Quoting)) or is_ids(content):
+        return content
+    calls = any(
+        isinstance(item, ToolCall) for item in (content if isinstance(content, Sequence) else [content])
+    )
+    raise UsageError(
+        f"a script accepts text, a Meaning, Raw text or token ids, not {content!r:.200}",
+        hint="name the calls: script(calls=[ToolCall(...)])" if calls else "write what the model answers",
+    )
 
 
 def call(endpoint: Endpoint, method: str, path: str, body: Any = None) -> dict[str, Any]:

@@ -217,8 +217,7 @@ def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_internalerror(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     """Ends a run that the machine stops, such as by a full disk, with a message instead of a traceback."""
-    if (error := explained(excinfo.value)) and error.of_machine:
-        pytest.exit(str(error), error.exit_code)
+    _exit_if_of_machine(excinfo.value)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_sessionfinish")
@@ -227,9 +226,13 @@ def pytest_sessionfinish_explained() -> Generator[None, Any, Any]:
     try:
         return (yield)
     except (HarnessError, OSError) as raised:
-        if (error := explained(raised)) and error.of_machine:
-            pytest.exit(str(error), error.exit_code)
+        _exit_if_of_machine(raised)
         raise
+
+
+def _exit_if_of_machine(raised: BaseException) -> None:
+    if (error := explained(raised)) and error.of_machine:
+        pytest.exit(str(error), error.exit_code)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

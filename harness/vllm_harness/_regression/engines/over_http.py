@@ -18,13 +18,13 @@ from functools import partial
 from typing import Any, Self
 
 from vllm_harness._configuration.model_entries import ModelEntry
-from vllm_harness._exchange.delivery import Api, Concurrency, Delivery
+from vllm_harness._exchange.delivery import Api, Concurrency, Delivery, not_held
 from vllm_harness._exchange.sending import Outgoing, http_client, send
 from vllm_harness._machine.tasks import interrupted_by
 from vllm_harness._regression.cases.case import CaseInput
 from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, ErrorCode
 from vllm_harness._regression.engines.exchanges import body_of, fields_of, path_of
-from vllm_harness._scripted.book import BookRule, Raw, ScriptBook, When, not_held
+from vllm_harness._scripted.book import BookRule, Raw, ScriptBook, When
 from vllm_harness._scripted.families import Family
 from vllm_harness._scripted.in_server.vllm_harness_names import DELIVERY_HEADER
 from vllm_harness._server.remote import RemoteServer

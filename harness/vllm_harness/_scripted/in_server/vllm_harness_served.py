@@ -98,10 +98,8 @@ def _reported(use: dict[str, Any]) -> dict[str, Any]:
     prompts, sampling = ([generation[key] for generation in kept] for key in ("prompt", "sampling"))
     generations = uses.read_statuses(use["id"])
     delivery = use["delivery"] and use["delivery"].report()
-    return {
-        **use,
-        **{"generations": generations, "prompts": prompts, "sampling": sampling, "delivery": delivery},
-    }
+    fields = {"generations": generations, "prompts": prompts, "sampling": sampling, "delivery": delivery}
+    return {**use, **fields}
 
 
 class Log:
@@ -116,9 +114,8 @@ class Log:
         self._answered += 1
         states = [status["state"] for status in uses.read_statuses(use["id"])]
         shown = {key: facts[key] for key in LOGGED_FACTS}
-        code = use["delivery"] and use["delivery"].code
-        entry = {"number": self._answered, "at": time.time(), **use, **shown, "states": states}
-        entry["delivery"] = code
+        shown |= {"states": states, "delivery": use["delivery"] and use["delivery"].code}
+        entry = {"number": self._answered, "at": time.time(), **use, **shown}
         self._entries.append(entry | {"body": body if len(raw) <= LOGGED_BODY else None})
 
     def after(self, number: int) -> list[dict[str, Any]]:
