@@ -21,7 +21,7 @@ from vllm_harness._server.launch import IN_SERVER
 from vllm_harness._server.leases.ports import lease_port
 
 FAKE = """
-import asyncio, json, sys, uvicorn
+import asyncio, json, os, sys, uvicorn
 
 async def app(scope, receive, send):
     body = b""
@@ -41,7 +41,8 @@ async def app(scope, receive, send):
         while not left.done():
             await send({"type": "http.response.body", "body": b"tick\\n", "more_body": True})
             await asyncio.sleep(0.05)
-        open(sys.argv[1], "w").write(left.result()["type"])
+        open(sys.argv[1] + ".new", "w").write(left.result()["type"])
+        os.rename(sys.argv[1] + ".new", sys.argv[1])
     await send({"type": "http.response.body", "body": json.dumps(seen).encode()})
 
 uvicorn.run(app, uds=sys.argv[sys.argv.index("--uds") + 1], log_level="warning", lifespan="off")

@@ -24,10 +24,10 @@ LIMIT_S = 0.3
 class _Endless(BaseHTTPRequestHandler):
     """Sends events without end, or nothing at `/silent`; refuses invalid JSON."""
 
-    over = threading.Event()
+    over: threading.Event
     """Set at the end of a test, so that `/silent` stays silent until then."""
-    abandoned = threading.Event()
-    """Set when a client has left a stream."""
+    abandoned: threading.Event
+    """Set when a client of the test has left a stream."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
@@ -39,6 +39,7 @@ class _Endless(BaseHTTPRequestHandler):
             self._stream()
 
     def _stream(self) -> None:
+        abandoned = self.abandoned  # of this test, even if its client is missed only during the next one
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.end_headers()
@@ -47,7 +48,7 @@ class _Endless(BaseHTTPRequestHandler):
                 self.wfile.write(b"data: {}\n\n")
                 time.sleep(0.02)
         except OSError:
-            self.abandoned.set()
+            abandoned.set()
 
     def log_message(self, format: str, *args: object) -> None:
         """Logs nothing."""
@@ -59,7 +60,7 @@ def url() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Endless) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        _Endless.over.clear()
+        _Endless.over, _Endless.abandoned = threading.Event(), threading.Event()
         yield f"http://127.0.0.1:{server.server_port}"
         _Endless.over.set()
         server.shutdown()
@@ -93,7 +94,6 @@ def test_an_interrupt_does_not_wait_for_the_turn(url: str, request: pytest.Fixtu
     story = Scenario.model_validate({"scenario": 1, "turns": [{"name": "hi", "user": "Hi"}]})
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGALRM, before))
-    _Endless.abandoned.clear()
     with pytest.raises(KeyboardInterrupt):
         run(story, server, transports_of(["chat"], (True,)), progress=progress)
     assert not _Endless.abandoned.is_set()
