@@ -19,10 +19,12 @@ from vllm_harness.extras.review.coverage import Coverage, TestLines
 
 SERVING = "entrypoints/openai/responses/serving.py"
 TESTS = ("tests/behaviours/test_responses_basics.py",)
+PLANTED = load_by_hand(Path(__file__).with_name("planted"))
+"""Faults in the code below the serving code, from which the package's mutants are made."""
 
 
 def test_each_mutant_fits_the_release_once(package: Path) -> None:
-    mutants = {mutant.id: applied(mutant, package) for mutant in load_by_hand()}
+    mutants = {mutant.id: applied(mutant, package) for mutant in (*load_by_hand(), *PLANTED)}
     assert [id_ for id_, mutant in mutants.items() if mutant is None] == []
     codes = [mutant.code for mutant in mutants.values() if mutant]
     assert len(set(codes)) == len(codes)
@@ -77,7 +79,7 @@ def test_a_server_runs_the_mutant(
     assert judge.trial(_mutant(package, old, new)).judge().status == status
 
 
-CAUGHT = [mutant for mutant in load_by_hand() if mutant.caught_by]
+CAUGHT = [mutant for mutant in (*load_by_hand(), *PLANTED) if mutant.caught_by]
 
 
 @pytest.mark.vllm_slow
