@@ -23,7 +23,7 @@ from vllm_harness._regression.engines.in_process import parse_all
 from vllm_harness._regression.engines.over_http import request_all, request_under_load, served_by
 from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.results.cells import CaseResult, Cell, RegressionRun
-from vllm_harness._regression.results.judge import judge
+from vllm_harness._regression.results.judge import expected_of, judge, message_of
 from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._scripted.families import Family, entry_of
 from vllm_harness._server.leases.allocation import INTERPRETER_GIB
@@ -247,11 +247,13 @@ def _case_results(cases: CaseSet, answers: Sequence[CaseAnswer]) -> Iterator[tup
 def _case_result(case: Case, answers: Sequence[CaseAnswer]) -> CaseResult:
     by_delivery: dict[DeliveryField, dict[Mismatch, None]] = {}
     examples: dict[DeliveryField, str] = {}
+    expected: dict[DeliveryField, str] = {}
     judged = [answer for answer in answers if not answer.is_not_held]
     for answer, mismatches in judge(case, judged):
         delivery = _delivery(answer)
         if mismatches:
             by_delivery.setdefault(delivery, {}).update(dict.fromkeys(mismatches))
+            expected.setdefault(delivery, _shown(expected_of(case, judged, answer)))
         if mismatches or delivery.api is not None:
             examples.setdefault(delivery, _example(answer))
     has_one_answer = case.expected.meaning is not None
@@ -260,6 +262,7 @@ def _case_result(case: Case, answers: Sequence[CaseAnswer]) -> CaseResult:
         text=next((answer.alternative for answer in answers if answer.alternative), case.input.text),
         mismatches={delivery: tuple(mismatches) for delivery, mismatches in by_delivery.items()},
         examples=examples,
+        expected=expected,
         digests={_delivery(answer): answer_digest(answer) for answer in judged} if has_one_answer else {},
         deliveries=len({answer.delivery for answer in judged}),
         not_held=tuple(_delivery(answer) for answer in answers if answer.is_not_held),
@@ -281,12 +284,11 @@ def answer_digest(answer: CaseAnswer) -> str:
 
 
 def _example(answer: CaseAnswer) -> str:
-    fields = {
-        "reasoning": answer.reasoning,
-        "content": answer.content,
-        "error": None if answer.error is None else str(answer.error),
-    }
     shown: dict[str, object] = {} if answer.at is None else {"at": answer.at}
-    shown |= {name: value for name, value in fields.items() if value}
-    shown["calls"] = [[call.name, call.arguments] for call in answer.calls]
-    return json.dumps(shown, ensure_ascii=False)[:EXAMPLE_LENGTH]
+    shown |= {} if answer.error is None else {"error": str(answer.error)}
+    calls = [(call.name or "", call.arguments) for call in answer.calls]
+    return _shown({**shown, **message_of(answer.reasoning, answer.content, calls)})
+
+
+def _shown(message: dict[str, object]) -> str:
+    return json.dumps(message, ensure_ascii=False)[:EXAMPLE_LENGTH]

@@ -25,10 +25,14 @@ class ErrorCode(StrEnum):
 
 
 class AnswerError(StrictModel):
-    """An error instead of an answer; `code` is an `ErrorCode`, `http_STATUS` or an exception's name."""
+    """An error instead of an answer; `code` is an `ErrorCode`, `http_STATUS` or an exception's name.
+
+    `place` is the file and line of vLLM's code that raised it, if it is known.
+    """
 
     code: str
     message: str = ""
+    place: str = ""
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
@@ -78,6 +82,23 @@ class Curve(StrictModel):
     stopped_at: int | None = None
 
 
+class SentCall(StrictModel):
+    """The part of a call that a parser sends for one chunk."""
+
+    index: int
+    name: str | None = None
+    arguments: str = ""
+
+
+class Step(StrictModel):
+    """A chunk of the model's text, and what the parser sends for it."""
+
+    text: str
+    reasoning: str = ""
+    content: str = ""
+    calls: tuple[SentCall, ...] = ()
+
+
 class CaseAnswer(StrictModel):
     """The answer to one case.
 
@@ -92,6 +113,7 @@ class CaseAnswer(StrictModel):
         counted_reasoning: the number of reasoning tokens in the usage, if reported.
         reasoning_tokens: the number of tokens in the returned reasoning, if counted.
         curve: the cost at growing lengths, if the case measures cost instead of content.
+        steps: the chunks of a streamed answer, if they were asked for.
         error: the error, if there is no answer.
     """
 
@@ -108,6 +130,7 @@ class CaseAnswer(StrictModel):
     counted_reasoning: int | None = None
     reasoning_tokens: int | None = None
     curve: Curve | None = None
+    steps: tuple[Step, ...] = ()
     error: AnswerError | None = None
 
     @property

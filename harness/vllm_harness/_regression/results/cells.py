@@ -40,6 +40,7 @@ class CaseResult(StrictModel):
         left_out: why the case was left out; None if it ran.
         mismatches: delivery -> mismatches; deliveries without a mismatch are omitted.
         examples: delivery -> the first answer with a mismatch; over HTTP, the first answer in any case.
+        expected: delivery -> what should have come instead of an example with a mismatch.
         digests: delivery -> digest of the answer, for cases with one answer per delivery.
         deliveries: the number of deliveries in which the case ran.
         not_held: the deliveries in which it was not judged, since vLLM merged tokens of the answer.
@@ -51,6 +52,7 @@ class CaseResult(StrictModel):
     left_out: str | None = None
     mismatches: dict[DeliveryField, tuple[MismatchField, ...]] = Field(default_factory=dict)
     examples: dict[DeliveryField, str] = Field(default_factory=dict)
+    expected: dict[DeliveryField, str] = Field(default_factory=dict)
     digests: dict[DeliveryField, str] = Field(default_factory=dict)
     deliveries: int = 0
     not_held: tuple[DeliveryField, ...] = ()

@@ -72,6 +72,38 @@ def _judge_together(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple
             yield answer, (*(mismatch for mismatch in differing if mismatch not in alone), *rules)
 
 
+def expected_of(case: Case, answers: Sequence[CaseAnswer], answer: CaseAnswer) -> dict[str, object]:
+    """Returns what should have come instead of an answer: the content of a message, or rules."""
+    expected = case.expected
+    if expected.meaning is not None:
+        calls = [
+            (call.name, json.dumps(call.arguments, ensure_ascii=False)) for call in expected.meaning.calls
+        ]
+        return message_of(expected.meaning.reasoning, expected.meaning.text, calls)
+    alike = (other for other in answers if not other.is_refused and _are_compared(case, other, answer))
+    first = None if expected.refused else next(alike, answer)
+    if first is not None and first is not answer and first.error is None:
+        calls = [(call.name or "", call.arguments) for call in first.calls]
+        return message_of(first.reasoning, first.content, calls)
+    rules: dict[str, object] = {"calls": "none"} if not expected.calls_allowed else {}
+    for name in ("functions", "words", "values"):
+        if some := getattr(expected, name):
+            rules[name] = sorted(some)
+    return rules or {"answer": "refused by the grammar" if expected.refused else "not empty, and no error"}
+
+
+def message_of(
+    reasoning: str | None, content: str | None, calls: Sequence[tuple[str, str]]
+) -> dict[str, object]:
+    """Returns the content of a message as examples show it, without empty texts."""
+    texts = {"reasoning": reasoning, "content": content}
+    return {**{name: text for name, text in texts.items() if text}, "calls": [list(call) for call in calls]}
+
+
+def _are_compared(case: Case, one: CaseAnswer, other: CaseAnswer) -> bool:
+    return _compared_within(case, one) == _compared_within(case, other)
+
+
 def _first_mismatches(case: Case, answer: CaseAnswer) -> Mismatches:
     """Mismatches of the answer that others are compared with; truncated text may give an empty answer."""
     may_be_empty = case.input.truncated or _is_under_load(answer)

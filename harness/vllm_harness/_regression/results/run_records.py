@@ -67,6 +67,7 @@ def _findings(
                     code=str(mismatch),
                     message=f"{mismatch.title} ({delivery})",
                     path=str(delivery),
+                    expected=result.expected.get(delivery, ""),
                     actual=result.examples.get(delivery, ""),
                     known=defect,
                 )

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
+from traceback import extract_tb
 from typing import Any
 
 import xgrammar
@@ -90,11 +91,13 @@ def _whole(parser: Any, request: Any, output: _Output, prompt: list[int]) -> dic
 
 
 def _streamed(
-    parser: Any, request: Any, output: _Output, prompt: list[int], spans: Spans, held: int
+    parser: Any, request: Any, output: _Output, prompt: list[int], spans: Spans, held: int, steps: list[Any]
 ) -> dict[str, Any]:
+    """Parses chunk by chunk, and adds to `steps` the text of each chunk and what the parser sends for it."""
     texts = _deltas(output.texts(request), spans, held)
     answer: dict[str, Any] = {"reasoning": "", "content": "", "calls": {}}
     for number, (start, end) in enumerate(spans):
+        steps.append({"text": texts[number]})
         delta = parser.parse_delta(
             delta_text=texts[number],
             delta_token_ids=output.ids[start:end],
@@ -103,7 +106,7 @@ def _streamed(
             finished=number == len(spans) - 1,
         )
         if delta is not None:
-            _add(answer, delta)
+            steps[-1] |= _add(answer, delta)
     return {**answer, "calls": [call for _, call in sorted(answer["calls"].items())]}
 
 
@@ -138,9 +141,11 @@ def _divisions(delivery: dict[str, Any], output: _Output) -> Iterator[Spans]:
         yield spans if delivery["with_end"] else spans + ending
 
 
-def _add(answer: dict[str, Any], delta: Any) -> None:
+def _add(answer: dict[str, Any], delta: Any) -> dict[str, Any]:
+    """Adds a delta to an answer, and returns what the delta contains."""
     answer["reasoning"] += delta.reasoning or ""
     answer["content"] += delta.content or ""
+    calls = []
     for piece in delta.tool_calls or ():
         new = {"name": None, "arguments": "", "id": None, "chunks": 0, "index": piece.index}
         call = answer["calls"].setdefault(piece.index, new)
@@ -150,6 +155,8 @@ def _add(answer: dict[str, Any], delta: Any) -> None:
             call["name"] = call["name"] or function.name
             call["arguments"] += function.arguments or ""
             call["chunks"] += bool(function.arguments)
+            calls.append({"index": piece.index, "name": function.name, "arguments": function.arguments or ""})
+    return {"reasoning": delta.reasoning or "", "content": delta.content or "", "calls": calls}
 
 
 def _grammar(params: Any) -> xgrammar.Grammar | None:
@@ -167,7 +174,9 @@ def _hangs(_signal: int, _frame: Any) -> None:
 
 
 def _error(error: Exception) -> dict[str, str]:
-    return {"code": type(error).__name__, "message": str(error)}
+    frames = [frame for frame in extract_tb(error.__traceback__) if "/vllm/" in frame.filename]
+    place = f"{frames[-1].filename.rpartition('/vllm/')[2]}:{frames[-1].lineno}" if frames else ""
+    return {"code": type(error).__name__, "message": str(error), "place": place}
 
 
 def _answer(case: dict[str, Any], parse: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
@@ -337,13 +346,16 @@ class _Family:
         held = HELD if delivery["shape"] == "held_back" else 0
         seen = set()
         for number, spans in enumerate(_divisions(delivery, output), start=1):
-            answer = _answer(case, _streamed, *self._new(case, stream=True), output, prompt, spans, held)
+            steps: list[Any] = []
+            parsers = self._new(case, stream=True)
+            answer = _answer(case, _streamed, *parsers, output, prompt, spans, held, steps)
             if several:
                 _leave_out(answer, "chunks")
             serialized = json.dumps(answer)
             if serialized not in seen:
                 seen.add(serialized)
-                yield number if several else None, answer
+                traced = {"steps": steps} if self.family.get("traced") else {}
+                yield number if several else None, {**answer, **traced}
 
     def _new(self, case: dict[str, Any], stream: bool) -> tuple[Any, Any]:
         request = _request(self.family, case, stream)
