@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = {
     "mutants parsers": "mutants:parsers_command.mutants",
     "mutants serving": "mutants:command.mutants",
     "regression parity": "parity:command.parity_",
+    "review": "review:command.app",
     "repro table": "triage:commands.table",
     "repro new": "triage:commands.new",
     "repro bisect": "triage:bisect_command.bisect_",

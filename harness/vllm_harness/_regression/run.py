@@ -286,7 +286,7 @@ def answer_digest(answer: CaseAnswer) -> str:
 def _example(answer: CaseAnswer) -> str:
     shown: dict[str, object] = {} if answer.at is None else {"at": answer.at}
     shown |= {} if answer.error is None else {"error": str(answer.error)}
-    calls = [(call.name or "", call.arguments) for call in answer.calls]
+    calls = [(call.name, call.arguments) for call in answer.calls]
     return _shown({**shown, **message_of(answer.reasoning, answer.content, calls)})
 
 

@@ -46,6 +46,7 @@ def parse_all(
     limit_s: float = 500,
     prelude: str = "",
     environ: Mapping[str, str] | None = None,
+    traced: bool = False,
 ) -> Iterator[list[CaseAnswer]]:
     """Parses each family's cases in each delivery, and yields the answers to each case set as they arrive.
 
@@ -54,11 +55,13 @@ def parse_all(
         limit_s: the timeout in seconds for all cases together.
         prelude: code that the interpreter runs first.
         environ: environment variables that replace those of `environment`.
+        traced: whether the answers include the chunks, and what the parsers send for each.
 
     Raises:
         InProcessError: vLLM cannot be imported, or the timeout expires.
     """
-    families = [worker_family(family, inputs) for family, inputs in case_sets if inputs]
+    trace = {"traced": traced}
+    families = [{**worker_family(family, inputs), **trace} for family, inputs in case_sets if inputs]
     code = f"{prelude}\n\n{_SCRIPT.read_text()}"
     lines = lines_of(environment, ("-c", code), {"families": families}, environ=environ, limit_s=limit_s)
     yield from by_case_set(lines)

@@ -83,7 +83,7 @@ def expected_of(case: Case, answers: Sequence[CaseAnswer], answer: CaseAnswer) -
     alike = (other for other in answers if not other.is_refused and _are_compared(case, other, answer))
     first = None if expected.refused else next(alike, answer)
     if first is not None and first is not answer and first.error is None:
-        calls = [(call.name or "", call.arguments) for call in first.calls]
+        calls = [(call.name, call.arguments) for call in first.calls]
         return message_of(first.reasoning, first.content, calls)
     rules: dict[str, object] = {"calls": "none"} if not expected.calls_allowed else {}
     for name in ("functions", "words", "values"):
@@ -93,7 +93,7 @@ def expected_of(case: Case, answers: Sequence[CaseAnswer], answer: CaseAnswer) -
 
 
 def message_of(
-    reasoning: str | None, content: str | None, calls: Sequence[tuple[str, str]]
+    reasoning: str | None, content: str | None, calls: Sequence[tuple[str | None, str]]
 ) -> dict[str, object]:
     """Returns the content of a message as examples show it, without empty texts."""
     texts = {"reasoning": reasoning, "content": content}

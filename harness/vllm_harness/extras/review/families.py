@@ -29,7 +29,7 @@ def run_changed(options: RegressionOptions, ray: str) -> int:
     """
     _check(options, ray)
     spec, selection, parallel = options.vllm, options.selection(), options.parallel
-    change = Change.of(spec, options.changed_from, note)
+    change = Change.of_tree(spec, options.changed_from, note)
     console.print(str(change))
     if not change.files:
         return 0

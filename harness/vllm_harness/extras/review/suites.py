@@ -37,7 +37,7 @@ def arguments_of_change(
     """
     if not spec:
         raise UsageError("--changed needs a working tree", hint="add --vllm tree:/path/to/vllm@0.32.0")
-    change = Change.of(spec, revision, console.print)
+    change = Change.of_tree(spec, revision, console.print)
     console.print(str(change))
     if not change.files:
         raise typer.Exit

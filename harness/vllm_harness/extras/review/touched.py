@@ -36,13 +36,21 @@ def touched_families(
         families: the candidates.
         changed: the changed files, as paths below the package.
     """
+    candidates = tuple(families)
+    files = files_of_families(package, candidates, changed)
+    return tuple(family for family in candidates if files[family.name])
+
+
+def files_of_families(
+    package: Path, families: Iterable[Family], changed: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """The changed files that the parsers of each family reach; see `touched_families` for the arguments."""
     sources = Package(package)
-    composes_all = sources.file(_MANAGER) in changed
-    return tuple(
-        family
+    manager = {sources.file(_MANAGER)}
+    return {
+        family.name: tuple(sorted((sources.reached(_imports(sources, family)) | manager) & {*changed}))
         for family in families
-        if composes_all or not sources.reached(_imports(sources, family)).isdisjoint(changed)
-    )
+    }
 
 
 def _imports(package: Package, family: Family) -> Iterator[Import]:

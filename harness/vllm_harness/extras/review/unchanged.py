@@ -12,7 +12,7 @@ from pathlib import Path
 from vllm_harness import _regression
 from vllm_harness._environments.git import git, git_output
 from vllm_harness._environments.resolve import resolve
-from vllm_harness._environments.spec import Environment
+from vllm_harness._environments.spec import Environment, parse
 from vllm_harness._environments.store import MissingEnvironmentError, folder_of
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
@@ -58,25 +58,51 @@ def cells_before() -> RegressionRun:
 
 
 def unchanged(tree: Environment, revision: str, progress: Progress) -> Unchanged:
-    """The code before the change of a working tree.
+    """The code before a change.
 
     Args:
-        tree: the environment of the working tree.
-        revision: a revision of the checkout; empty for HEAD. Other trees are compared with a release.
+        tree: the environment of the code after the change, which is mostly a working tree.
+        revision: a revision of the checkout, or the spec of other code; empty for HEAD. A tree that is not a
+            checkout is compared with a release.
         progress: receives a line for each step.
 
     Raises:
         UsageError: there is no such revision, or one is given and the tree is not a checkout.
     """
-    assert tree.tree is not None
-    if git_output(tree.tree, "rev-parse", "--show-toplevel") == str(tree.tree):
+    if revision and (environment := _named(revision, progress)):
+        return _released(revision, environment)
+    if tree.tree is None:
+        raise UsageError(
+            f"there is nothing to compare {tree.describe()} with", hint="name another release with --base"
+        )
+    if is_checkout(tree.tree):
         return _of_revision(tree, revision or "HEAD", progress)
     if revision:
         raise UsageError(
             f"{tree.tree} is not a git checkout, so it has no revision {revision}",
-            hint="leave --changed-from out to compare the tree with the release of its version",
+            hint="name a release instead, or none to compare the tree with the release of its version",
         )
     return _of_release(tree, progress)
+
+
+def is_checkout(tree: Path) -> bool:
+    """Whether a folder is the top of a git checkout."""
+    return git_output(tree, "rev-parse", "--show-toplevel") == str(tree)
+
+
+def commit_before(tree: Path, revision: str) -> str:
+    """The commit from which the work on HEAD left a revision, or the revision itself; empty if unknown."""
+    commit = git_output(tree, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+    return git_output(tree, "merge-base", commit, "HEAD") or commit if commit else ""
+
+
+def _named(base: str, progress: Progress) -> Environment | None:
+    """The environment that a base names; None if it is no spec."""
+    try:
+        parse(base)
+    except UsageError:
+        return None
+    return resolve(base, device="cpu", create=True, progress=progress)
 
 
 def _of_release(tree: Environment, progress: Progress) -> Unchanged:
@@ -97,11 +123,11 @@ def _released(spec: str, environment: Environment) -> Unchanged:
 def _of_revision(tree: Environment, revision: str, progress: Progress) -> Unchanged:
     """A revision, unpacked into the state folder; the checkout is not changed."""
     assert tree.tree is not None
-    commit = git_output(tree.tree, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+    commit = commit_before(tree.tree, revision)
     if not commit:
         raise UsageError(
             f"{tree.tree} has no revision {revision}",
-            hint="give a commit, a branch or a tag to --changed-from",
+            hint="name a commit, branch or tag; a shallow clone lacks most of them: git fetch --unshallow",
         )
     name = f"{tree.tree.name}-{hashlib.sha256(str(tree.tree).encode()).hexdigest()[:8]}"
     folder = state_dir() / "revisions" / name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from vllm_harness._defects.entry import Defect, Severity
-from vllm_harness._regression.results.mismatches import MismatchCode
+from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode
 from vllm_harness._regression.results.selections import selections_of
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -22,12 +22,22 @@ _CODES: dict[Severity, str] = {
 _OF_MISMATCH = {MismatchCode(code): severity for severity, codes in _CODES.items() for code in codes.split()}
 
 
+def severity_of_mismatch(code: MismatchCode) -> Severity:
+    """The severity of a mismatch."""
+    return _OF_MISMATCH.get(code, "contract")
+
+
+def worst_first(mismatch: Mismatch) -> tuple[int, str]:
+    """A key that sorts mismatches, the worst first."""
+    return SEVERITIES.index(severity_of_mismatch(mismatch.code)), str(mismatch)
+
+
 def severity_of(defect: Defect) -> Severity:
     """The severity stated in the entry, or that of its worst mismatch, or `contract` if it has none."""
     if defect.severity:
         return defect.severity
     shown = [
-        _OF_MISMATCH.get(mismatch.code, "contract")
+        severity_of_mismatch(mismatch.code)
         for selection in selections_of(defect)
         for mismatch in selection.mismatches
     ]

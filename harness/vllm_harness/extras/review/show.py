@@ -1,0 +1,112 @@
+"""Prints a review on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vllm_harness._terminal.pace import minutes
+from vllm_harness.extras.review.change import few
+from vllm_harness.extras.review.failure_text import WIDTH, kind_lines
+from vllm_harness.extras.review.verdict import Named, Review, ReviewVerdict
+
+MOST_KINDS = 6
+"""The number of kinds of failures to show; the others are counted."""
+
+
+def review_text(review: Review) -> str:
+    """The text of a review: what ran, what regressed by cause and kind, and the verdict as the last line."""
+    return "".join(f"{line}\n" for line in _lines(review))
+
+
+def headline(review: Review) -> str:
+    """The verdict in one line."""
+    counts = [
+        (review.total(name), name)
+        for name in ("regressed", "fixed", "unchanged")
+        if review.verdict is not ReviewVerdict.NOTHING
+    ]
+    further = [
+        (len(review.accepted), "accepted"),
+        (len(review.flaky), "flaky"),
+        (len(review.not_run), "not run"),
+        (len(review.not_judged), "could not be judged"),
+    ]
+    every = [*counts, *(each for each in further if each[0])]
+    numbers = ", ".join(f"{number} {name}" for number, name in every)
+    return f"verdict: {review.verdict}{f' ({numbers})' if numbers else ''}"
+
+
+def _lines(review: Review) -> Iterator[str]:
+    yield f"{review.base} -> {review.head}"
+    yield from _folded(
+        "changed: ", few(review.files) if review.files else "no code that the harness can judge"
+    )
+    if review.other_files:
+        yield f"and {review.other_files} other files, on which no answer depends"
+    for part in review.parts:
+        yield (
+            f"{part.name}: {part.judged} cases in {minutes(part.seconds)}: {part.regressed} regressed, "
+            f"{part.fixed} fixed"
+        )
+    yield from _failures(review)
+    yield from _defects(review)
+    for title, named in (
+        ("accepted", review.accepted),
+        ("not run", review.not_run),
+        ("could not be judged", review.not_judged),
+    ):
+        yield from _named(title, named)
+    if review.flaky:
+        yield "flaky (wrong once, right when it ran again by itself):"
+        yield from (f"  {case}" for case in review.flaky)
+    if review.run:
+        yield f"results: {review.run}"
+    yield headline(review)
+
+
+def _failures(review: Review) -> Iterator[str]:
+    number = 0
+    for cause in review.causes:
+        yield ""
+        yield from _folded(
+            f"{cause.cases} regressed with ", few(cause.files) if cause.files else "the change"
+        )
+        for kind in cause.kinds:
+            number += 1
+            if number <= MOST_KINDS:
+                yield ""
+                yield from kind_lines(number, kind)
+            else:
+                example = f"{kind.example.family}, {kind.example.case}"
+                yield from _folded(
+                    f"{number}. ", f"{kind.title}: {sum(kind.cases.values())}, such as {example}"
+                )
+    if review.causes:
+        yield ""
+
+
+def _defects(review: Review) -> Iterator[str]:
+    if review.defects:
+        yield "known defects that turned:"
+    for defect in review.defects:
+        families = few(defect.families, 4)
+        yield from _folded(f"  {defect.turn}: ", f"{defect.id} ({families}): {defect.title}")
+
+
+def _named(title: str, named: tuple[Named, ...]) -> Iterator[str]:
+    by_reason: dict[str, list[str]] = {}
+    for each in named:
+        by_reason.setdefault(each.reason, []).append(each.what)
+    for reason, what in by_reason.items():
+        yield from _folded(f"{title}: ", f"{few(what, 6)}: {reason}")
+
+
+def _folded(start: str, text: str) -> Iterator[str]:
+    """A text folded at blanks."""
+    line = start
+    for word in text.split(" "):
+        if len(line) + len(word) + 1 > WIDTH and line.strip():
+            yield line.rstrip()
+            line = "  "
+        line += f"{word} "
+    yield line.rstrip()
