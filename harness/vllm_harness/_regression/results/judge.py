@@ -23,6 +23,8 @@ MARKER_TOKENS = 2
 Mismatches = tuple[Mismatch, ...]
 ExpectedCall = tuple[str | None, Any]
 """A call's name and arguments; arguments that are not valid JSON are kept as text."""
+ShownCall = tuple[str | None, str]
+"""A call's name and arguments as text."""
 _TEXT_CODES = (
     MismatchCode.TEXT_LOST,
     MismatchCode.TEXT_UNEXPECTED,
@@ -76,7 +78,7 @@ def expected_of(case: Case, answers: Sequence[CaseAnswer], answer: CaseAnswer) -
     """Returns what should have come instead of an answer: the content of a message, or rules."""
     expected = case.expected
     if expected.meaning is not None:
-        calls = [
+        calls: list[ShownCall] = [
             (call.name, json.dumps(call.arguments, ensure_ascii=False)) for call in expected.meaning.calls
         ]
         return message_of(expected.meaning.reasoning, expected.meaning.text, calls)
@@ -92,9 +94,7 @@ def expected_of(case: Case, answers: Sequence[CaseAnswer], answer: CaseAnswer) -
     return rules or {"answer": "refused by the grammar" if expected.refused else "not empty, and no error"}
 
 
-def message_of(
-    reasoning: str | None, content: str | None, calls: Sequence[tuple[str | None, str]]
-) -> dict[str, object]:
+def message_of(reasoning: str | None, content: str | None, calls: Sequence[ShownCall]) -> dict[str, object]:
     """Returns the content of a message as examples show it, without empty texts."""
     texts = {"reasoning": reasoning, "content": content}
     return {**{name: text for name, text in texts.items() if text}, "calls": [list(call) for call in calls]}

@@ -15,7 +15,6 @@ from vllm_harness._files.paths import run_folder
 from vllm_harness._regression.selection import known_names
 from vllm_harness._runs.records import Kind
 from vllm_harness._server.leases.allocation import interpreters
-from vllm_harness.cli.by_default import by_default
 from vllm_harness.cli.interrupted import kept_at
 from vllm_harness.cli.regression_options import console, note
 from vllm_harness.cli.run_folder import kept_run
@@ -39,11 +38,13 @@ class ReviewFormat(StrEnum):
     GITHUB = "github"
 
 
-app = typer.Typer(cls=by_default("change"), help="Review a change of vLLM: one verdict.")
+app = typer.Typer()
 
 
-@app.command("change")
-def change(
+@app.callback(invoke_without_command=True)
+def review(
+    context: typer.Context,
+    *,
     head: str = "",
     base: str = "",
     parts: str = "",
@@ -55,7 +56,7 @@ def change(
     format: ReviewFormat = ReviewFormat.TEXT,
     output: Path | None = None,
 ) -> None:
-    """Review a change of vLLM (`review` is `review change`).
+    """Review a change of vLLM: one verdict.
 
     Runs what the change can affect, before and after it: parsers in process,
     then over HTTP, then tests of the serving code. Without --head, it reviews
@@ -63,6 +64,8 @@ def change(
     exit code is 1 if a case regressed, 2 for wrong use, 3 if the change could
     not be judged. The folder of results has all formats.
     """
+    if context.invoked_subcommand:
+        return
     if not head and not Path("vllm", "__init__.py").is_file():
         raise UsageError(
             "this folder is no checkout of vLLM", hint="name one: --head tree:/path/to/vllm@0.32.0"
@@ -79,12 +82,12 @@ def change(
         parallel=jobs or interpreters(),
         until_red=exit_first,
     )
-    review = _reviewed(request)
-    console.print(_printed(review, request.folder, format).rstrip("\n"))
+    result = _reviewed(request)
+    console.print(_printed(result, request.folder, format).rstrip("\n"))
     if summary := os.environ.get(STEP_SUMMARY):
         with Path(summary).open("a") as file:
-            file.write(comment(review))
-    raise typer.Exit(review.exit_code)
+            file.write(comment(result))
+    raise typer.Exit(result.exit_code)
 
 
 def _reviewed(request: ReviewRequest) -> Review:

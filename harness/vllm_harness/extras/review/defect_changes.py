@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-
-from rich.console import Console
 
 from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.results.cells import CaseVerdict, Cell
@@ -17,8 +15,6 @@ from vllm_harness._regression.results.known_defects import (
     failures_of,
 )
 from vllm_harness._regression.results.selections import Failure
-from vllm_harness._terminal.tables import show_table
-from vllm_harness.cli.regression_table import FAILURES
 
 
 class DefectChange(StrEnum):
@@ -82,20 +78,6 @@ def changed_defects(
         if not failures.isdisjoint(differing)
     ]
     return sorted(changed, key=lambda defect: list(DefectChange).index(defect.change))
-
-
-def show_defect_changes(console: Console, changed: Sequence[ChangedDefect]) -> None:
-    """Prints the defects whose failures changed; the failures without a defect are one row."""
-    rows = []
-    for row in changed:
-        known = row.defect
-        named = (known.id, known.defect.title) if known else ("-", "failures without a defect")
-        counts = (str(count) for count in (row.before, row.gone, row.new))
-        rows.append((row.change.value, *counts, ", ".join(row.families), *named))
-    if rows:
-        headings = ("change", "before", "gone", "new", "families", "defect", "")
-        show_table(console, headings, rows, headings[1:4])
-        console.print(FAILURES)
 
 
 def _failures(cells: Iterable[Cell]) -> dict[tuple[str, Group, str], list[Failure]]:

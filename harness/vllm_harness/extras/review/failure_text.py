@@ -101,30 +101,21 @@ def _shown(count: int, wrong: int | None) -> tuple[int, int]:
 
 
 def _step(step: Step) -> str:
-    sent = [
-        f"{name} {text!r}" for name, text in (("reasoning", step.reasoning), ("text", step.content)) if text
-    ]
+    texts = (("reasoning", step.reasoning), ("text", step.content))
+    sent = [f"{name} {text!r}" for name, text in texts if text]
     for call in step.calls:
-        named = f" {call.name}" if call.name else ""
-        sent.append(
-            f"call {call.index}{named} {call.arguments!r}" if call.arguments else f"call {call.index}{named}"
-        )
+        details = (call.name or "", repr(call.arguments) if call.arguments else "")
+        sent.append(" ".join(filter(None, (f"call {call.index}", *details))))
     return f"{step.text!r} -> {', '.join(sent) or 'nothing'}"
 
 
 def _message_lines(message: Message, width: int) -> Iterator[str]:
-    lines = [
-        f"{name}: {text!r}"
-        for name, text in (("reasoning", message.reasoning), ("text", message.content))
-        if text
-    ]
-    lines += [
-        f"call {number}: {name or 'without a name'} {arguments}"
-        for number, (name, arguments) in enumerate(message.calls)
-    ]
-    if message.error:
-        lines = [*lines, *message.error.splitlines()]
-    for line in [*filter(None, [message.rule]), *lines] or ["an empty answer"]:
+    texts = (("reasoning", message.reasoning), ("text", message.content))
+    lines = [f"{name}: {text!r}" for name, text in texts if text]
+    for number, (name, arguments) in enumerate(message.calls):
+        lines.append(f"call {number}: {name or 'without a name'} {escaped(arguments)}")
+    lines += [*filter(None, [message.rule]), *message.error.splitlines()]
+    for line in lines or ["an empty answer"]:
         yield from _folded("  ", _abridged(line), width)
 
 

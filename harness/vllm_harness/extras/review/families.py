@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
-from vllm_harness._regression.results.cells import Cell, RegressionRun
-from vllm_harness._regression.results.compare import changes
+from vllm_harness._regression.results.cells import RegressionRun
 from vllm_harness._regression.results.known_defects import by_family, parser_defects
 from vllm_harness.cli.regression_options import RegressionOptions, console, note
-from vllm_harness.cli.regression_table import show_cells, show_changes
-from vllm_harness.extras.review.cells import whole_cells
+from vllm_harness.cli.regression_table import show_cells
+from vllm_harness.extras.review.both_sides import Side
 from vllm_harness.extras.review.change import Change, few
-from vllm_harness.extras.review.defect_changes import changed_defects, show_defect_changes
+from vllm_harness.extras.review.grouping import causes_of
+from vllm_harness.extras.review.parsers import ParserPart
+from vllm_harness.extras.review.show import regressed_lines
 from vllm_harness.extras.review.touched import touched_families
 from vllm_harness.extras.review.unchanged import cells_before
 
@@ -37,16 +37,23 @@ def run_changed(options: RegressionOptions, ray: str) -> int:
     if not families:
         console.print("no parser of these families imports what changed: nothing to run")
         return 0
-    names = few(tuple(family.name for family in families))
+    names = few(family.name for family in families)
     console.print(f"imported by the parsers of {len(families)} families: {names}")
-    case_sets = replace(selection, families=families).case_sets()
-    before, after = change.before.vllm(note), VllmUnderTest(spec, change.environment)
-    old = whole_cells(
-        cells_before(), before, case_sets, "cells before the change", engine="in-process", parallel=parallel
-    )
     run = RegressionRun.named(time.strftime("%Y%m%d-%H%M%S"))
-    new = whole_cells(run, after, case_sets, "cells after it", engine="in-process", parallel=parallel)
-    return _show(old, new, change.before.title, run)
+    before = Side(change.before.vllm(note), cells_before())
+    after = Side(VllmUnderTest(spec, change.environment), run)
+    part = ParserPart(before, after, parallel, False, note, time.monotonic())
+    result = part.in_process(replace(selection, families=families))
+    show_cells(console, result.cells, None, by_family(parser_defects(load_defects())))
+    console.print(f"run: {run.folder}")
+    for line in regressed_lines(causes_of(result.failures, lambda _: change.files)):
+        console.print(line)
+    for turn in result.defects:
+        console.print(f"{turn.turn}: {turn.id} ({few(turn.families, 4)}): {turn.title}")
+    flaky = f", {len(result.flaky)} flaky" if result.flaky else ""
+    regressed, title = len(result.failures), change.before.title
+    console.print(f"{regressed} regressed, {result.fixed} fixed{flaky} against {title}")
+    return 1 if regressed else 0
 
 
 def _check(options: RegressionOptions, ray: str) -> None:
@@ -63,12 +70,3 @@ def _check(options: RegressionOptions, ray: str) -> None:
             f"--changed cannot be combined with {given[0]}: it compares with the code before the change",
             hint=f"leave {given[0]} out",
         )
-
-
-def _show(old: Sequence[Cell], new: Sequence[Cell], title: str, run: RegressionRun) -> int:
-    defects = parser_defects(load_defects())
-    show_cells(console, new, None, by_family(defects))
-    console.print(f"run: {run.folder}")
-    code = show_changes(console, changes(old, new), title)
-    show_defect_changes(console, changed_defects(defects, old, new))
-    return code

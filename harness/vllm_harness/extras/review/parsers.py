@@ -75,33 +75,27 @@ class ParserPart:
     def in_process(self, selection: Selection) -> PartResult:
         """Runs the families in process."""
         case_sets = [cases for cases in selection.case_sets() if cases.cases]
-        return self._run("parsers in process", "in-process", case_sets, tried_again)
+        return self._run("parsers in process", "in-process", case_sets)
 
     def over_http(self, families: Collection[Family], red: Collection[str]) -> PartResult:
         """Runs one family for each pair of parsers over HTTP: those that regressed in process, if any did."""
         chosen = _one_for_each_parser([family for family in families if not red or family.name in red])
         selection = Selection(tuple(chosen[:MOST_SERVED]), SERVED_GROUPS, "http")
         case_sets = [cases for cases in selection.case_sets() if cases.cases]
-        result = self._run("parsers over HTTP", "http", case_sets, _requested_again)
+        result = self._run("parsers over HTTP", "http", case_sets)
         if len(chosen) <= MOST_SERVED:
             return result
         names = ", ".join(family.name for family in chosen[MOST_SERVED:])
         reason = f"only {MOST_SERVED} servers start; their parsers ran in process"
         return replace(result, not_run=(Named(what=f"over HTTP: {names}", reason=reason),))
 
-    def _run(
-        self,
-        name: str,
-        engine: Engine,
-        case_sets: Sequence[CaseSet],
-        again: Callable[[Sequence[CaseChange], Sequence[CaseSet], VllmUnderTest], SecondTry],
-    ) -> PartResult:
+    def _run(self, name: str, engine: Engine, case_sets: Sequence[CaseSet]) -> PartResult:
         started = time.monotonic()
         sides = BothSides(self.base, self.head, engine, self.parallel, self.until_red, self.say)
         try:
             changed = sides.run(case_sets, f"cells of {name}", lambda: time.monotonic() - self.started)
             regressed = [change for change in changed if change.regressed]
-            tried = again(regressed, case_sets, self.head.vllm)
+            tried = again_by(engine)(regressed, case_sets, self.head.vllm)
         except HeadFailed as error:
             failure = _not_started(error.message, case_sets[0].family.name, engine)
             return PartResult(name, 1, failures=(failure,), seconds=time.monotonic() - started)
@@ -117,6 +111,14 @@ class ParserPart:
             cells=tuple(after),
             seconds=time.monotonic() - started,
         )
+
+
+Again = Callable[[Sequence[CaseChange], Sequence[CaseSet], VllmUnderTest], SecondTry]
+
+
+def again_by(engine: Engine) -> Again:
+    """The function that runs regressed cases again by an engine."""
+    return tried_again if engine == "in-process" else _requested_again
 
 
 def _one_for_each_parser(families: Sequence[Family]) -> list[Family]:

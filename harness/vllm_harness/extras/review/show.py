@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vllm_harness._terminal.pace import minutes
 from vllm_harness.extras.review.change import few
 from vllm_harness.extras.review.failure_text import WIDTH, kind_lines
-from vllm_harness.extras.review.verdict import Named, Review, ReviewVerdict
+from vllm_harness.extras.review.verdict import Cause, Named, Review, ReviewVerdict
 
 MOST_KINDS = 6
 """The number of kinds of failures to show; the others are counted."""
@@ -48,7 +48,7 @@ def _lines(review: Review) -> Iterator[str]:
             f"{part.name}: {part.judged} cases in {minutes(part.seconds)}: {part.regressed} regressed, "
             f"{part.fixed} fixed"
         )
-    yield from _failures(review)
+    yield from regressed_lines(review.causes)
     yield from _defects(review)
     for title, named in (
         ("accepted", review.accepted),
@@ -64,9 +64,10 @@ def _lines(review: Review) -> Iterator[str]:
     yield headline(review)
 
 
-def _failures(review: Review) -> Iterator[str]:
+def regressed_lines(causes: Sequence[Cause]) -> Iterator[str]:
+    """Yields the lines about what regressed, by cause and kind, the worst first."""
     number = 0
-    for cause in review.causes:
+    for cause in causes:
         yield ""
         yield from _folded(
             f"{cause.cases} regressed with ", few(cause.files) if cause.files else "the change"
@@ -78,10 +79,9 @@ def _failures(review: Review) -> Iterator[str]:
                 yield from kind_lines(number, kind)
             else:
                 example = f"{kind.example.family}, {kind.example.case}"
-                yield from _folded(
-                    f"{number}. ", f"{kind.title}: {sum(kind.cases.values())}, such as {example}"
-                )
-    if review.causes:
+                count = sum(kind.cases.values())
+                yield from _folded(f"{number}. ", f"{kind.title}: {count}, such as {example}")
+    if causes:
         yield ""
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from tests.screens import Screen
 from vllm_harness._defects.entry import Defect
 from vllm_harness._regression.results.cells import CaseResult, Cell
 from vllm_harness._regression.results.known_defects import parser_defects
-from vllm_harness._terminal.tables import plain_console
-from vllm_harness.extras.review.defect_changes import changed_defects, show_defect_changes
+from vllm_harness.extras.review.defect_changes import changed_defects
 
 Mismatches = dict[str, dict[str, tuple[str, ...]]]
 
@@ -68,16 +66,3 @@ def test_only_cases_in_both_runs_are_compared() -> None:
     made, not_made = cell(a=BOTH), cell().model_copy(update={"start_error": "KeyError"})
     assert changes(made, not_made) == []
     assert changes(cell(a=BOTH, b={}), cell(b={}, c=BOTH)) == []
-
-
-def test_the_table_names_the_changed_defects() -> None:
-    screen = Screen(terminal=False)
-    show_defect_changes(
-        plain_console(screen), changed_defects(KNOWN, [cell(a=BOTH)], [cell(a={"whole": ("text_cut",)})])
-    )
-    rows = [line.split()[:6] for line in screen.lines[1:4]]
-    assert rows == [
-        ["regression", "0", "0", "1", "hermes", "-"],
-        ["fixed", "2", "2", "0", "hermes", "call"],
-        ["fixed", "1", "1", "0", "hermes", "text"],
-    ]
