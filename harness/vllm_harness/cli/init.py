@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import tomllib
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vllm_harness._errors import UsageError
+from vllm_harness._extensions import WORKFLOW, load
 from vllm_harness._terminal.tables import plain_console
-from vllm_harness.cli.project_files import (
-    MODELS_PATH,
-    TEST_PATH,
-    add_dependency,
-    new_entry,
-    write_entry,
-    write_test,
-)
+from vllm_harness.cli.project_files import MODELS_PATH, TEST_PATH, FileStep, new_entry, own_files
+
+
+class CiSystem(StrEnum):
+    """The systems for which there is a workflow."""
+
+    GITHUB = "github"
 
 
 def init(
     project: Annotated[Path, typer.Argument(help="The folder of the project.")] = Path(),
     model: str = "qwen3",
+    ci: CiSystem | None = None,
 ) -> None:
     """Add a dependency on vllm-harness, a model entry and a first test to a project.
 
     No file is overwritten: the command lists the files that it left alone, and
     what to add to them by hand. A model for which the harness has no entry
-    gets a new entry for the live lane.
+    gets a new entry for the live lane. With --ci, a workflow runs the test for
+    each pull request; in a checkout of vLLM, it only reviews the change.
     """
     if not project.is_dir():
         raise UsageError(
@@ -37,7 +40,8 @@ def init(
         )
     entry = new_entry(model)
     try:
-        steps = [add_dependency(project), write_entry(project, entry), write_test(project, entry)]
+        make = load(WORKFLOW, "--ci") if ci else own_files
+        steps: list[FileStep] = make(project, entry)
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise UsageError(
             f"{project}: {error}",
@@ -48,6 +52,8 @@ def init(
         console.print(f"{step.state:7}  {step.path}: {step.note}")
         if step.addition:
             console.print(step.addition.rstrip())
+    if TEST_PATH not in {step.path for step in steps}:
+        return
     if (project / "pyproject.toml").exists():
         console.print("\nto leave out --vllm-models-file, add to pyproject.toml:")
         console.print(f'[tool.pytest.ini_options]\nvllm_models_file = "{MODELS_PATH}"', markup=False)

@@ -134,6 +134,11 @@ def _live_entry(hub_id: str) -> NewEntry:
     return NewEntry(name, "live", {"models": {name: body}}, _BLANKS)
 
 
+def own_files(project: Path, entry: NewEntry) -> list[FileStep]:
+    """Adds the dependency, the model entry and the first test."""
+    return [add_dependency(project), write_entry(project, entry), write_test(project, entry)]
+
+
 def add_dependency(project: Path) -> FileStep:
     """Adds the harness to the development dependencies of pyproject.toml."""
     requirement = f"{DISTRIBUTION}>={version(DISTRIBUTION)}"

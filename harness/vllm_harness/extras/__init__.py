@@ -4,6 +4,7 @@ Their error classes, by base class, and the modules that define them:
 
     HarnessError
         ClusterError, NotRun              cluster.ray_cluster
+        HeadFailed                        review.both_sides
         ShippingError                     cluster.shipping
         SuiteError                        cluster.suites.on_node
         NoReferenceError                  weights.check
