@@ -13,7 +13,7 @@ from vllm_harness._scripted.families import Family
 from vllm_harness.extras.review.change import CODE, few
 from vllm_harness.extras.review.serving import SERVING
 from vllm_harness.extras.review.touched import APIS, ApiCode, files_of_families, touched_apis
-from vllm_harness.extras.review.unchanged import commit_before, is_checkout
+from vllm_harness.extras.review.unchanged import commit_before, is_checkout, is_spec
 from vllm_harness.extras.review.verdict import Named
 
 PROMPTS = ("renderers/*", "tokenizers/*", "transformers_utils/chat_templates/*", "entrypoints/chat_utils.py")
@@ -95,15 +95,19 @@ class GitDifference:
 
 
 def git_difference(head: str, base: str) -> GitDifference | None:
-    """Finds what differs in a checkout; None if the head is no checkout, or the base is not a revision of it.
+    """Finds what differs in a checkout; None if the head is not a checkout, or the base is a spec.
 
     Args:
         head: the spec of the tree.
         base: the revision; empty for HEAD.
+
+    Raises:
+        UsageError: there is no such revision.
     """
     tree = parse(head).tree
-    if tree is None or not is_checkout(tree) or not (commit := commit_before(tree, base or "HEAD")):
+    if tree is None or is_spec(base) or not is_checkout(tree):
         return None
+    commit = commit_before(tree, base or "HEAD")
     listed = git(tree, "diff", "--name-only", "--no-renames", "-z", commit, "--")
     further = git(tree, "ls-files", "--others", "--exclude-standard", "-z", "--", "vllm")
     names = {

@@ -69,8 +69,8 @@ def unchanged(tree: Environment, revision: str, progress: Progress) -> Unchanged
     Raises:
         UsageError: there is no such revision, or one is given and the tree is not a checkout.
     """
-    if revision and (environment := _named(revision, progress)):
-        return _released(revision, environment)
+    if revision and is_spec(revision):
+        return _released(revision, resolve(revision, device="cpu", create=True, progress=progress))
     if tree.tree is None:
         raise UsageError(
             f"there is nothing to compare {tree.describe()} with", hint="name another release with --base"
@@ -91,18 +91,27 @@ def is_checkout(tree: Path) -> bool:
 
 
 def commit_before(tree: Path, revision: str) -> str:
-    """The commit from which the work on HEAD left a revision, or the revision itself; empty if unknown."""
+    """The commit from which the work on HEAD left a revision, or the revision itself.
+
+    Raises:
+        UsageError: there is no such revision.
+    """
     commit = git_output(tree, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
-    return git_output(tree, "merge-base", commit, "HEAD") or commit if commit else ""
+    if not commit:
+        raise UsageError(
+            f"{tree} has no revision {revision}",
+            hint="name a commit, branch or tag; a shallow clone lacks most of them: git fetch --unshallow",
+        )
+    return git_output(tree, "merge-base", commit, "HEAD") or commit
 
 
-def _named(base: str, progress: Progress) -> Environment | None:
-    """The environment that a base names; None if it is no spec."""
+def is_spec(base: str) -> bool:
+    """Whether a base is the spec of an environment, not a revision."""
     try:
         parse(base)
     except UsageError:
-        return None
-    return resolve(base, device="cpu", create=True, progress=progress)
+        return False
+    return True
 
 
 def _of_release(tree: Environment, progress: Progress) -> Unchanged:
@@ -124,11 +133,6 @@ def _of_revision(tree: Environment, revision: str, progress: Progress) -> Unchan
     """A revision, unpacked into the state folder; the checkout is not changed."""
     assert tree.tree is not None
     commit = commit_before(tree.tree, revision)
-    if not commit:
-        raise UsageError(
-            f"{tree.tree} has no revision {revision}",
-            hint="name a commit, branch or tag; a shallow clone lacks most of them: git fetch --unshallow",
-        )
     name = f"{tree.tree.name}-{hashlib.sha256(str(tree.tree).encode()).hexdigest()[:8]}"
     folder = state_dir() / "revisions" / name
     with locked_for_making(folder, progress):
