@@ -10,7 +10,7 @@ from typing import get_args
 
 import typer
 
-from vllm_harness._errors import HarnessError, InfrastructureError, UsageError
+from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._files.paths import run_folder
 from vllm_harness._regression.selection import known_names
 from vllm_harness._runs.records import Kind
@@ -20,7 +20,8 @@ from vllm_harness.cli.regression_options import console, note
 from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.extras.review.accepted import read_accepted
 from vllm_harness.extras.review.outputs import FILES, comment, github_annotations, schema_text, write_records
-from vllm_harness.extras.review.reviewing import ReviewRequest, review_change
+from vllm_harness.extras.review.parsers import PartResult
+from vllm_harness.extras.review.reviewing import ReviewRequest, not_judged, review_change
 from vllm_harness.extras.review.show import review_text
 from vllm_harness.extras.review.verdict import PartName, Review
 
@@ -82,32 +83,31 @@ def review(
         parallel=jobs or interpreters(),
         until_red=exit_first,
     )
-    result = _reviewed(request)
-    console.print(_printed(result, request.folder, format).rstrip("\n"))
-    if summary := os.environ.get(STEP_SUMMARY):
-        with Path(summary).open("a") as file:
-            file.write(comment(result))
-    raise typer.Exit(result.exit_code)
-
-
-def _reviewed(request: ReviewRequest) -> Review:
-    """Reviews the change, and writes all formats to the folder of the run."""
     with (
         kept_at(request.folder, "run the command again: the results of the base are stored"),
         kept_run(Kind.REGRESSION, request.folder, "review") as writer,
     ):
-        try:
-            review, results = review_change(request, note)
-        except HarnessError as error:
-            if error.exit_code != 1:
-                raise
-            raise InfrastructureError(
-                f"the change could not be judged: {error.message}", hint=error.hint
-            ) from error
-        write_records(review, results, writer)
+        result, results = _reviewed(request)
+        write_records(result, results, writer)
         for name, text in FILES.items():
-            (request.folder / name).write_text(text(review, request.folder))
-        return review
+            (request.folder / name).write_text(text(result, request.folder))
+        console.print(_printed(result, request.folder, format).rstrip("\n"))
+        if summary := os.environ.get(STEP_SUMMARY):
+            with Path(summary).open("a") as file:
+                file.write(comment(result))
+        raise typer.Exit(result.exit_code)
+
+
+def _reviewed(request: ReviewRequest) -> tuple[Review, list[PartResult]]:
+    """Reviews the change; an error of this machine or of vLLM's base is the verdict that it is not judged."""
+    try:
+        return review_change(request, note)
+    except HarnessError as error:
+        if error.exit_code == UsageError.exit_code:
+            raise
+        note(str(error))
+        reason = " ".join(f"{error.message}; {error.hint}".split())
+        return not_judged(request, reason), []
 
 
 def _printed(review: Review, folder: Path, format: ReviewFormat) -> str:

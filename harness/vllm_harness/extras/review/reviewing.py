@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 from vllm_harness._environments.under_test import VllmUnderTest
-from vllm_harness._errors import UsageError
+from vllm_harness._errors import InfrastructureError, UsageError
 from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.results.cells import RegressionRun
 from vllm_harness._regression.selection import Selection, select_families, select_groups
@@ -89,6 +89,18 @@ def review_change(request: ReviewRequest, say: Callable[[str], None]) -> tuple[R
     say(_announced(change, scope))
     results = _run(request, change, scope, say, started) if change.files else []
     return _review(request, change, scope, difference, results, started), results
+
+
+def not_judged(request: ReviewRequest, reason: str) -> Review:
+    """The verdict on a change that could not be judged at all."""
+    return Review(
+        verdict=ReviewVerdict.NOT_JUDGED,
+        exit_code=InfrastructureError.exit_code,
+        base=request.base or "HEAD",
+        head=request.head,
+        not_judged=(Named(what="the change", reason=reason),),
+        run=str(request.folder),
+    )
 
 
 def _nothing_in_git(

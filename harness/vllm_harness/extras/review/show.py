@@ -38,11 +38,10 @@ def headline(review: Review) -> str:
 
 def _lines(review: Review) -> Iterator[str]:
     yield f"{review.base} -> {review.head}"
-    yield from _folded(
-        "changed: ", few(review.files) if review.files else "no code that the harness can judge"
-    )
+    if review.files:
+        yield from _folded("changed: ", few(review.files))
     if review.other_files:
-        yield f"and {review.other_files} other files, on which no answer depends"
+        yield f"other changed files, on which no answer depends: {review.other_files}"
     for part in review.parts:
         yield (
             f"{part.name}: {part.judged} cases in {minutes(part.seconds)}: {part.regressed} regressed, "
