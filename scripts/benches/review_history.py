@@ -54,7 +54,7 @@ def changed(earlier: Path, later: Path) -> list[str]:
 
 
 def copied(package: Path, version: str) -> Path:
-    """A git repository with the Python of a release, at a fixed path, so that its environment is made once."""
+    """A git repository with a release's Python, at a fixed path, so that its environment is made once."""
     tree = cache_dir() / "review-history" / f"vllm-{version}"
     if not (tree / ".git").is_dir():
         shutil.copytree(package, tree / "vllm", ignore=shutil.ignore_patterns("__pycache__", "*.so"))

@@ -20,6 +20,7 @@ from vllm_harness._scenarios.reading import read_scenario
 from vllm_harness._scripted.book_check import check_book
 from vllm_harness.cli.main import app
 from vllm_harness.extras.mutants.mutant import load_by_hand
+from vllm_harness.extras.review.accepted import read_accepted
 from vllm_harness.extras.upstream.books import UpstreamBook
 
 LANGUAGES = {"python", "console", "yaml", "text", "http"}
@@ -81,6 +82,8 @@ def test_yaml_loads_as_what_it_is(block: Block, tmp_path: Path) -> None:
             assert Defect.model_validate(entry)
         case {"models": _}:
             assert load_models(file)
+        case {"accepted": _}:
+            assert read_accepted(file)
         case {"mutants": _}:
             assert load_by_hand(file.parent)
         case {"file": _, "tests": _} as book:

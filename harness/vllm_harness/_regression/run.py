@@ -253,7 +253,8 @@ def _case_result(case: Case, answers: Sequence[CaseAnswer]) -> CaseResult:
         delivery = _delivery(answer)
         if mismatches:
             by_delivery.setdefault(delivery, {}).update(dict.fromkeys(mismatches))
-            expected.setdefault(delivery, _shown(expected_of(case, judged, answer)))
+            wanted = json.dumps(expected_of(case, judged, answer), ensure_ascii=False)[:EXAMPLE_LENGTH]
+            expected.setdefault(delivery, wanted)
         if mismatches or delivery.api is not None:
             examples.setdefault(delivery, _example(answer))
     has_one_answer = case.expected.meaning is not None
@@ -287,8 +288,5 @@ def _example(answer: CaseAnswer) -> str:
     shown: dict[str, object] = {} if answer.at is None else {"at": answer.at}
     shown |= {} if answer.error is None else {"error": str(answer.error)}
     calls = [(call.name, call.arguments) for call in answer.calls]
-    return _shown({**shown, **message_of(answer.reasoning, answer.content, calls)})
-
-
-def _shown(message: dict[str, object]) -> str:
-    return json.dumps(message, ensure_ascii=False)[:EXAMPLE_LENGTH]
+    shown |= message_of(answer.reasoning, answer.content, calls)
+    return json.dumps(shown, ensure_ascii=False)[:EXAMPLE_LENGTH]

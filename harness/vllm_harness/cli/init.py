@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,23 +14,17 @@ from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.project_files import MODELS_PATH, TEST_PATH, FileStep, new_entry, own_files
 
 
-class CiSystem(StrEnum):
-    """The systems for which there is a workflow."""
-
-    GITHUB = "github"
-
-
 def init(
     project: Annotated[Path, typer.Argument(help="The folder of the project.")] = Path(),
     model: str = "qwen3",
-    ci: CiSystem | None = None,
+    ci: Literal["github"] | None = None,
 ) -> None:
     """Add a dependency on vllm-harness, a model entry and a first test to a project.
 
     No file is overwritten: the command lists the files that it left alone, and
     what to add to them by hand. A model for which the harness has no entry
-    gets a new entry for the live lane. With --ci, a workflow runs the test for
-    each pull request; in a checkout of vLLM, it only reviews the change.
+    gets a new entry for the live lane. --ci adds a workflow, which in a checkout
+    of vLLM reviews each change.
     """
     if not project.is_dir():
         raise UsageError(

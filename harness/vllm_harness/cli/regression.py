@@ -93,7 +93,7 @@ def regression(
         show_cells(console, cells, baseline, defects)
         if "cost" in selection.groups:
             extensions.load(extensions.COST_TABLE)(console, cells)
-        if not baseline and extensions.installed("review"):
+        if not (baseline or options.write_baseline) and extensions.installed("review"):
             extensions.load(extensions.FAILURES)(console, environments, selection, cells, defects)
         failures = [] if baseline else _search(folder, environments, selection, options.parallel)
         console.print(f"run: {folder.folder}")

@@ -25,14 +25,11 @@ class ErrorCode(StrEnum):
 
 
 class AnswerError(StrictModel):
-    """An error instead of an answer; `code` is an `ErrorCode`, `http_STATUS` or an exception's name.
-
-    `place` is the file and line of vLLM's code that raised it, if it is known.
-    """
+    """An error instead of an answer; `code` is an `ErrorCode`, `http_STATUS` or an exception's name."""
 
     code: str
     message: str = ""
-    place: str = ""
+    place: str = ""  # the file and line of vLLM that raised it, if known
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
@@ -82,21 +79,13 @@ class Curve(StrictModel):
     stopped_at: int | None = None
 
 
-class SentCall(StrictModel):
-    """The part of a call that a parser sends for one chunk."""
-
-    index: int
-    name: str | None = None
-    arguments: str = ""
-
-
 class Step(StrictModel):
-    """A chunk of the model's text, and what the parser sends for it."""
+    """A chunk of the model's text, and what a parser sends for it."""
 
     text: str
     reasoning: str = ""
     content: str = ""
-    calls: tuple[SentCall, ...] = ()
+    calls: tuple[CaseCall, ...] = ()
 
 
 class CaseAnswer(StrictModel):

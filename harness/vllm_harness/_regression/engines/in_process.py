@@ -60,8 +60,7 @@ def parse_all(
     Raises:
         InProcessError: vLLM cannot be imported, or the timeout expires.
     """
-    trace = {"traced": traced}
-    families = [{**worker_family(family, inputs), **trace} for family, inputs in case_sets if inputs]
+    families = [worker_family(*each) | {"traced": traced} for each in case_sets if each[1]]
     code = f"{prelude}\n\n{_SCRIPT.read_text()}"
     lines = lines_of(environment, ("-c", code), {"families": families}, environ=environ, limit_s=limit_s)
     yield from by_case_set(lines)

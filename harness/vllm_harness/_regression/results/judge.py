@@ -6,7 +6,7 @@ vLLM may drop white space around reasoning and text; arguments must have the sam
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +23,6 @@ MARKER_TOKENS = 2
 Mismatches = tuple[Mismatch, ...]
 ExpectedCall = tuple[str | None, Any]
 """A call's name and arguments; arguments that are not valid JSON are kept as text."""
-ShownCall = tuple[str | None, str]
-"""A call's name and arguments as text."""
 _TEXT_CODES = (
     MismatchCode.TEXT_LOST,
     MismatchCode.TEXT_UNEXPECTED,
@@ -76,32 +74,26 @@ def _judge_together(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple
 
 def expected_of(case: Case, answers: Sequence[CaseAnswer], answer: CaseAnswer) -> dict[str, object]:
     """Returns what should have come instead of an answer: the content of a message, or rules."""
-    expected = case.expected
-    if expected.meaning is not None:
-        calls: list[ShownCall] = [
-            (call.name, json.dumps(call.arguments, ensure_ascii=False)) for call in expected.meaning.calls
-        ]
-        return message_of(expected.meaning.reasoning, expected.meaning.text, calls)
-    alike = (other for other in answers if not other.is_refused and _are_compared(case, other, answer))
-    first = None if expected.refused else next(alike, answer)
-    if first is not None and first is not answer and first.error is None:
-        calls = [(call.name, call.arguments) for call in first.calls]
-        return message_of(first.reasoning, first.content, calls)
+    expected, key = case.expected, _compared_within(case, answer)
+    if (meant := expected.meaning) is not None:
+        calls = ((call.name, json.dumps(call.arguments, ensure_ascii=False)) for call in meant.calls)
+        return message_of(meant.reasoning, meant.text, calls)
+    alike = (each for each in answers if not each.is_refused and _compared_within(case, each) == key)
+    first = next(alike, answer)
+    if not (expected.refused or first is answer or first.error):
+        return message_of(
+            first.reasoning, first.content, [(each.name, each.arguments) for each in first.calls]
+        )
     rules: dict[str, object] = {"calls": "none"} if not expected.calls_allowed else {}
     for name in ("functions", "words", "values"):
-        if some := getattr(expected, name):
-            rules[name] = sorted(some)
+        rules |= {name: sorted(some)} if (some := getattr(expected, name)) else {}
     return rules or {"answer": "refused by the grammar" if expected.refused else "not empty, and no error"}
 
 
-def message_of(reasoning: str | None, content: str | None, calls: Sequence[ShownCall]) -> dict[str, object]:
+def message_of(reasoning: str | None, content: str | None, calls: Iterable[Any]) -> dict[str, object]:
     """Returns the content of a message as examples show it, without empty texts."""
-    texts = {"reasoning": reasoning, "content": content}
-    return {**{name: text for name, text in texts.items() if text}, "calls": [list(call) for call in calls]}
-
-
-def _are_compared(case: Case, one: CaseAnswer, other: CaseAnswer) -> bool:
-    return _compared_within(case, one) == _compared_within(case, other)
+    texts = {name: text for name, text in (("reasoning", reasoning), ("content", content)) if text}
+    return {**texts, "calls": [list(call) for call in calls]}
 
 
 def _first_mismatches(case: Case, answer: CaseAnswer) -> Mismatches:

@@ -93,7 +93,6 @@ def _whole(parser: Any, request: Any, output: _Output, prompt: list[int]) -> dic
 def _streamed(
     parser: Any, request: Any, output: _Output, prompt: list[int], spans: Spans, held: int, steps: list[Any]
 ) -> dict[str, Any]:
-    """Parses chunk by chunk, and adds to `steps` the text of each chunk and what the parser sends for it."""
     texts = _deltas(output.texts(request), spans, held)
     answer: dict[str, Any] = {"reasoning": "", "content": "", "calls": {}}
     for number, (start, end) in enumerate(spans):

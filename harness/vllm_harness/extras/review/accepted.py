@@ -12,7 +12,7 @@ from pydantic import Field
 from vllm_harness._files.located_yaml import read_yaml
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.results.mismatches import Mismatch
-from vllm_harness.extras.review.verdict import Failure, Named
+from vllm_harness.extras.review.verdict import Named, ShownFailure
 
 
 class AcceptedRegression(StrictModel):
@@ -34,7 +34,7 @@ class AcceptedRegression(StrictModel):
     date: Day
     until: Day | None = None
 
-    def accepts(self, failure: Failure, today: Day) -> bool:
+    def accepts(self, failure: ShownFailure, today: Day) -> bool:
         """Whether a failure is accepted today."""
         named = ((failure.family, self.families), (failure.group, self.groups), (failure.case, self.cases))
         return (
@@ -61,11 +61,11 @@ def read_accepted(path: Path | None) -> tuple[AcceptedRegression, ...]:
 
 
 def divided(
-    failures: Iterable[Failure], accepted: Iterable[AcceptedRegression], today: Day
-) -> tuple[list[Failure], list[Named]]:
+    failures: Iterable[ShownFailure], accepted: Iterable[AcceptedRegression], today: Day
+) -> tuple[list[ShownFailure], list[Named]]:
     """Divides failures into those that count, and those that are accepted, with the reason."""
     entries = list(accepted)
-    counting: list[Failure] = []
+    counting: list[ShownFailure] = []
     living: list[Named] = []
     for failure in failures:
         entry = next((each for each in entries if each.accepts(failure, today)), None)

@@ -11,7 +11,6 @@ from vllm_harness._errors import HarnessError
 from vllm_harness._machine.shard import ThisMachine
 from vllm_harness._machine.tasks import raise_if_interrupted
 from vllm_harness._regression.cases.case import CaseSet, Group
-from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._regression.results.compare import CaseChange, changes
 from vllm_harness._regression.run import Batch, shard_of, unfinished
@@ -32,9 +31,9 @@ class Side:
     vllm: VllmUnderTest
     run: RegressionRun
 
-    def cell(self, cases: CaseSet, engine: Engine) -> Cell | None:
+    def cell(self, cases: CaseSet) -> Cell | None:
         """The finished cell of a case set."""
-        cell = self.run.cell(self.vllm.name, engine, cases.family.name, cases.group)
+        cell = self.run.cell(self.vllm.name, "in-process", cases.family.name, cases.group)
         return cell if cell and cell.cases_digest == cases.digest else None
 
 
@@ -42,25 +41,19 @@ class HeadFailed(HarnessError):
     """The code after the change does not run at all, while the code before it does."""
 
 
-class _Enough(Exception):
-    """Ends a comparison at the first regression."""
-
-
 @dataclass
 class BothSides:
-    """Runs case sets on both sides.
+    """Runs case sets in process on both sides.
 
     Attributes:
         base, head: the code before and after the change.
-        engine: whether to run the parsers in process or over HTTP.
-        parallel: the number of interpreters or servers at a time.
+        parallel: the number of interpreters at a time.
         until_red: whether to stop at the first regression.
         say: receives a line at the first regression.
     """
 
     base: Side
     head: Side
-    engine: Engine
     parallel: int
     until_red: bool
     say: Callable[[str], None]
@@ -90,7 +83,7 @@ class BothSides:
 
             try:
                 errors = ThisMachine(max(self.parallel, 2)).run(list(map(shard_of, batches)), write)
-            except (_Enough, KeyboardInterrupt):  # what runs beside the first regression is interrupted
+            except KeyboardInterrupt:
                 if not self._ended:
                     raise
                 errors = []
@@ -102,9 +95,7 @@ class BothSides:
 
     def cells(self, case_sets: Sequence[CaseSet]) -> tuple[list[Cell], list[Cell]]:
         """The cells that have finished on both sides, before and after the change."""
-        pairs = [
-            (self.base.cell(cases, self.engine), self.head.cell(cases, self.engine)) for cases in case_sets
-        ]
+        pairs = [(self.base.cell(cases), self.head.cell(cases)) for cases in case_sets]
         both = [(old, new) for old, new in pairs if old and new]
         return [old for old, _ in both], [new for _, new in both]
 
@@ -112,18 +103,15 @@ class BothSides:
         """Shares the machine between the sides; a side whose cells are stored leaves it to the other."""
         sides = [side for side in (self.head, self.base) if self._left(side, case_sets)]
         shares = max(1, self.parallel // max(1, len(sides)))
-        of_sides = [
-            unfinished(side.run, [side.vllm], case_sets, engine=self.engine, parallel=shares)
-            for side in sides
-        ]
+        of_sides = [unfinished(side.run, [side.vllm], case_sets, parallel=shares) for side in sides]
         return [batch for together in _in_turn(of_sides) for batch in together]
 
     def _left(self, side: Side, case_sets: Sequence[CaseSet]) -> bool:
-        return any(cases.cases and side.cell(cases, self.engine) is None for cases in case_sets)
+        return any(cases.cases and side.cell(cases) is None for cases in case_sets)
 
     def _look(self, cases: CaseSet, elapsed: Callable[[], float]) -> None:
         """Reports the first case set with a regression."""
-        old, new = self.base.cell(cases, self.engine), self.head.cell(cases, self.engine)
+        old, new = self.base.cell(cases), self.head.cell(cases)
         with self._lock:
             if self._seen or not old or not new:
                 return
@@ -134,7 +122,7 @@ class BothSides:
             self.say(f"first red after {minutes(elapsed())}: {first.family}, {first.group}, {first.case}")
             if self.until_red:
                 self._ended = True
-                raise _Enough
+                raise KeyboardInterrupt  # ends what runs beside it
 
 
 def _in_turn(of_sides: Sequence[Sequence[Batch]]) -> Iterator[tuple[Batch, ...]]:

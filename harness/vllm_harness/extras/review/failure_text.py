@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vllm_harness._regression.engines.answer import Step
 from vllm_harness._terminal.tables import escaped
-from vllm_harness.extras.review.verdict import Failure, FailureKind, Message, Parting
+from vllm_harness.extras.review.verdict import FailureKind, Message, Parting, ShownFailure
 
 WIDTH = 80
 _LONGEST = 600
@@ -45,7 +45,7 @@ def kind_lines(number: int, kind: FailureKind, width: int = WIDTH) -> Iterator[s
         yield from _folded("   All cases: ", ", ".join(families[:_FAMILIES]) + more, width)
 
 
-def failure_lines(failure: Failure, width: int = WIDTH) -> Iterator[str]:
+def failure_lines(failure: ShownFailure, width: int = WIDTH) -> Iterator[str]:
     """Yields the lines that show one failure."""
     yield f"{failure.family}, {failure.group}: {escaped(failure.case)}"
     if failure.text:
@@ -77,7 +77,7 @@ def _place(delivery: str) -> str:
     return f"{words}, over {api}" if api else words
 
 
-def _step_lines(failure: Failure, width: int) -> Iterator[str]:
+def _step_lines(failure: ShownFailure, width: int) -> Iterator[str]:
     """A line for each chunk; of many, only those around the first wrong one."""
     steps = failure.steps
     wrong = failure.parting.chunk if failure.parting else None

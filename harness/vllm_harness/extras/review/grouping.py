@@ -7,27 +7,29 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import get_args
 
 from vllm_harness._defects.entry import Severity
-from vllm_harness.extras.review.verdict import Cause, Failure, FailureKind
+from vllm_harness.extras.review.verdict import Cause, FailureKind, ShownFailure
 
 _SEVERITIES: tuple[str, ...] = get_args(Severity)
 
 
-def causes_of(failures: Iterable[Failure], files_of: Callable[[str], tuple[str, ...]]) -> tuple[Cause, ...]:
+def causes_of(
+    failures: Iterable[ShownFailure], files_of: Callable[[str], tuple[str, ...]]
+) -> tuple[Cause, ...]:
     """Groups failures by the changed files that can be their cause, and then by their worst mismatch.
 
     Args:
         failures: the failures.
         files_of: returns the changed files that a family's parsers run.
     """
-    by_files: dict[tuple[str, ...], list[Failure]] = {}
+    by_files: dict[tuple[str, ...], list[ShownFailure]] = {}
     for failure in failures:
         by_files.setdefault(files_of(failure.family), []).append(failure)
     causes = [Cause(files=files, kinds=_kinds(alike)) for files, alike in by_files.items()]
     return tuple(sorted(causes, key=lambda cause: (_badness(cause.kinds[0]), -cause.cases)))
 
 
-def _kinds(failures: Sequence[Failure]) -> tuple[FailureKind, ...]:
-    by_kind: dict[tuple[str, str], list[Failure]] = {}
+def _kinds(failures: Sequence[ShownFailure]) -> tuple[FailureKind, ...]:
+    by_kind: dict[tuple[str, str], list[ShownFailure]] = {}
     for failure in failures:
         error = failure.actual.error if failure.mismatch.startswith("error") else ""
         by_kind.setdefault((failure.mismatch, error), []).append(failure)
@@ -35,7 +37,7 @@ def _kinds(failures: Sequence[Failure]) -> tuple[FailureKind, ...]:
     return tuple(sorted(kinds, key=lambda kind: (_badness(kind), -sum(kind.cases.values()))))
 
 
-def _kind(failures: Sequence[Failure]) -> FailureKind:
+def _kind(failures: Sequence[ShownFailure]) -> FailureKind:
     example = min(failures, key=_size)
     return FailureKind(
         mismatch=example.mismatch,
@@ -46,7 +48,7 @@ def _kind(failures: Sequence[Failure]) -> FailureKind:
     )
 
 
-def _size(failure: Failure) -> tuple[bool, bool, int, int]:
+def _size(failure: ShownFailure) -> tuple[bool, bool, int, int]:
     """The simplest failure has one right answer, parts visibly from it, and is short."""
     return bool(failure.expected.rule), failure.parting is None, len(failure.text), len(failure.steps)
 

@@ -20,7 +20,7 @@ from vllm_harness.extras.review.change import few
 from vllm_harness.extras.review.failure_text import failure_lines, kind_lines
 from vllm_harness.extras.review.parsers import PartResult
 from vllm_harness.extras.review.show import MOST_KINDS, headline
-from vllm_harness.extras.review.verdict import Cause, Failure, FailureKind, Named, Review
+from vllm_harness.extras.review.verdict import Cause, FailureKind, Named, Review, ShownFailure
 
 BEFORE = "wrong before the change"
 """What explains a mismatch of the base that no known defect explains."""
@@ -137,7 +137,7 @@ def write_records(review: Review, results: Sequence[PartResult], writer: RunWrit
             writer.write(_record(failure))
 
 
-def _judged(case: CaseRecord, failure: Failure | None) -> CaseRecord:
+def _judged(case: CaseRecord, failure: ShownFailure | None) -> CaseRecord:
     """The record of a case; if the case did not regress, something explains each of its findings."""
     if failure:
         text = "\n".join(failure_lines(failure))
@@ -147,7 +147,7 @@ def _judged(case: CaseRecord, failure: Failure | None) -> CaseRecord:
     return case.model_copy(update={"findings": findings, "outcome": outcome})
 
 
-def _record(failure: Failure) -> CaseRecord:
+def _record(failure: ShownFailure) -> CaseRecord:
     return CaseRecord(
         id=failure.case,
         target=failure.family,

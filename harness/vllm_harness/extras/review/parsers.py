@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from vllm_harness._defects.registry import load_defects
-from vllm_harness._environments.under_test import VllmUnderTest
-from vllm_harness._regression.cases.case import CaseSet, Group
-from vllm_harness._regression.engines.over_http import request_all, served_by
-from vllm_harness._regression.engines.plan import Engine
+from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.results.cells import CaseVerdict, Cell
-from vllm_harness._regression.results.compare import CaseChange
+from vllm_harness._regression.results.compare import changes
 from vllm_harness._regression.results.known_defects import parser_defects
 from vllm_harness._regression.selection import Selection
-from vllm_harness._scripted.families import Family, entry_of
+from vllm_harness._scripted.families import Family
 from vllm_harness.extras.review.both_sides import BothSides, HeadFailed, Side
+from vllm_harness.extras.review.cells import whole_cells
 from vllm_harness.extras.review.defect_changes import changed_defects
-from vllm_harness.extras.review.second_try import SecondTry, failure_of, tried_again
-from vllm_harness.extras.review.verdict import DefectTurn, Failure, Message, Named
+from vllm_harness.extras.review.over_http import covering, not_started, requested_again, wrong_cases
+from vllm_harness.extras.review.second_try import tried_again
+from vllm_harness.extras.review.verdict import DefectTurn, Named, ShownFailure
 
 MOST_SERVED = 8
 """The number of servers to start over HTTP; families with the same parsers share a server."""
@@ -44,7 +43,7 @@ class PartResult:
     name: str
     judged: int = 0
     fixed: int = 0
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[ShownFailure, ...] = ()
     flaky: tuple[str, ...] = ()
     defects: tuple[DefectTurn, ...] = ()
     not_run: tuple[Named, ...] = ()
@@ -72,32 +71,49 @@ class ParserPart:
     say: Callable[[str], None]
     started: float
 
-    def in_process(self, selection: Selection) -> PartResult:
-        """Runs the families in process."""
-        case_sets = [cases for cases in selection.case_sets() if cases.cases]
-        return self._run("parsers in process", "in-process", case_sets)
+    def over_http(self, families: Sequence[Family], red: Collection[str]) -> PartResult:
+        """Serves some families, which together have every parser.
 
-    def over_http(self, families: Collection[Family], red: Collection[str]) -> PartResult:
-        """Runs one family for each pair of parsers over HTTP: those that regressed in process, if any did."""
-        chosen = _one_for_each_parser([family for family in families if not red or family.name in red])
+        The code before the change runs only the cases that are wrong after it without a known defect.
+
+        Args:
+            families: the families to choose from.
+            red: those that regressed in process; if there are any, no others run.
+        """
+        started = time.monotonic()
+        chosen = covering([family for family in families if not red or family.name in red])
         selection = Selection(tuple(chosen[:MOST_SERVED]), SERVED_GROUPS, "http")
         case_sets = [cases for cases in selection.case_sets() if cases.cases]
-        result = self._run("parsers over HTTP", "http", case_sets)
-        if len(chosen) <= MOST_SERVED:
-            return result
-        names = ", ".join(family.name for family in chosen[MOST_SERVED:])
+        run, head, base, title = self.head.run, self.head.vllm, self.base.vllm, "cells of parsers over HTTP"
+        after = whole_cells(run, head, case_sets, title, engine="http", parallel=self.parallel)
+        wrong = list(wrong_cases(case_sets, after, base.environment.vllm_version))
+        before = whole_cells(run, base, wrong, f"{title}, before", engine="http", parallel=self.parallel)
+        regressed = [change for change in changes(before, after) if change.regressed]
+        tried = requested_again(regressed, case_sets, head)
+        left_out = ", ".join(family.name for family in chosen[MOST_SERVED:])
         reason = f"only {MOST_SERVED} servers start; their parsers ran in process"
-        return replace(result, not_run=(Named(what=f"over HTTP: {names}", reason=reason),))
+        return PartResult(
+            "parsers over HTTP",
+            judged=_cases_in_both(after, after),
+            failures=tried.failures,
+            flaky=tried.flaky,
+            not_run=(Named(what=f"over HTTP: {left_out}", reason=reason),) if left_out else (),
+            not_judged=tuple(_not_made(before, after)),
+            cells=tuple(after),
+            seconds=time.monotonic() - started,
+        )
 
-    def _run(self, name: str, engine: Engine, case_sets: Sequence[CaseSet]) -> PartResult:
+    def in_process(self, selection: Selection) -> PartResult:
+        """Runs the families in process."""
+        name, case_sets = "parsers in process", [cases for cases in selection.case_sets() if cases.cases]
         started = time.monotonic()
-        sides = BothSides(self.base, self.head, engine, self.parallel, self.until_red, self.say)
+        sides = BothSides(self.base, self.head, self.parallel, self.until_red, self.say)
         try:
             changed = sides.run(case_sets, f"cells of {name}", lambda: time.monotonic() - self.started)
             regressed = [change for change in changed if change.regressed]
-            tried = again_by(engine)(regressed, case_sets, self.head.vllm)
+            tried = tried_again(regressed, case_sets, self.head.vllm)
         except HeadFailed as error:
-            failure = _not_started(error.message, case_sets[0].family.name, engine)
+            failure = not_started(error.message, case_sets[0].family.name)
             return PartResult(name, 1, failures=(failure,), seconds=time.monotonic() - started)
         before, after = sides.cells(case_sets)
         return PartResult(
@@ -111,20 +127,6 @@ class ParserPart:
             cells=tuple(after),
             seconds=time.monotonic() - started,
         )
-
-
-Again = Callable[[Sequence[CaseChange], Sequence[CaseSet], VllmUnderTest], SecondTry]
-
-
-def again_by(engine: Engine) -> Again:
-    """The function that runs regressed cases again by an engine."""
-    return tried_again if engine == "in-process" else _requested_again
-
-
-def _one_for_each_parser(families: Sequence[Family]) -> list[Family]:
-    return list(
-        {(family.tool_parser, family.reasoning_parser): family for family in reversed(families)}.values()
-    )[::-1]
 
 
 def _cases_in_both(before: Sequence[Cell], after: Sequence[Cell]) -> int:
@@ -154,45 +156,10 @@ def _turns(before: Sequence[Cell], after: Sequence[Cell]) -> list[DefectTurn]:
 
 def _not_made(before: Sequence[Cell], after: Sequence[Cell]) -> list[Named]:
     """The families whose parsers or servers start neither before nor after the change."""
+    failed = {cell.family for cell in before if cell.start_error}
     errors = {
-        new.family: new.start_error.partition("\n")[0]
-        for old, new in zip(before, after, strict=True)
-        if old.start_error and new.start_error
+        cell.family: cell.start_error.partition("\n")[0]
+        for cell in after
+        if cell.start_error and cell.family in failed
     }
     return [Named(what=family, reason=reason) for family, reason in errors.items()]
-
-
-def _not_started(message: str, family: str, engine: Engine) -> Failure:
-    return Failure(
-        family=family,
-        group="all",
-        case="the parsers run" if engine == "in-process" else "the server starts",
-        delivery="",
-        mismatch="parsers_not_made",
-        title="vLLM does not run after the change, and did before",
-        severity="error",
-        actual=Message(error=message),
-    )
-
-
-def _requested_again(
-    changed: Sequence[CaseChange], case_sets: Sequence[CaseSet], head: VllmUnderTest
-) -> SecondTry:
-    """Requests regressed cases again from a new server, one family after the other."""
-    by_case = {(change.family, change.group, change.case): change for change in changed}
-    failures: list[Failure] = []
-    flaky: list[str] = []
-    for cases in case_sets:
-        place = (cases.family.name, cases.group)
-        chosen = replace(cases, cases=tuple(case for case in cases.cases if (*place, case.name) in by_case))
-        if not chosen.cases:
-            continue
-        with served_by(entry_of(cases.family), lane="scripted", vllm=head.environment) as server:
-            answers = request_all(server, cases.family, chosen.inputs)
-        for case in chosen.cases:
-            own = [answer for answer in answers if answer.case == case.name]
-            known = by_case[(*place, case.name)].before
-            again = failure_of(chosen, case, own, known, head.spec, "http")
-            failures += [again] if again else []
-            flaky += [] if again else [f"{cases.family.name}, {cases.group} over HTTP, {case.name}"]
-    return SecondTry(tuple(failures), tuple(flaky))

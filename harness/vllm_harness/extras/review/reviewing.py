@@ -25,12 +25,12 @@ from vllm_harness.extras.review.scope import GitDifference, Scope, git_differenc
 from vllm_harness.extras.review.tests_part import run_tests
 from vllm_harness.extras.review.unchanged import cells_before
 from vllm_harness.extras.review.verdict import (
-    Failure,
     Named,
     Part,
     PartName,
     Review,
     ReviewVerdict,
+    ShownFailure,
     verdict_of,
 )
 
@@ -169,7 +169,7 @@ def _review(
     results: Sequence[PartResult],
     started: float,
 ) -> Review:
-    failures: list[Failure] = []
+    failures: list[ShownFailure] = []
     accepted: list[Named] = []
     parts: list[Part] = []
     for result in results:

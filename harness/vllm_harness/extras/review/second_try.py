@@ -17,7 +17,7 @@ from vllm_harness._regression.results.judge import expected_of, judge
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode
 from vllm_harness._regression.run import LIMIT_S
 from vllm_harness.extras.review.parting import parting
-from vllm_harness.extras.review.verdict import Failure, Message
+from vllm_harness.extras.review.verdict import Message, ShownFailure
 from vllm_harness.extras.triage.severity import severity_of_mismatch, worst_first
 
 _RULES = {
@@ -33,7 +33,7 @@ _RULES = {
 class SecondTry:
     """The results of running regressed cases again: those that failed again, and the flaky ones."""
 
-    failures: tuple[Failure, ...]
+    failures: tuple[ShownFailure, ...]
     flaky: tuple[str, ...]
 
 
@@ -98,7 +98,7 @@ def failure_of(
     known: Mapping[Delivery, Sequence[Mismatch]],
     spec: str,
     engine: Engine = "in-process",
-) -> Failure | None:
+) -> ShownFailure | None:
     """Describes the worst new mismatch of a case in its simplest delivery; None if there is none.
 
     Args:
@@ -117,7 +117,7 @@ def failure_of(
     wanted = _message(expected_of(case, answers, answer))
     got = _answered(answer)
     delivery = "" if answer.delivery is None else answer.delivery.code
-    return Failure(
+    return ShownFailure(
         family=cases.family.name,
         group=cases.group,
         case=case.name,

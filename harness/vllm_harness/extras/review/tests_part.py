@@ -20,7 +20,7 @@ from vllm_harness.extras.review.coverage import coverage_file, read_coverage
 from vllm_harness.extras.review.parsers import PartResult
 from vllm_harness.extras.review.scope import Scope
 from vllm_harness.extras.review.touched import APIS
-from vllm_harness.extras.review.verdict import Failure, Message, Named
+from vllm_harness.extras.review.verdict import Message, Named, ShownFailure
 
 NAME = "tests"
 SUITES = ("tests/behaviours", "tests/standard")
@@ -121,12 +121,12 @@ def _ids(root: Path, names: Collection[str]) -> list[str]:
     return [str(root / name) for name in names]
 
 
-def _failure(case: CaseRecord, spec: str) -> Failure:
+def _failure(case: CaseRecord, spec: str) -> ShownFailure:
     """Describes a test that fails after the change and passes before it."""
     file, _, test = case.id.partition("::")
     reason = next((each.text for each in case.findings if each.counts), case.reason)
     options = f"--vllm {spec} --vllm-model {MODEL} --vllm-lane scripted"
-    return Failure(
+    return ShownFailure(
         family=file,
         group=case.target,
         case=test,

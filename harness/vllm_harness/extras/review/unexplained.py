@@ -13,7 +13,8 @@ from vllm_harness._regression.results.known_defects import ParserDefect, explain
 from vllm_harness._regression.selection import Selection
 from vllm_harness.extras.review.failure_text import kind_lines
 from vllm_harness.extras.review.grouping import causes_of
-from vllm_harness.extras.review.parsers import again_by
+from vllm_harness.extras.review.over_http import requested_again
+from vllm_harness.extras.review.second_try import tried_again
 
 MOST_CASES, MOST_KINDS = 60, 6
 
@@ -36,7 +37,8 @@ def show_unexplained(
         if not changes:
             continue
         case_sets = [cases for cases in selection.case_sets() if cases.cases]
-        tried = again_by(selection.engine)(changes, case_sets, vllm)
+        again = tried_again if selection.engine == "in-process" else requested_again
+        tried = again(changes, case_sets, vllm)
         kinds = [kind for cause in causes_of(tried.failures, lambda _: ()) for kind in cause.kinds]
         for number, kind in enumerate(kinds[:MOST_KINDS], start=1):
             console.print("\n".join(["", *kind_lines(number, kind)]))

@@ -90,7 +90,7 @@ class Parting(StrictModel):
     chunk: int | None = None
 
 
-class Failure(StrictModel):
+class ShownFailure(StrictModel):
     """A test case that regressed, so that a reader can see what is wrong without anything else.
 
     Attributes:
@@ -135,7 +135,7 @@ class FailureKind(StrictModel):
     title: str
     severity: str
     cases: dict[str, int]
-    example: Failure
+    example: ShownFailure
 
 
 class Cause(StrictModel):

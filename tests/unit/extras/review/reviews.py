@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from vllm_harness._regression.engines.answer import SentCall, Step
+from vllm_harness._regression.engines.answer import CaseCall, Step
 from vllm_harness.extras.review.grouping import causes_of
 from vllm_harness.extras.review.parting import parting
-from vllm_harness.extras.review.verdict import Failure, Message, Named, Part, Review, verdict_of
+from vllm_harness.extras.review.verdict import Message, Named, Part, Review, ShownFailure, verdict_of
 
 TEXT = '<tool_call>\n{"name": "f", "arguments": {"city": "Paris"}}\n</tool_call>'
 HERMES = "tool_parsers/hermes_tool_parser.py"
 
 
-def failure(family: str = "hermes", case: str = "call", came: str = '{"city": "Paris"}}\n<') -> Failure:
+def failure(family: str = "hermes", case: str = "call", came: str = '{"city": "Paris"}}\n<') -> ShownFailure:
     """A failure of a call that is streamed in two chunks."""
     expected = Message(calls=(("f", '{"city": "Paris"}'),))
     steps = (
-        Step(text=TEXT[:-11], calls=(SentCall(index=0, name="f"), SentCall(index=0, arguments=came))),
+        Step(
+            text=TEXT[:-11],
+            calls=(CaseCall(index=0, name="f", arguments=""), CaseCall(index=0, name=None, arguments=came)),
+        ),
         Step(text=TEXT[-11:]),
     )
     actual = Message(calls=(("f", came),))
-    return Failure(
+    return ShownFailure(
         family=family,
         group="chunks",
         case=case,
@@ -37,7 +40,7 @@ def failure(family: str = "hermes", case: str = "call", came: str = '{"city": "P
     )
 
 
-def lost(family: str = "hermes", case: str = "two calls") -> Failure:
+def lost(family: str = "hermes", case: str = "two calls") -> ShownFailure:
     """A failure of another kind, which is worse, in an answer that is not streamed."""
     expected, actual = Message(content="Hello."), Message(content="Hell.")
     return failure(family, case).model_copy(
@@ -54,7 +57,9 @@ def lost(family: str = "hermes", case: str = "two calls") -> Failure:
     )
 
 
-def review(*failures: Failure, not_judged: tuple[Named, ...] = (), flaky: tuple[str, ...] = ()) -> Review:
+def review(
+    *failures: ShownFailure, not_judged: tuple[Named, ...] = (), flaky: tuple[str, ...] = ()
+) -> Review:
     """A review that found these failures in parsers that run in process."""
     part = Part(
         name="parsers in process", judged=300, regressed=len(failures), fixed=2, flaky=flaky, seconds=50
