@@ -14,6 +14,7 @@ import pytest
 
 from tests.extras.cluster import workloads
 from tests.extras.cluster.conftest import NODE
+from tests.extras.cluster.leftovers import wait_for
 from tests.extras.cluster.workloads import Found, shard
 from vllm_harness._machine.shard import Needs, Shard
 from vllm_harness.extras.cluster.places import Placement
@@ -95,8 +96,15 @@ def test_a_shard_that_never_finishes_a_cell_is_given_up(cluster: Make) -> None:
 
 
 def test_removing_a_node_loses_nothing(
-    cluster: Make, nodes: Any, tmp_path: Path, placed: list[Placement], lines: list[str]
+    cluster: Make,
+    nodes: Any,
+    tmp_path: Path,
+    placed: list[Placement],
+    lines: list[str],
+    ray_log: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    """Ray's own account of the lost node is in its log, and does not hide the harness's lines."""
     further = nodes.add_node(**{**NODE, "num_cpus": 8, "memory": 16 * 2**30})
     made = cluster()
     assert len(made.nodes()) == 4
@@ -113,7 +121,10 @@ def test_removing_a_node_loses_nothing(
 
     assert made.run(shards, remove_when_it_works) == []
     assert found == once_each(shards)
-    assert any("runs again" in line for line in lines)
+    assert f"was lost on {removed[0]}, and runs again" in "".join(lines)
+    assert removed[0].endswith(f"/{further.node_id[:8]}")
+    wait_for(lambda: ray_log.exists() and further.node_id in ray_log.read_text())
+    assert "raylet" not in "".join(capfd.readouterr())
 
 
 def test_a_node_is_prepared_once_and_left_out_if_that_fails(
