@@ -26,10 +26,13 @@ from vllm_harness._machine.gpus import describe_gpus
 from vllm_harness._server import errors
 from vllm_harness._server.leases.ports import describe_holder
 
-TAIL_BYTES = 400_000
+TAIL_BYTES, MOST_SHOWN = 400_000, 400
 PREFIX = re.compile(r"^\((?:APIServer|EngineCore\S*|Worker\S*|VllmWorker\S*)[^)]*\)\s*")
 NOTICE = re.compile(r"(?:DEBUG|INFO|WARNING)\b")
-DEATH = re.compile(r"vllm-harness: (.+) was killed by signal (\d+)|Failed core proc.*'(\w+)': -(\d+)")
+DEATH = re.compile(
+    r"vllm-harness: (.+) was killed by signal (\d+)|Failed core proc.*'(\w+)': -(\d+)"
+    r"|Process (\S+) \(PID: \d+\) died with exit code -(\d+)"
+)
 PLACE = re.compile(r'^(?:(?:\S.*\] )? *File ".*|[a-z]\w+)$')
 ENGINE_FATAL = "EngineCore encountered a fatal error"
 RAISED = re.compile(r"(?:^|\] )((?:\w+\.)*\w*(?:Error|Exception): .*)")
@@ -40,14 +43,7 @@ FLAG_FILES = ("engine/arg_utils.py", "entrypoints/openai/cli_args.py")
 
 @dataclass(frozen=True)
 class CauseRule:
-    """A row of `causes.toml`: how to recognise a cause in a server's log.
-
-    Attributes:
-        error: the name of the error class.
-        pattern: regex for the decisive line.
-        headline, advice: what happened, and what to try.
-        place: whether the source line or field that stands before the decisive line counts and is shown.
-    """
+    """A row of `causes.toml`, whose head explains the keys."""
 
     error: str
     pattern: str
@@ -69,13 +65,15 @@ class ServerEnd:
 
     Attributes:
         log_path: the path of the server's log.
-        exit_code: the exit code of the server, negative for a signal; None if its supervisor is gone.
+        exit_code: the exit code of the server, negative for a signal; None if it is unknown.
+        orphaned: whether the server's supervisor was killed.
         oom_kills: number of OOM kills that the kernel has counted since the server's start.
         port, environment: port and environment of the server if they are known.
     """
 
     log_path: Path
     exit_code: int | None
+    orphaned: bool = False
     oom_kills: int = 0
     port: int | None = None
     environment: Environment | None = None
@@ -85,7 +83,7 @@ class ServerEnd:
         lines = log_lines(self.log_path)
         error, ending, hint, shown = self._cause(lines, lines) or (
             errors.StartupError,
-            f" (exit code {self.exit_code})",
+            self._code,
             "read the whole log: no rule of the harness fits",
             _decisive(lines) or _telling(lines)[-3:],
         )
@@ -96,12 +94,16 @@ class ServerEnd:
         lines, raised = log_lines(self.log_path), exception_of_engine(self.log_path)
         _, ending, hint, shown = self._cause(lines, raised) or (
             errors.StartupError,
-            ": its engine raised an exception" if raised else f" (exit code {self.exit_code})",
+            ": its engine raised an exception" if raised else self._code,
             "read the whole log; restart() starts the server again",
             raised or lines[-5:],
         )
         message = f"server {name!r} ended while in use{ending}"
         return errors.ServerDied(message, hint=hint, lines=shown, log_path=self.log_path)
+
+    @property
+    def _code(self) -> str:
+        return "" if self.exit_code is None else f" (exit code {self.exit_code})"
 
     def _cause(self, lines: list[str], searched: list[str]) -> tuple[Any, str, str, list[str]] | None:
         """The first rule that fits a death in the log or a searched line: class, message, hint, lines."""
@@ -114,7 +116,7 @@ class ServerEnd:
             for line, place in places:
                 if match := re.search(rule.pattern, f"{place} {line}" if rule.place else line):
                     groups = [group for group in match.groups() if group] or [""]
-                    code, shown = f" (exit code {self.exit_code})", [_truncated(line, match)]
+                    code, shown = self._code, [_shortened(line, match.start())]
                     if line is death:
                         code, shown = "", _crash(lines) or _decisive(lines)[-1:]
                     elif rule.place and place:
@@ -125,12 +127,12 @@ class ServerEnd:
 
     def _death(self, lines: Sequence[str]) -> str:
         """Says which process died first by a signal; empty if none did."""
-        if self.exit_code is None:
+        if self.orphaned:
             who, number = "the supervisor", "9"
         elif found := next(filter(None, map(DEATH.search, lines)), None):
             who, number = filter(None, found.groups())
-        elif self.exit_code < 0:
-            who, number = "the API server", str(-self.exit_code)
+        elif (code := self.exit_code or 0) < 0:
+            who, number = "the API server", str(-code)
         else:
             return ""
         by = "the OOM killer" if number == "9" and self.oom_kills else f"signal {number}"
@@ -175,6 +177,10 @@ def _shared_memory() -> str:
     return f"/dev/shm has {usage.total / 2**20:.1f} MiB, of which {usage.free / 2**20:.1f} are free"
 
 
+def _shortened(line: str, at: int) -> str:
+    return line if len(line) <= MOST_SHOWN else f"{line[max(0, at - 40) :][:MOST_SHOWN]}…"
+
+
 def _telling(lines: Sequence[str]) -> list[str]:
     return [line for line in lines if not NOTICE.match(line)]
 
@@ -207,10 +213,3 @@ def log_lines(log_path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     return [PREFIX.sub("", line).rstrip() for line in text.splitlines() if line.strip()]
-
-
-def _truncated(line: str, match: re.Match[str], width: int = 400) -> str:
-    if len(line) <= width:
-        return line
-    start = max(0, match.start() - 40)
-    return f"{line[start : start + width]}…"

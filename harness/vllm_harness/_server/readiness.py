@@ -54,6 +54,7 @@ class StartWatch:
         return ServerEnd(
             log_path=self._log_path,
             exit_code=exit_code,
+            orphaned=exit_code is None,
             oom_kills=oom_kills() - self._earlier_oom_kills,
             port=self._port,
             environment=self._environment,

@@ -17,7 +17,6 @@ from vllm_harness._exchange.server import VllmServer
 from vllm_harness._machine import gpus
 from vllm_harness._scripted.book import Script, ScriptBook
 from vllm_harness._server import errors, reusable
-from vllm_harness._server.diagnosis import ServerEnd
 from vllm_harness._server.launch import Launch, plan_launch
 from vllm_harness._server.leases.allocation import Start, lease_for
 from vllm_harness._server.leases.claims import Claim
@@ -181,10 +180,9 @@ class RemoteServer(VllmServer):
 
     def check(self) -> None:
         """Raises ServerDied, which says why, if the server has ended by itself."""
-        if self._process is not None and self._process.ended:
-            code = self._process.exit_code
-            of_reused = ServerEnd(log_path=self.log_path, exit_code=code)
-            end = of_reused if self.reused else self._watch.end(code)
+        process = self._process
+        if process is not None and process.ended:
+            end = self._watch.end(process.exit_code) if isinstance(process, Supervised) else process.why()
             raise end.of_use(self.model)
 
     def start(self) -> None:

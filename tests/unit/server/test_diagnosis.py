@@ -11,6 +11,8 @@ import pytest
 from vllm_harness._environments.spec import Environment
 from vllm_harness._server import errors
 from vllm_harness._server.diagnosis import ServerEnd, log_lines, rules
+from vllm_harness._server.records import ServerRecord
+from vllm_harness._server.reusable import ReusedServer
 
 # log line -> error; each line was written by vLLM or a library that it uses
 LINES = [
@@ -165,6 +167,32 @@ def test_a_signal_names_the_process_that_it_ended(
     assert "exit code" not in of_engine.message
 
 
+def test_a_killed_front_end_is_named_in_the_words_of_vllm(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("RuntimeError: Process RustFrontend (PID: 4711) died with exit code -9\n")
+    diagnosed = ServerEnd(log_path=log, exit_code=1).of_start()
+    assert type(diagnosed) is errors.KilledProcess
+    assert "RustFrontend was killed by SIGKILL" in diagnosed.message
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_only_a_record_that_is_left_shows_a_killed_supervisor_of_another_run(
+    left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor alone knows the exit code, and removes the record when it ends by itself."""
+    monkeypatch.setenv("VLLM_HARNESS_STATE", str(tmp_path))
+    log = tmp_path / "server.log"
+    log.write_text("INFO serving\n")
+    record = ServerRecord(
+        server_id="one", tmp="", name="qwen3", lane="scripted", environment="", log=str(log), port=1
+    )
+    if left:
+        record.write()
+    died = ReusedServer(record).why().of_use("qwen3")
+    assert ("its supervisor" in died.message) is left
+    assert "exit code" not in died.message
+
+
 def test_a_crash_shows_where_it_happened(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text(CRASH)
@@ -196,7 +224,7 @@ def test_a_server_without_its_supervisor(tmp_path: Path) -> None:
     log.write_text(
         "WARNING 11-29 06:51:33 [x.py:255] `OSError: [Errno 24] Too many open files`. Consider ulimit\n"
     )
-    diagnosed = ServerEnd(log_path=log, exit_code=None).of_start()
+    diagnosed = ServerEnd(log_path=log, exit_code=None, orphaned=True).of_start()
     assert type(diagnosed) is errors.KilledProcess
     assert diagnosed.lines == ()
 

@@ -12,19 +12,19 @@ def report_deaths() -> None:
     """Reports the children that others kill, and where a crash happened, here and in forked children."""
     popen: Any = popen_fork.Popen
     reap, send = popen.poll, popen._send_signal
-    sent: set[tuple[int, int]] = set()
+    asked_to_end: set[int] = set()
 
     def poll(self: Any, flag: int = os.WNOHANG) -> int | None:
         known = self.returncode is not None
         code: int | None = reap(self, flag)
-        if code is not None and code < 0 and not known and (self.pid, -code) not in sent:
+        if code is not None and code < 0 and not known and self.pid not in asked_to_end:
             children: Any = list(vars(process)["_children"])
             name = next((child.name for child in children if child._popen is self), "a process")
             os.write(2, f"vllm-harness: {name} was killed by signal {-code}\n".encode())
         return code
 
     def send_signal(self: Any, number: int) -> None:
-        sent.add((self.pid, number))
+        asked_to_end.add(self.pid)
         send(self, number)
 
     popen.poll, popen._send_signal = poll, send_signal
