@@ -150,12 +150,11 @@ def _documents(stand_in: StandIn) -> dict[str, Any]:
 
 def _is_whole(stand_in: StandIn, tokenizer: list[Path], folder: Path) -> bool:
     """Whether a checkpoint has the configuration that was written, and no empty tokenizer file."""
+    wanted = json.loads(json.dumps(_documents(stand_in)))
     try:
-        return all(
-            (folder / name).read_text() == _text_of(document)
-            for name, document in _documents(stand_in).items()
-        ) and all((folder / path.name).stat().st_size for path in tokenizer)
-    except (OSError, UnicodeDecodeError):
+        found = {name: json.loads((folder / name).read_text()) for name in wanted}
+        return found == wanted and all((folder / path.name).stat().st_size for path in tokenizer)
+    except (OSError, ValueError):
         return False
 
 
@@ -213,11 +212,7 @@ def _add_tokens(folder: Path, tokens: dict[int, str]) -> None:
 def write_json(path: Path, document: Any) -> None:
     """Writes a JSON file in the folder of a checkpoint or tokenizer."""
     path.unlink(missing_ok=True)  # it may be a hard link to the asset
-    path.write_text(_text_of(document))
-
-
-def _text_of(document: Any) -> str:
-    return json.dumps(document, ensure_ascii=False, indent=1)
+    path.write_text(json.dumps(document, ensure_ascii=False, indent=1))
 
 
 def _link(source: Path, target: Path) -> None:

@@ -116,7 +116,8 @@ class ServerEnd:
             for line, place in places:
                 if match := re.search(rule.pattern, f"{place} {line}" if rule.place else line):
                     groups = [group for group in match.groups() if group] or [""]
-                    code, shown = self._code, [_shortened(line, match.start())]
+                    start = max(0, match.start() - 40) if len(line) > MOST_SHOWN else 0
+                    code, shown = self._code, [line[start:][:MOST_SHOWN]]
                     if line is death:
                         code, shown = "", _crash(lines) or _decisive(lines)[-1:]
                     elif rule.place and place:
@@ -175,10 +176,6 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 def _shared_memory() -> str:
     usage = shutil.disk_usage("/dev/shm" if Path("/dev/shm").exists() else "/")
     return f"/dev/shm has {usage.total / 2**20:.1f} MiB, of which {usage.free / 2**20:.1f} are free"
-
-
-def _shortened(line: str, at: int) -> str:
-    return line if len(line) <= MOST_SHOWN else f"{line[max(0, at - 40) :][:MOST_SHOWN]}…"
 
 
 def _telling(lines: Sequence[str]) -> list[str]:

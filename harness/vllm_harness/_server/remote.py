@@ -180,8 +180,7 @@ class RemoteServer(VllmServer):
 
     def check(self) -> None:
         """Raises ServerDied, which says why, if the server has ended by itself."""
-        process = self._process
-        if process is not None and process.ended:
+        if (process := self._process) and process.ended:
             end = self._watch.end(process.exit_code) if isinstance(process, Supervised) else process.why()
             raise end.of_use(self.model)
 

@@ -20,7 +20,6 @@ from vllm_harness.cli.options import VllmOptions
 from vllm_harness.cli.request_lines import line
 
 CHECK_S = 0.5
-DYING_CHECKS = 30  # how often to look whether a server that does not answer has ended
 console = plain_console()
 
 
@@ -125,7 +124,7 @@ def _attend(server: RemoteServer, source: _Source | None, quiet: bool) -> None:
                 console.print(line(entry))
                 answered = entry["number"]
         except BookError:
-            for _ in range(DYING_CHECKS):
+            for _ in range(30):  # a server that does not answer may be about to end
                 time.sleep(CHECK_S)
                 server.check()
             raise
