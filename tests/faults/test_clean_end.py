@@ -226,7 +226,7 @@ def test_the_error_of_a_dead_engine_is_reported(launch: Callable[..., Launch]) -
 
     with RemoteServer(launch()) as server:
         rules = {"rules": [{"name": "beyond", "takes": [[10**6]], "left": None}]}
-        server.endpoint.post(f"{BOOKS_PATH}default", json=rules, timeout=10).raise_for_status()
+        server.endpoint.post(f"{BOOKS_PATH}default", json=rules, timeout=60).raise_for_status()
         with contextlib.suppress(openai.APIError):
             server.client().responses.create(model=server.model, input="hi")
         wait_for(lambda: not server.alive(), within_s=GONE_WITHIN_S)

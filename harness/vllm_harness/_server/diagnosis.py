@@ -119,7 +119,7 @@ class ServerEnd:
                     start = max(0, match.start() - 40) if len(line) > MOST_SHOWN else 0
                     code, shown = self._code, [line[start:][:MOST_SHOWN]]
                     if line is death:
-                        code, shown = "", _crash(lines) or _decisive(lines)[-1:]
+                        code, shown = "", _crash(lines)
                     elif rule.place and place:
                         shown = [place, line]
                     ending = f"{code}: {rule.headline.format(*groups)}"
