@@ -27,7 +27,7 @@ from requests import Response
 
 from tests.apis import opened
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
-from tests.hanging import in_a_thread
+from tests.hanging import LATER, in_a_thread
 from tests.own_server import OwnServer
 from vllm_harness._defects.registry import known_deviations
 from vllm_harness._exchange.answer import answer_of
@@ -198,10 +198,10 @@ def test_metrics_count_aborts(own: Callable[..., Own]) -> None:
     server.book.script(LONG, expect="truncated")
     aborted = server.http.counted("vllm:request_success_total", finished_reason="abort")
     begin_and_leave(server, "chat")
-    assert wait_until(
-        lambda: server.http.counted("vllm:request_success_total", finished_reason="abort") == aborted + 1,
-        5,
-    )
+    server.book.script("Later.", times=LATER)
+    for _ in range(LATER):
+        server.client.responses.create(model=server.server.model, input="Later?")
+    assert server.http.counted("vllm:request_success_total", finished_reason="abort") == aborted + 1
 
 
 @pytest.mark.covers("VC-037", "VC-038")
@@ -244,7 +244,7 @@ def test_many_clients_leave(own: Callable[..., Own]) -> None:
     server.book.script("Here I am.", when=When(user="Are you there"))
     answer = server.client.responses.create(model=server.server.model, input="Are you there?")
     assert "Here I am." in answer.output_text
-    assert server.http.counted("vllm:generation_tokens_total") < 200 * len(take.takes[0]) / 10
+    assert server.http.counted("vllm:generation_tokens_total") < 200 * len(take.takes[0]) / 2
     assert wait_until(lambda: server.http.counted("vllm:num_requests_running") == 0)
 
 
