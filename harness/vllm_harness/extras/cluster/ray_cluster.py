@@ -453,9 +453,10 @@ def what_happened(error: Exception) -> str:
 
 
 def _keep(log: Path, message: dict[str, Any], **_: object) -> None:
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a") as file:
-        file.writelines(f"({message['pid']}) {line}\n" for line in message["lines"])
+    with suppress(OSError):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a") as file:
+            file.writelines(f"({message['pid']}) {line}\n" for line in message["lines"])
 
 
 @contextmanager
