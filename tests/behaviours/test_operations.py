@@ -162,7 +162,7 @@ def test_load_counts_open_requests(own: Callable[..., Own]) -> None:
         assert server.http.get("/load").json() == {"server_load": 1}
     assert wait_until(lambda: server.http.get("/load").json() == {"server_load": 0})
     too_long = {"messages": [{"role": "user", "content": "word " * 50_000}]}
-    assert server.server.endpoint.post(PATHS["chat"], json=too_long, timeout=30).status_code == 400
+    assert server.server.endpoint.post(PATHS["chat"], json=too_long, timeout=60).status_code == 400
     assert server.http.get("/load").json() == {"server_load": 0}
 
 
