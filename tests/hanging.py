@@ -11,6 +11,7 @@ import pytest
 
 LATER = 6
 """How many requests a server answers completely while something that should end may still be open."""
+READING = "reading"
 T = TypeVar("T")
 
 
@@ -24,7 +25,7 @@ def in_a_thread(read: Callable[[], T]) -> Future[T]:
         except Exception as error:
             future.set_exception(error)
 
-    Thread(target=run, daemon=True).start()
+    Thread(target=run, name=READING, daemon=True).start()
     return future
 
 

@@ -217,7 +217,6 @@ def test_background_stream_goes_on_without_its_reader(
     responses.check("check_stream")(events)
 
 
-@pytest.mark.vllm_long
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-019")
 @pytest.mark.vllm_known_defect("vllm-49721")

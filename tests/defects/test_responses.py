@@ -45,7 +45,6 @@ NULLABLE = (
 )
 
 
-@pytest.mark.vllm_long
 @pytest.mark.covers("CO-02")
 @pytest.mark.vllm_known_defect("vllm-49721")
 def test_stream_of_a_cancelled_response_ends(wire: Wire, script: ScriptWriter) -> None:
@@ -58,7 +57,6 @@ def test_stream_of_a_cancelled_response_ends(wire: Wire, script: ScriptWriter) -
         ends(lambda: list(events), lambda: wire.respond("Later?"))
 
 
-@pytest.mark.vllm_long
 @pytest.mark.covers("CO-03")
 @pytest.mark.vllm_known_defect("replay-after-last-event")
 def test_replay_after_the_last_event_ends(wire: Wire, script: ScriptWriter) -> None:
